@@ -29,10 +29,12 @@ bool has_failed(int exit_code, int signal, std::string_view stop_reason) {
 }
 
 bool FailedLogs::take(int exit_code, int signal, std::string_view last_words) {
+  const auto alike = std::count(kinds_.begin(), kinds_.end(), kind_of(exit_code, signal, last_words));
+  return alike < kFailedLogsAlike && take_named(exit_code, signal, last_words);
+}
+
+bool FailedLogs::take_named(int exit_code, int signal, std::string_view last_words) {
   if (kinds_.size() >= kFailedLogs) return false;
-  if (std::count(kinds_.begin(), kinds_.end(), kind_of(exit_code, signal, last_words)) >= kFailedLogsAlike) {
-    return false;
-  }
   add(exit_code, signal, last_words);
   return true;
 }

@@ -24,6 +24,8 @@ class FailedLogs {
   // Whether this rank's log is one to keep: the first ones are, and those that ended otherwise than the ones before.
   // Numbers in the last words tell none apart, and ranks that only lost a peer are all alike.
   bool take(int exit_code, int signal, std::string_view last_words);
+  // Likewise of a rank that a verdict names: however many are like it.
+  bool take_named(int exit_code, int signal, std::string_view last_words);
   // One that was kept before.
   void add(int exit_code, int signal, std::string_view last_words);
 

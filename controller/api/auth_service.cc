@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "common/rpc/server.h"
 #include "common/status/status.h"
+#include "controller/api/admit_first.h"
 
 namespace titan::api {
 namespace {
@@ -52,6 +53,11 @@ v1::Token to_proto(const TokenRecord& record) {
 }
 
 }  // namespace
+
+AuthService::AuthService(auth::Tokens& tokens, const auth::Gate& gate) : tokens_(tokens), gate_(gate) {
+  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
+              &AuthService::CreateToken, &AuthService::ListTokens, &AuthService::RevokeToken);
+}
 
 grpc::ServerUnaryReactor* AuthService::CreateToken(grpc::CallbackServerContext* context,
                                                    const v1::CreateTokenRequest* request, v1::Token* response) {

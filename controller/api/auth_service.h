@@ -8,7 +8,7 @@ namespace titan::api {
 
 class AuthService : public v1::AuthService::CallbackService {
  public:
-  AuthService(auth::Tokens& tokens, const auth::Gate& gate) : tokens_(tokens), gate_(gate) {}
+  AuthService(auth::Tokens& tokens, const auth::Gate& gate);
 
   grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context, const v1::CreateTokenRequest* request,
                                         v1::Token* response) override;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "controller/api/admit_first.h"
 
 namespace titan::api {
 namespace {
@@ -31,6 +32,13 @@ void add_damaged(const store::Store& store, v1::Cluster& cluster) {
 }
 
 }  // namespace
+
+ClusterService::ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,
+                               const auth::Gate& gate)
+    : reconciler_(reconciler), store_(store), options_(std::move(options)), gate_(gate) {
+  admit_first_and_wait([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
+                       &ClusterService::GetCluster, &ClusterService::Backup, &ClusterService::GetDiagnostics);
+}
 
 grpc::Status ClusterService::GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest*,
                                         v1::Cluster* response) {

@@ -25,8 +25,7 @@ struct ClusterOptions {
 class ClusterService : public v1::ClusterService::Service {
  public:
   ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,
-                 const auth::Gate& gate)
-      : reconciler_(reconciler), store_(store), options_(std::move(options)), gate_(gate) {}
+                 const auth::Gate& gate);
 
   grpc::Status GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest* request,
                           v1::Cluster* response) override;

@@ -4,6 +4,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/server.h"
 #include "common/status/status.h"
+#include "controller/api/admit_first.h"
 #include "controller/api/convert.h"
 #include "controller/api/event_stream.h"
 #include "controller/api/job_list.h"
@@ -64,6 +65,10 @@ JobService::JobService(reconcile::Reconciler& reconciler, store::Store& store, R
       gate_(gate),
       watchers_(std::make_shared<Fanout>(reconciler.published())),
       followers_(std::make_shared<Fanout>(reconciler.published())) {
+  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
+              &JobService::CreateJob, &JobService::GetJob, &JobService::ListJobs, &JobService::UpdateJob,
+              &JobService::CancelJob, &JobService::DeleteJob, &JobService::CheckpointJob, &JobService::ProfileJob,
+              &JobService::WatchJobs, &JobService::ListEvents, &JobService::GetDiagnosis, &JobService::TailLogs);
   reconciler_.published().wakers().add(watchers_);
   reconciler_.published().wakers().add(followers_);
 }

@@ -4,12 +4,32 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/flight_tail.h"
+#include "common/text/counted.h"
 #include "controller/core/keys.h"
 
 namespace titan::api {
 namespace {
 
 constexpr int64_t kPiece = 256 << 10;
+
+std::string why_none_is_kept(const job::AttemptRecord& attempt, int rank) {
+  std::vector<int> kept;
+  bool has_failed = false;
+  for (const job::RankExit& exit : attempt.exits) {
+    if (exit.kept_log_bytes > 0) kept.push_back(exit.rank);
+    has_failed |= exit.rank == rank && rank_protocol::has_failed(exit.exit_code, exit.signal, exit.stop_reason);
+  }
+  const std::string of = absl::StrCat("; the ends of logs that the controller kept of attempt ", attempt.number);
+  if (attempt.logs_dropped == job::kNewerAttempts) return of + " went with three newer attempts";
+  if (attempt.logs_dropped == job::kNoRoom) {
+    return of + " went for want of room (titan-controller --kept-logs-mib), or there was none";
+  }
+  if (kept.empty() || !has_failed) return "";
+  return absl::StrCat("; of ", counted(attempt.num_exits, "rank"),
+                      " that ended the controller kept the ends of the logs of those that failed first or otherwise: ",
+                      rank_protocol::shortened(kept));
+}
 
 }  // namespace
 
@@ -123,11 +143,21 @@ bool LogTail::show_kept(Source& source, const std::string& why) {
   return true;
 }
 
+// Of a rank that failed: what became of the end of its log, or of which ranks it is kept instead.
+std::string LogTail::why_not_kept(const Source& source) const {
+  const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
+  if (view == nullptr) return "";
+  for (const auto& attempt : view->attempts) {
+    if (attempt->number == source.attempt) return why_none_is_kept(*attempt, source.rank);
+  }
+  return "";
+}
+
 void LogTail::on_unreachable(size_t index, const std::string& why) {
   Source& source = sources_[index];
   const std::string what = absl::StrCat("node ", source.node, " ", why);
   if (!source.noticed && show_kept(source, what)) return;
-  if (!std::exchange(source.noticed, true)) notice(source, what);
+  if (!std::exchange(source.noticed, true)) notice(source, what + why_not_kept(source));
   source.idle = true;
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   if (!request_.follow() || view == nullptr || job::is_final(view->record->state)) source.closed = true;
@@ -160,7 +190,7 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
     add(std::move(piece));
   }
   if (!data.error().empty()) {
-    notice(source, data.error());
+    notice(source, data.error() + why_not_kept(source));
     source.closed = source.closed || !request_.follow();
   }
 }

@@ -6,6 +6,7 @@
 #include "common/rpc/error.h"
 #include "common/rpc/server.h"
 #include "common/status/status.h"
+#include "controller/api/admit_first.h"
 #include "controller/api/convert.h"
 #include "controller/api/paging.h"
 
@@ -30,6 +31,13 @@ v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
 }
 
 }  // namespace
+
+NodeService::NodeService(reconcile::Reconciler& reconciler, const auth::Gate& gate)
+    : reconciler_(reconciler), gate_(gate) {
+  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
+              &NodeService::GetNode, &NodeService::ListNodes, &NodeService::CordonNode, &NodeService::UncordonNode,
+              &NodeService::DrainNode, &NodeService::DeleteNode, &NodeService::StopUnknown);
+}
 
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
                                                v1::Node* response) {

@@ -8,7 +8,7 @@ namespace titan::api {
 
 class NodeService : public v1::NodeService::CallbackService {
  public:
-  NodeService(reconcile::Reconciler& reconciler, const auth::Gate& gate) : reconciler_(reconciler), gate_(gate) {}
+  NodeService(reconcile::Reconciler& reconciler, const auth::Gate& gate);
 
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
                                     v1::Node* response) override;

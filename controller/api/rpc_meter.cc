@@ -117,8 +117,10 @@ void RpcMeter::add_method(const std::string& name, bool streams) {
 grpc::experimental::Interceptor* RpcMeter::CreateServerInterceptor(ServerRpcInfo* info) {
   const auto found = methods_.find(info->method() == nullptr ? "" : info->method());
   Method& method = found == methods_.end() ? *other_ : *found->second;
-  if (info->type() == ServerRpcInfo::Type::UNARY) return new UnaryCall(method);
-  return method.open == nullptr ? nullptr : static_cast<grpc::experimental::Interceptor*>(new StreamCall(method));
+  // To gRPC all of ours are streams (admit_first.h).
+  const bool is_unary = method.open == nullptr || info->type() == ServerRpcInfo::Type::UNARY;
+  if (is_unary) return new UnaryCall(method);
+  return new StreamCall(method);
 }
 
 }  // namespace titan::api

@@ -38,7 +38,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return finish(grpc::Status::OK);
+    if (!ok) return end();
     const grpc::Status read = grpc::SerializationTraits<v1::WorkerMessage>::Deserialize(&bytes_, &incoming_);
     if (!read.ok()) return finish(read);
     if (node_.empty()) {
@@ -72,7 +72,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
       sync::Lock lock(mutex_);
       finished_ = true;
     }
-    if (!node_.empty()) reconciler_.close_session(node_, this);
+    leave();
     self_.reset();
   }
 
@@ -94,6 +94,14 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     if (finished_) return;
     outgoing_.push_back(message);
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
+  // The worker says no more, and may hear of the end before OnDone runs: by then nobody is asked through this session.
+  void end() {
+    leave();
+    finish(grpc::Status::OK);
+  }
+  void leave() {
+    if (!node_.empty()) reconciler_.close_session(std::exchange(node_, ""), this);
   }
   void finish(const grpc::Status& status) {
     sync::Lock lock(mutex_);

@@ -307,7 +307,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   if (record.last_step > 0) job.progress.step = record.last_step;
   put_progress(change, job);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(record));
-  drop_old_failed_logs(job, change);
+  close_failed_logs(job, change);
   drop_attempt(job);
   job.idle_since = now_.monotonic;
 

@@ -91,8 +91,16 @@ JobViewPtr Core::view_of(const LiveJob& job) {
   return view;
 }
 
-void Core::measure(Measure::Kind kind, double seconds, std::string label) {
-  effects_.now.measures.push_back({kind, std::move(label), seconds});
+LiveJob Core::ended_job(const JobView& view) {
+  LiveJob job;
+  job.record = *view.record;
+  job.past = view.attempts;
+  job.progress = view.progress;
+  return job;
+}
+
+void Core::measure(Measure::Kind kind, double value, std::string label) {
+  effects_.now.measures.push_back({kind, std::move(label), value});
 }
 
 // One view per job and transaction: the last one wins.

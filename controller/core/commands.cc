@@ -106,6 +106,9 @@ void Core::send_stop(LiveJob& job, const std::string& name) {
   stop->set_save(!attempt.failing && job.record.intent.save && attempt.start_sent);
   add_stop_times(*stop, job, stop_deadline(job, job.attempt->parts.at(name)));
   stop->set_reason(reason_to_stop(job));
+  for (const int rank : attempt.record.named_ranks) {
+    if (attempt.parts.at(name).holds(rank)) stop->add_named_ranks(rank);
+  }
   send(name, std::move(message));
 }
 

@@ -19,6 +19,7 @@
 #include "controller/cluster/nodes.h"
 #include "controller/core/effect.h"
 #include "controller/core/input.h"
+#include "controller/core/kept_logs.h"
 #include "controller/core/live_job.h"
 #include "controller/core/stray.h"
 #include "controller/core/view.h"
@@ -35,6 +36,7 @@ struct Options {
       absl::Seconds(75);                             // For a part of an attempt; nodes give up after 60 s and say why.
   absl::Duration reserve_grace = absl::Seconds(60);  // For the devices that a recovering job waits to come back to.
   int64_t events_kept = 10'000;                      // Per job and per node.
+  int64_t kept_logs_bytes = int64_t{256} << 20;      // Of the ends of failed ranks' logs, all jobs together.
   absl::Duration keep_finished = absl::InfiniteDuration();  // Jobs that ended longer ago are deleted.
   std::string cluster;                                      // The store's id.
   int64_t leader_epoch = 0;        // That commands carry where another controller may lead one day; 0: none may.
@@ -125,6 +127,7 @@ class Core {
   void take(const Tick& input);
   void take(const Durable& input);
   void take(const SpecUnreadable& input);
+  void take(const Compared& input);
   void go_on(const Created& created, const absl::Status& status);
   void go_on(const CancelAccepted& accepted, const absl::Status& status);
   void go_on(const UpdateAccepted& accepted, const absl::Status& status);
@@ -162,8 +165,9 @@ class Core {
   void add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
                       absl::string_view severity, std::string actor = "");
   void show(Change& change, const LiveJob& job);
-  void measure(Measure::Kind kind, double seconds, std::string label = "");
+  void measure(Measure::Kind kind, double value, std::string label = "");
   static JobViewPtr view_of(const LiveJob& job);
+  static LiveJob ended_job(const JobView& view);  // One that is over, for as long as it is changed.
   static bool apply(LiveJob& job, job::JobEvent event);
   int64_t now_ns() const;
 
@@ -239,8 +243,12 @@ class Core {
                   absl::Duration& since_failure);
 
   // failed_logs.cc
-  static bool keep_failed_log(const LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change);
-  void drop_old_failed_logs(LiveJob& job, Change& change);
+  bool keep_failed_log(LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change);
+  void close_failed_logs(LiveJob& job, Change& change);
+  bool make_room_for_logs(int64_t bytes);
+  void drop_oldest_logs(const AttemptKey& key);
+  void drop_logs(std::shared_ptr<const job::AttemptRecord>& attempt, LiveJob& job, const char* why, Change& change);
+  void count_kept_logs(const JobView& view);
 
   void check_leases();
   bool still_runs_without(LiveJob& job, const std::string& silent_node);
@@ -422,6 +430,7 @@ class Core {
   scheduler::Scheduler scheduler_;                      // What it is told: claims.cc.
   std::set<std::string> held_back_;                     // Uids of jobs that wait and are not in its queue yet.
   std::map<std::string, absl::Duration> choosy_until_;  // By uid: those in the queue that hold devices or avoid nodes.
+  KeptLogs kept_logs_;
   int64_t next_order_ = 1;
   bool scheduling_ = false;
   absl::Duration schedule_after_;

@@ -54,13 +54,17 @@ void Core::remove(RequestId request, const JobViewPtr& view, const std::string& 
 void Core::go_on(const Deleted& deleted, const absl::Status& status) {
   const job::JobRecord& record = *deleted.view->record;
   deleting_.erase(record.uid);
-  if (!status.ok()) return refuse(deleted.request, status);
+  if (!status.ok()) {
+    count_kept_logs(*deleted.view);
+    return refuse(deleted.request, status);
+  }
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = deleted.request;
   reply.deleted = deleted.view;
   if (deleted_.contains(record.uid)) return;  // Two asked at the same time.
   bury(record.uid, deleted.tombstone);
   over_.erase(record.uid);
+  kept_logs_.erase_job(record.uid);
   names_.erase(record.name);
   journal::Line line{journal::Level::kInfo, "JobDeleted", {}};
   line.add("job", record.name).add("uid", record.uid).add("actor", deleted.tombstone.actor);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/spool.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
@@ -131,14 +132,12 @@ void Core::on_diagnosis(cluster::Node& node, const v1::Diagnosis& answer) {
 }
 
 void Core::check_diagnoses() {
-  std::vector<std::string> over;  // end_diagnosis() may remove a job from the map.
   for (auto& [uid, job] : jobs_) {
-    if (!job.attempt || !job.attempt->diagnose_by) continue;
+    if (!job.attempt || !job.attempt->diagnose_by || job.attempt->compared) continue;
     LiveAttempt& attempt = *job.attempt;
     std::erase_if(attempt.to_answer, [&](const std::string& node) { return attempt.parts.at(node).lost; });
-    if (attempt.to_answer.empty() || now_.monotonic > *attempt.diagnose_by) over.push_back(uid);
+    if (attempt.to_answer.empty() || now_.monotonic > *attempt.diagnose_by) end_diagnosis(job);
   }
-  for (const std::string& uid : over) end_diagnosis(jobs_.at(uid));
 }
 
 // A predecessor had decided to end it, and may have asked already. Its nodes are asked once they speak.
@@ -151,26 +150,38 @@ void Core::restore_question(LiveJob& job) {
   begin_question(attempt, {nodes.begin(), nodes.end()}, question == Question::kStandstill, schedule_after_ + kPatience);
 }
 
-// Says what was found, and goes on with the attempt's end.
+// Of ten thousand ranks it takes a good part of a second to compare what they did, and meanwhile others are served.
 void Core::end_diagnosis(LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
-  attempt.diagnose_by.reset();
+  if (std::exchange(attempt.compared, true)) return;
   attempt.to_answer.clear();
+  Comparison& wanted = effects_.comparisons.emplace_back();
+  wanted.attempt = job.key();
+  wanted.title = absl::StrCat("attempt ", attempt.record.number, " of ", job.record.name, ", ",
+                              counted(attempt.findings.ranks.size(), "rank"), " of ", attempt.record.ranks,
+                              " looked at, ", absl::FormatTime(absl::RFC3339_sec, now_.wall, absl::UTCTimeZone()));
+  wanted.findings = std::make_shared<const job::Findings>(std::exchange(attempt.findings, {}));
+}
+
+// Says what was found, and goes on with the attempt's end.
+void Core::take(const Compared& input) {
+  const auto live = jobs_.find(input.attempt.first);
+  if (live == jobs_.end() || !live->second.attempt || live->second.key() != input.attempt) return;
+  LiveJob& job = live->second;
+  LiveAttempt& attempt = *job.attempt;
+  if (!attempt.compared || attempt.diagnosed) return;
+  attempt.diagnose_by.reset();
   attempt.diagnosed = true;
-  const bool was_stuck = attempt.findings.stuck;
-  job::DiagnosisRecord record =
-      job::diagnose(attempt.findings,
-                    absl::StrCat("attempt ", attempt.record.number, " of ", job.record.name, ", ",
-                                 counted(attempt.findings.ranks.size(), "rank"), " of ", attempt.record.ranks,
-                                 " looked at, ", absl::FormatTime(absl::RFC3339_sec, now_.wall, absl::UTCTimeZone())));
+  job::DiagnosisRecord record = input.record;
   record.attempt = attempt.record.number;
   record.time_ns = now_ns();
-  attempt.findings = {};
   Change change;
-  if (was_stuck || !record.verdict.empty()) {
+  if (input.stuck || !record.verdict.empty()) {
     const int number = attempt.record.number;
     attempt.record.diagnosed = true;
     attempt.record.verdict = record.verdict;
+    attempt.record.named_ranks = record.ranks;
+    if (record.ranks.size() > rank_protocol::kFailedLogs) attempt.record.named_ranks.resize(rank_protocol::kFailedLogs);
     put_attempt(change, job, attempt.record);
     change.mutations.push_back(store::put(diagnosis_key(job.record.uid, number), job::encode(record)));
     if (number > kDiagnosesKept) {

@@ -15,6 +15,7 @@
 #include "common/rank_protocol/launch.h"
 #include "controller/cluster/session.h"
 #include "controller/core/view.h"
+#include "controller/job/diagnosis.h"
 #include "controller/store/store.h"
 #include "titan/v1/worker.pb.h"
 
@@ -52,11 +53,12 @@ struct Measure {
     kCheckpointStall,
     kCheckpointFailed,
     kQueueWait,
-    kNodeRefused
+    kNodeRefused,
+    kLogsDropped
   };
   Kind kind = kAttemptEnded;
   std::string label;  // Cause, phase or reason.
-  double seconds = 0;
+  double value = 0;   // Seconds, or bytes.
 };
 
 struct Release {
@@ -83,11 +85,20 @@ struct Change {
   Token token = 0;
 };
 
+// What the ranks of an attempt did is to be compared, which takes its time and needs nothing else of the core. The
+// answer is the input Compared.
+struct Comparison {
+  AttemptKey attempt;
+  std::shared_ptr<const job::Findings> findings;
+  std::string title;
+};
+
 struct Effects {
   Release now;  // Before anything is written: acknowledgements, errors, and the stop of what has failed.
   std::vector<std::pair<SessionId, std::string>> closes;  // Sessions that were replaced, and why.
   std::vector<Change> changes;                            // In this order.
-  absl::Status refused;                                   // Of a registration.
+  std::vector<Comparison> comparisons;
+  absl::Status refused;  // Of a registration.
   // Records that make no sense, with what is wrong with them: kept for people, and not met again.
   std::vector<std::pair<store::Record, std::string>> set_aside;
   // Nodes that are shown otherwise from now on, as decided; nodes that are shown no more; and when others were heard
@@ -95,7 +106,8 @@ struct Effects {
   std::vector<NodeViewPtr> nodes;
   std::vector<std::string> nodes_gone;
   std::vector<std::pair<std::string, absl::Time>> beats;
-  bool scheduled = false;  // The queue was walked: what the step took is a measure.
+  bool scheduled = false;      // The queue was walked: what the step took is a measure.
+  int64_t kept_log_bytes = 0;  // Of the ends of failed ranks' logs, in all.
 };
 
 }  // namespace titan::core

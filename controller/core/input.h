@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "controller/core/effect.h"
+#include "controller/job/diagnosis.h"
 #include "controller/job/record.h"
 #include "titan/v1/job.pb.h"
 #include "titan/v1/worker.pb.h"
@@ -161,7 +162,15 @@ struct SpecUnreadable {
   bool lost = true;  // Its record is: no later attempt would read it, either.
 };
 
-using Input = std::variant<CreateJob, UpdateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
-                           DeleteNode, StopUnknown, OpenSession, Heard, CloseSession, Tick, Durable, SpecUnreadable>;
+// What a Comparison has shown.
+struct Compared {
+  AttemptKey attempt;
+  job::DiagnosisRecord record;
+  bool stuck = false;  // As the findings had it.
+};
+
+using Input =
+    std::variant<CreateJob, UpdateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
+                 DeleteNode, StopUnknown, OpenSession, Heard, CloseSession, Tick, Durable, SpecUnreadable, Compared>;
 
 }  // namespace titan::core

@@ -146,7 +146,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
   for (const std::string& uid : adopted) end_parts_that_are_gone(uid, node.record.name);
   for (const std::string& uid : jobs_of(node.record.name)) {
     LiveJob& job = jobs_.at(uid);
-    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(job);
+    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(job);  // Nobody else can be asked.
   }
 }
 
@@ -226,7 +226,7 @@ void Core::end_superseded(LiveJob& job, int by, Change& change) {
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
-  drop_old_failed_logs(job, change);
+  close_failed_logs(job, change);
   drop_attempt(job);
 }
 

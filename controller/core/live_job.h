@@ -73,6 +73,7 @@ struct LiveAttempt {
   std::optional<absl::Duration> diagnose_by;
   std::set<std::string> to_answer;  // Nodes.
   job::Findings findings;
+  bool compared = false;   // They are, by now or soon.
   bool diagnosed = false;  // They were asked, or nobody could be.
   bool loaded = false;     // Ranks have said from which step they go on.
   bool recovered = false;  // Reached a step or commit that no attempt had reached.

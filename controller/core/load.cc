@@ -109,6 +109,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
     start_cancel({/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
   }
   for (const store::Record& record : below("update/", records)) load_update(record);
+  make_room_for_logs(0);  // The limit may be lower now.
   return end_step();
 }
 
@@ -181,6 +182,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     auto view = std::make_shared<JobView>(*view_of(job));
     view->revision = older ? record.revision : std::max(record.revision, shown->second);
     effects_.now.views.push_back(view);
+    count_kept_logs(*view);
     if (job::is_final(job.record.state)) {
       over_[uid] = std::move(view);
       continue;

@@ -81,6 +81,7 @@ Effects Core::end_step() {
       effects_.nodes_gone.push_back(name);
     }
   }
+  effects_.kept_log_bytes = kept_logs_.bytes();
   return std::exchange(effects_, {});
 }
 

@@ -149,12 +149,7 @@ void Core::start_update(const UpdateJob& asked) {
     commit(std::move(written));
     return refuse(asked.request, no_such_job(asked.uid));
   }
-  LiveJob ended;  // One that is over, for as long as it is changed.
-  if (live == jobs_.end()) {
-    ended.record = *over->second->record;
-    ended.past = over->second->attempts;
-    ended.progress = over->second->progress;
-  }
+  LiveJob ended = live == jobs_.end() ? ended_job(*over->second) : LiveJob();
   LiveJob& job = live != jobs_.end() ? live->second : ended;
   // Another update, or the job's end, may have come in between.
   if (const absl::Status bad = check_update(asked, job.record); !bad.ok()) {

@@ -78,6 +78,7 @@ Core::Wait Core::wait_of(const LiveJob& job) const {
     }
     case JobState::kStopping:
     case JobState::kRecovering:
+      if (attempt.compared && attempt.diagnose_by) return {kDiagnosing, "what its ranks did is being compared"};
       if (attempt.diagnose_by) {
         return {kDiagnosing, absl::StrCat("before its ranks are ended, their nodes say what they do: ",
                                           named_parts(attempt, {attempt.to_answer.begin(), attempt.to_answer.end()}))};

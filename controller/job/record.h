@@ -131,6 +131,10 @@ struct FailedLog {
   std::string text;
 };
 
+// AttemptRecord::logs_dropped.
+inline constexpr char kNewerAttempts[] = "NEWER_ATTEMPTS";  // Of the same job.
+inline constexpr char kNoRoom[] = "NO_ROOM";                // Among those of all jobs.
+
 inline constexpr size_t kExitsKept = 256;
 
 // An error event that a rank wrote before it left.
@@ -173,6 +177,8 @@ struct AttemptRecord {
   int config_version = 1;           // Of the job's configuration; 1: as it was submitted.
   bool diagnosed = false;           // There is a record of what its ranks did when it stood still.
   std::string verdict;              // Of it: who first went another way; empty: not known.
+  std::vector<int> named_ranks;     // By it; the first few.
+  std::string logs_dropped;         // Why ends of failed ranks' logs are kept no more, or were not; empty: they are.
 };
 
 struct Progress {

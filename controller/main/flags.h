@@ -17,6 +17,7 @@ struct Flags {
   std::string metrics_address = "127.0.0.1";
   int lease_ms = 5000;
   double keep_finished_days = 0;
+  int kept_logs_mib = 256;
   std::string audit_log;  // Empty: beside the store; "none": nowhere.
   std::string port_file;
   bool reflection = true;

@@ -121,6 +121,10 @@ int main(int argc, char** argv) {
                  "Delete jobs that ended longer ago, with their events; 0 keeps them for ever. Dump folders stay")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 36'500.0));
+  app.add_option("--kept-logs-mib", flags.kept_logs_mib,
+                 "Ends of failed ranks' logs that the store keeps of all jobs together; the oldest go first")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20));
   app.add_option(
       "--audit-log", flags.audit_log,
       "File for who changed or tried to change what, as JSON lines; 'none': nothing is written down. Default: "

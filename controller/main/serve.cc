@@ -240,6 +240,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   options.cluster = open.store->id();
   if (!flags.store.empty()) options.leader_epoch = open.store->epoch();
   if (flags.keep_finished_days > 0) options.keep_finished = absl::Hours(24 * flags.keep_finished_days);
+  options.kept_logs_bytes = int64_t{flags.kept_logs_mib} << 20;
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
   options.journal = journal;

@@ -32,6 +32,7 @@ void Reconciler::take(const core::Input& input, Answers& answers) {
 }
 
 void Reconciler::run(core::Effects effects, Answers& answers) {
+  measures_.kept_logs(effects.kept_log_bytes);
   for (const auto& [id, why] : effects.closes) {
     const auto session = sessions_.find(id);
     if (session != sessions_.end()) session->second->close(why);
@@ -42,6 +43,21 @@ void Reconciler::run(core::Effects effects, Answers& answers) {
   // Changes first get their places in the log: what is sent now may lead to the next step.
   for (core::Change& change : effects.changes) write(std::move(change), answers);
   release(effects.now, /*revision=*/0, answers);
+  for (core::Comparison& wanted : effects.comparisons) {
+    answers.push_back([this, wanted = std::move(wanted)] { compare(wanted); });
+  }
+}
+
+// Without the lock until there is something to say.
+void Reconciler::compare(const core::Comparison& wanted) {
+  const job::Findings& findings = *wanted.findings;
+  const core::Compared found{wanted.attempt, job::diagnose(findings, wanted.title), findings.stuck};
+  Answers answers;
+  {
+    sync::Lock lock(mutex_);
+    take(found, answers);
+  }
+  for (const auto& answer : answers) answer();
 }
 
 void Reconciler::write(core::Change change, Answers& answers) {
@@ -170,19 +186,21 @@ void Reconciler::measure(const core::Measure& one) {
     case core::Measure::kAttemptEnded:
       return measures_.attempt_ended(one.label);
     case core::Measure::kLost:
-      return measures_.lost(one.label, one.seconds);
+      return measures_.lost(one.label, one.value);
     case core::Measure::kRecovered:
-      return measures_.recovered(one.seconds);
+      return measures_.recovered(one.value);
     case core::Measure::kCheckpoint:
-      return measures_.checkpoint(one.seconds);
+      return measures_.checkpoint(one.value);
     case core::Measure::kCheckpointStall:
-      return measures_.checkpoint_stall(one.seconds);
+      return measures_.checkpoint_stall(one.value);
     case core::Measure::kCheckpointFailed:
       return measures_.checkpoint_failed();
     case core::Measure::kQueueWait:
-      return measures_.queue_wait(absl::Seconds(one.seconds));
+      return measures_.queue_wait(absl::Seconds(one.value));
     case core::Measure::kNodeRefused:
       return measures_.refused(one.label);
+    case core::Measure::kLogsDropped:
+      return measures_.logs_dropped(one.label, one.value);
   }
 }
 

@@ -23,6 +23,7 @@ Measures::Measures(metrics::Metrics& metrics)
           metrics.counter("titan_store_fsync_errors_total", "Failed writes after which the store stopped.")),
       damaged_records_(
           metrics.counter("titan_store_damaged_records_total", "Records that were found damaged and set aside.")),
+      kept_logs_(metrics.gauge("titan_kept_logs_bytes", "Ends of failed ranks' logs in the store, of all jobs.")),
       leader_(metrics.gauge("titan_leader", "1 while this controller leads, 0 while it stands by.")) {
   for (int i = 0; i <= static_cast<int>(job::Cause::kStaleAttempt); ++i) {
     attempts(std::string(job::name(static_cast<job::Cause>(i))));
@@ -32,12 +33,19 @@ Measures::Measures(metrics::Metrics& metrics)
     recovery(phase);
   }
   recovery(kTotal);
+  for (const char* reason : {job::kNewerAttempts, job::kNoRoom}) dropped_logs(reason);
   checkpoint_duration("stall");
   checkpoint_duration("write");
 }
 
 prometheus::Counter& Measures::attempts(const std::string& cause) {
   return metrics_.counter("titan_job_attempts_total", "Attempts that ended, by cause.", {{"cause", cause}});
+}
+
+prometheus::Counter& Measures::dropped_logs(const std::string& reason) {
+  return metrics_.counter("titan_kept_logs_dropped_bytes_total",
+                          "Ends of failed ranks' logs that were dropped, or not kept for want of room.",
+                          {{"reason", reason}});
 }
 
 prometheus::Counter& Measures::lost_seconds(const std::string& phase) {
@@ -88,6 +96,10 @@ void Measures::refused(const std::string& reason) {
 void Measures::store_failed() { store_failures_.Increment(); }
 
 void Measures::record_damaged() { damaged_records_.Increment(); }
+
+void Measures::kept_logs(int64_t bytes) { kept_logs_.Set(static_cast<double>(bytes)); }
+
+void Measures::logs_dropped(const std::string& reason, double bytes) { dropped_logs(reason).Increment(bytes); }
 
 void Measures::leads(bool leads) { leader_.Set(leads ? 1 : 0); }
 

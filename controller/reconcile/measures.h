@@ -25,10 +25,13 @@ class Measures {
   void store_failed();
   void record_damaged();
   void refused(const std::string& reason);  // A worker that was not let in.
-  void leads(bool leads);                   // Whether this controller does; another one may.
+  void kept_logs(int64_t bytes);            // Ends of failed ranks' logs that there are now,
+  void logs_dropped(const std::string& reason, double bytes);
+  void leads(bool leads);  // Whether this controller does; another one may.
   metrics::Metrics& metrics() { return metrics_; }
 
  private:
+  prometheus::Counter& dropped_logs(const std::string& reason);
   prometheus::Counter& attempts(const std::string& cause);
   prometheus::Counter& lost_seconds(const std::string& phase);
   prometheus::Histogram& recovery(const std::string& phase);
@@ -42,6 +45,7 @@ class Measures {
   prometheus::Counter& store_transactions_;
   prometheus::Counter& store_failures_;
   prometheus::Counter& damaged_records_;
+  prometheus::Gauge& kept_logs_;
   prometheus::Gauge& leader_;
 };
 

@@ -129,6 +129,7 @@ class Reconciler {
   void take(const core::Input& input, Answers& answers) TITAN_REQUIRES(mutex_);
   void run(core::Effects effects, Answers& answers) TITAN_REQUIRES(mutex_);
   void write(core::Change change, Answers& answers) TITAN_REQUIRES(mutex_);
+  void compare(const core::Comparison& wanted);
   void settle(int64_t ticket, const absl::StatusOr<int64_t>& revision);
   absl::StatusOr<ConfigCache::Config> config_of(const std::string& uid) const;
   void release(core::Release& what, int64_t revision, Answers& answers) TITAN_REQUIRES(mutex_);

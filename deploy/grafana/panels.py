@@ -108,6 +108,18 @@ ROWS = (
         Panel("Memory", "bytes", (("{{job}} {{instance}}", 'process_resident_memory_bytes{job=~"titan-.*"}'),)),
         Panel("Descriptors", "percentunit", (("{{job}} {{instance}}", 'process_open_fds{job=~"titan-.*"} / process_max_fds'),)),
     )),
+    Row("GPUs", (
+        Panel("Utilisation", "percentunit", (("{{node}} {{gpu}}", "titan_worker_gpu_utilization_ratio"),),
+              about="Share of the time in which it did something, however little."),
+        Panel("Memory in use", "percentunit", (("{{node}} {{gpu}}", "titan_worker_gpu_memory_used_bytes / titan_worker_gpu_memory_size_bytes"),)),
+        Panel("Temperature", "celsius", (("{{node}} {{gpu}}", "titan_worker_gpu_temperature_celsius"),)),
+        Panel("Power", "watt", (("{{node}} {{gpu}}", "titan_worker_gpu_power_watts"),)),
+        Panel("Slowed GPUs", "short", (("{{reason}}", "sum by (reason) (titan_worker_gpu_slowed)"),), about="Clocks are lowered, by reason."),
+        Panel("Memory errors", "short", (("{{node}} {{gpu}} {{kind}}", "increase(titan_worker_gpu_ecc_errors_total[$__rate_interval]) > 0"),)),
+        Panel("XIDs", "short", (("{{node}} {{gpu}}", "increase(titan_worker_gpu_xid_errors_total[$__rate_interval]) > 0"),)),
+        Panel("NVLink errors", "short", (("{{node}} {{gpu}}", "increase(titan_worker_gpu_nvlink_errors_total[$__rate_interval]) > 0"),)),
+        Panel("Since the driver answered", "s", (("{{node}}", "titan_worker_gpu_age_seconds"),)),
+    )),
     Row("Nodes", (
         Panel("Workers with a controller", "short", (("connected", "sum(titan_worker_connected)"),)),
         Panel("Rank processes", "short", (("{{node}}", "titan_worker_ranks"),)),

@@ -40,6 +40,7 @@ MEMORY_GROUPS, CPU_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/
 TRAINS = {"steps": -1, "step_ms": 50, "loads": 0}
 PATIENT = ["--restart.no_progress_limit", 1000, "--restart.backoff_initial_seconds", 0.1, "--restart.backoff_max_seconds", 0.2]
 FAULTS = {}  # Function by its alerts.
+OF_GPUS = {"GpuLost", "GpuMemoryErrors", "GpuXid", "GpuSlowed", "GpusNotSeen"}  # No fault here makes one sick.
 
 
 class NotHere(Exception):
@@ -614,7 +615,7 @@ Seen on {time.strftime("%Y-%m-%d", time.gmtime())} with Prometheus {version}, by
 each rule of [alerts.yml](../deploy/prometheus/alerts.yml) is for, on real daemons with ranks that are stand-ins, waits until the alert
 fires, ends the fault and waits until the alert is over. The rules are the committed ones with their `for:` and the windows of their ranges {SHORTER} times
 shorter, and no threshold changed: the seconds say that a rule works, and not how soon it fires in service. "Over after" counts from the end of the
-fault; alerts about what happened within a window end with the window.
+fault; alerts about what happened within a window end with the window. Those of GPUs have promtool's tests alone.
 
 {table(rows)}
 """
@@ -634,6 +635,7 @@ def main():
         return 0 if not os.environ.get("CI") else 1
     known = re.findall(r"- alert: (\w+)", RULES.read_text())
     brought = sorted(name for alerts in FAULTS for name in alerts)
+    known = [name for name in known if name not in OF_GPUS]
     if sorted(known) != brought:
         print(f"alerts without a fault here: {sorted(set(known) - set(brought))}; faults without an alert: {sorted(set(brought) - set(known))}")
         return 1

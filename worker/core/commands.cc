@@ -215,6 +215,9 @@ void obey(Step& step, const Message& message) {
     case Message::kStop: {
       const v1::Stop& order = message.stop();
       if (Attempt* const attempt = step.find(key_of(order.id()))) {
+        for (const int named : order.named_ranks()) {
+          if (Rank* const rank = find_rank(*attempt, named)) rank->named = true;
+        }
         return stop(step, *attempt, order.save(), order.grace_milliseconds(), order.reason(),
                     order.deadline_milliseconds());
       }

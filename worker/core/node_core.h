@@ -74,6 +74,7 @@ struct Rank {
   Op reading = 0;
   bool more = true;          // Events may be there that were not read.
   std::string unread;        // Why its events cannot be read, as it was said last.
+  bool named = false;        // By the attempt's verdict.
   bool tail_wanted = false;  // The end of its log is for the controller,
   Op reading_tail = 0;       // and being read.
   std::string log_tail;

@@ -180,12 +180,14 @@ void read_log_tails(Step& step, Attempt& attempt) {
   for (Rank& rank : attempt.ranks) {
     if (!rank.exit || rank.tail_wanted) continue;
     const v1::RankExitReport& exit = *rank.exit;
-    if (!rank_protocol::has_failed(exit.exit_code(), exit.signal(), exit.stop_reason())) continue;
+    if (!rank.named && !rank_protocol::has_failed(exit.exit_code(), exit.signal(), exit.stop_reason())) continue;
     rank_protocol::FailedLogs wanted;
     for (const Rank& other : attempt.ranks) {
       if (other.tail_wanted) wanted.add(other.exit->exit_code(), other.exit->signal(), other.exit->last_words());
     }
-    if (!wanted.take(exit.exit_code(), exit.signal(), exit.last_words())) continue;
+    const bool taken = rank.named ? wanted.take_named(exit.exit_code(), exit.signal(), exit.last_words())
+                                  : wanted.take(exit.exit_code(), exit.signal(), exit.last_words());
+    if (!taken) continue;
     rank.tail_wanted = true;
     rank.reading_tail = step.begin({.kind = Kind::kLogTail, .key = attempt.record.key, .rank = rank.rank});
     step.out(ReadLogTail{rank.reading_tail, attempt.record.key, rank.rank});

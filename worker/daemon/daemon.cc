@@ -71,6 +71,7 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& option
 }
 
 constexpr int64_t kLookAtFolders = 10 * node::kSecond;
+constexpr int64_t kLookAtGpus = 5 * node::kSecond;
 
 }  // namespace
 
@@ -112,7 +113,9 @@ Daemon::Daemon(Options options, const Says& says, std::shared_ptr<const StateFol
       groups_(std::move(groups)),
       watcher_(loop_),
       core_(std::move(core)),
-      folders_(says.metrics.folders()) {}
+      folders_(says.metrics.folders()) {
+  if (resources_.device == "cuda") gpus_.emplace(says.metrics.gpus(), nvml::kLibrary, resources_.devices);
+}
 
 Daemon::~Daemon() = default;
 
@@ -261,10 +264,19 @@ void Daemon::update_metrics() {
     if (!attempt.ending()) dumps.insert(attempt.record.dump_folder);
   }
   metrics.set_memory_kills_of(std::move(kills));
+  look_at_gpus();
   if (now().monotonic < look_at_folders_at_ && dumps == dumps_) return;
   look_at_folders_at_ = now().monotonic + kLookAtFolders;
   dumps_ = std::move(dumps);
   folders_.look(options_.state, dumps_);
+}
+
+void Daemon::look_at_gpus() {
+  if (!gpus_) return;
+  for (const journal::Line& line : says_.metrics.gpus()->news()) says_.journal.write(line);
+  if (now().monotonic < look_at_gpus_at_) return;
+  look_at_gpus_at_ = now().monotonic + kLookAtGpus;
+  gpus_->look();
 }
 
 }  // namespace titan::daemon

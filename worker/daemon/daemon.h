@@ -16,6 +16,7 @@
 #include "worker/core/node_core.h"
 #include "worker/daemon/file_watcher.h"
 #include "worker/daemon/folder_watch.h"
+#include "worker/daemon/gpu_watch.h"
 #include "worker/daemon/granted_folders.h"
 #include "worker/daemon/lane.h"
 #include "worker/daemon/loop.h"
@@ -95,6 +96,7 @@ class Daemon {
   void add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe);
   void log_about(const AttemptKey& key, journal::Level level, const std::string& event, const std::string& message);
   void update_metrics();
+  void look_at_gpus();
   void tell_service();  // That the loop goes round, and how this node is; again and again.
   void watch_signals();
   std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
@@ -155,6 +157,8 @@ class Daemon {
   FolderWatch folders_;
   std::set<std::string> dumps_;     // That were looked at last,
   int64_t look_at_folders_at_ = 0;  // and when they are to be looked at again; monotonic.
+  std::optional<GpuWatch> gpus_;    // Where there are any,
+  int64_t look_at_gpus_at_ = 0;     // likewise.
   Lane records_;                    // What must keep its order.
   Lane shims_;
   Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.

@@ -15,6 +15,7 @@ Metrics::Metrics(const std::string& node)
     : labels_({{"node", node}}),
       kills_(std::make_shared<MemoryKills>(labels_)),
       folders_(std::make_shared<titan::metrics::FolderSpace>(labels_)),
+      gpus_(std::make_shared<GpuSeries>(labels_)),
       log_dropped_(metrics_.counter("titan_worker_log_dropped_bytes_total",
                                     "Rank log bytes dropped by size caps or a full disk.", labels_)),
       memory_kills_(metrics_.counter("titan_worker_memory_kills_total", "Ranks that ran out of memory.", labels_)),
@@ -32,6 +33,7 @@ Metrics::Metrics(const std::string& node)
                                     "Since the controller was last heard, or since this daemon began.", labels_)) {
   metrics_.add(kills_);
   metrics_.add(folders_);
+  metrics_.add(gpus_);
 }
 
 void Metrics::raise(prometheus::Counter& counter, int64_t total) {

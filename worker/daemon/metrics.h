@@ -11,6 +11,7 @@
 #include "common/metrics/folder_space.h"
 #include "common/metrics/metrics.h"
 #include "common/sync/sync.h"
+#include "worker/daemon/gpu_series.h"
 
 namespace titan::daemon {
 
@@ -35,6 +36,8 @@ class Metrics {
 
   // How full the folders of this node are.
   const std::shared_ptr<titan::metrics::FolderSpace>& folders() const { return folders_; }
+  // What its GPUs do.
+  const std::shared_ptr<GpuSeries>& gpus() const { return gpus_; }
 
  private:
   // A series for each attempt that has any.
@@ -56,6 +59,7 @@ class Metrics {
   const titan::metrics::Labels labels_;
   const std::shared_ptr<MemoryKills> kills_;
   const std::shared_ptr<titan::metrics::FolderSpace> folders_;
+  const std::shared_ptr<GpuSeries> gpus_;
   prometheus::Counter &log_dropped_, &memory_kills_, &beats_, &events_, &sessions_, &shims_lost_;
 
  public:

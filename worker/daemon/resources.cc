@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "worker/daemon/nvml.h"
 #include "worker/shim/files.h"
 
 namespace titan::daemon {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/daemon/nvml.h"
+#include "worker/daemon/nvml_library.h"
 
 namespace titan::daemon {
 
@@ -22,7 +22,7 @@ struct Resources {
 // Where NVIDIA's devices are found.
 struct NvidiaPaths {
   std::string device_files = "/dev/nvidia";  // And a number.
-  std::string nvml = kNvmlLibrary;
+  std::string nvml = nvml::kLibrary;
 };
 
 // What this node offers. `devices`: "auto" (NVIDIA devices when there are any, or else one CPU rank per core), "cpu:N"

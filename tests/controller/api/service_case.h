@@ -38,6 +38,7 @@ class ServiceCase : public ::testing::Test {
     store_ = *store::SqliteStore::open(folder_ + "/titan.db");
     reconcile::Options options;
     options.lease = lease_;
+    options.kept_logs_bytes = kept_logs_bytes_;
     options.jitter = [] { return 0.0; };
     options.new_id = [this] { return absl::StrCat("id", folder_.substr(folder_.size() - 6), ++ids_); };
     measures_ = std::make_unique<reconcile::Measures>(metrics_);
@@ -115,6 +116,7 @@ class ServiceCase : public ::testing::Test {
 
   std::string folder_;
   absl::Duration lease_ = absl::Seconds(5);                                                   // From the next start on.
+  int64_t kept_logs_bytes_ = 1 << 20;                                                         // Likewise.
   std::vector<std::string> backups_by_;                                                       // Who asked for each.
   auth::GateOptions gate_;                                                                    // From the next start on.
   std::shared_ptr<auth::Audit> audit_;                                                        // Likewise.

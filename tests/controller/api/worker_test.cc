@@ -193,6 +193,38 @@ TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
   }
 }
 
+// Who reads what is not kept any more is told why, and what to change.
+TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
+  stop();
+  kept_logs_bytes_ = 10;
+  start("127.0.0.1:0");
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1");
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const v1::Prepare prepare = expect(*stream, v1::ControllerMessage::kPrepare).prepare();
+  v1::WorkerMessage ended = report(prepare.id(), v1::AttemptReport::ENDED);
+  ended.mutable_attempt()->add_exits()->set_exit_code(1);
+  ended.mutable_attempt()->mutable_exits(0)->set_log_tail("one\ntwo\nthree\n");
+  stream->Write(ended);
+  expect(*stream, v1::ControllerMessage::kForget);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  v1::TailLogsRequest request;
+  request.set_name("a");
+  request.set_attempt(1);
+  grpc::ClientContext late;
+  rpc::set_deadline(late, absl::Seconds(20));
+  auto logs = jobs_->TailLogs(&late, request);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_EQ(chunk.notice(),
+            "node n1 cannot be reached; the ends of logs that the controller kept of attempt 1 went for want of room "
+            "(titan-controller --kept-logs-mib), or there was none");
+  late.TryCancel();
+  logs->Finish();
+}
+
 // What no set of the registered nodes can hold is told at once, and refused when that is asked for.
 TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
   v1::CreateJobRequest request = job("early");

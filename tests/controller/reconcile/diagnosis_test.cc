@@ -74,6 +74,17 @@ TEST_F(DiagnosisTest, ARankThatIsWaitedForIsNamedBeforeItIsKilled) {
   EXPECT_LT(record->report.find("where_rank_1_is"), record->report.find("where_rank_0_is")) << "the culprit first";
 }
 
+// Whom the verdict names was ended by the controller, and did not fail by itself: its log is the one to read.
+TEST_F(DiagnosisTest, TheEndOfANamedRanksLogIsAskedForAndKept) {
+  time_out();
+  ASSERT_EQ(stops(), 1);
+  const auto is_stop = [](const Kind& message) { return message.has_stop(); };
+  const auto stop = std::find_if(second().received.begin(), second().received.end(), is_stop);
+  ASSERT_NE(stop, second().received.end());
+  EXPECT_THAT(stop->stop().named_ranks(), ::testing::ElementsAre(1));
+  EXPECT_THAT(ended().named_ranks, ::testing::ElementsAre(1));
+}
+
 // The first to fail may be heard of last.
 TEST_F(DiagnosisTest, ARankThatNamesTheFirstToFailIsEnough) {
   event(

@@ -159,6 +159,98 @@ TEST_F(FailedLogsTest, OfAJobThatFailsAgainAndAgainTheNewestAreKept) {
   EXPECT_EQ(told_as_kept("a", 3, 0), 10);
 }
 
+// However many jobs fail: the oldest go, those of jobs that are over, too, and their attempts say so.
+TEST_F(FailedLogsTest, OfAllJobsTogetherTheNewestAreKept) {
+  kept_logs_bytes = 25;
+  crash();
+  FakeNode& node = add_node("n1", 3);
+  for (const char* id : {"a", "b", "c"}) {
+    job::Spec once = spec(id, 1, 0);
+    once.restart.no_progress_limit = id[0] == 'a' ? 0 : 100;
+    ASSERT_TRUE(submit(once).ok());
+    fail(node, id, 0, absl::StrCat("ten of ", id, "\n\n"));
+    settle();
+  }
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(kept_of("a", 1, 0), "");
+  EXPECT_EQ(told_as_kept("a", 0, 0), 0);
+  EXPECT_EQ(job("a")->attempts[0]->logs_dropped, job::kNoRoom);
+  EXPECT_EQ(kept_of("b", 1, 0), "ten of b\n\n");
+  EXPECT_THAT(metrics_.text(), ::testing::HasSubstr("\ntitan_kept_logs_bytes 20\n"));
+  EXPECT_THAT(metrics_.text(), ::testing::HasSubstr("titan_kept_logs_dropped_bytes_total{reason=\"NO_ROOM\"} 10\n"));
+
+  kept_logs_bytes = 15;
+  crash();
+  settle();
+  EXPECT_EQ(kept("b").size(), 0u) << "a start with a lower limit holds it";
+  EXPECT_EQ(kept("c").size(), 1u);
+  EXPECT_THAT(metrics_.text(), ::testing::HasSubstr("\ntitan_kept_logs_bytes 10\n"));
+}
+
+// Though it was ended by the controller: a verdict named it.
+TEST_F(FailedLogsTest, IsKeptOfWhomAVerdictNames) {
+  job::AttemptRecord attempt;
+  FakeNode& node = add_node("n1", 2);
+  ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
+  obedient = false;
+  attempt = *job("a")->attempts.at(0);
+  attempt.named_ranks = {1};
+  std::vector<store::Record> records = copy_store();
+  for (store::Record& record : records) {
+    if (record.key == core::attempt_key(job("a")->record->uid, 1)) record.value = job::encode(attempt);
+  }
+  crash_to(records);
+  connect(node);
+  FakeNode::Attempt& running = node.attempts.at(key("a"));
+  for (const int rank : {0, 1}) {
+    v1::RankExitReport& exit = running.exits.emplace_back();
+    exit.set_rank(rank);
+    exit.set_signal(9);
+    exit.set_stop_reason("HANG");
+    exit.set_log_tail("waits for a lock\n");
+    running.gone.insert(rank);
+  }
+  running.phase = v1::AttemptReport::ENDED;
+  say(node, report(key("a"), running));
+  settle();
+  EXPECT_EQ(kept_of("a", 1, 0), "");
+  EXPECT_EQ(kept_of("a", 1, 1), "waits for a lock\n");
+}
+
+// What an attempt that runs has is not taken from it: then what comes later has no room.
+TEST_F(FailedLogsTest, AnAttemptThatHasNotEndedKeepsWhatItHas) {
+  kept_logs_bytes = 15;
+  crash();
+  FakeNode& node = add_node("n1", 2);
+  ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
+  obedient = false;
+  fail(node, "a", 0, "the first\n");
+  fail(node, "a", 1, "the second\n");
+  settle();
+  EXPECT_EQ(kept_of("a", 1, 0), "the first\n");
+  EXPECT_EQ(kept("a").size(), 1u);
+  EXPECT_EQ(job("a")->attempts[0]->logs_dropped, job::kNoRoom);
+}
+
+// A job whose deletion is under way takes its logs along: nothing of it is written anew.
+TEST_F(FailedLogsTest, WhatIsBeingDeletedIsNotWrittenAnew) {
+  kept_logs_bytes = 15;
+  crash();
+  FakeNode& node = add_node("n1", 2);
+  job::Spec once = spec("a", 1, 0);
+  once.restart.no_progress_limit = 0;
+  ASSERT_TRUE(submit(once).ok());
+  fail(node, "a", 0, "the first\n");
+  settle();
+  ASSERT_TRUE(submit(spec("b", 1, 0)).ok());
+  const std::string uid = job("a")->record->uid;
+  reconciler->remove(uid, [](const absl::StatusOr<JobViewPtr>&) {});
+  fail(node, "b", 0, "the second\n");
+  settle();
+  EXPECT_TRUE(store::scan_all(store, core::attempts_prefix(uid))->empty());
+  EXPECT_EQ(kept("b").size(), 1u);
+}
+
 TEST_F(FailedLogsTest, GoesWithItsJob) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());

@@ -98,6 +98,7 @@ class World {
     options.cluster = cluster;
     options.journal = journal;
     options.keep_finished = keep_finished;
+    options.kept_logs_bytes = kept_logs_bytes;
     options.jitter = [] { return 0.0; };
     options.leader_epoch = leader_epoch;
     options.on_superseded = [this](const absl::Status& why) { superseded.push_back(why); };
@@ -432,6 +433,7 @@ class World {
   bool saves = true;
   std::string cluster = "test";
   absl::Duration keep_finished = absl::InfiniteDuration();  // From the next start of the controller on.
+  int64_t kept_logs_bytes = 1 << 30;                        // Likewise.
   int64_t leader_epoch = 0;                                 // Likewise.
   std::vector<absl::Status> superseded;                     // How often the controller was told that it leads no more.
   std::shared_ptr<FakeJournal> journal = std::make_shared<FakeJournal>();

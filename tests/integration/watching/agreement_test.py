@@ -20,7 +20,7 @@ import panels  # noqa: E402
 LABELS = {"titan_job"}  # Names of the form of a series that are none.
 OPERATE = SOURCE / "docs/howto/operate.md"
 GRAFANA = SOURCE / "deploy/grafana"
-UNITS = {"s", "bytes", "Bps", "percentunit", "short", "ops", "none"}
+UNITS = {"s", "bytes", "Bps", "percentunit", "short", "ops", "none", "celsius", "watt"}
 NO_UNIT = {"Loss", "Balance of experts"}  # Mere numbers.
 
 

@@ -44,6 +44,18 @@ TEST(LogTailTest, IsNotSaidOfRanksThatLeaveAsAsked) {
   EXPECT_EQ(world.count<ReadLogTail>(), 0);
 }
 
+// The one that a verdict names waited for nobody, and had to be ended: its log is what people want to read.
+TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
+  World world;
+  world.connect();
+  world.launch(1, 3);
+  world.printed[1] = "waits for a lock\n";
+  world.stop(1, /*save=*/false, /*grace_milliseconds=*/0, /*deadline_milliseconds=*/0, /*named=*/{1, 7});
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), v1::AttemptReport::ENDED);
+  EXPECT_THAT(told(world), ::testing::ElementsAre(::testing::Pair(1, "waits for a lock\n")));
+}
+
 // Whoever leads now may not have written down what was said to the one before.
 TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
   World world;

@@ -446,7 +446,8 @@ void World::start(int attempt) {
   command(message);
 }
 
-void World::stop(int attempt, bool save, int64_t grace_milliseconds, int64_t deadline_milliseconds) {
+void World::stop(int attempt, bool save, int64_t grace_milliseconds, int64_t deadline_milliseconds,
+                 const std::vector<int>& named) {
   v1::ControllerMessage message;
   v1::Stop& stop = *message.mutable_stop();
   identify(attempt, stop.mutable_id());
@@ -454,6 +455,7 @@ void World::stop(int attempt, bool save, int64_t grace_milliseconds, int64_t dea
   stop.set_grace_milliseconds(grace_milliseconds);
   stop.set_reason("TEST");
   stop.set_deadline_milliseconds(deadline_milliseconds);
+  stop.mutable_named_ranks()->Assign(named.begin(), named.end());
   command(message);
 }
 

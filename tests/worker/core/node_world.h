@@ -124,7 +124,8 @@ class World {
   // Commands for attempts of job u1.
   void prepare(int attempt, int ranks = 2, bool leader = true, int64_t deadline_milliseconds = 0);
   void start(int attempt);
-  void stop(int attempt, bool save = false, int64_t grace_milliseconds = 0, int64_t deadline_milliseconds = 0);
+  void stop(int attempt, bool save = false, int64_t grace_milliseconds = 0, int64_t deadline_milliseconds = 0,
+            const std::vector<int>& named = {});
   void checkpoint(int attempt);
   void forget(int attempt);
   void read_log(int attempt, int rank);

@@ -1,0 +1,115 @@
+#include "controller/api/admit_first.h"
+
+#include <functional>
+
+#include "grpc/byte_buffer.h"
+#include "grpc/grpc.h"
+#include "grpc/support/time.h"
+#include "grpcpp/completion_queue.h"
+#include "grpcpp/impl/codegen/interceptor_common.h"
+
+namespace titan::api {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::internal::InterceptorBatchMethodsImpl;
+using grpc::internal::MethodHandler;
+
+// A request without a field: of whoever is refused, or said nothing.
+grpc_byte_buffer* no_bytes() { return ::grpc_raw_byte_buffer_create(nullptr, 0); }
+
+// What interceptors are told of a request when gRPC reads it itself. True: they are done, or there are none.
+bool tell_interceptors(InterceptorBatchMethodsImpl& batch, grpc::internal::Call* call, void* request,
+                       std::function<void()> then) {
+  batch.SetCall(call);
+  batch.SetReverse();
+  batch.AddInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE);
+  batch.SetRecvMessage(request, nullptr);
+  return batch.RunInterceptors(std::move(then));
+}
+
+grpc_op reading(grpc_byte_buffer** bytes) {
+  grpc_op read{};
+  read.op = GRPC_OP_RECV_MESSAGE;
+  read.data.recv_message.recv_message = bytes;
+  return read;
+}
+
+grpc_byte_buffer* read_now(grpc::internal::Call& call) {
+  grpc_byte_buffer* bytes = nullptr;
+  const grpc_op read = reading(&bytes);
+  if (::grpc_call_start_batch(call.call(), &read, 1, &bytes, nullptr) != GRPC_CALL_OK) return nullptr;
+  ::grpc_completion_queue_pluck(call.cq()->cq(), &bytes, ::gpr_inf_future(GPR_CLOCK_REALTIME), nullptr);
+  return bytes;
+}
+
+}  // namespace
+
+// One call until its request is there; then the inner handler has it.
+class AdmitFirst::Reading : public grpc_completion_queue_functor {
+ public:
+  Reading(MethodHandler& inner, const HandlerParameter& param)
+      : grpc_completion_queue_functor{&Reading::on_read, /*inlineable=*/0, 0, nullptr},
+        inner_(inner),
+        call_(param.call),
+        context_(param.server_context),
+        call_requester_(param.call_requester) {}
+
+  void begin() {
+    const grpc_op read = reading(&bytes_);
+    if (::grpc_call_start_batch(call_->call(), &read, 1, this, nullptr) != GRPC_CALL_OK) refuse();
+  }
+  // The inner handler finds that nobody knows who calls.
+  void refuse() { hand_over(no_bytes(), grpc::Status::OK, /*is_read=*/false); }
+
+ private:
+  static void on_read(grpc_completion_queue_functor* self, int /*ok*/) {
+    auto* const reading = static_cast<Reading*>(self);
+    if (reading->bytes_ != nullptr) return reading->hand_over(reading->bytes_, grpc::Status::OK, /*is_read=*/true);
+    reading->hand_over(no_bytes(), {grpc::StatusCode::INTERNAL, "the call has no request"}, /*is_read=*/false);
+  }
+
+  void hand_over(grpc_byte_buffer* bytes, grpc::Status status, bool is_read) {
+    grpc::Status parsed;
+    request_ = inner_.Deserialize(call_->call(), bytes, &parsed, &data_);
+    status_ = status.ok() ? parsed : status;
+    const bool shown = is_read && parsed.ok();
+    if (tell_interceptors(batch_, call_, shown ? request_ : nullptr, [this] { run(); })) run();
+  }
+  void run() {
+    const std::unique_ptr<Reading> own(this);
+    inner_.RunHandler(HandlerParameter(call_, context_, request_, status_, data_, call_requester_));
+  }
+
+  MethodHandler& inner_;
+  grpc::internal::Call* const call_;
+  grpc::ServerContextBase* const context_;
+  const std::function<void()> call_requester_;
+  grpc_byte_buffer* bytes_ = nullptr;
+  void* request_ = nullptr;
+  void* data_ = nullptr;
+  grpc::Status status_;
+  InterceptorBatchMethodsImpl batch_;
+};
+
+void AdmitFirst::RunHandler(const HandlerParameter& param) {
+  auto* const reading = new Reading(*inner_, param);  // Its own owner.
+  return gate_.identify(*param.server_context).ok() ? reading->begin() : reading->refuse();
+}
+
+void AdmitFirstAndWait::RunHandler(const HandlerParameter& param) {
+  const bool is_known = gate_.identify(*param.server_context).ok();
+  grpc_byte_buffer* bytes = is_known ? read_now(*param.call) : nullptr;
+  const bool is_read = bytes != nullptr;
+  void *data = nullptr, *request = nullptr;
+  grpc::Status parsed;
+  request = inner_->Deserialize(param.call->call(), is_read ? bytes : no_bytes(), &parsed, &data);
+  if (is_known && !is_read) parsed = {grpc::StatusCode::INTERNAL, "the call has no request"};
+  const auto run = [&] {
+    inner_->RunHandler(HandlerParameter(param.call, param.server_context, request, parsed, data, param.call_requester));
+  };
+  InterceptorBatchMethodsImpl batch;  // Interceptors of ours are done when they return.
+  if (tell_interceptors(batch, param.call, is_read && parsed.ok() ? request : nullptr, run)) run();
+}
+
+}  // namespace titan::api

@@ -1,0 +1,55 @@
+// Of somebody who cannot be told no request is read: the refusal comes before there is any.
+
+#include "controller/api/services.h"
+#include "tests/controller/api/service_case.h"
+
+namespace titan::api {
+namespace {
+
+class AdmitFirstTest : public ServiceCase {
+ protected:
+  void SetUp() override {
+    gate_.owner = [this](const auth::LocalConnection&) -> absl::StatusOr<uid_t> { return owner_; };
+    ServiceCase::SetUp();
+  }
+  // How a call ends of which the client never sends a request, nor says that none will come.
+  absl::Status call_without_request(const std::string& method) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(20));
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    void* tag = nullptr;
+    bool ok = false;
+    call->StartCall(&tag);
+    queue.Next(&tag, &ok);
+    grpc::Status status;
+    call->Finish(&status, &tag);
+    queue.Next(&tag, &ok);
+    return rpc::from_grpc(status);
+  }
+
+  uid_t owner_ = geteuid() + 1;
+};
+
+TEST_F(AdmitFirstTest, EveryMethodRefusesAStrangerBeforeThereIsARequest) {
+  for (const google::protobuf::ServiceDescriptor* service : services()) {
+    for (int i = 0; i < service->method_count(); ++i) {
+      const std::string method = absl::StrCat("/", service->full_name(), "/", service->method(i)->name());
+      EXPECT_EQ(rpc::reason(call_without_request(method)), "ANOTHER_USER") << method;
+    }
+  }
+}
+
+// A request may be large, of whom the gate knows: it is read in full, and answered.
+TEST_F(AdmitFirstTest, ALargeRequestOfAKnownCallerIsAnswered) {
+  owner_ = geteuid();
+  v1::CreateJobRequest request = job("a");
+  request.mutable_spec()->set_config_source(std::string(512 << 10, '#'));
+  v1::Job made;
+  EXPECT_TRUE(create(request, &made).ok());
+  EXPECT_EQ(made.name(), "projects/default/jobs/a");
+}
+
+}  // namespace
+}  // namespace titan::api
