@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
+#include "worker/data/chat/label_tokens.h"
 #include "worker/data/token_documents.h"
 
 namespace titan::data {
@@ -22,9 +23,16 @@ class TokenisedDocuments : public TokenDocuments {
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
 
  protected:
-  absl::StatusOr<std::optional<TokenDocument>> tokenised(const std::string& text, const StreamPosition& start) {
+  // Nothing for a text without tokens, or with a problem.
+  absl::StatusOr<std::optional<TokenDocument>> tokenised(DocumentText& text, const StreamPosition& start) {
     TokenDocument document{.start = start};
-    TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(text, document.ids));
+    if (text.labels) {
+      const absl::Status encoded = encode_labels(*tokenizer_, text.text, *text.labels, document.ids);
+      if (!encoded.ok()) text.problem = std::string(encoded.message());
+      if (!encoded.ok()) return std::nullopt;
+    } else {
+      TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(text.text, document.ids));
+    }
     document.tokens = static_cast<int64_t>(document.ids.size());
     if (document.tokens == 0) return std::nullopt;
     had_tokens_ = true;
@@ -66,13 +74,15 @@ class OrderedDocuments final : public TokenisedDocuments {
 
   absl::StatusOr<std::optional<TokenDocument>> next() override {
     while (true) {
-      TITAN_ASSIGN_OR_RETURN(const std::optional<Document> read, reader_.next());
+      TITAN_ASSIGN_OR_RETURN(std::optional<Document> read, reader_.next());
       for (std::string& warning : reader_.take_warnings()) warnings_.push_back(std::move(warning));
       if (read.has_value()) {
         StreamPosition start = position();
         start.document = read->position;
-        TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(read->text, start));
+        DocumentText text{std::move(read->text), "", std::move(read->labels)};
+        TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(text, start));
         if (document.has_value()) return document;
+        if (!text.problem.empty()) TITAN_RETURN_IF_ERROR(reader_.refuse(text.problem));
         continue;
       }
       if (!options_.loop) return std::nullopt;
@@ -120,14 +130,14 @@ class ShuffledDocuments final : public TokenisedDocuments {
         continue;
       }
       const StreamPosition start = position();
-      TITAN_ASSIGN_OR_RETURN(const DocumentFinder::Found found, finder_->read(pass_, number_));
+      TITAN_ASSIGN_OR_RETURN(DocumentFinder::Found found, finder_->read(pass_, number_));
       ++number_;
-      if (!found.text.problem.empty()) {
-        TITAN_RETURN_IF_ERROR(note(absl::StrCat(found.name, ": ", found.text.problem)));
-        continue;
+      std::optional<TokenDocument> document;
+      if (found.text.problem.empty()) {
+        TITAN_ASSIGN_OR_RETURN(document, tokenised(found.text, start));
       }
-      TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(found.text.text, start));
       if (document.has_value()) return document;
+      if (!found.text.problem.empty()) TITAN_RETURN_IF_ERROR(note(absl::StrCat(found.name, ": ", found.text.problem)));
     }
   }
 
