@@ -218,6 +218,13 @@ std::vector<Field> fields_of(DataLoader& c) {
             ".bin and .idx; auto goes by names")
           .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
       Field("text_key", c.text_key, "Key of JSON lines, or column of Parquet files, that holds a document's text"),
+      Field("messages_key", c.messages_key,
+            "Key of JSON lines, or column of Parquet files, that holds a conversation's messages, which the tokenizer's "
+            "chat template makes a text of; nothing: documents are texts (text_key)"),
+      Field("train_on", c.train_on,
+            "Of conversations what is a label: assistant, what its messages say with the token that ends each; all, "
+            "every token")
+          .one_of({"assistant", "all"}),
       Field("text_documents", c.text_documents,
             "What a document of plain text is: a whole file, or what lies between blank lines")
           .one_of({"file", "blank_lines"}),
@@ -250,6 +257,8 @@ std::vector<Field> fields_of(DataSource& c) {
       Field("format", c.format, "As in the dataloader")
           .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
       Field("text_key", c.text_key, "As in the dataloader"),
+      Field("messages_key", c.messages_key, "As in the dataloader"),
+      Field("train_on", c.train_on, "As in the dataloader").one_of({"assistant", "all"}),
       Field("text_documents", c.text_documents, "As in the dataloader").one_of({"file", "blank_lines"}),
       Field("shuffle", c.shuffle, "As in the dataloader").one_of({"none", "rows", "documents"}),
   };

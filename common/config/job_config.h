@@ -106,6 +106,8 @@ struct DataSource {
   bool repeat = true;
   std::optional<std::string> format;
   std::optional<std::string> text_key;
+  std::optional<std::string> messages_key;
+  std::optional<std::string> train_on;
   std::optional<std::string> text_documents;
   std::optional<std::string> shuffle;
 
@@ -122,6 +124,8 @@ struct DataLoader {
   std::int64_t max_bad_lines = 100;
   std::string format = "auto";
   std::string text_key = "text";
+  std::string messages_key;  // Nothing: documents are texts.
+  std::string train_on = "assistant";
   std::string text_documents = "file";
   std::vector<DataSource> sources;
   std::string shuffle = "none";

@@ -50,7 +50,7 @@ MAY_INCLUDE = {
     "worker/stacks": ["common", "worker/shim"],
 }
 FLAVORS = "/flavors.cc"  # Of worker/model/FAMILY: belongs to common/models, which everybody links.
-NO_TORCH = ("common/", "controller/", "worker/core/", "worker/daemon/", "worker/shim/", "worker/stacks/", "worker/kernels/cpu/", "worker/tools/data/")
+NO_TORCH = ("common/", "controller/", "worker/core/", "worker/daemon/", "worker/shim/", "worker/stacks/", "worker/kernels/cpu/", "worker/data/chat/", "worker/tools/data/")
 NO_WIRE = tuple(f"{folder}/" for folder, allowed in MAY_INCLUDE.items() if folder.startswith("worker/") and "wire" not in allowed)
 PURE = ("controller/job/", "controller/scheduler/", "controller/planner/", "controller/core/", "worker/core/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
 PURE_ALL_THE_SAME = ("common/rpc/error.h",)  # Makes a status.

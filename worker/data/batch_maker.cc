@@ -5,11 +5,21 @@
 #include <numeric>
 
 #include "common/status/status.h"
+#include "worker/data/chat/label_tokens.h"
 
 namespace titan::data {
 namespace {
 
 constexpr int64_t kIgnoredLabel = -100;
+
+// Of a row that is cut from one stream of texts beside rows of pieces.
+void number(absl::Span<const int32_t> tokens, std::optional<int32_t> document_end, int64_t* documents) {
+  int64_t document = 0;
+  for (const int32_t token : tokens) {
+    *documents++ = document;
+    if (token == document_end) ++document;
+  }
+}
 
 // Of a row of pieces: no piece foretells the next one, and padding foretells nothing.
 void separate(absl::Span<const int64_t> ends, int64_t seq_len, int64_t* labels, int64_t* documents) {
@@ -45,7 +55,7 @@ absl::Status BatchMaker::fill(Batch& batch) {
   const std::array<int64_t, 2> shape = {options_.batch, options_.seq_len};
   batch.tokens = at::zeros(shape, at::kLong);
   batch.labels = at::full(shape, kIgnoredLabel, at::kLong);
-  if (options_.packed) batch.documents = at::zeros(shape, at::kLong);
+  if (options_.pieces) batch.documents = at::zeros(shape, at::kLong);
   TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_.skip(options_.first));
   bool more = before == options_.first;
   int64_t seen = before;
@@ -62,9 +72,14 @@ absl::Status BatchMaker::fill(Batch& batch) {
 void BatchMaker::write(const int32_t* tokens, int64_t row, Batch& batch) const {
   const int64_t seq_len = options_.seq_len, at = row * seq_len;
   int64_t* labels = batch.labels.data_ptr<int64_t>() + at;
-  std::copy_n(tokens, seq_len, batch.tokens.data_ptr<int64_t>() + at);
-  std::copy_n(tokens + 1, seq_len, labels);
-  if (options_.packed) separate(stream_.piece_ends(), seq_len, labels, batch.documents.data_ptr<int64_t>() + at);
+  std::transform(tokens, tokens + seq_len, batch.tokens.data_ptr<int64_t>() + at, token_of);
+  std::transform(tokens + 1, tokens + 1 + seq_len, labels,
+                 [](int32_t token) { return is_label(token) ? int64_t{token} : kIgnoredLabel; });
+  if (!options_.pieces) return;
+  int64_t* documents = batch.documents.data_ptr<int64_t>() + at;
+  if (stream_.piece_ends().empty())
+    return number({tokens, static_cast<size_t>(seq_len)}, options_.document_end, documents);
+  separate(stream_.piece_ends(), seq_len, labels, documents);
 }
 
 absl::Status BatchMaker::at_its_end() const {

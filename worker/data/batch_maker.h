@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,8 @@ class BatchMaker {
   struct Options {
     int64_t rows = 1, first = 0, batch = 1;
     int64_t seq_len = 0;
-    bool packed = false;  // Rows are made of pieces: labels end with them, and the batch says whose each token is.
+    bool pieces = false;  // Some rows are made of pieces: labels end with them, and the batch says whose each token is.
+    std::optional<int32_t> document_end;  // The token that ends a document of rows without pieces.
   };
   BatchMaker(MixedRows stream, const Options& options) : stream_(std::move(stream)), options_(options) {}
 

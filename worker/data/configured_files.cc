@@ -51,6 +51,8 @@ absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
   return ConfiguredFiles{std::move(found.files.files),
                          {.format = found.files.format,
                           .text_key = settings.text_key,
+                          .messages_key = settings.messages_key,
+                          .train_on_all = settings.train_on == "all",
                           .blank_lines = settings.text_documents == "blank_lines",
                           .remote = std::move(found.remote)}};
 }

@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/data/chat/chat.h"
 #include "worker/data/data_format.h"
 #include "worker/data/remote_files.h"
 
@@ -24,16 +27,23 @@ struct FilePlace {
 struct FileKind {
   Format format = Format::kJsonLines;
   std::string text_key = "text";                  // Of JSON lines and Parquet.
+  std::string messages_key = {};                  // The same of conversations; nothing: documents are texts.
+  bool train_on_all = false;                      // Of conversations every token is a label.
   bool blank_lines = false;                       // Of plain text: a document ends at a blank line, not with its file.
   int64_t read_ahead = int64_t{1} << 20;          // Bytes of text that are read together.
   std::shared_ptr<RemoteFiles> remote = nullptr;  // Whose files they are; null: this machine's.
+  std::shared_ptr<const Chat> chat = nullptr;     // Of messages_key, once the tokenizer is known (with_chat).
 };
 
 // A document's text, or why it has none.
 struct DocumentText {
   std::string text;
   std::string problem;
+  std::optional<std::vector<TextSpan>> labels = {};  // Of a conversation what is to be foretold; of a text all is.
 };
+
+// Of a row of a conversation.
+DocumentText conversation_text(const Chat& chat, std::string_view row);
 
 // The documents of one file, in order.
 class DocumentFile {

@@ -21,13 +21,14 @@ absl::StatusOr<std::optional<Document>> DocumentReader::next() {
     if (document.problem.empty()) {
       const FilePlace start = open_->start();
       return Document{std::move(document.text),
+                      std::move(document.labels),
                       {.file = position_.file, .offset = start.offset, .line = start.line, .document = number}};
     }
-    TITAN_RETURN_IF_ERROR(note_bad_line(document.problem));
+    TITAN_RETURN_IF_ERROR(refuse(document.problem));
   }
 }
 
-absl::Status DocumentReader::note_bad_line(const std::string& why) {
+absl::Status DocumentReader::refuse(const std::string& why) {
   ++bad_lines_;
   const std::string warning = absl::StrCat(open_->name(), ": ", why);
   if (bad_lines_ > options_.max_bad_lines) {

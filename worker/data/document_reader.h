@@ -32,7 +32,8 @@ struct DocumentShare {
 
 struct Document {
   std::string text;
-  DocumentPosition position;  // Where it starts.
+  std::optional<std::vector<TextSpan>> labels;  // As DocumentText has them.
+  DocumentPosition position;                    // Where it starts.
 };
 
 // Reads the documents of files, whatever their kind. Malformed ones ("lines", below) are noted and skipped.
@@ -51,6 +52,9 @@ class DocumentReader {
   // for damaged compressed data, NotFound and others from the disk.
   absl::StatusOr<std::optional<Document>> next();
 
+  // That document is malformed, too: for whoever learns it later. InvalidArgument past max_bad_lines.
+  absl::Status refuse(const std::string& why);
+
   // Where the next document (or blank or malformed line) starts.
   const DocumentPosition& position() const { return position_; }
 
@@ -67,7 +71,6 @@ class DocumentReader {
 
  private:
   absl::StatusOr<bool> next_document();
-  absl::Status note_bad_line(const std::string& why);
 
   Options options_;
   DocumentPosition position_;

@@ -22,6 +22,7 @@ absl::StatusOr<bool> DocumentRows::fetch() {
 absl::StatusOr<bool> DocumentRows::advance(int32_t* out) {
   TITAN_ASSIGN_OR_RETURN(const bool there, fetch());
   if (!there) return false;
+  ends_.clear();
   for (int64_t left = static_cast<int64_t>(row_.size()); left > 0;) {
     const TokenDocument& document = ahead_.front();
     const int64_t part = std::min(left, document.tokens - token_);
@@ -30,6 +31,7 @@ absl::StatusOr<bool> DocumentRows::advance(int32_t* out) {
       out += part;
     }
     left -= part;
+    if (pieces_) ends_.push_back(static_cast<int64_t>(row_.size()) - left);
     token_ += part;
     tokens_ -= part;
     if (token_ < document.tokens) continue;

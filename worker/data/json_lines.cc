@@ -12,12 +12,23 @@
 
 namespace titan::data {
 
+namespace {
+
+// A conversation is told from a row that lacks its text.
+std::string without_text(const nlohmann::json& record, const std::string& key) {
+  const bool messages = record.contains("messages") && record["messages"].is_array();
+  return absl::StrCat("no \"", key, "\"",
+                      messages ? " (there are \"messages\": a job reads them with dataloader.messages_key)" : "");
+}
+
+}  // namespace
+
 DocumentText parse_json_line(std::string_view line, const std::string& key) {
   try {
     nlohmann::json record = nlohmann::json::parse(line.begin(), line.end());
     if (!record.is_object()) return {"", "not a JSON object"};
     const auto text = record.find(key);
-    if (text == record.end()) return {"", absl::StrCat("no \"", key, "\"")};
+    if (text == record.end()) return {"", without_text(record, key)};
     if (!text->is_string()) return {"", absl::StrCat("\"", key, "\" is not a string")};
     return {std::move(text->get_ref<std::string&>()), ""};
   } catch (const nlohmann::json::exception& error) {
@@ -31,7 +42,7 @@ namespace {
 
 class JsonLines final : public DocumentFile {
  public:
-  JsonLines(LineReader lines, std::string key) : lines_(std::move(lines)), key_(std::move(key)) {}
+  JsonLines(LineReader lines, const FileKind& kind) : lines_(std::move(lines)), key_(kind.text_key), chat_(kind.chat) {}
 
   absl::StatusOr<bool> next() override {
     do {
@@ -43,12 +54,15 @@ class JsonLines final : public DocumentFile {
   }
   FilePlace start() const override { return start_; }
   FilePlace place() const override { return lines_.place(); }
-  absl::StatusOr<DocumentText> text() override { return parse_json_line(line_, key_); }
+  absl::StatusOr<DocumentText> text() override {
+    return chat_ == nullptr ? parse_json_line(line_, key_) : conversation_text(*chat_, line_);
+  }
   std::string name() const override { return lines_.name(); }
 
  private:
   LineReader lines_;
   const std::string key_;
+  const std::shared_ptr<const Chat> chat_;
   FilePlace start_;
   std::string_view line_;
 };
@@ -58,7 +72,7 @@ class JsonLines final : public DocumentFile {
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string& path, const FileKind& kind,
                                                               const FilePlace& place) {
   TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place, kind));
-  return std::make_unique<JsonLines>(std::move(lines), kind.text_key);
+  return std::make_unique<JsonLines>(std::move(lines), kind);
 }
 
 }  // namespace titan::data

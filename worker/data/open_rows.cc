@@ -28,8 +28,8 @@ namespace {
 constexpr int kManyRanks = 4;
 
 bool can_be_counted(const RowsWanted& wanted) {
-  return !wanted.per_rank && wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks &&
-         !wanted.counts_folder.empty() && wanted.kind.format != Format::kAuto &&
+  return !wanted.per_rank && wanted.kind.chat == nullptr && wanted.kind.remote == nullptr &&
+         wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() && wanted.kind.format != Format::kAuto &&
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
@@ -101,7 +101,9 @@ absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocume
 
 std::unique_ptr<RowSource> rows_of_documents(const RowsWanted& wanted, std::unique_ptr<TokenDocuments> documents,
                                              std::optional<int32_t> end_of_document) {
-  if (wanted.packing_window == 0) return std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens);
+  if (wanted.packing_window == 0) {
+    return std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens, wanted.kind.chat != nullptr);
+  }
   return std::make_unique<PackedRows>(
       std::move(documents),
       PackedRows::Options{
@@ -207,8 +209,22 @@ absl::StatusOr<OpenedRows> arranged_text(const RowsWanted& wanted, std::shared_p
   return OpenedRows{rows_of_documents(wanted, std::move(documents), end), std::move(share.files)};
 }
 
+// Where documents are conversations, with what makes texts of them.
+absl::StatusOr<RowsWanted> with_chat(RowsWanted wanted) {
+  if (wanted.kind.messages_key.empty()) return wanted;
+  if (wanted.kind.format != Format::kJsonLines && wanted.kind.format != Format::kParquet) {
+    return absl::InvalidArgumentError(absl::StrCat(wanted.files[0], ": messages_key = \"", wanted.kind.messages_key,
+                                                   "\" is of JSON lines and Parquet, the files hold ",
+                                                   holds_tokens(wanted.kind.format) ? "tokens" : "plain text",
+                                                   ": leave messages_key out"));
+  }
+  TITAN_ASSIGN_OR_RETURN(wanted.kind.chat,
+                         Chat::load(wanted.tokenizer_folder, wanted.kind.messages_key, wanted.kind.train_on_all));
+  return wanted;
+}
+
 absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
-  if (wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0) {
+  if (wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0 || wanted.kind.chat != nullptr) {
     return arranged_text(wanted, std::move(tokenizer));
   }
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
@@ -270,7 +286,8 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 
 }  // namespace
 
-absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, std::shared_ptr<Tokenizer> tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(const RowsWanted wanted, with_chat(asked));
   if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
   TITAN_ASSIGN_OR_RETURN(OpenedRows opened, rows_of_text(wanted, std::move(tokenizer)));
   std::string warning = reads_everything_warning(wanted);
@@ -303,6 +320,11 @@ absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t do
     return absl::InvalidArgumentError(
         "the checkpoint's data position counts documents in their order, and the job shuffles or packs them: leave "
         "shuffle and packing of training.dataloader out, or put \"dataloader\" into checkpoint.exclude_from_loading");
+  }
+  if (!wanted.kind.messages_key.empty()) {
+    return absl::InvalidArgumentError(
+        "the checkpoint's data position counts documents of text, and the job reads conversations: leave messages_key "
+        "out, or put \"dataloader\" into checkpoint.exclude_from_loading");
   }
   if (holds_tokens(wanted.kind.format)) {
     return absl::InvalidArgumentError(

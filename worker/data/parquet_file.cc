@@ -24,20 +24,22 @@ std::string parquet_library() {
 
 struct Library {
   OpenParquet open = nullptr;
+  OpenParquetRows open_rows = nullptr;
   std::string problem;
 };
 
 Library load_library() {
   void* library = ::dlopen(parquet_library().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return {nullptr, ::dlerror()};
+  if (library == nullptr) return {nullptr, nullptr, ::dlerror()};
   auto open = reinterpret_cast<OpenParquet>(::dlsym(library, kParquetSymbol));
-  return {open, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
+  auto open_rows = reinterpret_cast<OpenParquetRows>(::dlsym(library, kParquetRowsSymbol));
+  return {open, open_rows, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
 }
 
 class ParquetFile final : public DocumentRowsFile {
  public:
-  ParquetFile(std::string path, std::unique_ptr<ParquetColumn> column)
-      : path_(std::move(path)), column_(std::move(column)) {}
+  ParquetFile(std::string path, std::unique_ptr<ParquetColumn> column, std::shared_ptr<const Chat> chat)
+      : path_(std::move(path)), column_(std::move(column)), chat_(std::move(chat)) {}
 
   absl::Status seek(const FilePlace& place) override {
     const std::string problem = column_->seek(place.offset, place.line);
@@ -68,7 +70,10 @@ class ParquetFile final : public DocumentRowsFile {
   }
   FilePlace start() const override { return start_; }
   FilePlace place() const override { return {column_->group(), column_->row()}; }
-  absl::StatusOr<DocumentText> text() override { return std::exchange(text_, {}); }
+  absl::StatusOr<DocumentText> text() override {
+    if (chat_ != nullptr && text_.problem.empty()) return conversation_text(*chat_, text_.text);
+    return std::exchange(text_, {});
+  }
   std::string name() const override { return name_of(start_); }
 
  private:
@@ -78,6 +83,7 @@ class ParquetFile final : public DocumentRowsFile {
 
   const std::string path_;
   const std::unique_ptr<ParquetColumn> column_;
+  const std::shared_ptr<const Chat> chat_;
   FilePlace start_;
   DocumentText text_;
 };
@@ -91,10 +97,13 @@ absl::StatusOr<std::unique_ptr<ParquetColumn>> open_column(const std::string& pa
                      kParquetLibrary, ", or make JSON lines of it (", library.problem, ")"));
   }
   std::string problem;
-  std::unique_ptr<ParquetColumn> column(library.open(path, kind.text_key, problem));
+  const bool texts = kind.messages_key.empty();
+  std::unique_ptr<ParquetColumn> column(
+      texts ? library.open(path, kind.text_key, problem)
+            : library.open_rows(path, {kind.messages_key, "tools", "chat_template_kwargs"}, problem));
   if (column != nullptr) return column;
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": cannot be read as Parquet: ", problem, "; see text_key and format of the dataloader"));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read as Parquet: ", problem, "; see ",
+                                                 texts ? "text_key" : "messages_key", " and format of the dataloader"));
 }
 
 }  // namespace
@@ -102,7 +111,7 @@ absl::StatusOr<std::unique_ptr<ParquetColumn>> open_column(const std::string& pa
 absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string& path, const FileKind& kind,
                                                                const FilePlace& place) {
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ParquetColumn> column, open_column(path, kind));
-  auto file = std::make_unique<ParquetFile>(path, std::move(column));
+  auto file = std::make_unique<ParquetFile>(path, std::move(column), kind.chat);
   TITAN_RETURN_IF_ERROR(file->seek(place));
   return file;
 }

@@ -50,10 +50,11 @@ class RowSource {
  public:
   virtual ~RowSource() = default;
 
-  // The next row's tokens, valid until the next call; null at the end.
+  // The next row's tokens, valid until the next call; null at the end. Those that are no labels are marked
+  // (label_tokens.h).
   virtual absl::StatusOr<const int32_t*> next() = 0;
   // Where the pieces of that row end, one after the other; what follows the last is padding. Empty: rows are cut from
-  // one stream.
+  // one stream of texts.
   virtual absl::Span<const int64_t> piece_ends() const { return {}; }
   // Leaves out rows that are another rank's. How many there were: fewer at the end.
   virtual absl::StatusOr<int64_t> skip(int64_t rows) = 0;

@@ -17,13 +17,15 @@ class OrderedDocuments final : public TokenisedDocuments {
 
   absl::StatusOr<std::optional<TokenDocument>> next() override {
     while (true) {
-      TITAN_ASSIGN_OR_RETURN(const std::optional<Document> read, reader_.next());
+      TITAN_ASSIGN_OR_RETURN(std::optional<Document> read, reader_.next());
       for (std::string& warning : reader_.take_warnings()) warnings_.push_back(std::move(warning));
       if (read.has_value()) {
         StreamPosition start = position();
         start.document = read->position;
-        TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(read->text, start));
+        DocumentText text{std::move(read->text), "", std::move(read->labels)};
+        TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(text, start));
         if (document.has_value()) return document;
+        if (!text.problem.empty()) TITAN_RETURN_IF_ERROR(reader_.refuse(text.problem));
         continue;
       }
       if (!options_.loop) return std::nullopt;
@@ -71,14 +73,14 @@ class ShuffledDocuments final : public TokenisedDocuments {
         continue;
       }
       const StreamPosition start = position();
-      TITAN_ASSIGN_OR_RETURN(const DocumentFinder::Found found, finder_->read(pass_, number_));
+      TITAN_ASSIGN_OR_RETURN(DocumentFinder::Found found, finder_->read(pass_, number_));
       ++number_;
-      if (!found.text.problem.empty()) {
-        TITAN_RETURN_IF_ERROR(note(absl::StrCat(found.name, ": ", found.text.problem)));
-        continue;
+      std::optional<TokenDocument> document;
+      if (found.text.problem.empty()) {
+        TITAN_ASSIGN_OR_RETURN(document, tokenised(found.text, start));
       }
-      TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(found.text.text, start));
       if (document.has_value()) return document;
+      if (!found.text.problem.empty()) TITAN_RETURN_IF_ERROR(note(absl::StrCat(found.name, ": ", found.text.problem)));
     }
   }
 

@@ -9,6 +9,8 @@
 
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
+#include "worker/data/chat/label_tokens.h"
+#include "worker/data/document_file.h"
 #include "worker/data/token_documents.h"
 
 namespace titan::data {
@@ -26,9 +28,16 @@ class TokenisedDocuments : public TokenDocuments {
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
 
  protected:
-  absl::StatusOr<std::optional<TokenDocument>> tokenised(const std::string& text, const StreamPosition& start) {
+  // Nothing for a text without tokens, or with a problem.
+  absl::StatusOr<std::optional<TokenDocument>> tokenised(DocumentText& text, const StreamPosition& start) {
     TokenDocument document{.start = start};
-    TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(text, document.ids));
+    if (text.labels) {
+      const absl::Status encoded = encode_labels(*tokenizer_, text.text, *text.labels, document.ids);
+      if (!encoded.ok()) text.problem = std::string(encoded.message());
+      if (!encoded.ok()) return std::nullopt;
+    } else {
+      TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(text.text, document.ids));
+    }
     document.tokens = static_cast<int64_t>(document.ids.size());
     if (document.tokens == 0) return std::nullopt;
     add(document.tokens);

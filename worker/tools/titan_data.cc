@@ -5,6 +5,7 @@
 
 #include "common/failpoint/failpoint.h"
 #include "common/version/version.h"
+#include "worker/tools/data/chat.h"
 #include "worker/tools/data/decode.h"
 #include "worker/tools/data/encode.h"
 #include "worker/tools/data/tokenize.h"
@@ -16,7 +17,8 @@ int main(int argc, char** argv) {
       "  titan-data tokenize --tokenizer assets/tokenizer --out tokens texts/*.jsonl.zst\n"
       "  titan-data verify tokens\n"
       "  titan-data encode --tokenizer assets/tokenizer 'Hello world'\n"
-      "  titan-data decode --tokenizer assets/tokenizer 9906 1917\n",
+      "  titan-data decode --tokenizer assets/tokenizer 9906 1917\n"
+      "  titan-data chat --tokenizer assets/tokenizer chats.jsonl\n",
       "titan-data"};
   app.require_subcommand(1);
   app.set_version_flag("--version", titan::version_line("titan-data"));
@@ -24,6 +26,7 @@ int main(int argc, char** argv) {
   titan::tools::add_verify(app);
   titan::tools::add_encode(app);
   titan::tools::add_decode(app);
+  titan::tools::add_chat(app);
   if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) {
     std::cerr << "titan-data: " << std::string(armed.message()) << "\n";
     return 2;

@@ -43,13 +43,19 @@ absl::StatusOr<ConfiguredFiles> files_of(const nlohmann::json& request) {
   if (request.contains("dataset")) {
     titan::config::DataLoader settings;
     settings.format = request.value("format", "auto");
+    settings.messages_key = request.value("messages_key", "");
+    settings.train_on = request.value("train_on", "assistant");
     return configured_files(request["dataset"], request.at("path").get<std::string>(), settings,
                             request.value("records", ""));
   }
   auto found =
       find_dataset_files(request.at("path"), format_from_name(request.at("format").get<std::string>()).value());
   if (!found.ok()) return found.status();
-  return ConfiguredFiles{found->files, {.format = found->format, .blank_lines = request.value("blank_lines", false)}};
+  return ConfiguredFiles{found->files,
+                         {.format = found->format,
+                          .messages_key = request.value("messages_key", ""),
+                          .train_on_all = request.value("train_on", "assistant") == "all",
+                          .blank_lines = request.value("blank_lines", false)}};
 }
 
 absl::StatusOr<std::vector<SourceWanted>> sources_of(const nlohmann::json& request) {

@@ -182,7 +182,7 @@ class Column final : public ParquetColumn {
 }  // namespace
 }  // namespace titan::data
 
-extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_2(
+extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_3(
     const std::string& path, const std::string& column, std::string& problem) {
   try {
     return new titan::data::Column(path, column);

@@ -32,7 +32,13 @@ class ParquetColumn {
 // Opens a column; null with a sentence in `problem`.
 using OpenParquet = ParquetColumn* (*)(const std::string& path, const std::string& column, std::string& problem);
 
+// The same of whole rows: a row's text is a JSON object of those of these columns that there are, the first of which
+// there has to be. Lists, structs, texts, numbers and flags are written as JSON has them.
+using OpenParquetRows = ParquetColumn* (*)(const std::string& path, const std::vector<std::string>& columns,
+                                           std::string& problem);
+
 inline constexpr const char* kParquetLibrary = "titan-parquet.so";
-inline constexpr const char* kParquetSymbol = "titan_open_parquet_2";  // The number is this header's version.
+inline constexpr const char* kParquetSymbol = "titan_open_parquet_3";  // The number is this header's version.
+inline constexpr const char* kParquetRowsSymbol = "titan_open_parquet_rows_3";
 
 }  // namespace titan::data

@@ -1,0 +1,207 @@
+"""Conversations give the text and the tokens of transformers' apply_chat_template, byte for byte and id for id, over templates that
+use what those of released models use; labels are what generation blocks say (transformers' mask), else what each of the
+assistant's messages adds to the text before it. Rows are the same on every number of ranks and from every cursor."""
+
+import collections
+import gzip
+import json
+import os
+import pathlib
+import random
+import subprocess
+import unittest
+from unittest import mock
+
+import pyarrow
+import pyarrow.parquet
+from chat_templates import TEMPLATES
+from row_reader import BIN, TOKENIZER, RowReader, in_order
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
+
+COUNT = 400 if os.environ.get("TITAN_LONG") else 25
+WIDTH = 65
+TOOLS = [{"type": "function", "function": {"name": "find", "description": "Finds é \"things\" <b>", "parameters": {
+    "type": "object", "properties": {"what": {"type": "string"}, "many": {"type": ["integer", "null"]}, "tags": {"type": "array", "items": {"type": "string"}},
+                                     "kind": {"enum": ["a", "b"]}, "deep": {"type": "object", "properties": {"x": {"type": "number"}}}}, "required": ["what"]}}}]  # fmt: skip
+WORDS = ["the", "perl", "é", "世界", "\U0001f600", "{{ x }}", "{% if %}", "<|end|>", "'quoted' \"twice\"", "\\n", "line\n", " ", "\t", "</think>", "1.5", "<b>&amp;"]
+
+
+def conversation(rng):
+    say = lambda: rng.choice(["", " ".join(rng.choices(WORDS, k=rng.randrange(12)))])  # noqa: E731
+    messages = [{"role": "system", "content": say()}] if rng.random() < 0.4 else []
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        messages.append({"role": "user", "content": say()})
+        if rng.random() < 0.3:
+            arguments = {"what": say(), "many": rng.choice([1, 2.5, None, True]), "deep": {"x": [1, {"é": "ü"}]}}
+            messages.append({"role": "assistant", "content": rng.choice([None, say()]), "tool_calls": [
+                {"id": "123456789", "type": "function", "function": {"name": "find", "arguments": arguments}}]})  # fmt: skip
+            messages.append({"role": "tool", "content": say()})
+        messages.append({"role": "assistant", "content": say(), **({"reasoning_content": say()} if rng.random() < 0.2 else {})})
+    row = {"messages": messages}
+    if rng.random() < 0.3:
+        row["tools"] = TOOLS
+    if rng.random() < 0.2:
+        row["chat_template_kwargs"] = {"enable_thinking": False, "date": "02 Feb 2022", "reasoning_effort": "high"}
+    return row
+
+
+class Fixed(chat_template_utils.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2024, 7, 26)
+
+
+class Chats(RowReader):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.enterClassContext(mock.patch.object(chat_template_utils, "datetime", Fixed))
+        rng = random.Random(4)
+        cls.rows = [conversation(rng) for _ in range(COUNT)]
+        cls.place = cls.root / "chats.jsonl"
+        cls.place.write_text("".join(json.dumps(row) + "\n" for row in cls.rows))
+
+    def tokenizer(self, name, template, **config):
+        """A folder with this template, as text of the configuration or as a file."""
+        folder = self.root / name
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "tokenizer.json").write_bytes((TOKENIZER / "tokenizer.json").read_bytes())
+            settings = {**json.loads((TOKENIZER / "tokenizer_config.json").read_text()), **config}
+            if len(name) % 2:
+                (folder / "chat_template.jinja").write_text(template)
+            else:
+                settings["chat_template"] = template
+            (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        return folder
+
+    def shown(self, folder, place=None, *flags):
+        done = subprocess.run([BIN / "titan-data", "chat", place or self.place, "--tokenizer", folder, "-o", "json", "--rows", "0", *flags],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def expected(self, package, row, messages=None, **more):
+        """Text, and whether each token is a label by generation blocks; or why there is none."""
+        messages = row["messages"] if messages is None else messages
+        kwargs = {"tools": row.get("tools"), **row.get("chat_template_kwargs", {}), **more}
+        try:
+            return package.apply_chat_template(messages, tokenize=False, **kwargs), None
+        except Exception as error:  # noqa: BLE001: of the template.
+            return None, str(error)
+
+    def spans(self, package, row, text):
+        """What each message of the assistant adds, or None when a beginning of the conversation is no beginning of its text."""
+        spans = []
+        for i, message in enumerate(row["messages"]):
+            if message["role"] != "assistant":
+                continue
+            before, _ = self.expected(package, row, row["messages"][:i], add_generation_prompt=True)
+            behind, _ = self.expected(package, row, row["messages"][:i + 1])
+            if i + 1 == len(row["messages"]):
+                behind = text
+            if before is None or behind is None or not text.startswith(before) or not text.startswith(behind):
+                return None
+            if len(behind) > len(before):
+                spans.append([len(before.encode()), len(behind.encode())])
+        return spans
+
+    def test_templates(self):
+        for name, template in TEMPLATES.items():
+            folder = self.tokenizer(name, template)
+            package = PreTrainedTokenizerFast.from_pretrained(folder)
+            ends = collections.Counter()
+            for row, shown in zip(self.rows, self.shown(folder), strict=True):
+                text, error = self.expected(package, row)
+                if error is not None:
+                    self.assertIn("problem", shown, f"{name}: {error}")
+                    ends["refused by the template"] += 1
+                    continue
+                spans = None if "% generation" in template else self.spans(package, row, text)
+                if "% generation" not in template and spans is None:
+                    self.assertIn("the first", shown.get("problem", ""), name)
+                    ends["not told apart"] += 1
+                    continue
+                self.assertNotIn("problem", shown, name)
+                self.assertEqual(shown["text"], text, name)
+                self.assertEqual(shown["ids"], package.apply_chat_template(row["messages"], tools=row.get("tools"), **row.get("chat_template_kwargs", {})), name)
+                if spans is not None:
+                    self.assertEqual(shown["labels"], spans, name)
+                else:
+                    theirs = package.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=True, return_assistant_tokens_mask=True,
+                                                         **row.get("chat_template_kwargs", {}))  # fmt: skip
+                    self.assertEqual(shown["mask"], theirs["assistant_masks"], name)
+                ends["equal"] += 1
+            print(name, dict(ends))
+            self.assertGreater(ends["equal"], 0, name)
+
+    def test_labels_are_what_the_assistant_says(self):
+        folder = self.tokenizer("im", TEMPLATES["im"])
+        for shown in self.shown(folder):
+            if "problem" in shown:
+                continue
+            said = [self.package.decode([i], skip_special_tokens=False) for i, m in zip(shown["ids"], shown["mask"]) if m]
+            self.assertTrue(said)
+        everything = self.shown(folder, None, "--train-on", "all")
+        self.assertTrue(all(all(row["mask"]) for row in everything if "problem" not in row))
+
+    def test_parquet_and_compressed_files_hold_the_same(self):
+        folder = self.tokenizer("im", TEMPLATES["im"])
+        plain = [{"messages": [{"role": m["role"], "content": m["content"] or ""} for m in row["messages"] if m["role"] != "tool"],
+                  "tools": json.dumps(row["tools"]) if "tools" in row else None} for row in self.rows]  # fmt: skip
+        lines = "".join(json.dumps(row) + "\n" for row in plain)
+        (self.root / "plain.jsonl").write_text(lines)
+        (self.root / "plain.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(plain), self.root / "plain.parquet", row_group_size=7)
+        expected = self.shown(folder, self.root / "plain.jsonl")
+        self.assertTrue(any("problem" not in row for row in expected))
+        for other in ("plain.jsonl.gz", "plain.parquet"):
+            got = self.shown(folder, self.root / other)
+            self.assertEqual([{**row, "row": ""} for row in got], [{**row, "row": ""} for row in expected], other)
+
+    def stream(self, folder):
+        """Documents, with ~token where a token is no label."""
+        return [[i if m else ~i for i, m in zip(row["ids"], row["mask"])] for row in self.shown(folder) if "problem" not in row]
+
+    def test_rows_are_the_same_on_every_mesh_and_from_every_cursor(self):
+        folder = self.tokenizer("im", TEMPLATES["im"])
+        flat = [t for document in self.stream(folder) * 3 for t in document]
+        self.assertTrue(any(t < 0 for t in flat) and any(t >= 0 for t in flat))
+        ask = dict(tokenizer=str(folder), path=str(self.place), format="jsonl", messages_key="messages", row_tokens=WIDTH)
+        rows = len(flat) // WIDTH // 8 * 8
+        one = self.answer(batches=rows, **ask)
+        self.assertEqual(one["rows"], [flat[i * WIDTH:(i + 1) * WIDTH] for i in range(rows)])
+        four = self.answers(4, batch=2, batches=rows // 8, **ask)
+        self.assertEqual(in_order(four, 2, rows // 8), one["rows"])
+        for arranged in ({}, {"window": 8}, {"shuffle": "documents", "seed": 3}, {"shuffle": "documents", "window": 8}):
+            whole = self.answer(batches=16, counts=str(self.root / "counts"), **ask, **arranged)
+            first = self.answers(2, batches=4, counts=str(self.root / "counts"), **ask, **arranged)
+            rest = self.answers(4, batches=2, cursor=first[0]["cursor"], counts=str(self.root / "counts"), **ask, **arranged)
+            self.assertEqual(in_order(first, 1, 4) + in_order(rest, 1, 2), whole["rows"], arranged)
+            self.assertEqual(in_order(first, 1, 4, "ends") + in_order(rest, 1, 2, "ends"), whole["ends"], arranged)
+
+    def test_what_is_wrong_is_told_by_name(self):
+        folder = self.tokenizer("im", TEMPLATES["im"])
+        lines = ['{"messages": [{"from": "human", "value": "x"}]}', '{"messages": "x"}', '{"text": "x"}', "{", '{"messages": [{"content": "x"}]}',
+                 '{"messages": [{"role": "user", "content": "x"}]}', '{"messages": [{"role": "assistant", "content": "x"}], "tools": 1}']
+        (self.root / "bad.jsonl").write_text("\n".join(lines))
+        words = ["ShareGPT", "is not a list of messages", 'no "messages"', "not JSON", 'no "role"', 'no message has the role "assistant"', '"tools" is not a list']
+        for shown, word in zip(self.shown(folder, self.root / "bad.jsonl"), words, strict=True):
+            self.assertIn(word, shown["problem"])
+        ask = dict(path=str(self.root / "bad.jsonl"), format="jsonl", messages_key="messages", row_tokens=WIDTH)
+        got = self.answer(tokenizer=str(folder), bad_lines=2, **ask)
+        self.assertIn("bad.jsonl:3: no \"messages\"; that is malformed line 3, more than training.dataloader.max_bad_lines = 2", got["error"])
+        for template, word in (("{{ x|pprint }}", 'line 1, column 6: the filter "pprint" is not supported'),
+                               ("{{ messages|length }}", "does not begin the text of all 2, from byte 0 on"),
+                               ("{{ raise_exception('No') }}", "the template says: No")):  # fmt: skip
+            bad = self.tokenizer(f"bad{len(word)}", template)
+            self.assertIn(word, self.answer(tokenizer=str(bad), **ask)["error"])
+        self.assertIn("has no chat template", self.answer(tokenizer=str(TOKENIZER), **ask)["error"])
+        (self.root / "plain.txt").write_text("x")
+        text = self.answer(tokenizer=str(folder), path=str(self.root / "plain.txt"), format="text", messages_key="messages", row_tokens=WIDTH)
+        self.assertIn("is of JSON lines and Parquet, the files hold plain text", text["error"])
+
+
+if __name__ == "__main__":
+    unittest.main()

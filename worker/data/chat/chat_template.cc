@@ -1,0 +1,107 @@
+#include "worker/data/chat/chat_template.h"
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "nlohmann/json.hpp"
+#include "worker/data/tokenizer_file.h"
+
+namespace titan::data {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kSpecialTokens[][12] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+
+std::string content_of(const json& token) {
+  if (token.is_string()) return token.get<std::string>();
+  return token.is_object() && token.contains("content") && token["content"].is_string()
+             ? token["content"].get<std::string>()
+             : "";
+}
+
+// Those that there are: a template asks whether they are defined.
+jinja::Mapping special_tokens(const json& config) {
+  jinja::Mapping tokens;
+  for (const char* name : kSpecialTokens) {
+    const auto found = config.find(name);
+    if (found == config.end()) continue;
+    if (std::string text = content_of(*found); !text.empty()) tokens.set(std::string(name), std::move(text));
+  }
+  const auto more = config.find("additional_special_tokens");
+  if (more == config.end() || !more->is_array() || more->empty()) return tokens;
+  std::vector<jinja::Value> texts;
+  for (const json& token : *more) texts.emplace_back(content_of(token));
+  tokens.set(std::string("additional_special_tokens"), jinja::list(std::move(texts)));
+  return tokens;
+}
+
+struct Texts {
+  std::string path;
+  std::optional<std::string> plain, with_tools;
+};
+
+void take_named(const json& list, Texts& texts) {
+  for (const json& one : list) {
+    const bool right = one.is_object() && one.contains("name") && one.contains("template") && one["name"].is_string() &&
+                       one["template"].is_string();
+    if (!right) continue;
+    if (one["name"] == "default") texts.plain = one["template"].get<std::string>();
+    if (one["name"] == "tool_use") texts.with_tools = one["template"].get<std::string>();
+  }
+}
+
+absl::StatusOr<Texts> find_texts(const std::string& folder, const json& config) {
+  Texts texts{.path = absl::StrCat(folder, "/chat_template.jinja")};
+  if (std::ifstream in(texts.path, std::ios::binary); in) {
+    std::ostringstream text;
+    text << in.rdbuf();
+    texts.plain = text.str();
+    return texts;
+  }
+  const std::string beside = std::exchange(texts.path, absl::StrCat(folder, "/tokenizer_config.json: chat_template"));
+  const auto found = config.find("chat_template");
+  if (found != config.end() && found->is_string()) texts.plain = found->get<std::string>();
+  if (found != config.end() && found->is_array()) take_named(*found, texts);
+  if (texts.plain) return texts;
+  return absl::NotFoundError(
+      absl::StrCat(folder, ": the tokenizer has no chat template, which makes a text of messages: put one into ",
+                   beside, ", or set model.hf_assets_path to the folder of a chat model's tokenizer"));
+}
+
+absl::StatusOr<jinja::Template> parsed(const std::string& path, const std::string& text) {
+  absl::StatusOr<jinja::Template> made = jinja::Template::parse(text);
+  if (!made.ok()) return annotate(made.status(), path);
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<ChatTemplate> ChatTemplate::load(const std::string& tokenizer_folder) {
+  TITAN_ASSIGN_OR_RETURN(const json config, read_tokenizer_config(tokenizer_folder));
+  TITAN_ASSIGN_OR_RETURN(const Texts texts, find_texts(tokenizer_folder, config));
+  TITAN_ASSIGN_OR_RETURN(jinja::Template plain, parsed(texts.path, *texts.plain));
+  std::optional<jinja::Template> with_tools;
+  if (texts.with_tools) {
+    TITAN_ASSIGN_OR_RETURN(with_tools, parsed(texts.path, *texts.with_tools));
+  }
+  return ChatTemplate(texts.path, std::move(plain), std::move(with_tools), special_tokens(config));
+}
+
+absl::StatusOr<jinja::Rendered> ChatTemplate::render(const Conversation& conversation, size_t messages,
+                                                     bool generation_prompt) const {
+  jinja::Mapping variables = special_tokens_;
+  for (const auto& [name, value] : conversation.variables.entries) variables.set(name, value);
+  const auto end = conversation.messages.begin() + static_cast<std::ptrdiff_t>(messages);
+  variables.set(std::string("messages"), jinja::list({conversation.messages.begin(), end}));
+  variables.set(std::string("tools"), conversation.tools);
+  variables.set(std::string("documents"), jinja::None());
+  variables.set(std::string("add_generation_prompt"), generation_prompt);
+  return chosen(conversation).render(variables);
+}
+
+}  // namespace titan::data

@@ -1,0 +1,98 @@
+#include "worker/data/chat/conversation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::data {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view kOwnNames[] = {"messages", "tools", "documents", "add_generation_prompt"};
+
+absl::Status malformed(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+absl::StatusOr<ordered_json> parse(std::string_view text) {
+  try {
+    return ordered_json::parse(text.begin(), text.end());
+  } catch (const nlohmann::json::exception& error) {
+    // Not the library's sentence: it quotes the line.
+    return malformed(std::strstr(error.what(), "UTF-8") != nullptr ? "not JSON in UTF-8" : "not JSON");
+  }
+}
+
+absl::Status add_message(const ordered_json& message, Conversation& conversation) {
+  const std::string name = absl::StrCat("message ", conversation.messages.size() + 1);
+  if (!message.is_object()) return malformed(absl::StrCat(name, " is not a JSON object"));
+  const auto role = message.find("role");
+  if (role == message.end() && message.contains("from")) {
+    return malformed(absl::StrCat(
+        name, " has \"from\" (ShareGPT's form): write \"role\" (user, assistant) and \"content\" instead"));
+  }
+  if (role == message.end() || !role->is_string())
+    return malformed(absl::StrCat(name, " has no \"role\" that is a text"));
+  TITAN_ASSIGN_OR_RETURN(jinja::Value value, jinja::from_json(message));
+  conversation.messages.push_back(std::move(value));
+  conversation.roles.push_back(role->get<std::string>());
+  return absl::OkStatus();
+}
+
+// A value that is there as it is, or as a text of JSON, as datasets have it whose rows are of one type.
+absl::StatusOr<ordered_json> optional_value(const ordered_json& row, const char* key) {
+  const auto found = row.find(key);
+  if (found == row.end()) return ordered_json();
+  if (!found->is_string()) return *found;
+  if (found->get_ref<const std::string&>().empty()) return ordered_json();
+  absl::StatusOr<ordered_json> inner = parse(found->get_ref<const std::string&>());
+  if (!inner.ok()) return annotate(inner.status(), absl::StrCat("\"", key, "\""));
+  return inner;
+}
+
+absl::Status add_tools(const ordered_json& row, Conversation& conversation) {
+  TITAN_ASSIGN_OR_RETURN(const ordered_json tools, optional_value(row, "tools"));
+  if (tools.is_null()) return absl::OkStatus();
+  const bool right = tools.is_array() &&
+                     std::all_of(tools.begin(), tools.end(), [](const ordered_json& tool) { return tool.is_object(); });
+  if (!right) return malformed("\"tools\" is not a list of JSON objects");
+  TITAN_ASSIGN_OR_RETURN(conversation.tools, jinja::from_json(tools));
+  return absl::OkStatus();
+}
+
+absl::Status add_variables(const ordered_json& row, Conversation& conversation) {
+  constexpr char kKey[] = "chat_template_kwargs";
+  TITAN_ASSIGN_OR_RETURN(const ordered_json variables, optional_value(row, kKey));
+  if (variables.is_null()) return absl::OkStatus();
+  if (!variables.is_object()) return malformed(absl::StrCat("\"", kKey, "\" is not a JSON object"));
+  for (const auto& [name, item] : variables.items()) {
+    if (std::find(std::begin(kOwnNames), std::end(kOwnNames), name) != std::end(kOwnNames)) {
+      return malformed(absl::StrCat("\"", kKey, "\" cannot hold \"", name, "\""));
+    }
+    TITAN_ASSIGN_OR_RETURN(jinja::Value value, jinja::from_json(item));
+    conversation.variables.set(name, std::move(value));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Conversation> parse_conversation(std::string_view line, const std::string& messages_key) {
+  TITAN_ASSIGN_OR_RETURN(const ordered_json row, parse(line));
+  if (!row.is_object()) return malformed("not a JSON object");
+  const auto messages = row.find(messages_key);
+  if (messages == row.end()) return malformed(absl::StrCat("no \"", messages_key, "\""));
+  if (!messages->is_array() || messages->empty()) {
+    return malformed(absl::StrCat("\"", messages_key, "\" is not a list of messages"));
+  }
+  Conversation conversation;
+  for (const ordered_json& message : *messages) TITAN_RETURN_IF_ERROR(add_message(message, conversation));
+  TITAN_RETURN_IF_ERROR(add_tools(row, conversation));
+  TITAN_RETURN_IF_ERROR(add_variables(row, conversation));
+  return conversation;
+}
+
+}  // namespace titan::data
