@@ -151,7 +151,7 @@ TITAN_FUZZ(counted_documents, 150) {
       .arrangement = {.shuffle = shuffled ? data::Shuffle::kDocuments : data::Shuffle::kNone, .seed = 3},
       .row_tokens = row};
   const auto rows = [&](std::unique_ptr<data::TokenDocuments> documents) -> std::unique_ptr<data::RowSource> {
-    if (!packed) return std::make_unique<data::DocumentRows>(std::move(documents), row);
+    if (!packed) return std::make_unique<data::DocumentRows>(std::move(documents), row, false);
     return std::make_unique<data::PackedRows>(std::move(documents),
                                               data::PackedRows::Options{.row_tokens = row, .window = 5});
   };

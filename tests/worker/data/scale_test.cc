@@ -84,7 +84,7 @@ std::unique_ptr<TokenDocuments> documents(const std::string& file, const std::st
 }
 
 std::unique_ptr<RowSource> shuffled(const std::string& file, const std::string& folder, const Asked& asked) {
-  return std::make_unique<DocumentRows>(documents(file, folder, asked, Shuffle::kDocuments), kRow);
+  return std::make_unique<DocumentRows>(documents(file, folder, asked, Shuffle::kDocuments), kRow, false);
 }
 
 std::unique_ptr<RowSource> packed(const std::string& file, const std::string& folder, const Asked& asked) {
