@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "controller/api/health.h"
 #include "controller/api/services.h"
 
 namespace titan::api {
@@ -102,6 +103,8 @@ RpcMeter::RpcMeter(metrics::Metrics& metrics) : metrics_(metrics) {
   other_ = methods_.at(kOther).get();
 }
 
+RpcMeter::~RpcMeter() = default;
+
 void RpcMeter::add_method(const std::string& name, bool streams) {
   const bool is_other = name == kOther;
   auto method = std::make_unique<Method>(metrics_, name);
@@ -118,7 +121,8 @@ grpc::experimental::Interceptor* RpcMeter::CreateServerInterceptor(ServerRpcInfo
   const auto found = methods_.find(info->method() == nullptr ? "" : info->method());
   Method& method = found == methods_.end() ? *other_ : *found->second;
   // To gRPC all of ours are streams (admit_first.h).
-  const bool is_unary = method.open == nullptr || info->type() == ServerRpcInfo::Type::UNARY;
+  const bool is_unary = method.open == nullptr || info->type() == ServerRpcInfo::Type::UNARY ||
+                        info->method() == absl::string_view(kHealthCheck);
   if (is_unary) return new UnaryCall(method);
   return new StreamCall(method);
 }

@@ -17,6 +17,7 @@ class RpcMeter : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   // `metrics` outlives the server.
   explicit RpcMeter(metrics::Metrics& metrics);
+  ~RpcMeter() override;
 
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override;
 

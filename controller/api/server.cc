@@ -8,11 +8,10 @@
 #include "common/text/host_port.h"
 #include "controller/api/audit_interceptor.h"
 #include "controller/api/listen.h"
+#include "controller/api/reflection_guard.h"
 #include "controller/api/rpc_meter.h"
-#include "controller/api/services.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/health_check_service_interface.h"
 
 namespace titan::api {
 namespace {
@@ -32,7 +31,8 @@ Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::uniq
       nodes_(reconciler, gate_),
       workers_(reconciler, answers_, gate_),
       cluster_(reconciler, store, options.cluster, gate_),
-      auth_(*tokens_, gate_) {
+      auth_(*tokens_, gate_),
+      health_(gate_) {
   // Calls may come before the port is known otherwise.
   if (const auto where = split_host_port(options.address)) gate_.set_port(where->port);
 }
@@ -41,7 +41,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
                                                       const ServerOptions& options) {
   TITAN_ASSIGN_OR_RETURN(auto tokens, auth::Tokens::load(store, [] { return absl::Now(); }));
   std::unique_ptr<Server> server(new Server(reconciler, store, std::move(tokens), options));
-  grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.RegisterService(&server->jobs_);
@@ -49,6 +48,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.RegisterService(&server->workers_);
   builder.RegisterService(&server->cluster_);
   builder.RegisterService(&server->auth_);
+  builder.RegisterService(&server->health_);
   server->watch_calls(builder, options.metrics);
   builder.SetMaxReceiveMessageSize(64 << 20);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
@@ -57,9 +57,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, options.credentials, &server->port_));
   server->gate_.set_port(server->port_);
-  grpc::HealthCheckServiceInterface* health = server->server_->GetHealthCheckService();
-  health->SetServingStatus("", true);
-  for (const auto* service : services()) health->SetServingStatus(service->full_name(), true);
   server->ticker_ = std::thread([raw = server.get()] { raw->run_ticks(); });
   return server;
 }
@@ -68,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
 void Server::watch_calls(grpc::ServerBuilder& builder, metrics::Metrics* metrics) {
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   if (metrics != nullptr) interceptors.push_back(std::make_unique<RpcMeter>(*metrics));
+  interceptors.push_back(std::make_unique<ReflectionGuard>(gate_));
   if (audit_ != nullptr) interceptors.push_back(audit_calls(*audit_, gate_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
 }
@@ -80,7 +78,6 @@ Server::~Server() {
   stop_.notify_all();
   if (ticker_.joinable()) ticker_.join();
   if (server_ != nullptr) {
-    server_->GetHealthCheckService()->Shutdown();
     server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Milliseconds(200)));
     server_->Wait();
   }

@@ -10,6 +10,7 @@
 #include "common/sync/sync.h"
 #include "controller/api/auth_service.h"
 #include "controller/api/cluster_service.h"
+#include "controller/api/health.h"
 #include "controller/api/job_service.h"
 #include "controller/api/node_service.h"
 #include "controller/api/worker_service.h"
@@ -62,6 +63,7 @@ class Server {
   WorkerService workers_;
   ClusterService cluster_;
   AuthService auth_;
+  Health health_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   sync::Mutex mutex_;

@@ -4,6 +4,7 @@
 #include "controller/cli/job_commands.h"
 #include "controller/cli/run.h"
 #include "controller/cli/verbs.h"
+#include "controller/cli/whole_number.h"
 
 namespace titan::cli {
 namespace {
@@ -163,7 +164,7 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
   list_verb.add_option("-l,--label", list_options->labels, "KEY=VALUE, KEY!=VALUE or KEY; may be given several times")
       ->allow_extra_args(false);
   list_verb.add_option("--owner", list_options->owner, "Only jobs of this user");
-  list_verb.add_option("--limit", list_options->limit, "At most this many")->check(CLI::PositiveNumber);
+  list_verb.add_option("--limit", list_options->limit, "At most this many")->check(whole_number(1));
 
   auto described = std::make_shared<std::string>();
   add_verb(parent, choice, "describe", "One job: state, progress, every attempt and why it ended",
@@ -178,7 +179,7 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
                [&choice, diagnosed] { return diagnose(choice.globals, diagnosed->first, diagnosed->second); });
   diagnose_verb.add_option("job", diagnosed->first, "Job")->required();
   diagnose_verb.add_option("--attempt", diagnosed->second, "Of this attempt (default: the newest that stood still)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
 
   auto log_options = std::make_shared<LogsOptions>();
   CLI::App& logs_verb = add_verb(parent, choice, "logs", "What the ranks printed",
@@ -188,10 +189,11 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
   logs_verb.add_flag("-f,--follow", log_options->follow, "Until the job ends, across restarts");
   logs_verb.add_option("--rank", log_options->ranks, "Only these ranks (default: all)")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
+      ->allow_extra_args(false)  // `--rank 0,7 my-job`
+      ->check(whole_number(0));
   logs_verb.add_option("--attempt", log_options->attempt, "Of this attempt (default: the newest)")
-      ->check(CLI::PositiveNumber);
-  logs_verb.add_option("--tail", log_options->tail, "Only the last lines")->check(CLI::NonNegativeNumber);
+      ->check(whole_number(1));
+  logs_verb.add_option("--tail", log_options->tail, "Only the last lines")->check(whole_number(0));
 
   auto event_options = std::make_shared<EventsOptions>();
   CLI::App& events_verb =
@@ -201,8 +203,7 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
   events_verb.add_option("job", event_options->job, "Job (default: everything)");
   events_verb.add_option("--node", event_options->node, "Events of this node");
   events_verb.add_flag("-f,--follow", event_options->follow, "Later events too");
-  events_verb.add_option("--after", event_options->after, "Only events after this revision")
-      ->check(CLI::NonNegativeNumber);
+  events_verb.add_option("--after", event_options->after, "Only events after this revision")->check(whole_number(0));
 }
 
 void add_acting_verbs(CLI::App& parent, Choice& choice) {
@@ -264,7 +265,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
   profile_verb.add_option("--ranks", profiled->ranks, "Of these ranks")
       ->delimiter(',')
       ->allow_extra_args(false)  // `--ranks 0,7 my-job`
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->default_str("0");
   profile_verb.add_option("--steps", profiled->steps, "So many steps, at most 100")
       ->check(CLI::Range(1, 100))

@@ -23,6 +23,9 @@ class AdmitFirstTest : public ServiceCase {
     bool ok = false;
     call->StartCall(&tag);
     queue.Next(&tag, &ok);
+    grpc::ByteBuffer answer;  // An answer is read before the end of its call is known.
+    call->Read(&answer, &tag);
+    queue.Next(&tag, &ok);
     grpc::Status status;
     call->Finish(&status, &tag);
     queue.Next(&tag, &ok);
@@ -39,6 +42,21 @@ TEST_F(AdmitFirstTest, EveryMethodRefusesAStrangerBeforeThereIsARequest) {
       EXPECT_EQ(rpc::reason(call_without_request(method)), "ANOTHER_USER") << method;
     }
   }
+}
+
+// Health tells strangers how the server is, without reading of what they ask; reflection tells them nothing.
+TEST_F(AdmitFirstTest, OfGrpcsOwnServicesNothingIsRead) {
+  EXPECT_TRUE(call_without_request("/grpc.health.v1.Health/Check").ok());
+  EXPECT_EQ(call_without_request("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_F(AdmitFirstTest, HealthOfAServiceIsToldWhoIsKnown) {
+  owner_ = geteuid();
+  grpc::ByteBuffer answer;
+  EXPECT_TRUE(call_by_name("/grpc.health.v1.Health/Check", grpc::Slice(), answer).ok());
+  EXPECT_EQ(call_by_name("/grpc.health.v1.Health/Check", grpc::Slice("\x0a\x06nosuch", 8), answer).error_code(),
+            grpc::StatusCode::NOT_FOUND);
 }
 
 // A request may be large, of whom the gate knows: it is read in full, and answered.

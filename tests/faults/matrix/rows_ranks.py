@@ -109,7 +109,7 @@ def rank_stopped(case: Measured):
     progress(case)
     cancel_and_compare(case, job)
     ended = case.attempts(job)
-    named = [re.match(r"rank 1 on n1 in \w+ made no progress for \d+ s", one["end_message"]) for one in ended[:runs]]
+    named = [re.search(r"rank 1 on n1 in \w+ made no progress for \d+ s", one["end_message"]) for one in ended[:runs]]
     for one, name in zip(ended, named):
         case.assertEqual("HANG", one["end_cause"], one["end_message"])
         case.assertTrue(name, one["end_message"])

@@ -14,7 +14,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
 ALL = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNAVAILABLE", "NOT_FOUND")
-SHORT = dict(zip(ALL, ("unknown caller", "may not", "no connection", "sees nothing")))
+SHORT = {**dict(zip(ALL, ("unknown caller", "may not", "no connection", "sees nothing"))), "CANCELLED": "is cut off"}
 
 
 def varint(number):
