@@ -57,6 +57,24 @@ class CountedDocuments final : public TokenisedDocuments {
     }
   }
 
+  // By whole records of the counts, but for those with malformed documents, which are told of one by one.
+  absl::StatusOr<int64_t> pass_over(int64_t most_tokens) override {
+    int64_t passed = 0;
+    while (number_ % kChunk == 0 && number_ + kChunk <= documents_) {
+      TITAN_ASSIGN_OR_RETURN(const DocumentLengths lengths, lengths_.get(pass_ * chunks_ + number_ / kChunk));
+      int64_t tokens = 0;
+      for (const int32_t one : lengths.tokens) tokens += one;
+      const bool malformed =
+          std::find(lengths.tokens.begin(), lengths.tokens.end(), DocumentLengths::kMalformed) != lengths.tokens.end();
+      if (malformed || passed + tokens > most_tokens) break;
+      if (tokens > 0) add(tokens);
+      passed += tokens;
+      TITAN_RETURN_IF_ERROR(go_to(number_ + kChunk, here_.bad_lines));
+    }
+    return passed;
+  }
+  bool passes_over() const override { return options_.loop; }
+
   absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) override {
     TITAN_ASSIGN_OR_RETURN(const std::vector<int32_t>* tokens, tokens_of(document));
     std::copy_n(tokens->begin() + begin, count, out);

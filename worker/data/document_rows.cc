@@ -46,7 +46,34 @@ absl::StatusOr<const int32_t*> DocumentRows::next() {
   return there ? row_.data() : nullptr;
 }
 
+// Over tokens of documents of which many are passed over together.
+absl::Status DocumentRows::pass_over(int64_t tokens) {
+  while (tokens > 0) {
+    if (ahead_.empty()) {
+      TITAN_ASSIGN_OR_RETURN(const int64_t passed, documents_->pass_over(tokens));
+      tokens -= passed;
+      if (tokens == 0) break;
+      TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
+      if (!document.has_value()) break;  // Not of documents that loop.
+      tokens_ += document->tokens;
+      ahead_.push_back(*std::move(document));
+    }
+    const int64_t part = std::min(tokens, ahead_.front().tokens - token_);
+    tokens -= part;
+    token_ += part;
+    tokens_ -= part;
+    if (token_ < ahead_.front().tokens) continue;
+    ahead_.pop_front();
+    token_ = 0;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> DocumentRows::skip(int64_t rows) {
+  if (documents_->passes_over()) {
+    TITAN_RETURN_IF_ERROR(pass_over(rows * static_cast<int64_t>(row_.size())));
+    return rows;
+  }
   for (int64_t row = 0; row < rows; ++row) {
     TITAN_ASSIGN_OR_RETURN(const bool there, advance(nullptr));
     if (!there) return row;

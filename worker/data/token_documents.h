@@ -33,6 +33,15 @@ class TokenDocuments {
   virtual absl::StatusOr<std::optional<TokenDocument>> next() = 0;
   virtual absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) = 0;
 
+  // Passes over documents that follow and have no more than so many tokens together; those that they had. Few at most
+  // where each is looked up by itself; at the end of what does not loop none.
+  virtual absl::StatusOr<int64_t> pass_over(int64_t most_tokens) {
+    (void)most_tokens;
+    return int64_t{0};
+  }
+  // Whether pass_over() does anything.
+  virtual bool passes_over() const { return false; }
+
   // Where the next document starts.
   virtual StreamPosition position() const = 0;
   virtual absl::Status seek(const StreamPosition& position) = 0;

@@ -212,8 +212,9 @@ void print(const std::vector<Cost>& costs) {
       std::printf(" %10s |", figure);
     }
     const Cost &from = costs[costs.size() - 2], &to = costs.back();
-    std::printf(" %5.2f |\n", std::log(static_cast<double>(of(to)) / static_cast<double>(of(from))) /
-                                  std::log(static_cast<double>(to.ranks) / static_cast<double>(from.ranks)));
+    const double growth = static_cast<double>(of(to)) / static_cast<double>(of(from));
+    const double ranks = static_cast<double>(to.ranks) / static_cast<double>(from.ranks);
+    std::printf(" %5.2f |\n", growth > 0 ? std::log(growth) / std::log(ranks) : 0.0);  // Of 0 none.
   };
   line("ranks", "%.0f", [](const Cost& c) { return c.ranks; });
   line("launch file, kB", "%.1f", [](const Cost& c) { return static_cast<double>(c.launch_bytes) / 1e3; });
