@@ -218,9 +218,10 @@ std::vector<Field> fields_of(DataLoader& c) {
             ".bin and .idx; auto goes by names")
           .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
       Field("text_key", c.text_key, "Key of JSON lines, or column of Parquet files, that holds a document's text"),
-      Field("messages_key", c.messages_key,
-            "Key of JSON lines, or column of Parquet files, that holds a conversation's messages, which the tokenizer's "
-            "chat template makes a text of; nothing: documents are texts (text_key)"),
+      Field(
+          "messages_key", c.messages_key,
+          "Key of JSON lines, or column of Parquet files, that holds a conversation's messages, which the tokenizer's "
+          "chat template makes a text of; nothing: documents are texts (text_key)"),
       Field("train_on", c.train_on,
             "Of conversations what is a label: assistant, what its messages say with the token that ends each; all, "
             "every token")

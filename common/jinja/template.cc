@@ -22,7 +22,7 @@ absl::StatusOr<Template> Template::parse(std::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("the template is longer than ", kLongest, " bytes"));
   }
   TITAN_ASSIGN_OR_RETURN(Parsed parsed, jinja::parse(text));
-  return Template(std::make_unique<Parts>(std::move(parsed)));
+  return Template(std::make_unique<Parts>(Parts{std::move(parsed)}));
 }
 
 absl::StatusOr<Rendered> Template::render(const Mapping& variables, const Limits& limits) const {

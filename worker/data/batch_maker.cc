@@ -37,11 +37,14 @@ void separate(absl::Span<const int64_t> ends, int64_t seq_len, int64_t* labels, 
 
 MadeBatch BatchMaker::make() {
   MadeBatch made;
+  const int64_t before = stream_.padding();
   made.status = fill(made.batch);
   const absl::StatusOr<const MixCursor*> after = stream_.cursor();
   if (made.status.ok()) made.status = after.status();
   if (after.ok()) made.after = **after;
   made.warnings = stream_.take_warnings();
+  made.padding =
+      static_cast<double>(stream_.padding() - before) / static_cast<double>(options_.rows * (options_.seq_len + 1));
   return made;
 }
 

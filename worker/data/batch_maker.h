@@ -18,6 +18,7 @@ struct MadeBatch {
   Batch batch;
   MixCursor after;
   std::vector<std::string> warnings;
+  double padding = 0;  // The share of padding in the rows that this batch is dealt from.
 };
 
 // Deals rows of a stream: of every `rows` consecutive ones, `batch` from `first` on are this rank's.

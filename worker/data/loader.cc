@@ -58,6 +58,8 @@ class PrefetchingLoader final : public Loader {
     for (std::string& warning : item.warnings) warnings_.push_back(std::move(warning));
     if (!item.status.ok()) return item.status;
     returned_ = item.after;
+    padding_ += item.padding;
+    ++batches_;
     return std::move(item.batch);
   }
 
@@ -89,6 +91,13 @@ class PrefetchingLoader final : public Loader {
       all.push_back({options_.sources[i].name, returned_.rows[i], returned_.sources[i].pass});
     }
     return all;
+  }
+
+  std::optional<double> take_padding() override {
+    const double padding = std::exchange(padding_, 0);
+    const int64_t batches = std::exchange(batches_, 0);
+    if (options_.packing_window == 0 || batches == 0) return std::nullopt;
+    return padding / static_cast<double>(batches);
   }
 
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
@@ -149,7 +158,7 @@ class PrefetchingLoader final : public Loader {
         failed_ = item.status;
         return item;
       }
-      return {failed_, {}, {}, {}};
+      return {failed_, {}, {}, {}, 0};
     }
     sync::Lock lock(mutex_);
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -203,6 +212,8 @@ class PrefetchingLoader final : public Loader {
   BatchMaker maker_;    // The thread's while it runs, but for its names and files.
   MixCursor returned_;  // Behind the last batch that next() gave.
   std::vector<std::string> warnings_;
+  double padding_ = 0;  // Of the batches since it was asked for, so many.
+  int64_t batches_ = 0;
   absl::Status failed_;  // Without a thread.
 
   sync::Mutex mutex_;

@@ -70,6 +70,10 @@ class Loader {
   // Of LoaderOptions::sources, up to the last batch that next() returned; empty without them.
   virtual std::vector<SourceProgress> progress() const = 0;
 
+  // The share of padding in the batches since the last call; nothing when rows are not packed. Order kGlobal: in those
+  // of all ranks.
+  virtual std::optional<double> take_padding() = 0;
+
   // What was met since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset that
   // is so small that it is repeated without end. Order kGlobal: the same on every rank.
   virtual std::vector<std::string> take_warnings() = 0;

@@ -66,6 +66,12 @@ absl::StatusOr<int64_t> MixedRows::skip(int64_t rows) {
   return skipped;
 }
 
+int64_t MixedRows::padding() const {
+  int64_t all = 0;
+  for (const MixSource& source : sources_) all += source.rows->padding();
+  return all;
+}
+
 std::vector<std::string> MixedRows::take_warnings() {
   std::vector<std::string> all;
   for (const MixSource& source : sources_) {

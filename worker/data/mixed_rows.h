@@ -37,6 +37,7 @@ class MixedRows {
   absl::StatusOr<const int32_t*> next();
   absl::Span<const int64_t> piece_ends() const { return sources_[newest_].rows->piece_ends(); }
   absl::StatusOr<int64_t> skip(int64_t rows);
+  int64_t padding() const;
   std::vector<std::string> take_warnings();
 
   // Where the next row starts, and where the first did.

@@ -36,6 +36,12 @@ absl::StatusOr<bool> PackedRows::settle_window() {
   return true;
 }
 
+void PackedRows::pass_row() {
+  padded_ += options_.row_tokens;
+  for (const Piece& piece : rows_[given_]) padded_ -= piece.tokens;
+  ++given_;
+}
+
 absl::StatusOr<const int32_t*> PackedRows::next() {
   TITAN_ASSIGN_OR_RETURN(const bool there, settle_window());
   if (!there) return nullptr;
@@ -47,7 +53,7 @@ absl::StatusOr<const int32_t*> PackedRows::next() {
     ends_.push_back(filled);
   }
   std::fill(row_.begin() + filled, row_.end(), options_.padding);
-  ++given_;
+  pass_row();
   return row_.data();
 }
 
@@ -57,7 +63,7 @@ absl::StatusOr<int64_t> PackedRows::skip(int64_t rows) {
     TITAN_ASSIGN_OR_RETURN(const bool there, settle_window());
     if (!there) break;
     const int64_t part = std::min(rows - skipped, static_cast<int64_t>(rows_.size() - given_));
-    given_ += static_cast<size_t>(part);
+    for (int64_t row = 0; row < part; ++row) pass_row();
     skipped += part;
   }
   return skipped;

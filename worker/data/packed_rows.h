@@ -23,6 +23,7 @@ class PackedRows final : public RowSource {
   absl::StatusOr<const int32_t*> next() override;
   absl::Span<const int64_t> piece_ends() const override { return ends_; }
   absl::StatusOr<int64_t> skip(int64_t rows) override;
+  int64_t padding() const override { return padded_; }
   absl::StatusOr<StreamPosition> position() override;
   absl::Status seek(const StreamPosition& position) override;
   std::vector<std::string> take_warnings() override { return documents_->take_warnings(); }
@@ -30,6 +31,7 @@ class PackedRows final : public RowSource {
  private:
   absl::StatusOr<bool> settle_window();
   absl::Status fill_window();
+  void pass_row();
   StreamPosition arranged(StreamPosition position) const;
 
   std::unique_ptr<TokenDocuments> documents_;
@@ -40,6 +42,7 @@ class PackedRows final : public RowSource {
   size_t given_ = 0;                      // so many of which are behind.
   std::vector<int32_t> row_;
   std::vector<int64_t> ends_;
+  int64_t padded_ = 0;
 };
 
 }  // namespace titan::data

@@ -59,6 +59,9 @@ class RowSource {
   // Leaves out rows that are another rank's. How many there were: fewer at the end.
   virtual absl::StatusOr<int64_t> skip(int64_t rows) = 0;
 
+  // Tokens of padding in all rows so far, those that were left out included.
+  virtual int64_t padding() const { return 0; }
+
   // Where the next row starts.
   virtual absl::StatusOr<StreamPosition> position() = 0;
   virtual absl::Status seek(const StreamPosition& position) = 0;

@@ -68,6 +68,8 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
   const config::Training& training = config.training;
   if (!training.dataloader.sources.empty())
     return absl::FailedPreconditionError("torchtitan trains on one dataset: it has no place in several sources");
+  if (!training.dataloader.messages_key.empty())
+    return absl::FailedPreconditionError("torchtitan trains on texts: it has no place in conversations");
   TITAN_ASSIGN_OR_RETURN(const data::ConfiguredFiles found,
                          data::configured_files(training.dataset, training.dataset_path, training.dataloader,
                                                 config.job.dump_folder + "/data"));

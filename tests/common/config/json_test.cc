@@ -50,6 +50,7 @@ void change(const Field& field) {
       v->push_back(
           {.name = "web", .dataset_path = "/data/\"web\"", .weight = 0.7, .weight_at_step = {"10: 0.5", "20: 0"}});
       v->push_back({.name = "code", .dataset = "c4_test", .repeat = false, .format = "parquet", .text_key = "content"});
+      v->push_back({.name = "chat", .dataset_path = "/data/chat", .messages_key = "turns", .train_on = "all"});
     }
   };
   std::visit(Changer{field}, field.ref);
@@ -129,7 +130,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                  "nonfinite_policy": "fail", "read_step": "auto",
                  "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                 "order": "global", "prefetch": 2, "max_bad_lines": 100, "format": "auto",
-                                "text_key": "text", "text_documents": "file", "sources": [], "shuffle": "none", "shuffle_seed": 0, "packing": "concatenate",
+                                "text_key": "text", "messages_key": "", "train_on": "assistant", "text_documents": "file", "sources": [], "shuffle": "none", "shuffle_seed": 0, "packing": "concatenate",
                                   "packing_window": 1024}},
     "parallelism": {"data_parallel_replicate_degree": 1, "data_parallel_shard_degree": -1, "fsdp_reshard_after_forward": "default",
                     "tensor_parallel_degree": 1, "enable_sequence_parallel": true, "disable_loss_parallel": false,
@@ -170,7 +171,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                    "freq": 10, "steps": -1, "sample_prompts": [], "sample_max_new_tokens": 64, "sample_temperature": 0.0,
                    "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                   "order": "global", "prefetch": 2, "max_bad_lines": 100, "format": "auto",
-                                "text_key": "text", "text_documents": "file", "sources": [], "shuffle": "none", "shuffle_seed": 0, "packing": "concatenate",
+                                "text_key": "text", "messages_key": "", "train_on": "assistant", "text_documents": "file", "sources": [], "shuffle": "none", "shuffle_seed": 0, "packing": "concatenate",
                                   "packing_window": 1024}},
     "debug": {"seed": null, "deterministic": false, "deterministic_warn_only": false, "moe_force_load_balance": false},
     "resources": {"ranks": 1, "ranks_per_node": 0, "device": "cpu", "threads_per_rank": 0, "kernels": "auto",

@@ -411,6 +411,8 @@ ELSEWHERE = [
       for key in ("folder", "initial_load_path")],
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),
     ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
+    *[(f"{section}.dataloader.{key}", "test_loss_of_packed_conversations", "tests/worker/runtime/mixed_data_test.py")
+      for section in ("training", "validation") for key in ("messages_key", "train_on")],
     *[(f"validation.dataloader.{key}", "ValidationReadsTheKindsOfFilesThatTrainingReads", "tests/worker/runtime/runtime_test.cc")
       for key in ("format", "text_key", "text_documents")],
     ("validation.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),

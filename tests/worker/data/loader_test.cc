@@ -332,6 +332,54 @@ TEST_F(LoaderTest, GoesOnFromTorchtitansPlace) {
               HasSubstr("first document"));
 }
 
+// torchtitan's position counts documents in their order: rows that come otherwise have no such place.
+TEST_F(LoaderTest, TorchtitansPositionIsRefusedWhereRowsComeOtherwise) {
+  const auto refused = [&](const LoaderOptions& options) {
+    return std::string(open(options)->restore({{"sample_idx", 3}, {"tokens_left", 1}}).message());
+  };
+  LoaderOptions shuffled = options(), packed = options(), mixed = options();
+  shuffled.shuffle = Shuffle::kDocuments;
+  shuffled.counts_folder = folder_.path() + "/places";
+  EXPECT_THAT(refused(shuffled), AllOf(HasSubstr("shuffles or packs"), HasSubstr("checkpoint.exclude_from_loading")));
+  packed.packing_window = 8;
+  EXPECT_THAT(refused(packed), AllOf(HasSubstr("shuffles or packs"), HasSubstr("checkpoint.exclude_from_loading")));
+  mixed.sources = {{"one", files_, {}}};
+  EXPECT_THAT(refused(mixed), AllOf(HasSubstr("of one dataset"), HasSubstr("training.dataloader.sources")));
+}
+
+// Padding is counted in the rows of all ranks, on each of them.
+TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
+  LoaderOptions plain = options(), packed = options(Order::kGlobal, 0, 1, 4);
+  auto unpacked = open(plain);
+  read(*unpacked, 1);
+  EXPECT_EQ(unpacked->take_padding(), std::nullopt);
+  packed.packing_window = 16;
+  auto one = open(packed);
+  EXPECT_EQ(one->take_padding(), std::nullopt);  // Of nothing.
+  int64_t padding = 0;
+  for (int i = 0; i < 3; ++i) {
+    const Batch batch = one->next().value();
+    // Padding is a document a token; the last column has no label of its own.
+    for (int64_t row = 0; row < 4; ++row) {
+      const at::Tensor text = batch.tokens[row];
+      for (int64_t t = packed.seq_len - 1; t > 0 && text[t].item<int64_t>() == one->end_of_document() &&
+                                           text[t - 1].item<int64_t>() == one->end_of_document();
+           --t) {
+        ++padding;
+      }
+    }
+  }
+  const double share = one->take_padding().value();
+  EXPECT_GE(share, static_cast<double>(padding) / (12 * 33));
+  EXPECT_LE(share, static_cast<double>(padding + 12) / (12 * 33));
+  packed.batch = 1, packed.dp_size = 4;
+  for (packed.dp_rank = 0; packed.dp_rank < 4; ++packed.dp_rank) {
+    auto many = open(packed);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(many->next().ok());
+    EXPECT_DOUBLE_EQ(many->take_padding().value(), share);
+  }
+}
+
 // state() speaks of what was returned, however far the thread has read.
 TEST_F(LoaderTest, StateIgnoresWhatIsPrefetched) {
   LoaderOptions eager = options(), lazy = options();

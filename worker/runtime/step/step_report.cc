@@ -1,5 +1,6 @@
 #include "worker/runtime/step/step_report.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "worker/comm/host_waits.h"
@@ -14,7 +15,7 @@ optim::Gate judge(const at::Tensor& reports, double max_norm) {
   const at::Tensor sums = reports.sum(0);
   const at::Tensor norm = sums[kSquares].sqrt();
   // Neither is near the largest double, so that their sum is finite if both are.
-  const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens]).add_(norm));
+  const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens].clamp_min(1)).add_(norm));
   return {.divisor = optim::clip_divisor(norm, max_norm), .skip = finite.logical_not().to(at::kFloat)};
 }
 
@@ -53,7 +54,8 @@ StepSummary StepReports::summary() {
     summary.checkpoint |= report[kCheckpoint] > 0;
     summary.stop |= report[kStop] > 0;
   }
-  summary.avg_loss = loss_sum / tokens;
+  summary.avg_loss = loss_sum / std::max(tokens, 1.0);  // Of a step without labels nothing.
+  if (tokens == 0) summary.max_loss = summary.avg_loss;
   summary.grad_norm = std::sqrt(squares);
   return summary;
 }

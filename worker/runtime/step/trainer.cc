@@ -176,7 +176,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_tokens);
   const auto count = [&] {
     counting.wait();
-    return global_tokens.squeeze(0);
+    return global_tokens.squeeze(0).clamp_min(1);  // All rows may be prompts, of which nothing is a label.
   };
 
   // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
@@ -287,13 +287,15 @@ void Trainer::log_step(const StepSummary& summary) {
   context_.reporter->event(event::kStep, std::move(members));
 }
 
-// What each of several sources has given so far.
+// What each of several sources has given so far, and how much of packed rows is padding.
 void Trainer::add_source_figures(StepMetrics& figures) const {
   for (const data::SourceProgress& source : loader_->progress()) {
     const auto tokens = static_cast<double>(source.rows * config_.training.seq_len);
     figures.extra.emplace_back(absl::StrCat("data/", source.name, "/tokens"), tokens);
     figures.extra.emplace_back(absl::StrCat("data/", source.name, "/epoch"), static_cast<double>(source.passes));
   }
+  if (const std::optional<double> padding = loader_->take_padding())
+    figures.extra.emplace_back("data/padding", *padding);
 }
 
 // How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.
