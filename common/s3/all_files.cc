@@ -6,6 +6,7 @@
 #include "common/s3/location.h"
 #include "common/s3/object_files.h"
 #include "common/status/status.h"
+#include "common/storage/large_writer.h"
 #include "common/sync/sync.h"
 
 namespace titan::s3 {
@@ -44,11 +45,15 @@ Buckets& buckets() {
   return *all;
 }
 
-class AllFiles : public Files, public storage::WholeWriter {
+class AllFiles : public Files, public storage::WholeWriter, public storage::LargeWriter {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> create(const std::string& path) override {
     TITAN_ASSIGN_OR_RETURN(Files * files, of(path));
     return files->create(path);
+  }
+  absl::StatusOr<std::unique_ptr<WritableFile>> create_large(const std::string& path, int64_t bytes) override {
+    TITAN_ASSIGN_OR_RETURN(Files * files, of(path));
+    return storage::create_large(*files, path, bytes);
   }
   absl::StatusOr<std::unique_ptr<WritableFile>> append_to(const std::string& path) override {
     TITAN_ASSIGN_OR_RETURN(Files * files, of(path));

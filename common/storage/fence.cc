@@ -6,18 +6,12 @@
 #include "common/status/status.h"
 #include "common/storage/fence_record.h"
 #include "common/storage/folder_id.h"
-#include "common/storage/process_identity.h"
+#include "common/storage/idle_fence.h"
 #include "common/testing/planted.h"
 
 namespace titan::storage {
 namespace {
 
-constexpr char kFile[] = "fence.json";
-constexpr char kLock[] = ".fence.lock";
-constexpr char kAlive[] = ".fence-alive";
-constexpr char kProbe[] = ".fence-probe";
-// Publishing takes milliseconds, so whoever holds the lock this long was stopped in the middle of it.
-constexpr absl::Duration kPatience = absl::Seconds(30);
 // A release that has to wait for longer is left out: the next job then waits for the silence.
 constexpr absl::Duration kReleasePatience = absl::Seconds(2);
 constexpr absl::Duration kLook = absl::Milliseconds(250);
@@ -27,30 +21,27 @@ std::string the_folder(const std::string& dump_folder) { return "the dump folder
 }  // namespace
 
 absl::StatusOr<Fence::Holder> Fence::holder() const {
-  absl::StatusOr<std::string> text = read_file(files_, path(kFile), 1 << 24);
+  absl::StatusOr<std::string> text = read_file(files_, path(kFenceFile), 1 << 24);
   if (absl::IsNotFound(text.status())) return Holder{};
   if (!text.ok()) return text.status();
-  return holder_from_text(path(kFile), *text);
+  return holder_from_text(path(kFenceFile), *text);
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> Fence::lock(absl::Duration patience) const {
-  return files_.lock(path(kLock), LockMode::kExclusive, patience);
+  return files_.lock(path(kFenceLock), LockMode::kExclusive, patience);
 }
 
 absl::Status Fence::write(const Holder& holder) const {
-  return atomic_write(files_, path(kFile), to_json(holder).dump() + "\n");
+  return atomic_write(files_, path(kFenceFile), to_json(holder).dump() + "\n");
 }
 
-// No sign of life for kFenceSilence. Holders of older versions show none.
+// As fell_silent(), and also where the beat was watched for long enough.
 absl::StatusOr<bool> Fence::silent(const Claim& claim, const Holder& holder) const {
-  if (certainly_gone(holder.process)) return true;
-  const absl::StatusOr<absl::Time> beat = files_.modified(path(kAlive));
-  if (absl::IsNotFound(beat.status())) return true;
-  if (!beat.ok()) return beat.status();
-  if (claim.silent_beat == *beat) return true;
-  TITAN_ASSIGN_OR_RETURN(const absl::Time now, files_.touch(path(kProbe)));
-  files_.remove(path(kProbe)).IgnoreError();
-  return now - *beat >= kFenceSilence;
+  if (claim.silent_beat) {
+    const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
+    if (beat.ok() && claim.silent_beat == *beat) return true;
+  }
+  return fell_silent(files_, dump_folder_, holder);
 }
 
 // May `claim` take the folder from `holder`?
@@ -73,7 +64,7 @@ absl::Status Fence::admit(const Claim& claim, const Holder& holder) const {
 
 absl::StatusOr<Fence::Taken> Fence::raise(const Claim& claim) const {
   if (claim.create_folder) TITAN_RETURN_IF_ERROR(files_.make_folders(dump_folder_));
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kPatience));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFencePatience));
   TITAN_ASSIGN_OR_RETURN(Holder holder, this->holder());
   TITAN_RETURN_IF_ERROR(admit(claim, holder));
   Taken taken{.attempt = claim.attempt};
@@ -87,7 +78,7 @@ absl::StatusOr<Fence::Taken> Fence::raise(const Claim& claim) const {
   hand_over(holder, claim, taken.attempt);
   TITAN_ASSIGN_OR_RETURN(holder.folder, make_folder_id(files_, dump_folder_));
   // Before the fence names this job: whoever comes next must find it alive.
-  if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(files_.touch(path(kAlive)).status());
+  if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(files_.touch(path(kFenceAlive)).status());
   TITAN_RETURN_IF_ERROR(write(holder));
   taken.folder = holder.folder;
   taken.committed = std::move(holder.committed);
@@ -99,7 +90,7 @@ absl::StatusOr<Fence::Taken> Fence::take(Claim claim, const Watch& watch) const 
   for (absl::Duration waited;; waited += kLook) {
     absl::StatusOr<Taken> taken = raise(claim);
     if (!is_in_use(taken.status())) return taken;
-    const absl::StatusOr<absl::Time> beat = files_.modified(path(kAlive));
+    const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
     if (!beat.ok()) return beat.status();
     if (seen && *seen != *beat) return taken;  // Somebody lives.
     if (!seen && watch.say) {
@@ -118,7 +109,7 @@ absl::Status Fence::beat(const std::string& job_uid, int attempt) const {
   TITAN_ASSIGN_OR_RETURN(const Holder holder, this->holder());
   if (holder.job_uid != job_uid || holder.attempt != attempt)
     return fenced_status(the_folder(dump_folder_), job_uid, attempt, holder);
-  return files_.touch(path(kAlive)).status();
+  return files_.touch(path(kFenceAlive)).status();
 }
 
 absl::Status Fence::release(const std::string& job_uid, int attempt) const {
@@ -131,7 +122,7 @@ absl::Status Fence::release(const std::string& job_uid, int attempt) const {
 }
 
 absl::Status Fence::publish(const std::string& job_uid, int attempt, absl::FunctionRef<absl::Status()> effect) const {
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kPatience));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFencePatience));
   TITAN_ASSIGN_OR_RETURN(const Holder holder, this->holder());
   if (testing::planted(testing::Bug::kOldAttemptPublishes) && holder.job_uid == job_uid) return effect();
   if (holder.job_uid != job_uid || holder.attempt != attempt)

@@ -11,6 +11,12 @@
 
 namespace titan::storage {
 
+// In the dump folder.
+inline constexpr char kFenceFile[] = "fence.json", kFenceLock[] = ".fence.lock", kFenceAlive[] = ".fence-alive",
+                      kFenceProbe[] = ".fence-probe";
+// Publishing takes milliseconds, so whoever holds the lock this long was stopped in the middle of it.
+inline constexpr absl::Duration kFencePatience = absl::Seconds(30);
+
 // `path`: for messages. Errors: DataLoss that says what to do.
 absl::StatusOr<Fence::Holder> holder_from_text(const std::string& path, const std::string& text);
 nlohmann::json to_json(const Fence::Holder& holder);

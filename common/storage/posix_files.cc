@@ -10,7 +10,9 @@
 
 #include "absl/time/clock.h"
 #include "common/status/status.h"
+#include "common/storage/direct_file.h"
 #include "common/storage/file.h"
+#include "common/storage/large_writer.h"
 
 namespace titan::storage {
 namespace {
@@ -119,10 +121,21 @@ absl::StatusOr<std::unique_ptr<FileLock>> flock_path(const std::string& path, in
 
 int flock_operation(LockMode mode) { return mode == LockMode::kShared ? LOCK_SH : LOCK_EX; }
 
-class PosixFiles : public Files {
+class PosixFiles : public Files, public LargeWriter {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> create(const std::string& path) override {
     return writable(path, O_WRONLY | O_CREAT | O_EXCL, "create");
+  }
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> create_large(const std::string& path, int64_t bytes) override {
+    if (bytes < kLargeBytes) return create(path);
+    Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+    if (fd.get() < 0) return failed("create", path);
+    auto file = write_directly(fd.get(), path, bytes);
+    if (!file.ok() || *file != nullptr) fd.release();
+    if (!file.ok()) ::unlink(path.c_str());  // No longer there, as after any other failure to create it.
+    if (!file.ok() || *file != nullptr) return file;
+    return std::make_unique<PosixWritableFile>(std::move(fd), path);
   }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> append_to(const std::string& path) override {

@@ -101,6 +101,27 @@ absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
   }
 }
 
+void for_each_cut(const Box& part, int64_t most, absl::FunctionRef<void(const Box&)> visit) {
+  const int64_t elements = part.elements();
+  if (elements <= std::max<int64_t>(most, 1)) return visit(part);
+  size_t dim = 0;
+  while (part.shape[dim] == 1) ++dim;
+  const int64_t step = std::max<int64_t>(1, most / (elements / part.shape[dim]));
+  for (int64_t first = 0; first < part.shape[dim]; first += step) {
+    Box one = part;
+    one.offset[dim] += first;
+    one.shape[dim] = std::min(step, part.shape[dim] - first);
+    for_each_cut(one, most, visit);
+  }
+}
+
+int64_t first_element(const Box& part, const Box& in) {
+  const std::vector<int64_t> stride = strides(in.shape);
+  int64_t first = 0;
+  for (size_t d = 0; d < part.shape.size(); ++d) first += (part.offset[d] - in.offset[d]) * stride[d];
+  return first;
+}
+
 absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Box>& boxes) {
   const int64_t total = whole(shape).elements();
   int64_t covered = 0;

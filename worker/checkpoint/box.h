@@ -31,6 +31,12 @@ std::optional<Box> intersect(const Box& a, const Box& b);
 absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
                           absl::FunctionRef<absl::Status(int64_t, int64_t, int64_t)> visit);
 
+// `part` in boxes of `most` elements or fewer (of one at least), each a run of it, in their order.
+void for_each_cut(const Box& part, int64_t most, absl::FunctionRef<void(const Box&)> visit);
+
+// The number of the first element of `part` in the box around it, which is stored row-major.
+int64_t first_element(const Box& part, const Box& in);
+
 // Whether the boxes cover a tensor of `shape` exactly once. The message says what is missing or doubled.
 absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Box>& boxes);
 

@@ -123,9 +123,11 @@ class Checkpointer {
 
   // Collective. Precedence: newest full step of the folder that every rank can read and verify; else its step-0 seed;
   // else initial_load_path; else Hugging Face weights under initial_load_in_hf; else fresh. load_step names one step
-  // instead. Live tensors are written only after all ranks agreed, so a rejected step leaves nothing behind. Errors:
-  // NotFound (named step or path), FailedPrecondition (does not fit this model, unless another reason; "MODEL_MISMATCH:
-  // ..." when it says that it is another model's), DataLoss (named step is corrupt), Unavailable (a rank is gone).
+  // instead. What a rejected step leaves in live tensors is overwritten by the step that is loaded in its place; where
+  // something else may follow, they are written only after all ranks verified what they need. After an error they are
+  // undefined. Errors: NotFound (named step or path), FailedPrecondition (does not fit this model, unless another
+  // reason; "MODEL_MISMATCH: ..." when it says that it is another model's), DataLoss (named step is corrupt),
+  // Unavailable (a rank is gone).
   absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, Part part = Part::kAll);
 
   // Collective; every rank calls it for the same steps. Waits for the save before. async_mode disabled: returns when

@@ -10,6 +10,7 @@
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "worker/checkpoint/load_word.h"
+#include "worker/checkpoint/step_loading.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -117,6 +118,14 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
   return result;
 }
 
+absl::Status Loader::fill_verified(const Candidate& candidate, const std::vector<Slice>& slices) {
+  const absl::StatusOr<StagedLoad> filled = caught([&] {
+    return load_step(session_.files, candidate, slices, session_.setup.config.exclude_from_loading, Reading::kFill);
+  });
+  const absl::Status verdict = agree(session_.next_topic("fill"), candidate, filled);
+  return verdict.ok() ? verdict : annotate(verdict, "was whole a moment ago and cannot be read again");
+}
+
 absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
   const Setup& setup = session_.setup;
   std::vector<Candidate> plan;
@@ -128,7 +137,11 @@ absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
     if (candidate.from == Candidate::From::kError) return candidate.error;
     absl::StatusOr<StagedLoad> staged = caught(
         [&] { return stage_load(session_.files, candidate, slices, setup.config.exclude_from_loading, setup.hf); });
-    const absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
+    absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
+    if (verdict.ok() && candidate.from == Candidate::From::kStep && !candidate.in_place) {
+      // All can: now into the live tensors. What fails now would leave them in parts.
+      TITAN_RETURN_IF_ERROR(fill_verified(candidate, slices));
+    }
     if (verdict.ok()) return take(candidate, *staged, slices, part);
     // A rank that is gone, or a model that cannot fit, is no reason to fall back to older weights.
     if (candidate.required || !is_the_steps_fault(candidate, verdict)) return verdict;

@@ -20,6 +20,7 @@ class Loader {
   std::vector<Candidate> plan(Part part);
   absl::Status propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate);
   absl::Status agree(const std::string& topic, const Candidate& candidate, const absl::StatusOr<StagedLoad>& staged);
+  absl::Status fill_verified(const Candidate& candidate, const std::vector<Slice>& slices);
   LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part);
   void reject(const Candidate& candidate, const absl::Status& why) const;
 

@@ -12,6 +12,7 @@
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/step_folders.h"
+#include "worker/checkpoint/step_loading.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -127,63 +128,28 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   }
 }
 
-// One of the candidate's tensors.
-void hold(StagedLoad& staged, const std::string& key, const std::set<std::string>& claimed) {
-  if (!claimed.contains(key)) staged.unclaimed.push_back(staged.held.size());
-  staged.held.push_back(key);
+// A step may be read into the live tensors at once where nothing else can come after it than an error, or another step
+// that fills the same ones.
+void mark_in_place(std::vector<Candidate>& plan) {
+  bool safe = false;
+  for (size_t i = plan.size(); i-- > 0;) {
+    Candidate& one = plan[i];
+    if (one.from == From::kError) {
+      safe = true;
+    } else if (one.from != From::kStep) {
+      safe = false;
+    } else {
+      const bool next_is_alike =
+          i + 1 < plan.size() && (plan[i + 1].from == From::kError || plan[i + 1].model_only == one.model_only);
+      safe = one.required || (safe && next_is_alike);
+      one.in_place = safe;
+    }
+  }
 }
 
 bool takes_tensors(const Candidate& candidate, const std::vector<std::string>& exclude) {
   const bool model = !contains(exclude, "model");
   return candidate.model_only ? model : model || !contains(exclude, "optimizer");
-}
-
-absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& candidate,
-                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude) {
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
-  const Manifest& manifest = reader->manifest();
-  if (reader->manifest_crc() != candidate.manifest_crc) {
-    return absl::DataLossError(absl::StrCat(candidate.path, ": this rank sees another manifest than rank 0"));
-  }
-  StagedLoad staged{.step = manifest.step};
-  staged.tensors.reserve(slices.size());  // They are pointed to.
-  std::set<std::string> claimed;
-  std::vector<Wanted> wanted;
-  for (const Slice& slice : slices) {
-    at::Tensor& out = staged.tensors.emplace_back();
-    claimed.insert(slice.key);
-    if (candidate.model_only && !is_model(slice)) continue;
-    if (contains(exclude, is_model(slice) ? "model" : "optimizer")) continue;
-    const TensorRecord* record = manifest.find(slice.key);
-    if (record == nullptr) {
-      if (is_model(slice)) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(candidate.path, " does not fit this model: it has no ", slice.key));
-      }
-      return absl::FailedPreconditionError(
-          absl::StrCat(candidate.path, " is of another optimizer: it has no ", slice.key,
-                       "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
-    }
-    if (record->shape != slice.shape) {
-      return absl::FailedPreconditionError(absl::StrCat(candidate.path, " does not fit this model: ", slice.key, " is ",
-                                                        shape_text(record->shape), " there and ",
-                                                        shape_text(slice.shape), " here"));
-    }
-    const Box box{slice.offset, slice.size()};
-    out = at::empty(box.shape, at::TensorOptions().dtype(record->dtype));
-    wanted.push_back({record, box, &out});
-  }
-  TITAN_RETURN_IF_ERROR(reader->read(wanted));
-  if (!contains(exclude, "model")) {
-    for (const TensorRecord& tensor : manifest.tensors) {
-      if (absl::StartsWith(tensor.key, "model.")) hold(staged, tensor.key, claimed);
-    }
-  }
-  if (!candidate.model_only) {
-    staged.train_state = without_excluded(manifest.train_state, exclude);
-    if (!contains(exclude, "dataloader")) staged.per_rank = manifest.per_rank;
-  }
-  return staged;
 }
 
 absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candidate& candidate,
@@ -219,6 +185,7 @@ nlohmann::json to_json(const Candidate& candidate) {
           {"model_only", candidate.model_only},
           {"required", candidate.required},
           {"tied_head", candidate.tied_head},
+          {"in_place", candidate.in_place},
           {"manifest_crc", candidate.manifest_crc},
           {"code", static_cast<int>(candidate.error.code())},
           {"message", std::string(candidate.error.message())}};
@@ -232,6 +199,7 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
                      .step = json.at("step"),
                      .model_only = json.at("model_only"),
                      .required = json.at("required"),
+                     .in_place = json.at("in_place"),
                      .tied_head = json.at("tied_head"),
                      .manifest_crc = json.at("manifest_crc"),
                      .error = absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()),
@@ -250,6 +218,7 @@ std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, cons
     if (part != Part::kResumed) plan_initial(files, setup, plan);
   }
   plan.push_back({.from = From::kFresh, .source = Source::kFresh, .model_only = true});
+  mark_in_place(plan);
   return plan;
 }
 
@@ -314,7 +283,7 @@ absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& ca
                                       const HfMapper* hf) {
   switch (candidate.from) {
     case From::kStep:
-      return stage_step(files, candidate, slices, exclude);
+      return load_step(files, candidate, slices, exclude, candidate.in_place ? Reading::kFill : Reading::kVerify);
     case From::kHuggingFace:
       return stage_hugging_face(files, candidate, slices, exclude, hf);
     case From::kDcp:
@@ -328,15 +297,19 @@ absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& ca
 }
 
 void fill_slices(std::vector<Slice>& slices, StagedLoad& staged) {
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < slices.size(); ++i) {
+  for (size_t i = 0; i < staged.tensors.size(); ++i) {
     const at::Tensor read = std::exchange(staged.tensors[i], at::Tensor());
-    if (!read.defined() || slices[i].local.numel() == 0) continue;
-    if (slices[i].store) {
-      slices[i].store(read);
-    } else {
-      slices[i].local.copy_(slices[i].form == nullptr ? read : slices[i].form->kept(read));
-    }
+    if (read.defined()) fill_slice(slices[i], read);
+  }
+}
+
+void fill_slice(const Slice& slice, const at::Tensor& read) {
+  const at::NoGradGuard no_grad;
+  if (slice.local.numel() == 0) return;
+  if (slice.store) {
+    slice.store(read);
+  } else {
+    slice.local.copy_(slice.form == nullptr ? read : slice.form->kept(read));
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// What a load tries, in which order, and how one rank reads its part into host memory. Agreement between the ranks is
-// loader.h's.
+// What a load tries, in which order, and how one rank reads its part of it. Agreement between the ranks is loader.h's.
 
 #include <ATen/ATen.h>
 
@@ -25,6 +24,7 @@ struct Candidate {
   int64_t step = -1;        // Of a step folder, which its manifest must confirm; -1: whatever the manifest says.
   bool model_only = false;  // Take the model's tensors alone.
   bool required = false;    // Unusable: an error. Otherwise it is rejected and the next one is proposed.
+  bool in_place = false;    // kStep: read into the live tensors at once, since whatever may follow fills the same ones.
   bool tied_head = false;   // kDcp: the head's matrix in it is the embedding once more. Filled by inspect().
   bool this_job = false;    // Skipped unless this job wrote it after it started from the same load_step.
   std::vector<std::string> warnings;  // Filled by inspect(), for whoever reads the log.
@@ -49,8 +49,9 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
 // refuses: what is in there is as it was, and would be trained once more.
 bool is_the_steps_fault(const Candidate& candidate, const absl::Status& why);
 
-// What a rank read: one tensor per slice, undefined where nothing is loaded.
+// What a rank read.
 struct StagedLoad {
+  // One per slice, undefined where nothing is loaded; none at all of a step of ours, which goes to the slices itself.
   std::vector<at::Tensor> tensors;
   std::vector<std::string> held;  // The candidate's model tensors, the same on every rank.
   std::vector<size_t> unclaimed;  // The numbers of those that this rank has no slice of, ascending.
@@ -59,13 +60,15 @@ struct StagedLoad {
   std::vector<nlohmann::json> per_rank;
 };
 
-// Errors: FailedPrecondition when the tensors do not fit the slices; anything else when they cannot be read.
+// Errors: FailedPrecondition when the tensors do not fit the slices; anything else when they cannot be read. The slices
+// are written by a candidate `in_place` alone: after an error of its own some of them, in parts.
 absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& candidate,
                                       const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
                                       const HfMapper* hf);
 
 // Puts what was read into the live tensors, and lets go of it.
 void fill_slices(std::vector<Slice>& slices, StagedLoad& staged);
+void fill_slice(const Slice& slice, const at::Tensor& read);
 
 // Drops what `exclude` names from a saved train state: "lr_scheduler" and "dataloader" are members, "train_state" is
 // the rest.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
+#include "common/storage/large_writer.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace titan::checkpoint {
@@ -75,10 +76,10 @@ absl::Status append_all(Data& data, const std::vector<const Staged*>& parts) {
 }
 
 // Header and data, which `fill` appends: durable when it returns. What failed is removed.
-absl::Status write_new(storage::Files& files, const std::string& folder, const std::string& name,
+absl::Status write_new(storage::Files& files, const std::string& folder, const std::string& name, int64_t bytes,
                        absl::FunctionRef<absl::Status(storage::WritableFile&)> fill) {
   const std::string path = storage::join_path(folder, name);
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<storage::WritableFile> file, files.create(path));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<storage::WritableFile> file, storage::create_large(files, path, bytes));
   absl::Status status = fill(*file);
   if (status.ok()) status = file->sync();
   if (status.ok()) status = file->close();
@@ -115,15 +116,16 @@ absl::StatusOr<WrittenShard> write_indexed(storage::Files& files, const std::str
   TITAN_ASSIGN_OR_RETURN(const Layout plan, layout(entries, {{"format", "pt"}}));
   index.header_bytes = static_cast<int64_t>(plan.header.size());
   index.header_crc = storage::crc32c(plan.header.data(), plan.header.size());
-  TITAN_RETURN_IF_ERROR(write_new(files, folder, name, [&](storage::WritableFile& file) -> absl::Status {
-    TITAN_RETURN_IF_ERROR(file.append(plan.header));
-    Data data(file, stop);
-    TITAN_RETURN_IF_ERROR(append_all(data, order));
-    index.chunk_crcs = std::move(data.crcs());
-    const std::string bytes = to_bytes(index);
-    shard.file.index_crc = checksum_in(bytes);
-    return file.append(bytes);
-  }));
+  TITAN_RETURN_IF_ERROR(
+      write_new(files, folder, name, plan.file_bytes, [&](storage::WritableFile& file) -> absl::Status {
+        TITAN_RETURN_IF_ERROR(file.append(plan.header));
+        Data data(file, stop);
+        TITAN_RETURN_IF_ERROR(append_all(data, order));
+        index.chunk_crcs = std::move(data.crcs());
+        const std::string bytes = to_bytes(index);
+        shard.file.index_crc = checksum_in(bytes);
+        return file.append(bytes);
+      }));
   shard.file.bytes = plan.file_bytes;
   return shard;
 }
@@ -141,7 +143,7 @@ absl::Status write_tensors(storage::Files& files, const std::string& folder, con
   const std::vector<const Staged*> order = ordered(parts, pieces);
   std::vector<TensorEntry> entries = entries_of(pieces);
   TITAN_ASSIGN_OR_RETURN(const Layout plan, layout(entries, {{"format", "pt"}}));
-  return write_new(files, folder, name, [&](storage::WritableFile& file) -> absl::Status {
+  return write_new(files, folder, name, plan.file_bytes, [&](storage::WritableFile& file) -> absl::Status {
     TITAN_RETURN_IF_ERROR(file.append(plan.header));
     Data data(file, stop);
     return append_all(data, order);

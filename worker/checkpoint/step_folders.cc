@@ -13,7 +13,6 @@ namespace titan::checkpoint {
 namespace {
 
 constexpr char kStepPrefix[] = "step-";
-constexpr char kPurgedPrefix[] = ".purged-";
 constexpr char kExportPrefix[] = ".export-";
 
 bool is_temporary(const std::string& name) { return absl::EndsWith(name, ".tmp"); }

@@ -18,6 +18,9 @@
 
 namespace titan::checkpoint {
 
+// Of what is on its way out: whoever keeps house deletes it, and nobody reads it.
+inline constexpr char kPurgedPrefix[] = ".purged-";
+
 struct StepFolder {
   int64_t step = 0;
   std::string path;

@@ -3,11 +3,15 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <iostream>
 #include <set>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/models/identity.h"
 #include "common/status/status.h"
 #include "common/storage/process_identity.h"
@@ -61,6 +65,15 @@ std::string mebibytes(int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
   return text;
+}
+
+// Says once in ten seconds how far reading has come.
+std::function<void(int64_t, int64_t)> progress_to(std::ostream& out, const std::string& path) {
+  return [&out, path, last = absl::Now()](int64_t done, int64_t all) mutable {
+    if (absl::Now() - last < absl::Seconds(10)) return;
+    last = absl::Now();
+    out << path << ": " << mebibytes(done) << " of " << mebibytes(all) << " read" << std::endl;
+  };
 }
 
 nlohmann::json describe(const std::string& path, const Manifest& manifest) {
@@ -337,7 +350,7 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
     const auto reader = StepReader::open(files, step);
     std::vector<absl::Status> problems;
     if (reader.ok()) {
-      problems = (*reader)->verify();
+      problems = (*reader)->verify(progress_to(std::cerr, step));
     } else {
       problems.push_back(reader.status());
     }

@@ -7,7 +7,9 @@
 #include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/version/version.h"
+#include "worker/tools/diff.h"
 #include "worker/tools/offline.h"
+#include "worker/tools/prune.h"
 
 namespace {
 
@@ -35,6 +37,8 @@ int main(int argc, char** argv) {
       "  titan-checkpoint inspect outputs/checkpoint\n"
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
       "  titan-checkpoint verify s3://bucket/run/step-500\n"
+      "  titan-checkpoint diff outputs/checkpoint/step-500 other/checkpoint/step-500\n"
+      "  titan-checkpoint prune outputs/checkpoint --keep 3 --keep-every 1000 --dry-run\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
@@ -58,6 +62,28 @@ int main(int argc, char** argv) {
   CLI::App* verify =
       app.add_subcommand("verify", "Reads everything and checks every checksum; exit 1 when something is damaged");
   verify->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
+
+  titan::tools::DiffOptions comparing;
+  std::string other;
+  CLI::App* diff = app.add_subcommand("diff", "Which tensors of two steps differ, and how far; exit 1 when any does");
+  diff->add_option("a", path, "A step-N folder")->required();
+  diff->add_option("b", other, "Another one, of any mesh and type")->required();
+  diff->add_flag("--model-only", comparing.model_only, "Leave the optimizer's state out");
+  diff->add_option("-o,--output", output, "text or json (one object a tensor that differs)")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+
+  titan::tools::PruneOptions pruning;
+  CLI::App* prune = app.add_subcommand(
+      "prune",
+      "Removes old steps where no job runs; the newest that can be read whole always stays, and is read for it");
+  prune->add_option("folder", path, "The folder of all steps")->required();
+  prune->add_option("--keep", pruning.keep, "The newest so many stay")->required()->check(CLI::PositiveNumber);
+  prune->add_option("--keep-every", pruning.keep_every, "And each whose number is a multiple of this")
+      ->check(CLI::PositiveNumber);
+  prune->add_flag("--dry-run", pruning.dry_run, "Say what would go, and remove nothing");
+  prune->add_option("--dump-folder", pruning.dump_folder, "Of the job that wrote them, where no step says it")
+      ->check(CLI::ExistingDirectory);
 
   CLI::App* out = app.add_subcommand(
       "export", "Writes a step as a Hugging Face folder, or as one that torchtitan or torchtune goes on from");
@@ -111,6 +137,12 @@ int main(int argc, char** argv) {
   }
   if (*inspect) return finish(titan::tools::inspect(all_files(), path, tensors, output == "json", std::cout));
   if (*verify) return finish(titan::tools::verify(all_files(), path, std::cout));
+  if (*diff) {
+    comparing.json = output == "json";
+    const absl::StatusOr<bool> same = titan::tools::diff(all_files(), path, other, comparing, std::cout);
+    return same.ok() ? !*same : finish(same.status());
+  }
+  if (*prune) return finish(titan::tools::prune(all_files(), path, pruning, std::cout));
   if (*out) return finish(titan::tools::export_step(all_files(), path, target, model, options, std::cout));
   return finish(titan::tools::import_weights(all_files(), path, target, model, std::cout, piece_bytes));
 }

@@ -117,6 +117,8 @@ class S3TrainingTest(unittest.TestCase):
         self.assertIn(f"s3://titan/{shard}", said)
 
         self.store.put(shard, body)
+        self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-5", self.folder / "folder/checkpoint/step-5"))
+        self.assertIn("differ", self.tool(1, "diff", f"{PLACE}/step-5", f"{PLACE}/step-4"))
 
         # A store that refuses is no damaged step: nobody falls back to an older one, and nothing is deleted.
         here = [key for key in self.store.keys(prefix="runs/one/step") if not self.gone(key)]
@@ -144,6 +146,23 @@ class S3TrainingTest(unittest.TestCase):
         self.assertEqual(("FENCED", "projects/p/jobs/theirs", 3, False),
                          tuple(error[name] for name in ("reason", "holder_job", "holder_attempt", "same_job")))
         self.assertFalse([key for key in self.store.keys(prefix="runs/two/step") if key.endswith("manifest.json")])
+
+        # Old steps go where no job runs, and not where one does.
+        self.store.rule = lambda request: None
+        self.store.clock = 0
+        alive = self.store.get("runs/one/fence.json")
+        elsewhere = {**json.loads(alive), "released": False, "process": "elsewhere"}
+        self.store.put("runs/one/fence.json", json.dumps(elsewhere).encode())
+        self.store.put("runs/one/.fence-alive", b"now")
+        self.assertIn("which lives", self.tool(1, "prune", PLACE, "--keep", 1))
+        self.assertEqual({"step-4", "step-5"}, self.steps())
+        self.store.put("runs/one/fence.json", alive)
+        self.assertIn("1 step would be removed", self.tool(0, "prune", PLACE, "--keep", 1, "--dry-run"))
+        self.assertEqual({"step-4", "step-5"}, self.steps())
+        self.tool(0, "prune", PLACE, "--keep", 1)
+        self.assertEqual({"step-5"}, self.steps())
+        self.tool(0, "verify", f"{PLACE}/step-5")
+        self.train("store", "--checkpoint.folder", PLACE, "--training.steps", "6")
 
 
 if __name__ == "__main__":
