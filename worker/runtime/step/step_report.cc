@@ -16,7 +16,8 @@ optim::Gate judge(const at::Tensor& reports, double max_norm) {
   const at::Tensor norm = sums[kSquares].sqrt();
   // Neither is near the largest double, so that their sum is finite if both are.
   const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens].clamp_min(1)).add_(norm));
-  return {.divisor = optim::clip_divisor(norm, max_norm), .skip = finite.logical_not().to(at::kFloat)};
+  const at::Tensor skip = finite.logical_not().logical_or(sums[kTokens].eq(0));  // Without a label nothing is learned.
+  return {.divisor = optim::clip_divisor(norm, max_norm), .skip = skip.to(at::kFloat)};
 }
 
 }  // namespace
