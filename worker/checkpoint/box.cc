@@ -1,6 +1,7 @@
 #include "worker/checkpoint/box.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -101,18 +102,28 @@ absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
   }
 }
 
-void for_each_cut(const Box& part, int64_t most, absl::FunctionRef<void(const Box&)> visit) {
+std::vector<Box> cut_along(const Box& part, size_t dim, int64_t most) {
   const int64_t elements = part.elements();
-  if (elements <= std::max<int64_t>(most, 1)) return visit(part);
-  size_t dim = 0;
-  while (part.shape[dim] == 1) ++dim;
+  if (elements == 0 || part.shape.empty()) return {part};
   const int64_t step = std::max<int64_t>(1, most / (elements / part.shape[dim]));
+  std::vector<Box> all;
   for (int64_t first = 0; first < part.shape[dim]; first += step) {
-    Box one = part;
+    Box& one = all.emplace_back(part);
     one.offset[dim] += first;
     one.shape[dim] = std::min(step, part.shape[dim] - first);
-    for_each_cut(one, most, visit);
   }
+  return all;
+}
+
+std::vector<Box> cut(const Box& part, int64_t most) {
+  if (part.elements() <= std::max<int64_t>(most, 1)) return {part};
+  size_t dim = 0;
+  while (part.shape[dim] == 1) ++dim;
+  std::vector<Box> all;
+  for (const Box& one : cut_along(part, dim, most)) {
+    for (Box& smaller : cut(one, most)) all.push_back(std::move(smaller));
+  }
+  return all;
 }
 
 int64_t first_element(const Box& part, const Box& in) {

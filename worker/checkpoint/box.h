@@ -32,7 +32,9 @@ absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
                           absl::FunctionRef<absl::Status(int64_t, int64_t, int64_t)> visit);
 
 // `part` in boxes of `most` elements or fewer (of one at least), each a run of it, in their order.
-void for_each_cut(const Box& part, int64_t most, absl::FunctionRef<void(const Box&)> visit);
+std::vector<Box> cut(const Box& part, int64_t most);
+// Likewise along dim `dim` alone: of one index at least.
+std::vector<Box> cut_along(const Box& part, size_t dim, int64_t most);
 
 // The number of the first element of `part` in the box around it, which is stored row-major.
 int64_t first_element(const Box& part, const Box& in);

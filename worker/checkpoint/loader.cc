@@ -120,7 +120,7 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
 
 absl::Status Loader::fill_verified(const Candidate& candidate, const std::vector<Slice>& slices) {
   const absl::StatusOr<StagedLoad> filled = caught([&] {
-    return load_step(session_.files, candidate, slices, session_.setup.config.exclude_from_loading, Reading::kFill);
+    return load_step(session_.files, candidate, slices, session_.setup.config.exclude_from_loading, StepReading::kFill);
   });
   const absl::Status verdict = agree(session_.next_topic("fill"), candidate, filled);
   return verdict.ok() ? verdict : annotate(verdict, "was whole a moment ago and cannot be read again");
@@ -135,8 +135,10 @@ absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
     Candidate candidate;
     TITAN_RETURN_IF_ERROR(propose(plan, next, candidate));
     if (candidate.from == Candidate::From::kError) return candidate.error;
-    absl::StatusOr<StagedLoad> staged = caught(
-        [&] { return stage_load(session_.files, candidate, slices, setup.config.exclude_from_loading, setup.hf); });
+    const StepReading reading = candidate.in_place ? StepReading::kFill : StepReading::kVerify;
+    absl::StatusOr<StagedLoad> staged = caught([&] {
+      return stage_load(session_.files, candidate, slices, setup.config.exclude_from_loading, setup.hf, reading);
+    });
     absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
     if (verdict.ok() && candidate.from == Candidate::From::kStep && !candidate.in_place) {
       // All can: now into the live tensors. What fails now would leave them in parts.

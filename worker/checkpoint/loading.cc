@@ -280,10 +280,10 @@ bool is_the_steps_fault(const Candidate& candidate, const absl::Status& why) {
 
 absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& candidate,
                                       const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
-                                      const HfMapper* hf) {
+                                      const HfMapper* hf, StepReading reading) {
   switch (candidate.from) {
     case From::kStep:
-      return load_step(files, candidate, slices, exclude, candidate.in_place ? Reading::kFill : Reading::kVerify);
+      return load_step(files, candidate, slices, exclude, reading);
     case From::kHuggingFace:
       return stage_hugging_face(files, candidate, slices, exclude, hf);
     case From::kDcp:

@@ -60,11 +60,16 @@ struct StagedLoad {
   std::vector<nlohmann::json> per_rank;
 };
 
-// Errors: FailedPrecondition when the tensors do not fit the slices; anything else when they cannot be read. The slices
-// are written by a candidate `in_place` alone: after an error of its own some of them, in parts.
+// What is done with a step of ours, which is not staged.
+enum class StepReading {
+  kVerify,  // Every byte that would be read, with its checksum; the slices stay as they are.
+  kFill,    // Into the slices. After an error they are filled in parts.
+};
+
+// Errors: FailedPrecondition when the tensors do not fit the slices; anything else when they cannot be read.
 absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& candidate,
                                       const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
-                                      const HfMapper* hf);
+                                      const HfMapper* hf, StepReading reading);
 
 // Puts what was read into the live tensors, and lets go of it.
 void fill_slices(std::vector<Slice>& slices, StagedLoad& staged);

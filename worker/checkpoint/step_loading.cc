@@ -90,17 +90,17 @@ absl::Status fill_all_forms(StepReader& reader, const std::vector<Loading>& chos
   return fill_forms(reader, some);
 }
 
-absl::Status read(StepReader& reader, const std::vector<Loading>& chosen, Reading reading) {
+absl::Status read(StepReader& reader, const std::vector<Loading>& chosen, StepReading reading) {
   std::vector<Wanted> wanted;
   for (const Loading& one : chosen) {
-    if (reading == Reading::kVerify) {
+    if (reading == StepReading::kVerify) {
       wanted.push_back({one.record, one.box(), nullptr});
     } else if (one.plain()) {
       wanted.push_back({one.record, one.box(), &one.slice->local});
     }
   }
   TITAN_RETURN_IF_ERROR(reader.read(wanted));
-  return reading == Reading::kFill ? fill_all_forms(reader, chosen) : absl::OkStatus();
+  return reading == StepReading::kFill ? fill_all_forms(reader, chosen) : absl::OkStatus();
 }
 
 // The step's tensors of the model, and those that no slice is of.
@@ -118,7 +118,7 @@ void hold_tensors(const Manifest& manifest, const std::vector<Slice>& slices, St
 
 absl::StatusOr<StagedLoad> load_step(storage::Files& files, const Candidate& candidate,
                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
-                                     Reading reading) {
+                                     StepReading reading) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
   const Manifest& manifest = reader->manifest();
   if (reader->manifest_crc() != candidate.manifest_crc) {

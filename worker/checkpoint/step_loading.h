@@ -10,17 +10,12 @@
 
 namespace titan::checkpoint {
 
-enum class Reading {
-  kVerify,  // Every byte that would be read, with its checksum; the slices stay as they are.
-  kFill,    // Into the slices. After an error they are filled in parts.
-};
-
 // Tensors that a slice keeps in another form are read whole: as many at once as fit into this, and one of any size.
 inline constexpr int64_t kFormsMemory = int64_t{256} << 20;
 
 // As stage_load(). Takes kReadMemory beside the state, for slices of another form kFormsMemory or the largest of them.
 absl::StatusOr<StagedLoad> load_step(storage::Files& files, const Candidate& candidate,
                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
-                                     Reading reading);
+                                     StepReading reading);
 
 }  // namespace titan::checkpoint

@@ -213,9 +213,9 @@ std::vector<StepReader::Task> StepReader::tasks_of(int64_t file, const std::vect
   std::vector<Unit> units;
   for (const Source& source : sources) {
     const int64_t item = item_size(*source.tensor);
-    for_each_cut(*intersect(source.piece, source.wanted->box), kPartBytes / item, [&](const Box& part) {
+    for (const Box& part : cut(*intersect(source.piece, source.wanted->box), kPartBytes / item)) {
       units.push_back({&source, part, source.begin + first_element(part, source.piece) * item});
-    });
+    }
   }
   std::stable_sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.begin < b.begin; });
   std::vector<Task> tasks;

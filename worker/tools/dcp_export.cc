@@ -10,7 +10,6 @@
 #include "worker/checkpoint/pickle/writer.h"
 #include "worker/optim/configured_schedule.h"
 #include "worker/tools/dcp_data.h"
-#include "worker/tools/pieces.h"
 
 namespace titan::tools {
 namespace {
@@ -44,7 +43,7 @@ class Export {
   // Rows of dim 0 at a time.
   absl::Status copy(const TensorRecord& record, const std::string& key, at::ScalarType type) {
     const auto item = static_cast<int64_t>(c10::elementSize(record.dtype));
-    for (const Box& box : pieces_of(record.shape, item, options_.max_piece_bytes)) {
+    for (const Box& box : cut_along(whole(record.shape), 0, options_.max_piece_bytes / item)) {
       at::Tensor piece = at::empty(box.shape, at::TensorOptions().dtype(record.dtype));
       TITAN_RETURN_IF_ERROR(step_.read(record, box, piece));
       TITAN_RETURN_IF_ERROR(

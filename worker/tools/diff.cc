@@ -54,10 +54,8 @@ at::Tensor empty_like(const TensorRecord& record, const Box& box) {
 }
 
 absl::StatusOr<Distance> distance_of(StepReader& a, const TensorRecord& in_a, StepReader& b, const TensorRecord& in_b) {
-  std::vector<Box> parts;
-  for_each_cut(whole(in_a.shape), kNumbers, [&](const Box& part) { parts.push_back(part); });
   Distance distance;
-  for (const Box& part : parts) {
+  for (const Box& part : cut(whole(in_a.shape), kNumbers)) {
     if (part.elements() == 0) continue;
     at::Tensor of_a = empty_like(in_a, part), of_b = empty_like(in_b, part);
     TITAN_RETURN_IF_ERROR(a.read(in_a, part, of_a));

@@ -31,7 +31,6 @@
 #include "worker/tools/adapters.h"
 #include "worker/tools/dcp_export.h"
 #include "worker/tools/model_choice.h"
-#include "worker/tools/pieces.h"
 #include "worker/tools/torch_export.h"
 #include "worker/tools/weights_source.h"
 
@@ -220,7 +219,7 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
   for (const auto& block : model.blocks) {
     progress(block->name());
     for (const nn::Parameter& parameter : block->parameters()) {
-      const std::vector<Box> pieces = pieces_of(parameter.shape, kFloatBytes, file_bytes);
+      const std::vector<Box> pieces = cut_along(whole(parameter.shape), 0, file_bytes / kFloatBytes);
       for (const Box& box : pieces) {
         TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(parameter.fqn, parameter.shape, box));
         parameters += value.numel();

@@ -6,7 +6,6 @@
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/pickle/archive_stream.h"
 #include "worker/checkpoint/pickle/writer.h"
-#include "worker/tools/pieces.h"
 #include "worker/tools/torchtune_names.h"
 
 namespace titan::tools {
@@ -51,7 +50,8 @@ absl::Status write_tensor(pickle::ArchiveStream& to, StepReader& step, const Sav
   const std::vector<int64_t>& shape = one.record->shape;
   const auto item = static_cast<int64_t>(c10::elementSize(one.type));
   TITAN_RETURN_IF_ERROR(to.begin("data/" + one.storage, whole(shape).elements() * item));
-  for (const Box& box : pieces_of(shape, static_cast<int64_t>(c10::elementSize(one.record->dtype)), max_piece_bytes)) {
+  const auto stored_item = static_cast<int64_t>(c10::elementSize(one.record->dtype));
+  for (const Box& box : cut_along(whole(shape), 0, max_piece_bytes / stored_item)) {
     at::Tensor piece = at::empty(box.shape, at::TensorOptions().dtype(one.record->dtype));
     TITAN_RETURN_IF_ERROR(step.read(*one.record, box, piece));
     piece = piece.to(one.type);

@@ -52,14 +52,15 @@ class NamedSource : public WeightsSource {
 
   // Of all names there: none of a parameter that the model lacks.
   absl::Status check(const std::set<std::string>& names, const models::ModelSpec& spec) {
-    if (are_torchtune_names(without_prefix(names))) {
+    const std::set<std::string> own = without_prefix(names);
+    if (are_torchtune_names(own)) {
       TITAN_RETURN_IF_ERROR(annotate(check_torchtune_has(spec), path_));
       name_of_ = torchtune_name;
     }
     std::set<std::string> known;
     for (const models::Tensor& one : models::parameters(spec)) known.insert(name_of_(one.fqn));
     if (spec.tied_embeddings) known.insert("output.weight");
-    for (const std::string& name : without_prefix(names)) {
+    for (const std::string& name : own) {
       const bool derived = is_derived(name) || absl::EndsWith(name, "expert_bias");
       const bool other =
           prefix_.empty() && (absl::StartsWith(name, "optimizer.") || absl::StartsWith(name, "train_state."));

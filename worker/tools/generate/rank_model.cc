@@ -50,8 +50,9 @@ absl::StatusOr<std::unique_ptr<RankModel>> RankModel::load(storage::Files& files
   std::unique_ptr<RankModel> made(new RankModel(mesh, source.spec.vocab_size));
   TITAN_ASSIGN_OR_RETURN(made->model_, runtime::ShardedModel::create(std::move(model), sharding, mesh, device));
   std::vector<checkpoint::Slice> slices = made->model_->slices(nullptr);
-  TITAN_ASSIGN_OR_RETURN(checkpoint::StagedLoad staged,
-                         checkpoint::stage_load(files, source.candidate, slices, {}, source.mapper.get()));
+  TITAN_ASSIGN_OR_RETURN(
+      checkpoint::StagedLoad staged,
+      checkpoint::stage_load(files, source.candidate, slices, {}, source.mapper.get(), checkpoint::StepReading::kFill));
   if (!staged.unclaimed.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(source.candidate.path, " has ", staged.unclaimed.front(),
                                                       ", which ", source.spec.name, " ", source.spec.flavor, " lacks"));

@@ -73,7 +73,6 @@ absl::StatusOr<ModelSource> open_step(storage::Files& files, const std::string& 
                       .path = path,
                       .model_only = true,
                       .required = true,
-                      .in_place = true,  // What cannot be read ends the program.
                       .manifest_crc = step->manifest_crc()};
   const json seq_len = of_config(manifest, "training", "seq_len"),
              assets = of_config(manifest, "model", "hf_assets_path");
