@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/jinja/text.h"
 #include "common/status/status.h"
+#include "common/text/utf8.h"
 
 namespace titan::jinja {
 
@@ -267,7 +268,7 @@ class Lexer {
     if (!whole || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
       return wrong(place_, absl::StrCat("\"", text_.substr(at, from + digits - at), "\" in a text is no character"));
     }
-    append_character(out, code);
+    text::append_utf8(out, code);
     at = from + digits;
     return absl::OkStatus();
   }

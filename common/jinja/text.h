@@ -20,7 +20,6 @@ struct Character {
 Character character_at(std::string_view text, size_t at);
 std::vector<std::string> characters(std::string_view text);
 int64_t length(std::string_view text);
-void append_character(std::string& text, uint32_t code);
 
 // str.isspace of one character.
 bool is_space(uint32_t code);

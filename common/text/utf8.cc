@@ -1,7 +1,5 @@
 #include "common/text/utf8.h"
 
-#include <cstdint>
-
 namespace titan::text {
 namespace {
 
@@ -32,6 +30,25 @@ std::string valid_utf8(std::string_view bytes) {
     bytes.remove_prefix(size == 0 ? 1 : size);
   }
   return text;
+}
+
+void append_utf8(std::string& text, uint32_t code_point) {
+  const auto tail = [&](int shift) { text += static_cast<char>(0x80 | (code_point >> shift & 0x3F)); };
+  if (code_point < 0x80) {
+    text += static_cast<char>(code_point);
+  } else if (code_point < 0x800) {
+    text += static_cast<char>(0xC0 | code_point >> 6);
+    tail(0);
+  } else if (code_point < 0x10000) {
+    text += static_cast<char>(0xE0 | code_point >> 12);
+    tail(6);
+    tail(0);
+  } else {
+    text += static_cast<char>(0xF0 | code_point >> 18);
+    tail(12);
+    tail(6);
+    tail(0);
+  }
 }
 
 }  // namespace titan::text

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/text/utf8.h"
 #include "worker/data/unicode_case.h"
 #include "worker/data/unicode_compatibility.h"
 #include "worker/data/unicode_nfc.h"
@@ -122,7 +123,7 @@ std::string normalize(std::string_view text, void (*take_apart)(uint32_t, std::v
   order(marks);
   if (form == Form::kComposed) marks = compose_all(marks);
   std::string result;
-  for (const Mark& mark : marks) append_utf8(result, mark.character);
+  for (const Mark& mark : marks) text::append_utf8(result, mark.character);
   return result;
 }
 
@@ -161,8 +162,8 @@ std::string to_lower_case(std::string_view text) {
     const auto* found = std::lower_bound(std::begin(kLowerCase), std::end(kLowerCase), next.code_point,
                                          [](const LowerCase& entry, uint32_t c) { return entry.character < c; });
     const bool changes = found != std::end(kLowerCase) && found->character == next.code_point;
-    append_utf8(lower, changes ? found->parts[0] : next.code_point);
-    if (changes && found->parts[1] != 0) append_utf8(lower, found->parts[1]);
+    text::append_utf8(lower, changes ? found->parts[0] : next.code_point);
+    if (changes && found->parts[1] != 0) text::append_utf8(lower, found->parts[1]);
   }
   return lower;
 }

@@ -1,6 +1,7 @@
 #include "worker/data/open_rows.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -145,7 +146,11 @@ absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_places(const RowsWante
   return find_by_places(wanted.files, wanted.kind, std::move(places), share_for_finder(wanted, share));
 }
 
-absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_blocks(const RowsWanted& wanted) {
+// Makes finders of the same documents, as many as are asked for; a Parquet file's footer is read once for all of them.
+using NewFinder = std::function<absl::StatusOr<std::unique_ptr<DocumentFinder>>()>;
+
+absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
+  if (wanted.kind.format != Format::kParquet) return [&wanted] { return finder_of_places(wanted); };
   std::vector<std::vector<int64_t>> groups;
   int64_t documents = 0;
   for (const std::string& file : wanted.files) {
@@ -154,11 +159,9 @@ absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_blocks(const RowsWante
   }
   TokenDocumentsOptions share;
   TITAN_RETURN_IF_ERROR(take_share(wanted, documents, share));
-  return find_in_blocks(wanted.files, wanted.kind, groups, share_for_finder(wanted, share));
-}
-
-absl::StatusOr<std::unique_ptr<DocumentFinder>> finder(const RowsWanted& wanted) {
-  return wanted.kind.format == Format::kParquet ? finder_of_blocks(wanted) : finder_of_places(wanted);
+  return [&wanted, groups = std::move(groups), share = share_for_finder(wanted, share)] {
+    return find_in_blocks(wanted.files, wanted.kind, groups, share);
+  };
 }
 
 // What the lengths of documents depend on.
@@ -176,8 +179,9 @@ absl::StatusOr<std::unique_ptr<TokenDocuments>> documents_counted_together(const
                                                                            std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const std::string counts_file, lengths_file(wanted, *tokenizer));
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> counted, finder(wanted));
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> read, finder(wanted));
+  TITAN_ASSIGN_OR_RETURN(const NewFinder new_finder, finders(wanted));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> counted, new_finder());
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> read, new_finder());
   const CountedDocumentsOptions sharing{.kind = wanted.kind,
                                         .max_bad_lines = wanted.max_bad_lines,
                                         .rank = wanted.dp_rank,
@@ -192,21 +196,21 @@ absl::StatusOr<OpenedRows> arranged_text(const RowsWanted& wanted, std::shared_p
   const std::optional<int32_t> end = tokenizer->eos_id();
   const bool shuffled = wanted.shuffle != Shuffle::kNone;
   if (shuffled) TITAN_RETURN_IF_ERROR(check_addressable(wanted));
+  std::vector<std::string> files = wanted.files;
+  std::unique_ptr<TokenDocuments> documents;
   if (can_be_counted(wanted)) {
-    TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TokenDocuments> documents,
-                           documents_counted_together(wanted, std::move(tokenizer)));
-    return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
+    TITAN_ASSIGN_OR_RETURN(documents, documents_counted_together(wanted, std::move(tokenizer)));
+  } else if (shuffled) {
+    TITAN_ASSIGN_OR_RETURN(const NewFinder new_finder, finders(wanted));
+    TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> found, new_finder());
+    documents = shuffled_documents(std::move(found), wanted.kind, wanted.max_bad_lines, std::move(tokenizer),
+                                   documents_wanted(wanted));
+  } else {
+    TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
+    documents = documents_in_order(std::move(share.reader), std::move(tokenizer), documents_wanted(wanted));
+    files = std::move(share.files);
   }
-  if (shuffled) {
-    TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> found, finder(wanted));
-    std::unique_ptr<TokenDocuments> documents = shuffled_documents(std::move(found), wanted.kind, wanted.max_bad_lines,
-                                                                   std::move(tokenizer), documents_wanted(wanted));
-    return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
-  }
-  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
-  std::unique_ptr<TokenDocuments> documents =
-      documents_in_order(std::move(share.reader), std::move(tokenizer), documents_wanted(wanted));
-  return OpenedRows{rows_of_documents(wanted, std::move(documents), end), std::move(share.files)};
+  return OpenedRows{rows_of_documents(wanted, std::move(documents), end), std::move(files)};
 }
 
 // Where documents are conversations, with what makes texts of them.

@@ -2,25 +2,6 @@
 
 namespace titan::data {
 
-void append_utf8(std::string& text, uint32_t code_point) {
-  const auto tail = [&](int shift) { text += static_cast<char>(0x80 | (code_point >> shift & 0x3F)); };
-  if (code_point < 0x80) {
-    text += static_cast<char>(code_point);
-  } else if (code_point < 0x800) {
-    text += static_cast<char>(0xC0 | code_point >> 6);
-    tail(0);
-  } else if (code_point < 0x10000) {
-    text += static_cast<char>(0xE0 | code_point >> 12);
-    tail(6);
-    tail(0);
-  } else {
-    text += static_cast<char>(0xF0 | code_point >> 18);
-    tail(12);
-    tail(6);
-    tail(0);
-  }
-}
-
 bool is_utf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

@@ -24,8 +24,6 @@ inline Decoded decode_utf8(std::string_view text, size_t at) {
 // A byte that begins no character.
 inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-void append_utf8(std::string& text, uint32_t code_point);
-
 // Whether `text` is UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
 bool is_utf8(std::string_view text);
 

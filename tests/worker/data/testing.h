@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "common/text/utf8.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/utf8.h"
 
 namespace titan::data::testing {
 
@@ -19,7 +19,7 @@ inline nlohmann::json byte_vocabulary() {
   for (uint32_t byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
     std::string spelling;
-    append_utf8(spelling, printable ? byte : next++);
+    text::append_utf8(spelling, printable ? byte : next++);
     vocabulary[spelling] = byte;
   }
   return vocabulary;

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/data/parquet/parquet_column.h"
+#include "worker/data/parquet/guarded_column.h"
 
 namespace titan::data {
 namespace {
@@ -23,7 +23,7 @@ constexpr int64_t kBatch = 64;  // Rows decoded together.
 
 void refuse(const std::string& why) { throw parquet::ParquetException(why); }
 
-class Column final : public ParquetColumn {
+class Column final : public GuardedColumn {
  public:
   Column(const std::string& path, const std::string& name) {
     parquet::ReaderProperties properties;
@@ -33,43 +33,6 @@ class Column final : public ParquetColumn {
     find(name);
     check_counts();
   }
-
-  Read next(std::string& text) override {
-    try {
-      return read(text);
-    } catch (const std::exception& error) {
-      text = error.what();
-      return Read::kFailed;
-    }
-  }
-
-  std::string seek(int64_t group, int64_t row) override {
-    try {
-      if (group < 0 || group > groups() || row < 0 || row > (group < groups() ? rows(group) : 0)) {
-        return "no row " + std::to_string(row) + " in a row group " + std::to_string(group);
-      }
-      const bool ahead = reader_ != nullptr && group == group_ && row >= row_ && row < rows(group);
-      if (ahead) {
-        move_to(row);
-      } else {
-        reader_ = nullptr;
-      }
-      group_ = group;
-      row_ = row;
-      return "";
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-  }
-
-  std::vector<int64_t> row_groups() const override {
-    std::vector<int64_t> all;
-    for (int64_t group = 0; group < groups(); ++group) all.push_back(rows(group));
-    return all;
-  }
-
-  int64_t group() const override { return group_; }
-  int64_t row() const override { return row_; }
 
  private:
   void find(const std::string& name) {
@@ -103,10 +66,21 @@ class Column final : public ParquetColumn {
     if (sum != metadata.num_rows()) refuse("the row groups and the file count their rows in two ways");
   }
 
-  int64_t groups() const { return file_->metadata()->num_row_groups(); }
-  int64_t rows(int64_t group) const { return file_->metadata()->RowGroup(static_cast<int>(group))->num_rows(); }
+  int64_t groups() const override { return file_->metadata()->num_row_groups(); }
+  int64_t rows(int64_t group) const override {
+    return file_->metadata()->RowGroup(static_cast<int>(group))->num_rows();
+  }
 
-  Read read(std::string& text) {
+  void go_to(int64_t group, int64_t row) override {
+    const bool ahead = reader_ != nullptr && group == group_ && row >= row_ && row < rows(group);
+    if (ahead) {
+      move_to(row);
+    } else {
+      reader_ = nullptr;
+    }
+  }
+
+  Read read(std::string& text) override {
     while (group_ < groups() && row_ >= rows(group_)) {
       if (reader_ != nullptr && reader_->HasNext()) refuse("more rows than are counted");
       ++group_;
@@ -170,7 +144,6 @@ class Column final : public ParquetColumn {
   std::unique_ptr<parquet::ParquetFileReader> file_;
   int column_ = -1;
   int whole_ = 0;  // Definition level of a value that is there.
-  int64_t group_ = 0, row_ = 0;
   std::shared_ptr<parquet::ByteArrayReader> reader_;
   std::array<int16_t, kBatch> definitions_{};
   std::array<parquet::ByteArray, kBatch> values_{};
@@ -184,10 +157,5 @@ class Column final : public ParquetColumn {
 
 extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_3(
     const std::string& path, const std::string& column, std::string& problem) {
-  try {
-    return new titan::data::Column(path, column);
-  } catch (const std::exception& error) {
-    problem = error.what();
-    return nullptr;
-  }
+  return titan::data::open_guarded<titan::data::Column>(problem, path, column);
 }

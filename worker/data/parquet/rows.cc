@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/data/parquet/parquet_column.h"
+#include "worker/data/parquet/guarded_column.h"
 
 namespace titan::data {
 namespace {
@@ -111,7 +111,7 @@ void append_value(const arrow::Array& array, int64_t i, int depth, std::string& 
   }
 }
 
-class Rows final : public ParquetColumn {
+class Rows final : public GuardedColumn {
  public:
   Rows(const std::string& path, const std::vector<std::string>& columns) {
     parquet::ReaderProperties properties;
@@ -129,30 +129,6 @@ class Rows final : public ParquetColumn {
                             parquet::arrow::FileReader::Make(arrow::default_memory_pool(), std::move(file), decoding));
   }
 
-  Read next(std::string& text) override {
-    try {
-      return read(text);
-    } catch (const std::exception& error) {
-      text = error.what();
-      return Read::kFailed;
-    }
-  }
-
-  std::string seek(int64_t group, int64_t row) override {
-    const auto groups = static_cast<int64_t>(rows_.size());
-    if (group < 0 || group > groups || row < 0 || row > (group < groups ? rows_[group] : 0)) {
-      return "no row " + std::to_string(row) + " in a row group " + std::to_string(group);
-    }
-    group_ = group;
-    row_ = row;
-    batches_ = nullptr;
-    return "";
-  }
-
-  std::vector<int64_t> row_groups() const override { return rows_; }
-  int64_t group() const override { return group_; }
-  int64_t row() const override { return row_; }
-
  private:
   // Those of the wanted columns that there are, with every leaf of theirs.
   void choose(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns) {
@@ -167,13 +143,17 @@ class Rows final : public ParquetColumn {
     if (!first) refuse_rows("no column \"" + columns.front() + "\" (there are: " + found + ")");
   }
 
-  Read read(std::string& text) {
-    while (group_ < static_cast<int64_t>(rows_.size()) && row_ >= rows_[group_]) {
+  int64_t groups() const override { return static_cast<int64_t>(rows_.size()); }
+  int64_t rows(int64_t group) const override { return rows_[static_cast<size_t>(group)]; }
+  void go_to(int64_t, int64_t) override { batches_ = nullptr; }
+
+  Read read(std::string& text) override {
+    while (group_ < groups() && row_ >= rows(group_)) {
       ++group_;
       row_ = 0;
       batches_ = nullptr;
     }
-    if (group_ >= static_cast<int64_t>(rows_.size())) return Read::kEnd;
+    if (group_ >= groups()) return Read::kEnd;
     if (batches_ == nullptr) start_group();
     while (at_ >= batch_->num_rows()) fill();
     text = "{";
@@ -211,7 +191,6 @@ class Rows final : public ParquetColumn {
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<int> leaves_;
   std::vector<int64_t> rows_;  // Of each row group.
-  int64_t group_ = 0, row_ = 0;
   std::shared_ptr<arrow::RecordBatchReader> batches_;
   std::shared_ptr<arrow::RecordBatch> batch_;
   int64_t at_ = 0;  // Of the next row in batch_.
@@ -222,10 +201,5 @@ class Rows final : public ParquetColumn {
 
 extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_rows_3(
     const std::string& path, const std::vector<std::string>& columns, std::string& problem) {
-  try {
-    return new titan::data::Rows(path, columns);
-  } catch (const std::exception& error) {
-    problem = error.what();
-    return nullptr;
-  }
+  return titan::data::open_guarded<titan::data::Rows>(problem, path, columns);
 }
