@@ -11,8 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "controller/core/core.h"
+#include "tests/bench/bench_core.h"
 
 namespace titan::core {
 namespace {
@@ -22,10 +21,9 @@ constexpr int kDevices = 8;
 constexpr int kWaiting = 1'000;
 constexpr int kRounds = 50;
 
-class Cluster {
+class Cluster : public BenchCore {
  public:
-  Cluster() : core_(options()) {
-    core_.load({}, {}, now_);
+  Cluster() {
     for (int i = 0; i < kNodes; ++i) register_node(i);
   }
 
@@ -52,37 +50,17 @@ class Cluster {
     take(heard);
   }
 
-  void tick() {
-    now_.monotonic += absl::Milliseconds(250);
-    now_.wall += absl::Milliseconds(250);
-    take(Tick{});
-  }
   size_t running() const { return running_.size(); }
 
  private:
-  static Options options() {
-    Options options;
-    options.lease = absl::Hours(1);
-    options.beat = absl::Minutes(10);
-    options.jitter = [] { return 0.0; };
-    return options;
-  }
-
   void register_node(int i) {
-    OpenSession open;
-    open.session = i + 1;
-    open.hello.set_node(absl::StrCat("node", i));
-    open.hello.set_instance("i");
-    open.hello.mutable_resources()->set_device("cuda");
-    open.hello.mutable_resources()->set_devices(kDevices);
-    open.hello.mutable_resources()->set_cpu_cores(64);
+    OpenSession open = hello(i, kDevices);
     (*open.hello.mutable_labels())["row"] = absl::StrCat(i / 1024);
     (*open.hello.mutable_labels())["rack"] = absl::StrCat(i / 32);
     take(open);
   }
 
-  // Everything is durable at once.
-  void take(const Input& input) {
+  void take(const Input& input) override {
     std::deque<Effects> todo;
     todo.push_back(core_.step(input, now_));
     while (!todo.empty()) {
@@ -101,8 +79,6 @@ class Cluster {
     }
   }
 
-  Now now_{absl::Hours(1), absl::FromUnixSeconds(1'700'000'000)};
-  Core core_;
   int jobs_ = 0;
   std::deque<std::pair<SessionId, v1::AttemptId>> running_;
 };

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
-#include "controller/core/core.h"
+#include "tests/bench/bench_core.h"
 
 namespace titan::core {
 namespace {
@@ -66,10 +66,9 @@ v1::RankDiagnosis found_of(int rank) {
   return found;
 }
 
-class Job {
+class Job : public BenchCore {
  public:
-  Job() : core_(options()) {
-    core_.load({}, {}, now_);
+  Job() {
     for (int i = 0; i < kNodes; ++i) register_node(i);
     CreateJob job;
     job.request = job.fingerprint = 1;
@@ -117,28 +116,10 @@ class Job {
   }
 
  private:
-  static Options options() {
-    Options options;
-    options.lease = absl::Hours(1);
-    options.beat = absl::Minutes(10);
-    options.jitter = [] { return 0.0; };
-    return options;
-  }
   void register_node(int i) {
-    OpenSession open;
-    open.session = i + 1;
-    open.hello.set_node(absl::StrCat("node", i));
-    open.hello.set_instance("i");
+    OpenSession open = hello(i, kDevices);
     open.hello.set_diagnoses(true);
-    open.hello.mutable_resources()->set_device("cuda");
-    open.hello.mutable_resources()->set_devices(kDevices);
-    open.hello.mutable_resources()->set_cpu_cores(64);
     take(open);
-  }
-  void tick() {
-    now_.monotonic += absl::Milliseconds(250);
-    now_.wall += absl::Milliseconds(250);
-    take(Tick{});
   }
   void report_all(v1::AttemptReport::Phase phase) {
     for (const auto& [session, ranks] : nodes_) {
@@ -153,8 +134,7 @@ class Job {
     take(Heard{absl::StrCat("node", session - 1), session, message});
   }
 
-  // Everything is durable at once.
-  void take(const Input& input) {
+  void take(const Input& input) override {
     std::deque<Input> todo = {input};
     while (!todo.empty()) {
       const std::clock_t begin = std::clock();
@@ -185,8 +165,6 @@ class Job {
     }
   }
 
-  Now now_{absl::Hours(1), absl::FromUnixSeconds(1'700'000'000)};
-  Core core_;
   v1::AttemptId id_;
   std::map<SessionId, std::vector<int>> nodes_;
   double longest_step_ = 0, comparing_ = 0;

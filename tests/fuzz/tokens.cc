@@ -11,6 +11,7 @@
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
+#include "tests/worker/data/byte_tokenizer.h"
 #include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_places.h"
@@ -46,25 +47,12 @@ void read_rows(data::Format format, const std::string& file) {
   }
 }
 
-// A tokenizer of bytes, in no need of a file.
-class Bytes final : public data::Tokenizer {
+class Bytes final : public data::testing::ByteTokenizer {
  public:
-  absl::Status encode(std::string_view text, std::vector<int32_t>& tokens) override {
-    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
-    return absl::OkStatus();
-  }
   absl::Status encode_document(std::string_view text, std::vector<int32_t>& tokens) override {
-    if (text.size() % 3 == 0) tokens.push_back(256);  // So that some documents have no token.
+    if (text.size() % 3 == 0) tokens.push_back(kSpecial);  // So that some documents have no token.
     return encode(text, tokens);
   }
-  std::string decode(const std::vector<int32_t>&) const override { return ""; }
-  std::string spelling(int32_t) const override { return ""; }
-  std::string bytes(int32_t) const override { return ""; }
-  int64_t vocab_size() const override { return 257; }
-  int32_t max_id() const override { return 256; }
-  std::vector<int32_t> prefix() const override { return {}; }
-  std::optional<int32_t> bos_id() const override { return std::nullopt; }
-  std::optional<int32_t> eos_id() const override { return std::nullopt; }
 };
 
 }  // namespace

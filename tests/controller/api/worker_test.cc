@@ -62,6 +62,12 @@ class WorkerServiceTest : public ServiceCase {
     message.mutable_attempt()->set_store_port(1234);
     return message;
   }
+  // What the node of `stream` says when the new job "a" has ended on it.
+  v1::WorkerMessage end_of_job_a(Stream& stream) {
+    v1::Job created;
+    EXPECT_TRUE(create(job("a"), &created).ok());
+    return report(expect(stream, v1::ControllerMessage::kPrepare).prepare().id(), v1::AttemptReport::ENDED);
+  }
 };
 
 TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
@@ -142,10 +148,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
 TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1");
-  v1::Job created;
-  ASSERT_TRUE(create(job("a"), &created).ok());
-  const v1::Prepare prepare = expect(*stream, v1::ControllerMessage::kPrepare).prepare();
-  v1::WorkerMessage ended = report(prepare.id(), v1::AttemptReport::ENDED);
+  v1::WorkerMessage ended = end_of_job_a(*stream);
   v1::RankExitReport* const exit = ended.mutable_attempt()->add_exits();
   exit->set_exit_code(-1);
   exit->set_signal(11);
@@ -205,10 +208,7 @@ TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
   start("127.0.0.1:0");
   grpc::ClientContext context;
   auto stream = connect(context, "n1");
-  v1::Job created;
-  ASSERT_TRUE(create(job("a"), &created).ok());
-  const v1::Prepare prepare = expect(*stream, v1::ControllerMessage::kPrepare).prepare();
-  v1::WorkerMessage ended = report(prepare.id(), v1::AttemptReport::ENDED);
+  v1::WorkerMessage ended = end_of_job_a(*stream);
   ended.mutable_attempt()->add_exits()->set_exit_code(1);
   ended.mutable_attempt()->mutable_exits(0)->set_log_tail("one\ntwo\nthree\n");
   stream->Write(ended);

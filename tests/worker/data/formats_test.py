@@ -2,46 +2,25 @@
 the start and from every document's own position; and of damaged Parquet nothing is ever read in silence."""
 
 import gzip
-import json
 import os
-import pathlib
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import unittest
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from asked_program import BIN, AskedProgram
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
-PROGRAM = BIN.parent / "tests" / "read_documents"
 PARQUET = (BIN / "titan-parquet.so").exists()
 DAMAGED = 260 if os.environ.get("TITAN_LONG") != "1" else 5000
 
 
-class Formats(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name)
-        cls.program = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.program.stdin.close()
-        cls.program.wait()
-        cls.program.stdout.close()
-        cls.folder.cleanup()
+class Formats(AskedProgram):
+    PROGRAM = "read_documents"
 
     def read(self, *files, **request):
-        request = {"files": [str(f) for f in files], "seek": True, **request}
-        self.program.stdin.write(json.dumps(request) + "\n")
-        self.program.stdin.flush()
-        line = self.program.stdout.readline()
-        self.assertTrue(line, f"the reader died of {request}")
-        return json.loads(line)
+        return self.reply_to({"files": [str(f) for f in files], "seek": True, **request})
 
     def whole(self, answer):
         self.assertIsNone(answer.get("error"))

@@ -4,34 +4,23 @@ the tokenizers package makes them."""
 import json
 import os
 import pathlib
-import subprocess
-import tempfile
-import unittest
 
+from asked_program import BIN, AskedProgram
 from tokenizers import Tokenizer
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
 TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
 
 
-class RowReader(unittest.TestCase):
+class RowReader(AskedProgram):
+    PROGRAM = "read_rows"
+
     @classmethod
     def setUpClass(cls):
-        # In memory where there is such a folder: what is synced is not what is tested here.
-        cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        cls.root = pathlib.Path(cls.folder.name)
-        cls.program = subprocess.Popen([BIN.parent / "tests" / "read_rows"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        super().setUpClass()
         cls.package = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
         config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
         name = lambda key: config[key]["content"] if isinstance(config.get(key), dict) else config.get(key)  # noqa: E731
         cls.begin, cls.end = ([cls.package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token"))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.program.stdin.close()
-        cls.program.wait()
-        cls.program.stdout.close()
-        cls.folder.cleanup()
 
     @classmethod
     def encode(cls, text):
@@ -39,12 +28,7 @@ class RowReader(unittest.TestCase):
         return cls.begin + cls.package.encode(text, add_special_tokens=False).ids + cls.end
 
     def answer(self, **request):
-        request = {"tokenizer": str(TOKENIZER), **request}
-        self.program.stdin.write(json.dumps(request) + "\n")
-        self.program.stdin.flush()
-        line = self.program.stdout.readline()
-        self.assertTrue(line, f"the reader died of {request}")
-        return json.loads(line)
+        return self.reply_to({"tokenizer": str(TOKENIZER), **request})
 
     def answers(self, size, **request):
         """Of each of `size` ranks; the cursor is the same on all."""

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
+#include "tests/worker/data/byte_tokenizer.h"
 #include "tests/worker/data/testing.h"
 #include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
@@ -25,29 +26,18 @@ namespace {
 constexpr int64_t kRow = 65, kBlockBytes = 256, kLongest = 130;
 constexpr int64_t kRows = 6;  // Of each rank that the data has.
 
-// Of bytes; counts what it is asked for.
-class CountingTokenizer final : public Tokenizer {
+// Counts what it is asked for.
+class CountingTokenizer final : public testing::ByteTokenizer {
  public:
   int64_t documents = 0, bytes_seen = 0;
 
-  absl::Status encode(std::string_view text, std::vector<int32_t>& tokens) override {
-    tokens.insert(tokens.end(), text.begin(), text.end());
-    return absl::OkStatus();
-  }
   absl::Status encode_document(std::string_view text, std::vector<int32_t>& tokens) override {
     ++documents;
     bytes_seen += static_cast<int64_t>(text.size());
-    tokens.push_back(256);
+    tokens.push_back(kSpecial);
     return encode(text, tokens);
   }
-  std::string decode(const std::vector<int32_t>&) const override { return ""; }
-  std::string spelling(int32_t) const override { return ""; }
-  std::string bytes(int32_t) const override { return ""; }
-  int64_t vocab_size() const override { return 257; }
-  int32_t max_id() const override { return 256; }
-  std::vector<int32_t> prefix() const override { return {}; }
-  std::optional<int32_t> bos_id() const override { return 256; }
-  std::optional<int32_t> eos_id() const override { return std::nullopt; }
+  std::optional<int32_t> bos_id() const override { return kSpecial; }
 };
 
 struct Asked {

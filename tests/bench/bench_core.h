@@ -1,0 +1,51 @@
+#pragma once
+
+// A controller's core among nodes of this process: no store, no sockets, a clock that is set.
+
+#include "absl/strings/str_cat.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+
+class BenchCore {
+ public:
+  virtual ~BenchCore() = default;
+
+  // What the core takes, and all that follows from it: everything is durable at once.
+  virtual void take(const Input& input) = 0;
+
+  void tick() {
+    now_.monotonic += absl::Milliseconds(250);
+    now_.wall += absl::Milliseconds(250);
+    take(Tick{});
+  }
+
+ protected:
+  BenchCore() : core_(options()) { core_.load({}, {}, now_); }
+
+  // What node `i` says first, whose session is i + 1.
+  static OpenSession hello(int i, int devices) {
+    OpenSession open;
+    open.session = i + 1;
+    open.hello.set_node(absl::StrCat("node", i));
+    open.hello.set_instance("i");
+    open.hello.mutable_resources()->set_device("cuda");
+    open.hello.mutable_resources()->set_devices(devices);
+    open.hello.mutable_resources()->set_cpu_cores(64);
+    return open;
+  }
+
+  Now now_{absl::Hours(1), absl::FromUnixSeconds(1'700'000'000)};
+  Core core_;
+
+ private:
+  static Options options() {
+    Options options;
+    options.lease = absl::Hours(1);
+    options.beat = absl::Minutes(10);
+    options.jitter = [] { return 0.0; };
+    return options;
+  }
+};
+
+}  // namespace titan::core
