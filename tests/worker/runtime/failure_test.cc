@@ -79,6 +79,7 @@ class Attempt {
     int absent = 0;  // The last ranks of the world that never come.
     std::function<void()> records = {};
     std::function<void()> shows = {};
+    milliseconds stacks_patience{3'000};
   };
 
   explicit Attempt(int world) : Attempt(world, Setting()) {}
@@ -109,6 +110,7 @@ class Attempt {
                                     recorded->set_value(seen.wait_for(milliseconds(0)) != std::future_status::ready);
                                   },
                               .show_stacks = setting.shows,
+                              .stacks_patience = setting.stacks_patience,
                               .break_connections =
                                   [broken = own.broken, breaks = setting.breaks] {
                                     broken->set_value();
@@ -248,6 +250,14 @@ TEST(FailureWatchTest, StacksAreShownWhereRanksStandStill) {
     for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
     EXPECT_EQ(*shown, is_stuck ? 3 : 0);
   }
+}
+
+// A rank that is stopped takes no part in that either: the others do not stay for it as long as for one that looks.
+TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
+  const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
+  Attempt attempt(3, {.absent = 1, .shows = [] {}, .stacks_patience = std::chrono::hours(1)});
+  attempt.watch(1).failed(stuck);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
 }
 
 // A disk that never answers holds nobody.

@@ -1,5 +1,6 @@
 #include "worker/runtime/failure/failure_watch.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,7 +18,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr char kReason[] = "failure/reason";
 constexpr char kReaders[] = "failure/readers";
-constexpr char kRecorded[] = "failure/recorded";
+constexpr char kBegun[] = "failure/begun";                 // So many ranks are at their recordings,
+constexpr char kRecorded[] = "failure/recorded";           // and so many have them.
 constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs an end.
 constexpr std::chrono::seconds kStorePatience{2};          // For an answer of the store.
 constexpr std::chrono::seconds kBreakPatience{2};          // For the own connections to break.
@@ -26,7 +28,7 @@ constexpr std::chrono::seconds kRecordPatience{2};         // For the own record
 constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the others: a restart waits for it.
 // Where ranks stand still a look at their threads is worth more than a second.
 constexpr std::chrono::seconds kStacksPatience{7};
-constexpr std::chrono::seconds kOthersStacksPatience{3};
+constexpr std::chrono::seconds kBeginPatience{1};  // For the others to begin: who is stopped never does.
 
 // False when the process can have no more threads.
 bool run_detached(std::function<void()> call) {
@@ -58,11 +60,26 @@ std::string read_reason(c10d::Store& store, int rank) {
   }
 }
 
+// How long to wait before asking again: all ranks ask one store.
+std::chrono::microseconds ask_again(int world) {
+  return std::max<std::chrono::microseconds>(std::chrono::milliseconds(10), world * std::chrono::microseconds(50));
+}
+
 // Until `count` ranks are counted under `key`, or a moment, since some of them may be gone.
 void await_count(c10d::Store& store, const char* key, int count, std::chrono::milliseconds limit) {
   const auto deadline = SteadyClock::now() + limit;
-  while (store.add(key, 0) < count && SteadyClock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  while (store.add(key, 0) < count && SteadyClock::now() < deadline) std::this_thread::sleep_for(ask_again(count));
+}
+
+// Until all ranks have recorded, or a while. After kBeginPatience only for those that have begun.
+void await_recordings_of(c10d::Store& store, int world, std::chrono::milliseconds limit) {
+  const auto start = SteadyClock::now();
+  while (true) {
+    const int64_t recorded = store.add(kRecorded, 0);
+    const auto waited = SteadyClock::now() - start;
+    if (recorded >= world || waited >= limit) return;
+    if (waited >= kBeginPatience && recorded >= store.add(kBegun, 0)) return;
+    std::this_thread::sleep_for(ask_again(world));
   }
 }
 
@@ -105,6 +122,8 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   void start_recording(bool shows_stacks);
   std::chrono::milliseconds record_patience() const TITAN_REQUIRES(mutex);
   std::chrono::milliseconds others_patience() const TITAN_REQUIRES(mutex);
+  bool count(const char* key);
+  void await_others(std::chrono::milliseconds limit);
   void await_recordings();
   void start_breaking();
   void tell(const std::string& reason);
@@ -136,19 +155,34 @@ void FailureWatch::State::start_recording(bool shows_stacks) {
   recording = true;
   shows = shows_stacks && setup.show_stacks;
   const auto others = others_patience();
+  // Beside it: the store may stand still with rank 0.
+  run_detached([self = shared_from_this()] { self->count(kBegun); });
   const bool started = (setup.record || shows) && run_detached([self = shared_from_this(), shows = shows, others] {
                          if (self->setup.record) self->setup.record();
                          if (shows) self->setup.show_stacks();
                          self->set(self->recorded);
-                         try {
-                           self->setup.store->add(kRecorded, 1);
-                           await_count(*self->setup.store, kRecorded, self->setup.world, others);
-                         } catch (const std::exception&) {
-                           // The store is gone, and rank 0 with it.
-                         }
+                         if (self->count(kRecorded)) self->await_others(others);
                          self->set(self->all_recorded);
                        });
   if (!started) recorded = all_recorded = true;
+}
+
+// Counts this rank under `key`. False: the store is gone, and rank 0 with it.
+bool FailureWatch::State::count(const char* key) {
+  try {
+    setup.store->add(key, 1);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void FailureWatch::State::await_others(std::chrono::milliseconds limit) {
+  try {
+    await_recordings_of(*setup.store, setup.world, limit);
+  } catch (const std::exception&) {
+    // The store has gone.
+  }
 }
 
 // Call with the lock held.
@@ -162,7 +196,7 @@ std::chrono::milliseconds FailureWatch::State::record_patience() const {
 }
 
 std::chrono::milliseconds FailureWatch::State::others_patience() const {
-  return shows ? std::chrono::milliseconds(kOthersStacksPatience) : kOthersPatience;
+  return shows ? setup.stacks_patience : kOthersPatience;
 }
 
 // Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.

@@ -30,6 +30,9 @@ class FailureWatch {
     // Returns once somebody has looked at where this rank's threads are, or after a while. Called beside record(), and
     // only where a collective took too long or ranks disagree. May be null.
     std::function<void()> show_stacks;
+    // So long a rank that ends waits for the looks at the others that have begun with theirs. One that stands still
+    // (SIGSTOP, a machine that is gone) begins with nothing, and is not waited for beyond a second.
+    std::chrono::milliseconds stacks_patience{3'000};
     // Breaks this rank's connections, and says whether there were any that it could break. Called once at most, on a
     // thread of its own that nobody waits for long: what it needs must stay until the process ends. May throw.
     std::function<bool()> break_connections;
