@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds what does not link LibTorch under a sanitizer and runs its tests.
 #
-#   deploy/sanitize.sh asan|tsan [--quick] [CTEST ARGUMENTS...]      for example: deploy/sanitize.sh tsan -R reconcile
+#   deploy/sanitize.sh asan|tsan [--quick | --readers] [CTEST ARGUMENTS...]      for example: deploy/sanitize.sh tsan -R reconcile
 #
 #   asan     AddressSanitizer and UBSan, in build/asan
 #   tsan     ThreadSanitizer, in build/tsan
 #   --quick  only what reads untrusted bytes and decides: configuration, storage, rank protocol, store, core, API, and the worker's core, daemon and shim
+#   --readers  of it what compiles without Protobuf: files and texts that others write. Part of every CI run.
 #
 # What it costs is in docs/decisions/build.md.
 set -euo pipefail
@@ -13,18 +14,19 @@ cd "$(dirname "$0")/.."
 
 case "${1:-}" in
   asan | tsan) preset=$1; shift ;;
-  -h | --help) sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+  -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   *) echo "sanitize: say asan or tsan (see --help)" >&2; exit 2 ;;
 esac
-targets=() chosen=()
-if [ "${1:-}" = --quick ]; then
-  shift
-  tests=(titan_config_test storage_test test_rank_protocol test_store test_reconcile test_api test_node_core test_worker test_shim fuzz_replay)
-  targets=("${tests[@]}")
-  chosen=(-R "^($(IFS='|'; echo "${tests[*]}"))\$")
-fi
+tests=(titan_config_test storage_test test_rank_protocol)
+case "${1:-}" in
+  --quick) tests+=(test_store test_reconcile test_api test_node_core test_worker test_shim fuzz_replay); shift ;;
+  --readers) tests+=(pickle_test test_jinja test_shim_logs test_tokenizer_files); shift ;;
+  *) tests=() ;;
+esac
+chosen=()
+[ ${#tests[@]} = 0 ] || chosen=(-R "^($(IFS='|'; echo "${tests[*]}"))\$")
 # shellcheck source=deploy/build.sh
 . deploy/build.sh
 cmake --preset "$preset" >/dev/null
-timed "build" ninja -C "build/$preset" -j "$(build_jobs)" "${targets[@]}"
+timed "build" ninja -C "build/$preset" -j "$(build_jobs)" "${tests[@]}"
 timed "test" ctest --test-dir "build/$preset" --output-on-failure -j "$(nproc)" "${chosen[@]}" "$@"

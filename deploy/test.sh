@@ -16,6 +16,8 @@ timed "install" deploy/bootstrap.sh --with-oracles
 targets=()
 [ "$*" != "-L fast" ] || targets=(titan_fast_tests)
 timed "build" build_targets "${targets[@]}"
+# Minutes for what seldom breaks: CI alone waits for it.
+[ -z "${CI:-}" ] || [ $# -gt 0 ] || deploy/sanitize.sh asan --readers
 printf '==> test\n'
 # The last lines are ctest's summary. Of the tests that start many processes of their own one runs at a time (CROWD).
 exec ctest --test-dir build/release --output-on-failure -j "$(nproc)" "$@"
