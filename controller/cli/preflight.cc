@@ -53,10 +53,10 @@ class Checker {
     check_library();
     check_assets();
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
-    check_dataset("training.dataset_path", config_.training.dataset_path);
+    check_dataset("training.dataset_path", config_.training.dataset, config_.training.dataset_path);
     check_sources("training.dataloader.sources", config_.training.dataloader.sources);
     if (config_.validation.enable) {
-      check_dataset("validation.dataset_path", config_.validation.dataset_path);
+      check_dataset("validation.dataset_path", config_.validation.dataset, config_.validation.dataset_path);
       check_sources("validation.dataloader.sources", config_.validation.dataloader.sources);
     }
     if (config_.checkpoint.enable) {
@@ -213,10 +213,14 @@ class Checker {
     }
   }
 
-  void check_dataset(const std::string& key, const std::optional<std::string>& path) {
+  void check_dataset(const std::string& key, const std::string& dataset, const std::optional<std::string>& path) {
     if (!path.has_value() || hub::is_hub_path(*path)) return;
     std::error_code error;
     const std::vector<std::string> files = data_files(*path);
+    if (!config::is_titans_dataset(dataset)) {  // What is in its files a library knows, and only a rank loads it.
+      if (files.empty() && !fs::is_directory(*path, error)) missing(key, *path, "no such file or folder");
+      return;
+    }
     if (files.empty() && fs::is_directory(*path, error)) {
       return bad(key, *path, "the folder holds no *.json or *.jsonl file (also with .gz or .zst)");
     }
