@@ -267,9 +267,13 @@ absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted,
         "packing = "
         "\"concatenate\"");
   }
-  if (wanted.shuffle == Shuffle::kDocuments || wanted.packing_window > 0) {
-    return rows_of_documents(wanted, documents_of_set(std::move(set), max_token_id, share), /*pieces=*/false,
-                             tokenizer.eos_id());
+  const bool marked = set.marked();  // Of conversations: rows say where they end, as where their text is read.
+  if (marked && wanted.shuffle == Shuffle::kRows) {
+    return cannot_shuffle(wanted.files[0], wanted,
+                          "would cut conversations off from where they end: set shuffle = \"documents\"");
+  }
+  if (marked || wanted.shuffle == Shuffle::kDocuments || wanted.packing_window > 0) {
+    return rows_of_documents(wanted, documents_of_set(std::move(set), max_token_id, share), marked, tokenizer.eos_id());
   }
   if (wanted.shuffle == Shuffle::kRows) {
     return ShuffledRows::open(std::move(set), {.row_tokens = wanted.row_tokens,
