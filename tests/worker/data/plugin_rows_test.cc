@@ -220,6 +220,26 @@ TEST_F(PluginRowsTest, GoesOnAtAnyRowOnOtherRanks) {
   }
 }
 
+// Chunks of documents, as torchtitan deals them.
+TEST_F(PluginRowsTest, OrderPerRankDealsTheSameDocuments) {
+  const auto rows_of = [&](const SourceWanted& source, int rank, int ranks) {
+    RowsWanted wants = wanted(rank, ranks);
+    wants.per_rank = true;
+    absl::StatusOr<MixedRows> rows = open_mixed_rows(wants, {source}, {}, tokenizer_of_bytes());
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    std::vector<std::vector<int32_t>> all;
+    for (int i = 0; rows.ok() && i < 120; ++i) {
+      const absl::StatusOr<const int32_t*> row = rows->next();
+      EXPECT_TRUE(row.ok()) << row.status();
+      if (row.ok()) all.emplace_back(*row, *row + kWidth);
+    }
+    return all;
+  };
+  for (const int ranks : {1, 2, 5}) {
+    for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(rows_of(texts(), rank, ranks), rows_of(json(), rank, ranks));
+  }
+}
+
 TEST_F(PluginRowsTest, MixesWithTitansOwn) {
   std::vector<SourceWanted> with_json{json(), json()}, with_texts{json(), texts()};
   with_json[0].name = with_texts[0].name = "a";
