@@ -5,7 +5,7 @@
 #   lib/titan/                 LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
 #   lib/titan/titan-parquet.so, lib/titan/arrow/   what reads Parquet files, and Arrow's two libraries from the wheel of pyarrow
 #   lib/titan/titan_wandb.py   what sends a job's figures to Weights & Biases, with the wandb of the node's Python
-#   lib/titan/sdk/             what a model library outside of this tree is compiled with
+#   lib/titan/sdk/             what a library of models or datasets outside of this tree is compiled with
 #   lib/systemd/system/        units that start the programs of P
 #   share/titan/               configs, the text and tokenizer that they train on (assets), what Prometheus and Grafana take
 #   share/titan/env/           settings of the units, to be copied to /etc/titan

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The headers that a model library is compiled against, and one number made of all that they say.
+# The headers that a library of models or datasets is compiled against, and one number made of all that they say.
 #   deploy/plugin_headers.sh list        their paths, from the top of the tree
 #   deploy/plugin_headers.sh hash        the number
 #   deploy/plugin_headers.sh write FILE  a header that defines it; untouched when it is the same
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-list() { find common worker/checkpoint worker/comm worker/model worker/nn worker/parallel -name '*.h' | LC_ALL=C sort; }
+list() { find common worker/checkpoint worker/comm worker/data/file_place.h worker/data/plugin worker/model worker/nn worker/parallel -name '*.h' | LC_ALL=C sort; }
 hash() { list | xargs sha256sum | sha256sum | cut -c1-16; }
 
 case "${1:-}" in

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Exports what a model library outside of this tree is compiled with: headers, compiler flags and a script that uses them.
+# Exports what a library of models or datasets outside of this tree is compiled with: headers, compiler flags and a script that uses them.
 #   deploy/plugin_sdk.sh [--installed] FOLDER [BUILD_FOLDER]
 #   --installed: FOLDER is lib/titan/sdk of an installation, and LibTorch's headers are those beside it
 #   FOLDER/build my_model.so my_model.cc    # then: experimental.custom_import = "/path/my_model.so"
@@ -38,7 +38,7 @@ else
 fi
 cat > "$target/build" <<SCRIPT
 #!/usr/bin/env bash
-# build OUTPUT.so SOURCE.cc...: a model library for the titan-rank that these headers were exported from.
+# build OUTPUT.so SOURCE.cc...: a library for the titan-rank that these headers were exported from.
 set -euo pipefail
 here=\$(cd "\$(dirname "\$0")" && pwd)
 output=\$1

@@ -1,5 +1,6 @@
 #include "common/config/assets.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -33,6 +34,10 @@ void resolve_c4(JobConfig& config) {
 }  // namespace
 
 bool comes_with_titan(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
+
+bool is_titans_dataset(std::string_view dataset) {
+  return std::find(std::begin(kTitansDatasets), std::end(kTitansDatasets), dataset) != std::end(kTitansDatasets);
+}
 
 bool streams_c4(const JobConfig& config) {
   return config.training.dataset == "c4" && config.training.dataloader.sources.empty() &&

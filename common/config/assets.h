@@ -14,6 +14,10 @@ namespace titan::config {
 // the first folder above the program that has one (a build tree); else "".
 std::string assets_folder();
 
+// What jobs may train on by its name alone; a library may bring others (experimental.custom_import).
+inline constexpr std::string_view kTitansDatasets[] = {"c4_test", "c4", "c4_validation"};
+bool is_titans_dataset(std::string_view dataset);
+
 // A dataset of the installation's own.
 bool comes_with_titan(std::string_view dataset);
 

@@ -49,7 +49,7 @@ Outcome check_bounds(const Field& field, double value) {
 }
 
 Outcome check_allowed(const Field& field, const std::string& value) {
-  if (field.allowed.empty()) return std::nullopt;
+  if (field.allowed.empty() || field.of_library) return std::nullopt;
   std::vector<std::string> choices;
   for (const std::string_view choice : field.allowed) {
     if (choice == value) return std::nullopt;
@@ -238,7 +238,8 @@ std::string type_text(const Field& field, const T*) {
     return absl::StrCat("an integer", bounds(field));
   if constexpr (std::is_same_v<T, double>) return absl::StrCat("a number", bounds(field));
   if constexpr (std::is_same_v<T, std::string>) {
-    return choices.empty() ? (field.path ? "a path (string)" : "a string") : absl::StrCat("one of ", choices);
+    if (choices.empty()) return field.path ? "a path (string)" : "a string";
+    return absl::StrCat("one of ", choices, field.of_library ? ", or one that a library brings" : "");
   }
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return choices.empty() ? "a list of strings" : absl::StrCat("a list of ", choices);

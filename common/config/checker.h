@@ -47,8 +47,11 @@ void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  
 void check_pipeline(Checker& check, std::int64_t n_layers);                     // pipeline.cc
 void check_checkpoint(Checker& check);
 void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
-                   const std::optional<std::string>& dataset_path);             // source_check.cc; section: "training".
-void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);  // lora.cc
+                   const std::optional<std::string>& dataset_path);  // source_check.cc; section: "training".
+void check_dataset_names(Checker& check);                            // dataset_check.cc
+void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
+                    const std::optional<std::string>& dataset_path, const DataLoader& settings);  // dataset_check.cc
+void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);                    // lora.cc
 void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision_check.cc
 
 }  // namespace titan::config

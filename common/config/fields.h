@@ -39,6 +39,7 @@ struct Field {
   std::optional<double> special;  // A value outside the bounds with its own meaning, such as -1.
   bool path = false;              // A file or folder: titanctl makes it absolute.
   bool number_as_text = false;    // Takes 2 for "2".
+  bool of_library = false;        // Or what the job's library brings: check() looks whether there is one.
   bool any_case = false;          // Allowed values are found in any case, and stored as listed.
   std::string_view no_effect;     // Not empty: accepted, and warned about with this reason.
 
@@ -49,6 +50,7 @@ struct Field {
   Field& above_zero() { return minimum = 0, positive = true, *this; }
   Field& or_value(double value) { return special = value, *this; }
   Field& is_path() { return path = true, *this; }
+  Field& or_of_library() { return of_library = true, *this; }
   Field& in_any_case() { return any_case = true, *this; }
   Field& takes_number() { return number_as_text = true, *this; }
   Field& without_effect(std::string_view reason) { return no_effect = reason, *this; }

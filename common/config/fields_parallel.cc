@@ -206,7 +206,8 @@ std::vector<Field> fields_of(FaultTolerance& c) {
 std::vector<Field> fields_of(Experimental& c) {
   return {
       Field("custom_import", c.custom_import,
-            "Shared library (.so) with models of one's own (docs/howto/add-a-model.md)")
+            "Shared library (.so) with models (docs/howto/add-a-model.md) or datasets (docs/howto/add-a-dataset.md) of "
+            "one's own")
           .is_path(),
       Field("custom_args_module", c.custom_args_module, "Python module that extends the configuration"),
   };

@@ -212,7 +212,9 @@ json field_schema(const Field& field) {
       std::string(field.meaning) + (field.unit.empty() ? "" : absl::StrCat(" (", std::string(field.unit), ")"));
   schema["default"] = value_of(field);
   if (!field.no_effect.empty()) schema["deprecated"] = true;
-  if (!field.allowed.empty()) {
+  if (field.of_library) {
+    for (const std::string_view choice : field.allowed) schema["examples"].push_back(std::string(choice));
+  } else if (!field.allowed.empty()) {
     json choices = json::array();
     for (const std::string_view choice : field.allowed) choices.push_back(std::string(choice));
     if (schema["type"] == "array") {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/apply.h"
+#include "common/config/checker.h"
 #include "common/config/overrides.h"
 #include "common/config/pipeline.h"
 #include "common/config/raw.h"
@@ -59,8 +60,11 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
     applier.free_placement();
   }
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
-  if (!problems.empty()) return std::nullopt;
   Loaded loaded = applier.take();
+  Checker names(loaded.config, loaded.origins);  // Beside misspelt keys: whether a value is one of the allowed ones.
+  check_dataset_names(names);
+  problems.insert(problems.end(), names.problems().begin(), names.problems().end());
+  if (!problems.empty()) return std::nullopt;
   const std::vector<std::string> support = support_warnings(loaded.config, loaded.origins);
   loaded.warnings.insert(loaded.warnings.end(), support.begin(), support.end());
   const std::vector<std::string> pipeline = pipeline_warnings(loaded.config);

@@ -26,7 +26,7 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
   const Model& model = check.config().model;
   const std::string& library = check.config().experimental.custom_import;
   if (!library.empty() && !absl::EndsWith(library, ".so")) {
-    check.fail("experimental.custom_import", library, "expects a shared library (.so) with models",
+    check.fail("experimental.custom_import", library, "expects a shared library (.so) with models or datasets",
                "Python modules cannot be loaded; docs/howto/add-a-model.md shows such a library");
   }
   absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
@@ -246,9 +246,14 @@ void check_data(Checker& check) {
   };
   const JobConfig& config = check.config();
   check_path("training.dataset_path", config.training.dataset_path);
-  check_sources(check, "training", config.training.dataloader, config.training.dataset_path);
+  check_dataset_names(check);
+  const Training& training = config.training;
+  check_datasets(check, "training", training.dataset, training.dataset_path, training.dataloader);
+  check_sources(check, "training", training.dataloader, training.dataset_path);
   check_samples(check);
-  if (!config.validation.enable) return;
+  const Validation& validation = config.validation;
+  check_datasets(check, "validation", validation.dataset, validation.dataset_path, validation.dataloader);
+  if (!validation.enable) return;
   check_path("validation.dataset_path", config.validation.dataset_path);
   check_sources(check, "validation", config.validation.dataloader, config.validation.dataset_path);
   if (config.validation.dataloader.order == "per_rank" && config.validation.steps < 0) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -53,10 +54,12 @@ class Checker {
     check_library();
     check_assets();
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
-    check_dataset("training.dataset_path", config_.training.dataset_path);
+    check_dataset("training.dataset_path", config_.training.dataset, config_.training.dataset_path,
+                  config_.training.dataloader);
     check_sources("training.dataloader.sources", config_.training.dataloader.sources);
     if (config_.validation.enable) {
-      check_dataset("validation.dataset_path", config_.validation.dataset_path);
+      check_dataset("validation.dataset_path", config_.validation.dataset, config_.validation.dataset_path,
+                    config_.validation.dataloader);
       check_sources("validation.dataloader.sources", config_.validation.dataloader.sources);
     }
     if (config_.checkpoint.enable) {
@@ -177,20 +180,12 @@ class Checker {
                      config_.model.flavor, " has a vocabulary of ", spec->vocab_size));
   }
 
-  // Data files of a dataset path: the file itself, the files of a folder, or what a pattern matches.
-  static std::vector<std::string> data_files(const std::string& path) {
+  // The files of a folder, or what a pattern matches, which may be a file.
+  static std::vector<std::string> listed_files(const std::string& path) {
     std::vector<std::string> files;
     std::error_code error;
-    const auto is_data = [](const std::string& name) {
-      for (const char* ending : {".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"}) {
-        if (absl::EndsWith(name, ending)) return true;
-      }
-      return false;
-    };
     if (fs::is_directory(path, error)) {
-      for (const auto& entry : fs::directory_iterator(path, error)) {
-        if (is_data(entry.path().string())) files.push_back(entry.path().string());
-      }
+      for (const auto& entry : fs::directory_iterator(path, error)) files.push_back(entry.path().string());
     } else {
       glob_t found{};
       if (glob(path.c_str(), 0, nullptr, &found) == 0) files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
@@ -198,6 +193,28 @@ class Checker {
     }
     std::sort(files.begin(), files.end());
     return files;
+  }
+
+  static bool ends_with_any(const std::string& name, std::initializer_list<const char*> endings) {
+    return std::any_of(endings.begin(), endings.end(), [&](const char* end) { return absl::EndsWith(name, end); });
+  }
+  static bool is_json(const std::string& name) {
+    return ends_with_any(name, {".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"});
+  }
+  static bool is_index(const std::string& name) { return fs::path(name).filename() == "titan-tokens.json"; }
+  static bool is_of_another_format(const std::string& name) {
+    return ends_with_any(name, {".parquet", ".idx", ".txt", ".txt.gz", ".txt.zst"});
+  }
+
+  // Whether what is there is JSON lines, as a rank would take it; other formats, and what a library reads, it alone
+  // looks into.
+  static bool holds_json_lines(const std::string& dataset, const std::string& format,
+                               const std::vector<std::string>& files) {
+    if (!config::is_titans_dataset(dataset)) return false;
+    if (format != "auto") return format == "jsonl";
+    if (std::any_of(files.begin(), files.end(), is_index)) return false;
+    return std::any_of(files.begin(), files.end(), is_json) ||
+           std::none_of(files.begin(), files.end(), is_of_another_format);
   }
 
   // What is in a source's files is for the ranks to say, which know all formats.
@@ -209,32 +226,40 @@ class Checker {
       if (path.empty() || hub::is_hub_path(path) || fs::is_directory(path, error) || fs::exists(path + ".idx", error)) {
         continue;
       }
-      if (data_files(path).empty()) missing(key, path, "no such file or folder");
+      if (listed_files(path).empty()) missing(key, path, "no such file or folder");
     }
   }
 
-  void check_dataset(const std::string& key, const std::optional<std::string>& path) {
-    if (!path.has_value() || hub::is_hub_path(*path)) return;
+  void check_dataset(const std::string& key, const std::string& dataset, const std::optional<std::string>& path,
+                     const config::DataLoader& settings) {
     std::error_code error;
-    const std::vector<std::string> files = data_files(*path);
-    if (files.empty() && fs::is_directory(*path, error)) {
-      return bad(key, *path, "the folder holds no *.json or *.jsonl file (also with .gz or .zst)");
-    }
-    if (files.empty()) return missing(key, *path, "no such file or folder");
-    if (absl::EndsWith(files.front(), ".gz") || absl::EndsWith(files.front(), ".zst")) return;
+    if (!path.has_value() || hub::is_hub_path(*path) || fs::exists(*path + ".idx", error)) return;
+    const bool folder = fs::is_directory(*path, error);
+    std::vector<std::string> files = listed_files(*path);
+    if (files.empty() && !folder) return missing(key, *path, "no such file or folder");
+    if (!holds_json_lines(dataset, settings.format, files)) return;
+    if (folder) std::erase_if(files, [](const std::string& file) { return !is_json(file); });
+    if (files.empty()) return bad(key, *path, "the folder holds no *.json or *.jsonl file (also with .gz or .zst)");
+    check_first_line(key, *path, files, settings);
+  }
+
+  // Single bad lines are skipped and counted while training; a first one means another kind of file.
+  void check_first_line(const std::string& key, const std::string& path, const std::vector<std::string>& files,
+                        const config::DataLoader& settings) {
+    if (ends_with_any(files.front(), {".gz", ".zst"})) return;
     std::ifstream in(files.front());
     std::string line;
     if (!std::getline(in, line)) {
-      if (files.size() == 1) bad(key, *path, absl::StrCat(files.front(), " is empty"));
+      if (files.size() == 1) bad(key, path, absl::StrCat(files.front(), " is empty"));
       return;
     }
     const json first = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool has_text = first.is_object() && first.contains("text") && first["text"].is_string();
-    // Single bad lines are skipped and counted while training; a first one means another kind of file.
-    if (!has_text) {
-      bad(key, *path,
-          absl::StrCat(files.front(), ":1 is not a JSON object with a \"text\": ", line.substr(0, kLongestShownLine)));
-    }
+    const bool texts = settings.messages_key.empty();
+    const std::string& wanted = texts ? settings.text_key : settings.messages_key;
+    if (first.is_object() && first.contains(wanted) && (!texts || first[wanted].is_string())) return;
+    bad(key, path,
+        absl::StrCat(files.front(), ":1 is not a JSON object with a \"", wanted,
+                     "\": ", line.substr(0, kLongestShownLine)));
   }
 
   void check_initial_load() {

@@ -170,6 +170,34 @@ class Cli(unittest.TestCase):
             mine = ["--training.dataset_path", SOURCE / "configs", "--validation.no_enable", "--model.hf_assets_path", empty]
             self.assertNotIn("comes with", titanctl("validate", TINY, *mine).stderr)
 
+    def test_data_of_every_format_is_accepted(self):
+        """What is not JSON lines with a text only ranks look into; of JSON lines the first has to have what the keys say."""
+        with tempfile.TemporaryDirectory() as scratch:
+            root = Path(scratch)
+
+            def written(name, text):
+                (root / name).parent.mkdir(exist_ok=True)
+                (root / name).write_text(text)
+                return root / name
+
+            def job(path, *flags):
+                return ["validate", TINY, "--training.dataset_path", path, *flags]
+
+            chat, body = '{"messages": [{"role": "user", "content": "x"}]}\n', '{"body": "x"}\n'
+            written("index/shard-00000.json", "{}\n")
+            written("megatron/text.bin", "")
+            accepted = [(written("parquet/a.parquet", "PAR1").parent,), (root / "parquet/*.parquet",), (written("texts/a.txt", "Once\n").parent,),
+                        (root / "texts/a.txt", "--training.dataloader.format", "text"), (written("index/titan-tokens.json", "{}").parent,),
+                        (written("megatron/text.idx", "MMIDIDX").with_suffix(""),), (root / "megatron",),
+                        (written("chat/a.jsonl", chat).parent, "--training.dataloader.messages_key", "messages"),
+                        (written("body/a.jsonl", body), "--training.dataloader.text_key", "body")]  # fmt: skip
+            for words in accepted:
+                done = titanctl(*job(*words))
+                self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
+            self.refused(2, 'a.jsonl:1 is not a JSON object with a "text"', *job(root / "chat"))
+            self.refused(2, 'a.jsonl:1 is not a JSON object with a "turns"', *job(root / "chat", "--training.dataloader.messages_key", "turns"))
+            self.refused(2, "no such file or folder", *job(root / "none", "--training.dataloader.format", "parquet"))
+
     def test_all_recipes_are_valid(self):
         for config in sorted((SOURCE / "configs").glob("*.toml")):
             with self.subTest(config.name):

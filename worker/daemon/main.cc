@@ -144,10 +144,9 @@ void declare(CLI::App& app, Flags& flags) {
          "may be repeated")
       ->allow_extra_args(false)
       ->check(CLI::Validator(check_folder, ""));
-  app.add_option(
-         "--plugin-folder", options.grants.plugin_folders,
-         "The same for libraries with models (experimental.custom_import). Without any they lie where dump folders "
-         "may, but with --rank-user nowhere; may be repeated")
+  app.add_option("--plugin-folder", options.grants.plugin_folders,
+                 "The same for libraries of jobs (experimental.custom_import). Without any they lie where dump folders "
+                 "may, but with --rank-user nowhere; may be repeated")
       ->allow_extra_args(false)
       ->check(CLI::Validator(check_folder, ""));
   app.add_option("--memory-per-rank", flags.memory_per_rank_gib,

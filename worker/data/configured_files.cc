@@ -1,11 +1,15 @@
 #include "worker/data/configured_files.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status/status.h"
+#include "common/text/nearest.h"
 #include "worker/data/datasets.h"
 #include "worker/data/hub/hub_files.h"
+#include "worker/data/plugin/registry.h"
 
 namespace titan::data {
 namespace {
@@ -35,11 +39,50 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
                                                " --dataset --include GLOB, and set dataset_path to their folder"));
 }
 
+// What a library's dataset reads. It knows no other keys: the library says what its files are.
+absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDataset> loaded, const std::string& path,
+                                                 const config::DataLoader& settings) {
+  const std::string who = absl::StrCat("dataset \"", loaded->name, "\" of ", loaded->library);
+  if (path.empty() || hub::is_hub_path(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(who,
+                                                   " reads files of this machine: set dataset_path to their "
+                                                   "folder, to a glob or to a file"));
+  }
+  if (settings.format != "auto") {
+    return absl::InvalidArgumentError(absl::StrCat(who, ": format = \"", settings.format,
+                                                   "\" is not read where a library reads the files: leave it out"));
+  }
+  if (loaded->gives == Gives::kTokens && !settings.messages_key.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " gives tokens, in which messages_key = \"",
+                                                   settings.messages_key, "\" finds nothing: leave it out"));
+  }
+  absl::StatusOr<std::vector<std::string>> files = find_files(path, loaded->ending);
+  if (!files.ok()) return annotate(files.status(), who);
+  return ConfiguredFiles{*std::move(files),
+                         {.format = Format::kPlugin,
+                          .messages_key = settings.messages_key,
+                          .train_on_all = settings.train_on == "all",
+                          .plugin = std::move(loaded)}};
+}
+
 }  // namespace
+
+absl::Status check_dataset_name(const std::string& dataset) {
+  std::vector<std::string> known = dataset_names();
+  for (std::string& name : loaded_dataset_names()) known.push_back(std::move(name));
+  if (std::find(known.begin(), known.end(), dataset) != known.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("there is no dataset \"", dataset, "\"", did_you_mean(dataset, known),
+                                                 " (known: ", absl::StrJoin(known, ", "),
+                                                 "; a library of one's own: experimental.custom_import)"));
+}
 
 absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
                                                  const std::optional<std::string>& dataset_path,
                                                  const config::DataLoader& settings, const std::string& record_folder) {
+  TITAN_RETURN_IF_ERROR(check_dataset_name(dataset));
+  if (auto loaded = find_loaded_dataset(dataset)) {
+    return files_of_library(std::move(loaded), dataset_path.value_or(""), settings);
+  }
   const Format format = format_from_name(settings.format).value_or(Format::kAuto);
   const std::string path = dataset_path.value_or("");
   Found found;

@@ -117,11 +117,9 @@ class CountedDocuments final : public TokenisedDocuments {
     DocumentLengths lengths;
     const int64_t pass = chunk / chunks_, first = chunk % chunks_ * kChunk;
     for (int64_t i = 0; i < kChunk && first + i < documents_; ++i) {
-      TITAN_ASSIGN_OR_RETURN(const DocumentFinder::Found found, counted_->read(pass, first + i));
+      TITAN_ASSIGN_OR_RETURN(DocumentFinder::Found found, counted_->read(pass, first + i));
       std::vector<int32_t> tokens;
-      if (found.text.problem.empty()) {
-        TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(found.text.text, tokens));
-      }
+      TITAN_RETURN_IF_ERROR(encode_document_text(*tokenizer_, found.text, tokens));
       if (tokens.size() > std::numeric_limits<int32_t>::max()) {
         return absl::InvalidArgumentError(absl::StrCat(found.name, ": more than 2^31 tokens; cut the document"));
       }
@@ -138,11 +136,9 @@ class CountedDocuments final : public TokenisedDocuments {
     const auto there = std::find_if(kept_.begin(), kept_.end(),
                                     [&](const Kept& kept) { return kept.number == number && kept.pass == pass; });
     if (there != kept_.end()) return &there->tokens;
-    TITAN_ASSIGN_OR_RETURN(const DocumentFinder::Found found, read_->read(pass, number));
+    TITAN_ASSIGN_OR_RETURN(DocumentFinder::Found found, read_->read(pass, number));
     Kept kept{pass, number, {}};
-    if (found.text.problem.empty()) {
-      TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(found.text.text, kept.tokens));
-    }
+    TITAN_RETURN_IF_ERROR(encode_document_text(*tokenizer_, found.text, kept.tokens));
     if (static_cast<int64_t>(kept.tokens.size()) != document.tokens) {
       return absl::InvalidArgumentError(absl::StrCat(found.name, ": has ", kept.tokens.size(),
                                                      " tokens and was counted with ", document.tokens,

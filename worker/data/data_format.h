@@ -7,9 +7,10 @@
 namespace titan::data {
 
 // What the files of a dataset are.
-enum class Format { kAuto, kJsonLines, kText, kParquet, kMegatron, kTitan };
+enum class Format { kAuto, kJsonLines, kText, kParquet, kMegatron, kTitan, kPlugin };
 
-// "jsonl" and so on, as training.dataloader.format has them.
+// "jsonl" and so on, as training.dataloader.format has them; kPlugin, what a library's dataset reads, has no name
+// there.
 const char* name(Format format);
 std::optional<Format> format_from_name(std::string_view name);
 

@@ -33,6 +33,7 @@ std::string expected_names(Format format) {
       return "*.idx file with its *.bin";
     case Format::kTitan:
       return "titan-tokens.json (titan-data tokenize makes it)";
+    case Format::kPlugin:
     case Format::kAuto:
       break;
   }
@@ -129,7 +130,23 @@ absl::StatusOr<DatasetFiles> of_one_format(const std::string& path, const Listed
   return found;
 }
 
+bool is_visible_file(const std::string& path) {
+  std::error_code error;
+  return fs::path(path).filename().string()[0] != '.' && fs::is_regular_file(path, error);
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, const std::string& ending) {
+  TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
+  std::vector<std::string> files;
+  for (const std::string& file : listed.files) {
+    if (is_visible_file(file) && (listed.chosen || absl::EndsWith(file, ending))) files.push_back(file);
+  }
+  if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": holds no *", ending, " file"));
+  std::sort(files.begin(), files.end());
+  return files;
+}
 
 std::vector<std::string> dataset_names() { return {"c4", "c4_test", "c4_validation"}; }
 

@@ -32,6 +32,9 @@ struct ListedFiles {
 absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
                                           const ListedFiles& listed, Format format);
 
+// The same of files that a library's dataset reads: of a folder those with names that end so.
+absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, const std::string& ending);
+
 // The files of a folder, of a glob, or the one that `path` is, in name order. kAuto takes what the names say: of files
 // of several formats, JSON lines before Parquet before Megatron-LM's before plain text. Of a folder only files with the
 // format's names are taken. A token index is the folder with its titan-tokens.json; Megatron-LM's files may be named

@@ -1,8 +1,12 @@
 #include "worker/data/document_file.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/plugin/registry.h"
 
 namespace titan::data {
 
@@ -16,6 +20,8 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> DocumentFile::open(const std::stri
       return open_text(path, kind, place);
     case Format::kParquet:
       return open_parquet(path, kind, place);
+    case Format::kPlugin:
+      return open_plugin(path, kind, place);
     case Format::kMegatron:
     case Format::kTitan:
       break;
@@ -29,7 +35,23 @@ DocumentText conversation_text(const Chat& chat, std::string_view row) {
   return {std::move(made->text), "", std::move(made->labels)};
 }
 
+bool has_pieces(const FileKind& kind) {
+  return !kind.messages_key.empty() || (kind.plugin != nullptr && kind.plugin->gives == Gives::kTokens);
+}
+
+const std::string* first_compressed(const std::vector<std::string>& files, const FileKind& kind) {
+  if (kind.plugin != nullptr) return nullptr;
+  const auto found = std::find_if(files.begin(), files.end(), is_compressed);
+  return found == files.end() ? nullptr : &*found;
+}
+
+std::string kept_name(const FileKind& kind) {
+  if (kind.plugin == nullptr) return name(kind.format);
+  return absl::StrFormat("%s-%08x", kind.plugin->name, kind.plugin->sum);
+}
+
 std::string document_word(const FileKind& kind) {
+  if (kind.format == Format::kPlugin) return "document";
   if (kind.format == Format::kText) return kind.blank_lines ? "paragraph" : "file";
   return kind.format == Format::kParquet ? "row" : "line";
 }
@@ -39,6 +61,11 @@ std::string document_rule(const FileKind& kind) {
   if (!kind.messages_key.empty()) {
     return absl::StrCat(document_word(kind), "s need a list \"", kind.messages_key,
                         "\" of messages, each with a role and a content, that the chat template takes");
+  }
+  if (kind.format == Format::kPlugin) {
+    return absl::StrCat("the dataset \"", kind.plugin->name, "\" of ", kind.plugin->library,
+                        has_pieces(kind) ? " has to give tokens of the job's tokenizer, with a label for each or none"
+                                         : " has to give UTF-8");
   }
   if (kind.format == Format::kParquet) return absl::StrCat("rows need UTF-8 in the column \"", kind.text_key, "\"");
   return absl::StrCat("lines have to be JSON objects with a string \"", kind.text_key, "\"");

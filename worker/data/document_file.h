@@ -10,18 +10,12 @@
 #include "absl/status/statusor.h"
 #include "worker/data/chat/chat.h"
 #include "worker/data/data_format.h"
+#include "worker/data/file_place.h"
 #include "worker/data/remote_files.h"
 
 namespace titan::data {
 
-// A place between two documents of a file. What the numbers count is the kind's: bytes (decompressed) and lines of
-// text, row groups and rows of the next one in Parquet.
-struct FilePlace {
-  int64_t offset = 0;
-  int64_t line = 0;
-
-  bool operator==(const FilePlace&) const = default;
-};
+struct LoadedDataset;
 
 // How files are read as documents.
 struct FileKind {
@@ -32,14 +26,20 @@ struct FileKind {
   bool blank_lines = false;                       // Of plain text: a document ends at a blank line, not with its file.
   int64_t read_ahead = int64_t{1} << 20;          // Bytes of text that are read together.
   std::shared_ptr<RemoteFiles> remote = nullptr;  // Whose files they are; null: this machine's.
-  std::shared_ptr<const Chat> chat = nullptr;     // Of messages_key, once the tokenizer is known (with_chat).
+  std::shared_ptr<const Chat> chat = nullptr;     // Of messages_key, once the tokenizer is known (with_tokenizer).
+  std::shared_ptr<const LoadedDataset> plugin = nullptr;  // Of Format::kPlugin: the dataset that reads them,
+  int32_t max_token_id = -1;  // and the largest of its tokens that may be, once the tokenizer is known.
 };
+
+// Whether documents end where no token says it, so that rows have to: conversations, and what comes as tokens.
+bool has_pieces(const FileKind& kind);
 
 // A document's text, or why it has none.
 struct DocumentText {
   std::string text;
   std::string problem;
   std::optional<std::vector<TextSpan>> labels = {};  // Of a conversation what is to be foretold; of a text all is.
+  std::optional<std::vector<int32_t>> tokens = {};   // Of a document that is no text, marked as label_tokens.h says.
 };
 
 // Of a row of a conversation.
@@ -69,6 +69,14 @@ class DocumentFile {
                                                             const FilePlace& place);
 };
 
+// The first file that cannot be entered in the middle since it is compressed; null: none. What a library's dataset
+// reads is its own affair.
+const std::string* first_compressed(const std::vector<std::string>& files, const FileKind& kind);
+
+// How a kind is called in the names of what is kept beside files: "jsonl"; of a library's dataset with what tells one
+// library from another.
+std::string kept_name(const FileKind& kind);
+
 // What a document of a kind is called, "line", and what it has to be, "lines have to be JSON objects ...".
 std::string document_word(const FileKind& kind);
 std::string document_rule(const FileKind& kind);
@@ -78,6 +86,12 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string&
                                                               const FilePlace& place);
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
                                                         const FilePlace& place);
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_plugin(const std::string& path, const FileKind& kind,
+                                                          const FilePlace& place);
+
+// Reads a few documents of a library's dataset twice, in order and each by its place: a reader that does not find them
+// again would be noticed when a job goes on, days later. InvalidArgument: names the file and the place.
+absl::Status check_places(const std::string& path, const FileKind& kind);
 
 // Of rows any may be next; one that follows in the same row group is found from where the file is now.
 class DocumentRowsFile : public DocumentFile {

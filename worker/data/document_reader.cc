@@ -22,6 +22,7 @@ absl::StatusOr<std::optional<Document>> DocumentReader::next() {
       const FilePlace start = open_->start();
       return Document{std::move(document.text),
                       std::move(document.labels),
+                      std::move(document.tokens),
                       {.file = position_.file, .offset = start.offset, .line = start.line, .document = number}};
     }
     TITAN_RETURN_IF_ERROR(refuse(document.problem));

@@ -32,7 +32,8 @@ struct DocumentShare {
 
 struct Document {
   std::string text;
-  std::optional<std::vector<TextSpan>> labels;  // As DocumentText has them.
+  std::optional<std::vector<TextSpan>> labels;  // As DocumentText has them,
+  std::optional<std::vector<int32_t>> tokens;   // and these.
   DocumentPosition position;                    // Where it starts.
 };
 

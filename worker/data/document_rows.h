@@ -19,6 +19,7 @@ class DocumentRows final : public RowSource {
 
   absl::StatusOr<const int32_t*> next() override;
   absl::Span<const int64_t> piece_ends() const override { return ends_; }
+  bool has_pieces() const override { return pieces_; }
   absl::StatusOr<int64_t> skip(int64_t rows) override;
   absl::StatusOr<StreamPosition> position() override;
   absl::Status seek(const StreamPosition& position) override;

@@ -223,13 +223,6 @@ class PrefetchingLoader final : public Loader {
   std::thread thread_;
 };
 
-// Whether rows of some source say where their documents end: packed ones, and conversations.
-bool has_pieces(int64_t packing_window, const std::vector<SourceWanted>& sources) {
-  return packing_window > 0 || std::any_of(sources.begin(), sources.end(), [](const SourceWanted& source) {
-           return !source.kind.messages_key.empty();
-         });
-}
-
 absl::Status check(const LoaderOptions& options) {
   if (options.files.empty() && options.sources.empty()) {
     return absl::InvalidArgumentError("the dataset has no files");
@@ -258,7 +251,7 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
                                   .first = global ? options.batch * options.dp_rank : 0,
                                   .batch = options.batch,
                                   .seq_len = options.seq_len,
-                                  .pieces = has_pieces(options.packing_window, sources),
+                                  .pieces = rows.has_pieces(),
                                   .document_end = tokenizer->eos_id()};
   BatchMaker maker(std::move(rows), dealt);
   return std::make_unique<PrefetchingLoader>(options, std::move(maker), tokenizer->max_id(), tokenizer->eos_id());

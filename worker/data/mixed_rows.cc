@@ -1,5 +1,6 @@
 #include "worker/data/mixed_rows.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -64,6 +65,11 @@ absl::StatusOr<int64_t> MixedRows::skip(int64_t rows) {
     ++skipped;
   }
   return skipped;
+}
+
+bool MixedRows::has_pieces() const {
+  return std::any_of(sources_.begin(), sources_.end(),
+                     [](const MixSource& source) { return source.rows->has_pieces(); });
 }
 
 int64_t MixedRows::padding() const {

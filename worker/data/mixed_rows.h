@@ -36,6 +36,7 @@ class MixedRows {
   // As RowSource has them; errors name the source.
   absl::StatusOr<const int32_t*> next();
   absl::Span<const int64_t> piece_ends() const { return sources_[newest_].rows->piece_ends(); }
+  bool has_pieces() const;  // Of some source.
   absl::StatusOr<int64_t> skip(int64_t rows);
   int64_t padding() const;
   std::vector<std::string> take_warnings();

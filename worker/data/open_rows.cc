@@ -8,13 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/storage/file.h"
-#include "worker/data/byte_source.h"
 #include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_finder.h"
 #include "worker/data/document_rows.h"
 #include "worker/data/file_facts.h"
 #include "worker/data/packed_rows.h"
+#include "worker/data/plugin/registry.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/sharding.h"
 #include "worker/data/shuffled_rows.h"
@@ -31,7 +31,7 @@ constexpr int kManyRanks = 4;
 bool can_be_counted(const RowsWanted& wanted) {
   return !wanted.per_rank && wanted.kind.chat == nullptr && wanted.kind.remote == nullptr &&
          wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() && wanted.kind.format != Format::kAuto &&
-         std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
+         first_compressed(wanted.files, wanted.kind) == nullptr;
 }
 
 // From so many ranks on, reading everything may be slower than training.
@@ -40,9 +40,9 @@ constexpr int kTooManyRanks = 64;
 // What is said of text that every one of many ranks has to read and tokenise whole; nothing of other text.
 std::string reads_everything_warning(const RowsWanted& wanted) {
   if (wanted.per_rank || wanted.dp_size < kTooManyRanks || can_be_counted(wanted)) return "";
-  const auto compressed = std::find_if(wanted.files.begin(), wanted.files.end(), is_compressed);
+  const std::string* compressed = first_compressed(wanted.files, wanted.kind);
   const bool remote = wanted.kind.remote != nullptr;
-  if (!remote && compressed == wanted.files.end()) return "";
+  if (!remote && compressed == nullptr) return "";
   return absl::StrCat(remote ? wanted.files[0] : *compressed, remote ? ": streamed" : ": compressed",
                       " text cannot be entered in the middle, so each of ", wanted.dp_size,
                       " data-parallel ranks reads and tokenises all of it, which may hold up training; make a token ",
@@ -100,10 +100,11 @@ absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocume
   return absl::OkStatus();
 }
 
+// `pieces`: the documents end where no token says it, so that rows have to.
 std::unique_ptr<RowSource> rows_of_documents(const RowsWanted& wanted, std::unique_ptr<TokenDocuments> documents,
-                                             std::optional<int32_t> end_of_document) {
+                                             bool pieces, std::optional<int32_t> end_of_document) {
   if (wanted.packing_window == 0) {
-    return std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens, wanted.kind.chat != nullptr);
+    return std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens, pieces);
   }
   return std::make_unique<PackedRows>(
       std::move(documents),
@@ -129,8 +130,8 @@ absl::Status check_addressable(const RowsWanted& wanted) {
     return cannot_shuffle(wanted.files[0], wanted,
                           "needs files of this machine, a hub's are streamed: fetch them with titanctl assets get");
   }
-  const auto compressed = std::find_if(wanted.files.begin(), wanted.files.end(), is_compressed);
-  if (compressed == wanted.files.end()) return absl::OkStatus();
+  const std::string* compressed = first_compressed(wanted.files, wanted.kind);
+  if (compressed == nullptr) return absl::OkStatus();
   return cannot_shuffle(*compressed, wanted,
                         absl::StrCat("would decompress a file up to each of its documents", kTokenise));
 }
@@ -168,9 +169,8 @@ absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
 absl::StatusOr<std::string> lengths_file(const RowsWanted& wanted, const Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, tokenizer));
   const FileKind& kind = wanted.kind;
-  const std::string more =
-      absl::StrCat(kind.text_key, "|", name(kind.format), "|", kind.blank_lines, "|", mark.sum, "|", mark.bos, "|",
-                   mark.eos, "|", name(wanted.shuffle), "|", wanted.shuffle_seed);
+  const std::string more = absl::StrCat(kind.text_key, "|", kept_name(kind), "|", kind.blank_lines, "|", mark.sum, "|",
+                                        mark.bos, "|", mark.eos, "|", name(wanted.shuffle), "|", wanted.shuffle_seed);
   TITAN_ASSIGN_OR_RETURN(const std::string facts, file_facts(wanted.files, more));
   return storage::join_path(wanted.counts_folder, absl::StrCat("document-lengths-", facts, ".bin"));
 }
@@ -210,13 +210,16 @@ absl::StatusOr<OpenedRows> arranged_text(const RowsWanted& wanted, std::shared_p
     documents = documents_in_order(std::move(share.reader), std::move(tokenizer), documents_wanted(wanted));
     files = std::move(share.files);
   }
-  return OpenedRows{rows_of_documents(wanted, std::move(documents), end), std::move(files)};
+  return OpenedRows{rows_of_documents(wanted, std::move(documents), has_pieces(wanted.kind), end), std::move(files)};
 }
 
-// Where documents are conversations, with what makes texts of them.
-absl::StatusOr<RowsWanted> with_chat(RowsWanted wanted) {
+// With what is to be known of the tokenizer where documents are read: what a library's tokens may be; where they are
+// conversations, what makes texts of them.
+absl::StatusOr<RowsWanted> with_tokenizer(RowsWanted wanted, const Tokenizer& tokenizer) {
+  wanted.kind.max_token_id = tokenizer.max_id();
   if (wanted.kind.messages_key.empty()) return wanted;
-  if (wanted.kind.format != Format::kJsonLines && wanted.kind.format != Format::kParquet) {
+  const Format format = wanted.kind.format;
+  if (format != Format::kJsonLines && format != Format::kParquet && format != Format::kPlugin) {
     return absl::InvalidArgumentError(absl::StrCat(wanted.files[0], ": messages_key = \"", wanted.kind.messages_key,
                                                    "\" is of JSON lines and Parquet, the files hold ",
                                                    holds_tokens(wanted.kind.format) ? "tokens" : "plain text",
@@ -228,7 +231,9 @@ absl::StatusOr<RowsWanted> with_chat(RowsWanted wanted) {
 }
 
 absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
-  if (wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0 || wanted.kind.chat != nullptr) {
+  const bool plugin = wanted.kind.plugin != nullptr;
+  if (plugin) TITAN_RETURN_IF_ERROR(check_places(wanted.files[0], wanted.kind));
+  if (plugin || wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0 || wanted.kind.chat != nullptr) {
     return arranged_text(wanted, std::move(tokenizer));
   }
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
@@ -262,8 +267,13 @@ absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted,
         "packing = "
         "\"concatenate\"");
   }
-  if (wanted.shuffle == Shuffle::kDocuments || wanted.packing_window > 0) {
-    return rows_of_documents(wanted, documents_of_set(std::move(set), max_token_id, share), tokenizer.eos_id());
+  const bool marked = set.marked();  // Of conversations: rows say where they end, as where their text is read.
+  if (marked && wanted.shuffle == Shuffle::kRows) {
+    return cannot_shuffle(wanted.files[0], wanted,
+                          "would cut conversations off from where they end: set shuffle = \"documents\"");
+  }
+  if (marked || wanted.shuffle == Shuffle::kDocuments || wanted.packing_window > 0) {
+    return rows_of_documents(wanted, documents_of_set(std::move(set), max_token_id, share), marked, tokenizer.eos_id());
   }
   if (wanted.shuffle == Shuffle::kRows) {
     return ShuffledRows::open(std::move(set), {.row_tokens = wanted.row_tokens,
@@ -291,7 +301,7 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 }  // namespace
 
 absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, std::shared_ptr<Tokenizer> tokenizer) {
-  TITAN_ASSIGN_OR_RETURN(const RowsWanted wanted, with_chat(asked));
+  TITAN_ASSIGN_OR_RETURN(const RowsWanted wanted, with_tokenizer(asked, *tokenizer));
   if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
   TITAN_ASSIGN_OR_RETURN(OpenedRows opened, rows_of_text(wanted, std::move(tokenizer)));
   std::string warning = reads_everything_warning(wanted);
@@ -329,6 +339,11 @@ absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t do
     return absl::InvalidArgumentError(
         "the checkpoint's data position counts documents of text, and the job reads conversations: leave messages_key "
         "out, or put \"dataloader\" into checkpoint.exclude_from_loading");
+  }
+  if (wanted.kind.plugin != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the checkpoint's data position counts documents of text, and the job reads the dataset \"",
+        wanted.kind.plugin->name, "\" of a library: put \"dataloader\" into checkpoint.exclude_from_loading"));
   }
   if (holds_tokens(wanted.kind.format)) {
     return absl::InvalidArgumentError(

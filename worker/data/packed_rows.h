@@ -22,6 +22,7 @@ class PackedRows final : public RowSource {
 
   absl::StatusOr<const int32_t*> next() override;
   absl::Span<const int64_t> piece_ends() const override { return ends_; }
+  bool has_pieces() const override { return true; }
   absl::StatusOr<int64_t> skip(int64_t rows) override;
   int64_t padding() const override { return padded_; }
   absl::StatusOr<StreamPosition> position() override;

@@ -56,6 +56,8 @@ class RowSource {
   // Where the pieces of that row end, one after the other; what follows the last is padding. Empty: rows are cut from
   // one stream of texts.
   virtual absl::Span<const int64_t> piece_ends() const { return {}; }
+  // Whether rows have these.
+  virtual bool has_pieces() const { return false; }
   // Leaves out rows that are another rank's. How many there were: fewer at the end.
   virtual absl::StatusOr<int64_t> skip(int64_t rows) = 0;
 

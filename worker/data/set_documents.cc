@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/data/chat/label_tokens.h"
 #include "worker/data/permutation.h"
 #include "worker/data/token_documents.h"
 
@@ -38,7 +39,8 @@ class SetDocuments final : public TokenDocuments {
 
   absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) override {
     TITAN_RETURN_IF_ERROR(set_.read(document.first + begin, count, out));
-    const auto wrong = std::find_if(out, out + count, [&](int32_t id) { return id < 0 || id > max_token_id_; });
+    const auto wrong = std::find_if(
+        out, out + count, [&](int32_t id) { return (id < 0 && !set_.marked()) || token_of(id) > max_token_id_; });
     if (wrong == out + count) return absl::OkStatus();
     TITAN_ASSIGN_OR_RETURN(const TokenSet::Place place, set_.find(document.first));
     return absl::InvalidArgumentError(absl::StrCat(set_.paths()[place.shard], ": document ", place.document,

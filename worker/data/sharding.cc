@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
-#include "worker/data/byte_source.h"
 #include "worker/data/document_index.h"
 
 namespace titan::data {
@@ -25,7 +24,7 @@ absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, i
   RankShare mine;
   if (dp_size == 1) {
     mine.files = files;
-  } else if (kind.remote == nullptr && std::none_of(files.begin(), files.end(), is_compressed)) {
+  } else if (kind.remote == nullptr && first_compressed(files, kind) == nullptr) {
     mine.files = files;
     TITAN_ASSIGN_OR_RETURN(const DocumentIndex index, DocumentIndex::get(files, kind, index_folder));
     TITAN_ASSIGN_OR_RETURN(mine.share, contiguous_share(index.documents(), dp_rank, dp_size));

@@ -22,7 +22,7 @@ class OrderedDocuments final : public TokenisedDocuments {
       if (read.has_value()) {
         StreamPosition start = position();
         start.document = read->position;
-        DocumentText text{std::move(read->text), "", std::move(read->labels)};
+        DocumentText text{std::move(read->text), "", std::move(read->labels), std::move(read->tokens)};
         TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(text, start));
         if (document.has_value()) return document;
         if (!text.problem.empty()) TITAN_RETURN_IF_ERROR(reader_.refuse(text.problem));

@@ -9,8 +9,7 @@
 
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
-#include "worker/data/chat/label_tokens.h"
-#include "worker/data/document_file.h"
+#include "worker/data/document_tokens.h"
 #include "worker/data/token_documents.h"
 
 namespace titan::data {
@@ -31,13 +30,8 @@ class TokenisedDocuments : public TokenDocuments {
   // Nothing for a text without tokens, or with a problem.
   absl::StatusOr<std::optional<TokenDocument>> tokenised(DocumentText& text, const StreamPosition& start) {
     TokenDocument document{.start = start};
-    if (text.labels) {
-      const absl::Status encoded = encode_labels(*tokenizer_, text.text, *text.labels, document.ids);
-      if (!encoded.ok()) text.problem = std::string(encoded.message());
-      if (!encoded.ok()) return std::nullopt;
-    } else {
-      TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(text.text, document.ids));
-    }
+    TITAN_RETURN_IF_ERROR(encode_document_text(*tokenizer_, text, document.ids));
+    if (!text.problem.empty()) return std::nullopt;
     document.tokens = static_cast<int64_t>(document.ids.size());
     if (document.tokens == 0) return std::nullopt;
     add(document.tokens);

@@ -27,8 +27,8 @@ const Family* find_family(const std::string& name);
 std::vector<std::string> family_names();
 
 // Makes a library's families known to this process: to build(), find_spec() and hf_family(). Once is enough; again does
-// nothing. Errors: NotFound (no such file), InvalidArgument (not a plug-in, compiled against other headers, or a family
-// that says nothing), AlreadyExists (two families of one name).
+// nothing, and a library that has datasets alone has no families. Errors: NotFound (no such file), InvalidArgument (not
+// a plug-in, compiled against other headers, or a family that says nothing), AlreadyExists (two families of one name).
 absl::Status load_plugin(const std::string& path);
 
 // The numbers of a flavor: of a plug-in's family that is loaded, else of Titan's own tables. `plugin`: a library to

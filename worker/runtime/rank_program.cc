@@ -26,13 +26,13 @@
 #include "worker/comm/allocator_settings.h"
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
-#include "worker/model/registry.h"
 #include "worker/nn/low_precision/recipes.h"
 #include "worker/nn/row_groups.h"
 #include "worker/runtime/failure/failure_watch.h"
 #include "worker/runtime/failure/flight_file.h"
 #include "worker/runtime/kernel_choice.h"
 #include "worker/runtime/pinning.h"
+#include "worker/runtime/step/job_library.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/store_room.h"
 
@@ -318,9 +318,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   }
   if (job.config.resources.device == "cpu") choose_cpu_kernels(job, host_name());
   set_determinism(job.config.debug);
-  if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
-    check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.
-  }
+  check(load_job_library(job.config), rank_protocol::kExitBadConfig, "LIBRARY");
   if (!hub) prepare_node(job, *context.reporter);
   context.device = hub ? comm::make_local_device(hub)
                        : value(comm::make_device(job.config.resources.device, job.local_rank),

@@ -411,6 +411,8 @@ ELSEWHERE = [
       for key in ("folder", "initial_load_path")],
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),
     ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
+    *[(key, "test_trains_as_on_json_lines_and_goes_on_over_other_ranks", "tests/worker/data/dataset_plugin_test.py")
+      for key in ("training.dataset", "experimental.custom_import")],
     *[(f"{section}.dataloader.{key}", "test_loss_of_packed_conversations", "tests/worker/runtime/mixed_data_test.py")
       for section in ("training", "validation") for key in ("messages_key", "train_on")],
     *[(f"validation.dataloader.{key}", "ValidationReadsTheKindsOfFilesThatTrainingReads", "tests/worker/runtime/runtime_test.cc")

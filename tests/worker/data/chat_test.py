@@ -2,12 +2,15 @@
 use what those of released models use; labels are what generation blocks say (transformers' mask), else what each of the
 assistant's messages adds to the text before it. Rows are the same on every number of ranks and from every cursor."""
 
+import array
 import collections
 import gzip
 import json
 import os
 import pathlib
 import random
+import shutil
+import signal
 import subprocess
 import unittest
 from unittest import mock
@@ -180,6 +183,74 @@ class Chats(RowReader):
             rest = self.answers(4, batches=2, cursor=first[0]["cursor"], counts=str(self.root / "counts"), **ask, **arranged)
             self.assertEqual(in_order(first, 1, 4) + in_order(rest, 1, 2), whole["rows"], arranged)
             self.assertEqual(in_order(first, 1, 4, "ends") + in_order(rest, 1, 2, "ends"), whole["ends"], arranged)
+
+    ARRANGED = ({}, {"window": 8}, {"shuffle": "documents", "seed": 3}, {"shuffle": "documents", "seed": 3, "window": 8})
+
+    def tokenised(self, out, place, folder, *flags, code=0, killed_at=""):
+        done = subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", folder, "--messages-key", "messages", "--out", self.root / out, *flags, place],
+                              capture_output=True, text=True, timeout=60, env={**os.environ, "TITAN_FAILPOINT": killed_at})
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout + done.stderr
+
+    def test_an_index_keeps_which_tokens_are_labels(self):
+        """Rows of an index are those of the conversations, with where they end, in every arrangement and on every mesh."""
+        folder = self.tokenizer("im", TEMPLATES["im"])
+        right = [row for row, shown in zip(self.rows, self.shown(folder), strict=True) if "problem" not in shown]
+        text, index = self.root / "right.jsonl", self.root / "marked"
+        text.write_text("".join(json.dumps(row) + "\n" for row in right))
+        self.assertRegex(self.tokenised("marked", text, folder), rf"{len(right)} documents")
+        stored = array.array("i", (index / "shard-00000.tokens").read_bytes())
+        self.assertEqual(list(stored), [t for document in self.stream(folder) for t in document])
+        ask = dict(tokenizer=str(folder), row_tokens=WIDTH, counts=str(self.root / "counts"))
+        for arranged in self.ARRANGED:
+            mine = {**ask, "path": str(index), "format": "titan", **arranged}
+            expected = self.answer(path=str(text), format="jsonl", messages_key="messages", batches=24, **ask, **arranged)
+            for size in (1, 2, 4):
+                ranks = self.answers(size, batch=4 // size, batches=6, **mine)
+                self.assertEqual(in_order(ranks, 4 // size, 6), expected["rows"], (arranged, size))
+                self.assertEqual(in_order(ranks, 4 // size, 6, "ends"), expected["ends"], (arranged, size))
+            first = self.answers(2, batches=4, **mine)
+            rest = self.answers(4, batches=4, cursor=first[0]["cursor"], **mine)
+            self.assertEqual(in_order(first, 1, 4) + in_order(rest, 1, 4), expected["rows"], arranged)
+        self.assertIn('set shuffle = "documents"', self.answer(path=str(index), format="titan", shuffle="rows", **ask)["error"])
+        self.assertIn("the files hold tokens", self.answer(path=str(index), format="titan", messages_key="messages", **ask)["error"])
+        for point in ("data.shard.written", "data.shard.finished"):
+            self.tokenised("killed", text, folder, code=-signal.SIGKILL, killed_at=point)
+        self.tokenised("killed", text, folder)
+        for name in ("shard-00000.tokens", "shard-00000.index", "titan-tokens.json"):
+            self.assertEqual((self.root / "killed" / name).read_bytes(), (index / name).read_bytes(), name)
+        everything = self.tokenised("marked", text, folder, "--train-on", "all", code=1)
+        self.assertIn("holds an index of other input, another tokenizer or other options", everything)
+
+    def test_a_marked_index_is_never_read_as_another(self):
+        """Versions, checksums and what the manifest says of the shards are compared; the text that has no conversation is named."""
+        folder = self.tokenizer("im", TEMPLATES["im"])
+        said = self.tokenised("kept", self.place, folder, "--max-bad", "1000")
+        self.assertEqual(sum("problem" in row for row in self.shown(folder)), said.count(", left out\n"))
+        ask = dict(tokenizer=str(folder), row_tokens=WIDTH, format="titan", batches=20)
+        expected = self.answer(path=str(self.root / "kept"), **ask)["rows"]
+        self.assertEqual(len(expected), 20)
+        rng = random.Random(8)
+        for name in ("shard-00000.tokens", "shard-00000.index", "titan-tokens.json"):
+            for _ in range(12):
+                work = self.root / "hurt"
+                shutil.copytree(self.root / "kept", work)
+                hurt = bytearray((work / name).read_bytes())
+                hurt[rng.randrange(len(hurt))] ^= 1 << rng.randrange(8)
+                (work / name).write_bytes(hurt)
+                answer = self.answer(path=str(work), **ask)
+                self.assertTrue("error" in answer or answer["rows"] == expected, name)
+                verified = subprocess.run([BIN / "titan-data", "verify", work], capture_output=True, text=True, timeout=60)
+                self.assertEqual(verified.returncode, 1, name)
+                shutil.rmtree(work)
+        plain = self.root / "plain-text.jsonl"
+        plain.write_text(json.dumps({"text": "one two three"}) + "\n")
+        subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", folder, "--out", self.root / "unmarked", plain], check=True, capture_output=True)
+        for manifest, shards, word in (("kept", "unmarked", "should have"), ("unmarked", "kept", "should have")):
+            mixed = self.root / f"{manifest}-{shards}"
+            shutil.copytree(self.root / shards, mixed)
+            shutil.copy(self.root / manifest / "titan-tokens.json", mixed)
+            self.assertIn(word, self.answer(path=str(mixed), **ask)["error"])
 
     def test_what_is_wrong_is_told_by_name(self):
         folder = self.tokenizer("im", TEMPLATES["im"])

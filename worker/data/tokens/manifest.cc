@@ -75,7 +75,8 @@ absl::StatusOr<TokenManifest::Shard> shard_from_json(const nlohmann::json& json,
 }
 
 std::string manifest_text(const TokenManifest& manifest) {
-  nlohmann::json json = {{"format", "titan-tokens"}, {"version", 1}, {"shards", nlohmann::json::array()}};
+  nlohmann::json json = {
+      {"format", "titan-tokens"}, {"version", manifest.marked ? 2 : 1}, {"shards", nlohmann::json::array()}};
   visit_mark(manifest.tokenizer, [&](const char* key, int64_t value) { json["tokenizer"][key] = value; });
   for (const TokenManifest::Shard& shard : manifest.shards) json["shards"].push_back(to_json(shard));
   json["crc32c"] = sum_of(json);
@@ -88,13 +89,14 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   if (!json.is_object() || json.value("format", nlohmann::json()) != "titan-tokens") {
     return damaged(path, "is no manifest of a token index");
   }
-  if (json.value("version", nlohmann::json()) != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": this Titan reads version 1 of the format"));
+  const nlohmann::json version = json.value("version", nlohmann::json());
+  if (version != 1 && version != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": this Titan reads versions 1 and 2 of the format"));
   }
   const nlohmann::json sum = json.value("crc32c", nlohmann::json());
   json.erase("crc32c");
   if (sum != sum_of(json)) return damaged(path, "does not fit its checksum");
-  TokenManifest manifest;
+  TokenManifest manifest{.marked = version == 2};
   std::string missing;
   const nlohmann::json mark = json.value("tokenizer", nlohmann::json());
   visit_mark(manifest.tokenizer, taker(mark, -1, missing));

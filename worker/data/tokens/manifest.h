@@ -21,6 +21,7 @@ struct TokenManifest {
     uint32_t index_sum = 0;  // CRC-32C of its .index.
   };
   TokenizerMark tokenizer;
+  bool marked = false;  // Which tokens are labels is said: the format's version 2, and that of its shards.
   std::vector<Shard> shards;
 };
 

@@ -23,8 +23,9 @@ absl::Status remove_old(storage::Files& files, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<ShardWriter> ShardWriter::create(storage::Files& files, const std::string& name, uint32_t width) {
-  ShardWriter writer(files, name, width);
+absl::StatusOr<ShardWriter> ShardWriter::create(storage::Files& files, const std::string& name, uint32_t width,
+                                                bool marked) {
+  ShardWriter writer(files, name, width, marked);
   for (const char* ending : {kIndexEnding, kTokensEnding}) {
     TITAN_RETURN_IF_ERROR(remove_old(files, absl::StrCat(name, ending)));
   }

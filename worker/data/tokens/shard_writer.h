@@ -15,8 +15,9 @@ namespace titan::data {
 // Writes a shard: NAME.tokens as documents come, NAME.index at the end. What a killed writer left is replaced.
 class ShardWriter {
  public:
-  // `name` is the path without an ending. Tokens have `width` bytes.
-  static absl::StatusOr<ShardWriter> create(storage::Files& files, const std::string& name, uint32_t width);
+  // `name` is the path without an ending. Tokens have `width` bytes; `marked`: 4, and they say which are labels.
+  static absl::StatusOr<ShardWriter> create(storage::Files& files, const std::string& name, uint32_t width,
+                                            bool marked = false);
 
   absl::Status add_document(const std::vector<int32_t>& tokens);
 
@@ -28,8 +29,10 @@ class ShardWriter {
   absl::StatusOr<Written> finish();
 
  private:
-  ShardWriter(storage::Files& files, std::string name, uint32_t width) : files_(&files), name_(std::move(name)) {
-    header_.width = width;
+  ShardWriter(storage::Files& files, std::string name, uint32_t width, bool marked)
+      : files_(&files), name_(std::move(name)) {
+    header_.version = marked ? 2 : 1;
+    header_.width = marked ? 4 : width;
   }
   absl::Status flush(bool all);
 

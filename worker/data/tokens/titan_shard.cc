@@ -28,6 +28,7 @@ class TitanShard final : public TokenShard {
 
   int64_t tokens() const override { return header_.tokens; }
   int64_t documents() const override { return header_.documents; }
+  bool marked() const override { return is_marked(header_); }
 
   absl::StatusOr<int64_t> document_begin(int64_t document) override {
     int64_t begin = 0;
@@ -76,12 +77,12 @@ absl::StatusOr<ShardHeader> read_header(const std::string& path, storage::Readab
   TITAN_RETURN_IF_ERROR(file.read(0, sizeof header, reinterpret_cast<char*>(&header)));
   if (header.magic != ShardHeader().magic) return unfit(path, "is no index of a token shard");
   if (header.sum != header_sum(header)) return unfit(path, "damaged in its first 40 bytes (checksum)");
-  if (header.version != ShardHeader().version) {
+  if (header.version != 1 && header.version != 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has version ", header.version, " of the format, this Titan reads version 1"));
+        absl::StrCat(path, ": has version ", header.version, " of the format, this Titan reads versions 1 and 2"));
   }
-  const bool right = (header.width == 2 || header.width == 4) && header.tokens >= 0 && header.tokens <= kMostTokens &&
-                     header.documents >= 0 && header.documents <= kMostDocuments;
+  const bool right = (header.width == 4 || (header.width == 2 && !is_marked(header))) && header.tokens >= 0 &&
+                     header.tokens <= kMostTokens && header.documents >= 0 && header.documents <= kMostDocuments;
   if (!right) return unfit(path, "has a header that makes no sense");
   return header;
 }

@@ -29,8 +29,8 @@ absl::Status TokenSet::add_manifest(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const TokenManifest manifest, read_manifest(storage::posix_files(), path));
   const std::string folder = std::filesystem::path(path).parent_path().string();
   for (const TokenManifest::Shard& shard : manifest.shards) {
-    add(storage::join_path(folder, absl::StrCat(shard.name, kTokensEnding)), Format::kTitan, shard.tokens,
-        shard.documents);
+    add(storage::join_path(folder, absl::StrCat(shard.name, kTokensEnding)), Format::kTitan, manifest.marked,
+        shard.tokens, shard.documents);
   }
   marks_.push_back({path, manifest.tokenizer});
   return absl::OkStatus();
@@ -38,12 +38,13 @@ absl::Status TokenSet::add_manifest(const std::string& path) {
 
 absl::Status TokenSet::add_megatron(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<TokenShard> shard, open_megatron_shard(path));
-  add(path, Format::kMegatron, shard->tokens(), shard->documents());
+  add(path, Format::kMegatron, /*marked=*/false, shard->tokens(), shard->documents());
   return absl::OkStatus();
 }
 
-void TokenSet::add(std::string path, Format format, int64_t tokens, int64_t documents) {
-  parts_.push_back({std::move(path), format, tokens, documents, tokens_, documents_});
+void TokenSet::add(std::string path, Format format, bool marked, int64_t tokens, int64_t documents) {
+  marked_ = marked_ || marked;
+  parts_.push_back({std::move(path), format, marked, tokens, documents, tokens_, documents_});
   tokens_ += tokens;
   documents_ += documents;
 }
@@ -67,6 +68,10 @@ absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
     return absl::DataLossError(absl::StrCat(part.path, ": has ", shard->tokens(), " tokens in ", shard->documents(),
                                             " documents and should have ", part.tokens, " in ", part.documents,
                                             "; it is of another index, make the index again"));
+  }
+  if (shard->marked() != part.marked) {
+    return absl::DataLossError(absl::StrCat(part.path, ": ", part.marked ? "does not say" : "says",
+                                            " which tokens are labels, against its manifest; make the index again"));
   }
   if (open_.size() == kMostOpen) open_.erase(open_.begin());
   open_.emplace_back(number, std::move(shard));

@@ -21,6 +21,7 @@ class TokenSet {
 
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return documents_; }
+  bool marked() const { return marked_; }  // Whether some shards say which tokens are labels, as label_tokens.h has it.
   std::vector<std::string> paths() const;
   // Of each token index; Megatron-LM's files do not say.
   struct Marked {
@@ -56,18 +57,20 @@ class TokenSet {
   struct Part {
     std::string path;
     Format format;
+    bool marked;
     int64_t tokens, documents;
     int64_t tokens_before, documents_before;
   };
   absl::Status add_manifest(const std::string& path);
   absl::Status add_megatron(const std::string& path);
-  void add(std::string path, Format format, int64_t tokens, int64_t documents);
+  void add(std::string path, Format format, bool marked, int64_t tokens, int64_t documents);
   int64_t shard_of(int64_t token) const;
   int64_t shard_of_document(int64_t document) const;
 
   std::vector<Part> parts_;
   std::vector<Marked> marks_;
   int64_t tokens_ = 0, documents_ = 0;
+  bool marked_ = false;
   std::vector<std::pair<int64_t, std::unique_ptr<TokenShard>>> open_;  // By number; the last is the newest.
 };
 

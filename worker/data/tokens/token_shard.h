@@ -16,6 +16,7 @@ class TokenShard {
 
   virtual int64_t tokens() const = 0;
   virtual int64_t documents() const = 0;
+  virtual bool marked() const { return false; }  // Whether tokens that are no labels are read as label_tokens.h says.
 
   // The number of the first token of a document; of document documents(): tokens(). Errors: DataLoss, names the file.
   virtual absl::StatusOr<int64_t> document_begin(int64_t document) = 0;

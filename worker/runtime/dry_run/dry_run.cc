@@ -20,6 +20,7 @@
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/job_library.h"
 #include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/step_report.h"
@@ -116,6 +117,7 @@ class DryRun {
   mesh::Mesh checked_mesh() const { return value(make_mesh(config_.parallelism, job_.world), kExitBadConfig, "MESH"); }
 
   void build() {
+    check(load_job_library(config_), kExitBadConfig, "LIBRARY");
     spec_ = config::with_choices(
         value(model::find_spec(config_.model.name, config_.model.flavor, config_.experimental.custom_import),
               kExitBadConfig, "MODEL"),

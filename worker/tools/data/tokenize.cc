@@ -24,7 +24,7 @@ using Seconds = std::chrono::duration<double>;
 
 struct Words {
   TokenizeOptions options;
-  std::string format = "auto", documents = "file";
+  std::string format = "auto", documents = "file", train_on = "assistant";
   std::vector<std::string> inputs;
   int64_t shard_mib = 256;
 };
@@ -95,6 +95,12 @@ absl::Status run(Words& words) {
   TITAN_ASSIGN_OR_RETURN(words.options.input, find_inputs(words));
   words.options.kind.format = words.options.input.format;
   words.options.kind.blank_lines = words.documents == "blank_lines";
+  words.options.kind.train_on_all = words.train_on == "all";
+  if (!words.options.kind.messages_key.empty() && words.options.input.format == data::Format::kText) {
+    return absl::InvalidArgumentError(absl::StrCat(words.inputs.front(),
+                                                   ": holds plain text, and conversations "
+                                                   "(--messages-key) are rows of JSON lines or Parquet"));
+  }
   words.options.shard_bytes = words.shard_mib << 20;
   TokenizeProgress progress;
   const Reporter reporter(progress);
@@ -126,6 +132,13 @@ void add_tokenize(CLI::App& program) {
       ->check(CLI::IsMember({"auto", "jsonl", "text", "parquet"}))
       ->capture_default_str();
   command->add_option("--text-key", words->options.kind.text_key, "Key or column of a document's text")
+      ->capture_default_str();
+  command->add_option(
+      "--messages-key", words->options.kind.messages_key,
+      "Key or column of a conversation's messages, of which the tokenizer's chat template makes a text; "
+      "the index says which tokens are labels then");
+  command->add_option("--train-on", words->train_on, "Of conversations what is a label (dataloader.train_on)")
+      ->check(CLI::IsMember({"assistant", "all"}))
       ->capture_default_str();
   command->add_option("--text-documents", words->documents, "What a document of plain text is")
       ->check(CLI::IsMember({"file", "blank_lines"}))

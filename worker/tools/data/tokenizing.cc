@@ -12,6 +12,7 @@
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
 #include "common/sync/sync.h"
+#include "worker/data/document_tokens.h"
 #include "worker/data/tokenizer.h"
 #include "worker/data/tokens/manifest.h"
 #include "worker/data/tokens/shard_writer.h"
@@ -54,6 +55,11 @@ class Tokenizing {
   absl::Status work() {
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer,
                            data::Tokenizer::load(options_.tokenizer_folder));
+    data::FileKind kind = options_.kind;  // A thread's own template.
+    if (marked()) {
+      TITAN_ASSIGN_OR_RETURN(kind.chat,
+                             data::Chat::load(options_.tokenizer_folder, kind.messages_key, kind.train_on_all));
+    }
     for (size_t number = next_++; number < units_.size() && !stopped_; number = next_++) {
       if (std::optional<TokenManifest::Shard> there = find_finished(number)) {
         progress_.kept_bytes += units_[number].bytes;
@@ -62,10 +68,13 @@ class Tokenizing {
         ++kept_;
         continue;
       }
-      TITAN_ASSIGN_OR_RETURN(shards_[number], make(number, *tokenizer));
+      TITAN_ASSIGN_OR_RETURN(shards_[number], make(number, kind, *tokenizer));
     }
     return absl::OkStatus();
   }
+
+  // Conversations: the index says which tokens are labels.
+  bool marked() const { return !options_.kind.messages_key.empty(); }
 
   void note(const absl::Status& status) {
     if (status.ok() || absl::IsCancelled(status)) return;
@@ -92,13 +101,14 @@ class Tokenizing {
     return *std::move(shard);
   }
 
-  absl::StatusOr<TokenManifest::Shard> make(size_t number, data::Tokenizer& tokenizer) {
+  absl::StatusOr<TokenManifest::Shard> make(size_t number, const data::FileKind& kind, data::Tokenizer& tokenizer) {
     const WorkUnit& unit = units_[number];
-    TITAN_ASSIGN_OR_RETURN(data::ShardWriter writer, data::ShardWriter::create(files_, path(number, ""), width_));
+    TITAN_ASSIGN_OR_RETURN(data::ShardWriter writer,
+                           data::ShardWriter::create(files_, path(number, ""), width_, marked()));
     TokenManifest::Shard shard{.name = shard_name(number)};
     int64_t counted = 0;
     for (const std::string& file : unit.files) {
-      TITAN_RETURN_IF_ERROR(add_file(file, unit, tokenizer, writer, shard.malformed, counted));
+      TITAN_RETURN_IF_ERROR(add_file(file, unit, kind, tokenizer, writer, shard.malformed, counted));
     }
     progress_.bytes += unit.bytes - counted;
     shard_written.pass();
@@ -112,22 +122,22 @@ class Tokenizing {
     return shard;
   }
 
-  absl::Status add_file(const std::string& file, const WorkUnit& unit, data::Tokenizer& tokenizer,
-                        data::ShardWriter& writer, int64_t& malformed, int64_t& counted) {
+  absl::Status add_file(const std::string& file, const WorkUnit& unit, const data::FileKind& kind,
+                        data::Tokenizer& tokenizer, data::ShardWriter& writer, int64_t& malformed, int64_t& counted) {
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::DocumentFile> documents,
-                           data::DocumentFile::open(file, options_.kind, {.offset = unit.begin}));
+                           data::DocumentFile::open(file, kind, {.offset = unit.begin}));
     std::vector<int32_t> tokens;
     while (!stopped_) {
       TITAN_ASSIGN_OR_RETURN(const bool more, documents->next());
       if (!more || (unit.end >= 0 && documents->start().offset >= unit.end)) return absl::OkStatus();
-      TITAN_ASSIGN_OR_RETURN(const data::DocumentText document, documents->text());
+      TITAN_ASSIGN_OR_RETURN(data::DocumentText document, documents->text());
+      tokens.clear();
+      TITAN_RETURN_IF_ERROR(data::encode_document_text(tokenizer, document, tokens));
       if (!document.problem.empty()) {
         ++malformed;
         TITAN_RETURN_IF_ERROR(note_malformed(*documents, file, unit, document.problem));
         continue;
       }
-      tokens.clear();
-      TITAN_RETURN_IF_ERROR(tokenizer.encode_document(document.text, tokens));
       TITAN_RETURN_IF_ERROR(writer.add_document(tokens));
       const auto size = std::min<int64_t>(static_cast<int64_t>(document.text.size()), unit.bytes - counted);
       counted += size;
@@ -207,7 +217,7 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   for (const WorkUnit& unit : units) progress.total_bytes += unit.bytes;
   Tokenizing work(options, std::move(units), mark.max_id < 65536 ? 2 : 4, progress, tell);
   TITAN_RETURN_IF_ERROR(work.run());
-  TokenManifest manifest{mark, work.take_shards()};
+  TokenManifest manifest{mark, !options.kind.messages_key.empty(), work.take_shards()};
   TITAN_RETURN_IF_ERROR(
       storage::atomic_write(files, storage::join_path(options.out, data::kTokenManifest), manifest_text(manifest)));
   TokenizeResult result{.shards = static_cast<int64_t>(manifest.shards.size()), .kept_shards = work.kept()};

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace titan::data {
+
+// A place between two documents of a file. What the numbers count is the kind's: bytes (decompressed) and lines of
+// text, row groups and rows of the next one in Parquet.
+struct FilePlace {
+  int64_t offset = 0;
+  int64_t line = 0;
+
+  auto operator<=>(const FilePlace&) const = default;  // As they follow one another in a file.
+};
+
+}  // namespace titan::data
