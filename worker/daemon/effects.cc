@@ -174,9 +174,9 @@ void Daemon::perform(node::WriteRecord& effect) {
 void Daemon::perform(node::PrepareFolder& effect) {
   const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
   run_aside([effect, visible, state = state_, spec = make_spec(effect.record), everybody = options_.rank_user,
-             grants = options_.grants] {
+             grants = options_.grants, host = options_.address] {
     const Prepared prepared = between(prepare_points, [&] {
-      return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody, grants);
+      return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody, grants, host);
     });
     return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
   });
