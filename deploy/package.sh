@@ -37,6 +37,7 @@ packages=(titanctl titan-controller titan-worker titan-common titan-doc)
 [ $parquet = 0 ] || packages+=(titan-parquet)
 version=${version:-$(cached CMAKE_PROJECT_VERSION)}
 architecture=$(dpkg --print-architecture)
+wheels=$(find "$(cached TITAN_DEPS)/venv/lib" -maxdepth 2 -name site-packages 2>/dev/null | head -n 1 || true)
 maintainer="${DEBFULLNAME:-Titan} <${DEBEMAIL:-titan@example.org}>"
 torch=$(sed -n 's/^torch="torch==\(.*\)"$/\1/p' "$source/deploy/bootstrap.sh")
 date=$(git -C "$source" log -1 --format=%cd --date=rfc2822 2>/dev/null || date -R)
@@ -85,20 +86,9 @@ libraries() {
 add_texts() {  # PACKAGE ROOT
   local texts=$2/usr/share/doc/$1
   mkdir -p "$texts"
-  cp "$source/deploy/debian/copyright" "$texts/copyright"
-  case $1 in
-    titan-libtorch) add_licences "$texts/copyright" torch nvidia_cuda_runtime ;;
-    titan-parquet) add_licences "$texts/copyright" pyarrow ;;
-  esac
+  "$source/deploy/debian/make_copyright.sh" "$1" "$wheels" >"$texts/copyright"
   printf 'titan (%s) bookworm; urgency=medium\n\n  * Made from the source tree.\n\n -- %s  %s\n' "$version" "$maintainer" "$date" |
     gzip -9n >"$texts/changelog.gz"
-}
-add_licences() {
-  local texts=$1 wheel
-  shift
-  for wheel in "$@"; do
-    find "$(cached TITAN_DEPS)"/venv/lib/python3*/site-packages/"$wheel"-*.dist-info -iname 'licen[cs]e*' -type f -exec cat {} + >>"$texts"
-  done
 }
 
 add_control() {  # PACKAGE ROOT

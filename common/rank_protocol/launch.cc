@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/folded_launch.h"
+#include "common/rank_protocol/name_list.h"
 #include "common/status/status.h"
 
 namespace titan::rank_protocol {
@@ -63,23 +65,43 @@ absl::Status read_listed(const json& from, std::vector<RankPlace>& ranks) {
   return absl::OkStatus();
 }
 
+absl::Status add_node(RankPlace place, int count, std::vector<RankPlace>& ranks) {
+  if (static_cast<size_t>(count) > kMostRanks - ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("launch file: more than ", kMostRanks, " ranks"));
+  }
+  for (place.local_rank = 0; place.local_rank < count; ++place.local_rank) {
+    place.rank = static_cast<int>(ranks.size());
+    ranks.push_back(place);
+  }
+  return absl::OkStatus();
+}
+
+// A node with its address, or names of several.
+absl::Status read_row(const json& row, const std::string& where, std::vector<RankPlace>& ranks) {
+  RankPlace place;
+  int count = 0;
+  TITAN_RETURN_IF_ERROR(read_int(row, "ranks", where, 1, count));
+  if (!row.contains("names")) {
+    TITAN_RETURN_IF_ERROR(read_text(row, "node", where, place.node));
+    TITAN_RETURN_IF_ERROR(read_text(row, "host", where, place.host));
+    return add_node(std::move(place), count, ranks);
+  }
+  std::string text;
+  TITAN_RETURN_IF_ERROR(read_text(row, "names", where, text));
+  absl::StatusOr<std::vector<std::string>> names = unfold_names(text, kMostRanks - ranks.size());
+  if (!names.ok()) return annotate(names.status(), absl::StrCat("launch file: ", where, "names"));
+  for (std::string& name : *names) {
+    place.node = std::move(name);
+    TITAN_RETURN_IF_ERROR(add_node(place, count, ranks));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status read_by_node(const json& from, std::vector<RankPlace>& ranks) {
   if (!from.is_array() || from.empty()) return wrong("nodes", "a list with a node in it");
   for (size_t i = 0; i < from.size(); ++i) {
-    const std::string where = absl::StrCat("nodes[", i, "].");
     if (!from[i].is_object()) return wrong(absl::StrCat("nodes[", i, "]"), "an object");
-    RankPlace place;
-    int count = 0;
-    TITAN_RETURN_IF_ERROR(read_text(from[i], "node", where, place.node));
-    TITAN_RETURN_IF_ERROR(read_text(from[i], "host", where, place.host));
-    TITAN_RETURN_IF_ERROR(read_int(from[i], "ranks", where, 1, count));
-    if (static_cast<size_t>(count) > kMostRanks - ranks.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("launch file: more than ", kMostRanks, " ranks"));
-    }
-    for (place.local_rank = 0; place.local_rank < count; ++place.local_rank) {
-      place.rank = static_cast<int>(ranks.size());
-      ranks.push_back(place);
-    }
+    TITAN_RETURN_IF_ERROR(read_row(from[i], absl::StrCat("nodes[", i, "]."), ranks));
   }
   return absl::OkStatus();
 }
@@ -119,6 +141,30 @@ json to_compact_json(const Launch& launch) {
   }
   json whole = without_ranks(launch);
   whole["nodes"] = std::move(nodes);
+  return whole;
+}
+
+json to_folded_json(const Launch& launch) {
+  json rows = json::array();
+  std::vector<std::string> names;
+  int of_row = 0;  // Ranks of each of them.
+  const auto end_row = [&] {
+    if (!names.empty()) rows.push_back({{"names", fold_names(names)}, {"ranks", of_row}});
+    names.clear();
+  };
+  for (size_t i = 0; i < launch.ranks.size();) {
+    size_t end = i + 1;
+    while (end < launch.ranks.size() && launch.ranks[end].local_rank != 0) ++end;
+    if (const int count = static_cast<int>(end - i); count != of_row) {
+      end_row();
+      of_row = count;
+    }
+    names.push_back(launch.ranks[i].node);
+    i = end;
+  }
+  end_row();
+  json whole = without_ranks(launch);
+  whole["nodes"] = std::move(rows);
   return whole;
 }
 

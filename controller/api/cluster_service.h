@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "controller/api/request_reads.h"
 #include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/backup.h"
@@ -25,7 +26,7 @@ struct ClusterOptions {
 class ClusterService : public v1::ClusterService::Service {
  public:
   ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,
-                 const auth::Gate& gate);
+                 const Entrance& entrance);
 
   grpc::Status GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest* request,
                           v1::Cluster* response) override;

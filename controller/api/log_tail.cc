@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPiece = 256 << 10;
 
-std::string why_none_is_kept(const job::AttemptRecord& attempt, int rank) {
+std::string why_there_is_none(const job::AttemptRecord& attempt, int rank) {
   std::vector<int> kept;
   bool has_failed = false;
   for (const job::RankExit& exit : attempt.exits) {
@@ -24,6 +24,10 @@ std::string why_none_is_kept(const job::AttemptRecord& attempt, int rank) {
   if (attempt.logs_dropped == job::kNewerAttempts) return of + " went with three newer attempts";
   if (attempt.logs_dropped == job::kNoRoom) {
     return of + " went for want of room (titan-controller --kept-logs-mib), or there was none";
+  }
+  if (attempt.num_exits == 0 && !attempt.end_cause.empty()) {  // No rank of it is known to have begun.
+    return absl::StrCat("; attempt ", attempt.number, " ended with ", attempt.end_cause,
+                        attempt.end_message.empty() ? "" : ": ", attempt.end_message);
   }
   if (kept.empty() || !has_failed) return "";
   return absl::StrCat("; of ", counted(attempt.num_exits, "rank"),
@@ -143,12 +147,13 @@ bool LogTail::show_kept(Source& source, const std::string& why) {
   return true;
 }
 
-// Of a rank that failed: what became of the end of its log, or of which ranks it is kept instead.
-std::string LogTail::why_not_kept(const Source& source) const {
+// Of a rank that failed: what became of the end of its log, or of which ranks it is kept instead. Of one that never
+// began: what ended its attempt.
+std::string LogTail::why_not_there(const Source& source) const {
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   if (view == nullptr) return "";
   for (const auto& attempt : view->attempts) {
-    if (attempt->number == source.attempt) return why_none_is_kept(*attempt, source.rank);
+    if (attempt->number == source.attempt) return why_there_is_none(*attempt, source.rank);
   }
   return "";
 }
@@ -157,7 +162,7 @@ void LogTail::on_unreachable(size_t index, const std::string& why) {
   Source& source = sources_[index];
   const std::string what = absl::StrCat("node ", source.node, " ", why);
   if (!source.noticed && show_kept(source, what)) return;
-  if (!std::exchange(source.noticed, true)) notice(source, what + why_not_kept(source));
+  if (!std::exchange(source.noticed, true)) notice(source, what + why_not_there(source));
   source.idle = true;
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   if (!request_.follow() || view == nullptr || job::is_final(view->record->state)) source.closed = true;
@@ -190,7 +195,7 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
     add(std::move(piece));
   }
   if (!data.error().empty()) {
-    notice(source, data.error() + why_not_kept(source));
+    notice(source, data.error() + why_not_there(source));
     source.closed = source.closed || !request_.follow();
   }
 }

@@ -38,7 +38,7 @@ class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
   v1::LogChunk chunk(const Source& source) const;
   void notice(const Source& source, std::string text);
   bool show_kept(Source& source, const std::string& why);
-  std::string why_not_kept(const Source& source) const;
+  std::string why_not_there(const Source& source) const;
 
   const store::Store& store_;
   const v1::TailLogsRequest request_;

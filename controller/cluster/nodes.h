@@ -34,7 +34,8 @@ struct Node {
   bool deaf = false;                  // It speaks, and the controller's words do not arrive.
   absl::Time last_beat_time;          // For people.
   bool takes_compact_launch = false;  // As its session's Register says,
-  bool diagnoses = false;             // as is this: it answers Diagnose.
+  bool takes_folded_launch = false;   // as is this,
+  bool diagnoses = false;             // and this: it answers Diagnose.
   std::string boot_id;                // Likewise: when it was written.
   int64_t boot_nanoseconds = 0;
   bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.

@@ -32,7 +32,8 @@ struct Send {
   // Of a Prepare: what its ranks are launched with but for the job's configuration, which the shell reads from the
   // store and adds. Shared by all nodes of the attempt.
   std::shared_ptr<const rank_protocol::Launch> launch;
-  bool compact = false;  // The node takes the launch in its compact form.
+  enum class Form { kListed, kCompact, kFolded };  // Of the launch, as the node takes it.
+  Form form = Form::kListed;
 };
 
 struct Reply {

@@ -1,9 +1,11 @@
 // What becomes of the core's effects: written, sent, answered and shown, in the order in which they were decided.
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/rank_protocol/folded_launch.h"
 #include "common/status/status.h"
 #include "common/testing/planted.h"
 #include "controller/reconcile/failpoints.h"
@@ -20,6 +22,18 @@ std::string attempt_in(const core::Change& change) {
     return mutation.key.substr(prefix.size(), mutation.key.rfind('/') - prefix.size());
   }
   return "";
+}
+
+nlohmann::json in_form(const rank_protocol::Launch& launch, core::Send::Form form) {
+  switch (form) {
+    case core::Send::Form::kListed:
+      return rank_protocol::to_json(launch);
+    case core::Send::Form::kCompact:
+      return rank_protocol::to_compact_json(launch);
+    case core::Send::Form::kFolded:
+      return rank_protocol::to_folded_json(launch);
+  }
+  return {};
 }
 
 }  // namespace
@@ -143,16 +157,16 @@ void Reconciler::answer(const core::Reply& reply, Answers& answers) {
 // ranks is long.
 void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
   const rank_protocol::Launch* made = nullptr;
-  std::shared_ptr<const std::string> listed, compact;
+  std::map<core::Send::Form, std::shared_ptr<const std::string>> forms;
   std::vector<core::SpecUnreadable> unreadable;
   for (core::Send& send : sends) {
     if (send.launch != nullptr && send.launch.get() != made) {
       made = send.launch.get();
-      listed = compact = nullptr;
+      forms.clear();
     }
-    std::shared_ptr<const std::string>& shared = send.compact ? compact : listed;
+    std::shared_ptr<const std::string>& shared = forms[send.form];
     if (send.launch != nullptr && shared == nullptr) {
-      absl::StatusOr<std::string> json = launch_json(*made, send.compact);
+      absl::StatusOr<std::string> json = launch_json(*made, send.form);
       if (!json.ok()) {
         unreadable.push_back(
             {made->job_uid, made->attempt, std::string(json.status().message()), absl::IsDataLoss(json.status())});
@@ -175,10 +189,10 @@ void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
   for (const core::SpecUnreadable& one : unreadable) take(one, answers);
 }
 
-absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch, bool compact) const {
+absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch, core::Send::Form form) const {
   TITAN_ASSIGN_OR_RETURN(const ConfigCache::Config config, config_of(launch.job_uid));
   launch.config = *config;
-  return (compact ? rank_protocol::to_compact_json(launch) : rank_protocol::to_json(launch)).dump();
+  return in_form(launch, form).dump();
 }
 
 void Reconciler::measure(const core::Measure& one) {

@@ -95,6 +95,14 @@ class Run(TitanctlCase):
         # Whichever rank met the line first: the other one is stopped.
         self.assertTrue(any("a.json" in log.read_text() for log in Path(logs.group(1)).glob("rank-*.log")))
 
+    # Nobody can make a folder in /proc: no rank ever begins, and there is no log to read.
+    def test_a_rank_that_never_began_is_told_with_what_ended_its_attempt(self):
+        process = self.start("run", *tiny("/proc/titan/dump", ranks=1))
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(1, process.returncode, err)
+        self.assertIn("rank 0: it never began on this node; attempt 1 ended with USER_ERROR: node local: the dump folder /proc/titan/dump", err)
+        self.assertNotIn("no log", err)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -2,6 +2,7 @@
 them, and scripts that delete nothing in use. With TITAN_BARE_DEBIAN (CMakeLists.txt) the packages' whole life on a bare machine."""
 
 import fcntl
+import fnmatch
 import os
 import re
 import shlex
@@ -23,6 +24,14 @@ PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], 
 if (BIN / "titan-rank").exists():
     PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-data", "titan-generate", "titan-rank"]
 DAEMONS = ("titan-controller", "titan-worker")
+# What packages hold of others' work, and its licence.
+OF_OTHERS = {
+    "titanctl": {"usr/bin/titanctl": "none-chosen-yet and BSD-3-clause and Expat"},
+    "titan-common": {"usr/share/titan/assets/c4_test/data.json": "GPL-1+ or Artistic", "usr/share/titan/configs/a.toml": "none-chosen-yet"},
+    "titan-libtorch": {"usr/lib/titan/torch/lib/libtorch_cpu.so": "PyTorch", "usr/lib/titan/nvidia/cu13/lib/libcudart.so.13": "NVIDIA-EULA",
+                       "usr/lib/titan/torch/lib/libgomp.so.1": "GPL-3+ with GCC-Runtime-Library exception"},
+    "titan-parquet": {"usr/lib/titan/arrow/libarrow.so.2600": "Apache-Arrow", "usr/lib/titan/titan-parquet.so": "none-chosen-yet and Apache-Arrow"},
+}
 
 
 def output(*command, **more):
@@ -124,6 +133,37 @@ class Packages(unittest.TestCase):
             with self.subTest(daemon):
                 self.assertIn("systemctl enable --now", self.run_script(daemon, "postinst", "configure", "").stdout)
                 self.assertEqual("", self.run_script(daemon, "postinst", "configure", "1.2.2").stdout)
+
+    def copyright_of(self, package):
+        """Its copyright file, and that as stanzas: fields by name. Of Files stanzas the last one that matches counts."""
+        wheels = next(Path(os.environ["TITAN_DEPS"]).glob("venv/lib/python3*/site-packages"), "none")
+        text = output(SOURCE / "deploy/debian/make_copyright.sh", package, wheels)
+        return text, [dict(re.findall(r"^(\S+): (.*(?:\n .*)*)", stanza, re.MULTILINE)) for stanza in text.strip().split("\n\n")]
+
+    # Each file has its licence, each licence its text.
+    def test_copyright_files_are_complete_and_true(self):
+        names = sorted(path.stem for path in (SOURCE / "deploy/debian").glob("*.control"))
+        self.assertLessEqual(set(self.packages), set(names))
+        for package in names:
+            with self.subTest(package):
+                try:
+                    text, stanzas = self.copyright_of(package)
+                except subprocess.CalledProcessError as error:
+                    self.assertIn("states no licence", error.stderr)  # A build without that wheel makes no such package.
+                    self.assertNotIn(package, self.packages)
+                    continue
+                self.assertEqual("https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/", stanzas[0]["Format"])
+                files = [one for one in stanzas if "Files" in one]
+                self.assertEqual("*", files[0]["Files"])
+                self.assertTrue(all(one["Copyright"] for one in files))
+                texts = {one["License"].split("\n")[0] for one in stanzas if "Files" not in one and "\n" in one.get("License", "")}
+                self.assertEqual(texts, {name for one in files for name in re.split(r" and | or ", one["License"])})
+                self.assertEqual(1 + len(files) + len(texts), len(stanzas))
+                self.assertIn("All rights reserved by the authors of Titan until a licence is chosen.", text)
+                for path, licence in OF_OTHERS.get(package, {}).items():
+                    self.assertEqual(licence, [one["License"] for one in files if fnmatch.fnmatchcase(path, one["Files"])][-1], path)
+                if package in self.packages:
+                    self.assertEqual(text, (self.root / "usr/share/doc" / package / "copyright").read_text())
 
     @unittest.skipUnless(shutil.which("lintian"), "lintian is not installed")
     def test_lintian_finds_no_errors(self):

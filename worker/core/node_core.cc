@@ -257,6 +257,7 @@ v1::Register NodeCore::make_register(Now now) const {
   if (!state_.adopting) message.set_cluster(state_.cluster);
   message.set_leader_epoch(state_.leader_epoch);
   message.set_takes_compact_launch(true);
+  message.set_takes_folded_launch(true);
   message.set_diagnoses(true);
   message.mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   *message.mutable_resources() = config_.resources;

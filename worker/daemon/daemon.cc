@@ -46,6 +46,16 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
   return config;
 }
 
+void tell_unknown(const Resources& resources, journal::Journal& journal) {
+  if (resources.memory_unknown.empty()) return;
+  journal.write(
+      journal::Level::kWarning, resources.driver_hangs ? "GpuDriverHangs" : "MemoryUnknown",
+      absl::StrCat("the devices' memory is not known, and no job is compared with it: ", resources.memory_unknown,
+                   resources.driver_hangs ? ". Ranks on this node may hang, too: look at `nvidia-smi`, or restart the "
+                                            "machine, then titan-worker, which looks once, at its start"
+                                          : ""));
+}
+
 // None: the reason is said, and is an error only where a limit was asked for.
 absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& options, const StateFolder& state,
                                                            journal::Journal& journal) {
@@ -78,10 +88,7 @@ constexpr int64_t kLookAtGpus = 5 * node::kSecond;
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
   options.rank_binary = std::filesystem::absolute(options.rank_binary).string();  // Ranks of others begin elsewhere.
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
-  if (!resources.memory_unknown.empty())
-    says.journal.write(
-        journal::Level::kWarning, "MemoryUnknown",
-        absl::StrCat("the devices' memory is not known, and no job is compared with it: ", resources.memory_unknown));
+  tell_unknown(resources, says.journal);
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
     if (::access(binary.c_str(), X_OK) != 0)
       return errno_status(errno, absl::StrCat("the program ", binary,

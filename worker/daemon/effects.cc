@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -55,6 +56,13 @@ auto between(Around& points, Work work) {
   return done;
 }
 
+// Of a rank that will print no more and has no log. What a rank leaves stays in its folder as long as that does.
+std::string why_no_log(const std::string& run_folder) {
+  std::error_code error;
+  if (std::filesystem::is_directory(run_folder, error)) return "it never began on this node";
+  return "this node has nothing of it: it never began here, or its log was deleted for its age or size";
+}
+
 v1::LogData read_log(const node::AnswerLog& question, const std::string& run_folder) {
   const v1::ReadLog& request = question.request;
   v1::LogData data;
@@ -74,7 +82,11 @@ v1::LogData read_log(const node::AnswerLog& question, const std::string& run_fol
   } else {
     data.set_end(true);
     data.set_closed(question.closed);
-    if (question.closed || !absl::IsNotFound(chunk.status())) data.set_error(text_of(chunk.status()));
+    if (!absl::IsNotFound(chunk.status())) {
+      data.set_error(text_of(chunk.status()));
+    } else if (question.closed) {
+      data.set_error(why_no_log(run_folder));
+    }
   }
   return data;
 }
@@ -174,9 +186,9 @@ void Daemon::perform(node::WriteRecord& effect) {
 void Daemon::perform(node::PrepareFolder& effect) {
   const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
   run_aside([effect, visible, state = state_, spec = make_spec(effect.record), everybody = options_.rank_user,
-             grants = options_.grants] {
+             grants = options_.grants, host = options_.address] {
     const Prepared prepared = between(prepare_points, [&] {
-      return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody, grants);
+      return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody, grants, host);
     });
     return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
   });

@@ -1,7 +1,11 @@
 #include "worker/daemon/nvml.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
@@ -29,13 +33,23 @@ absl::StatusOr<GpuFacts> read(const nvml::Library& library, int devices) {
   return facts;
 }
 
-}  // namespace
-
-absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices) {
+// For as long as the driver takes.
+absl::StatusOr<GpuFacts> load_and_read(const std::string& library, int devices) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Library> loaded, nvml::Library::open(library));
   absl::StatusOr<GpuFacts> facts = read(*loaded, devices);
   if (facts.ok()) return facts;
   return absl::Status(facts.status().code(), absl::StrCat(library, ": ", std::string(facts.status().message())));
+}
+
+}  // namespace
+
+absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration patience) {
+  std::packaged_task<absl::StatusOr<GpuFacts>()> task([library, devices] { return load_and_read(library, devices); });
+  std::future<absl::StatusOr<GpuFacts>> facts = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (facts.wait_for(absl::ToChronoNanoseconds(patience)) == std::future_status::ready) return facts.get();
+  return absl::DeadlineExceededError(
+      absl::StrCat(library, " has not answered within ", absl::FormatDuration(patience)));
 }
 
 }  // namespace titan::daemon

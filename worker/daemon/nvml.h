@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace titan::daemon {
 
@@ -13,7 +14,8 @@ struct GpuFacts {
 };
 
 // What NVIDIA's management library says of the first `devices` devices, or of fewer when it knows fewer. Errors: those
-// of nvml::Library::open, and Unavailable when it knows no device.
-absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices);
+// of nvml::Library::open, Unavailable when it knows no device, and DeadlineExceeded when it has not answered within
+// `patience`: a driver that hangs keeps the thread that asked it, and nobody else.
+absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration patience);
 
 }  // namespace titan::daemon

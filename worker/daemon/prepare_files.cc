@@ -172,13 +172,17 @@ Refusal in_their_words(Refusal refusal, const std::optional<shim::RankUser>& use
 }  // namespace
 
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
-                       shim::Spec spec, const std::string& visible_devices) {
+                       shim::Spec spec, const std::string& visible_devices, const std::string& host) {
   const json json_of_launch = json::parse(launch_json, nullptr, false);
   absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(json_of_launch);
   if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), "", {}};
   for (const int rank : record.ranks) {
-    if (rank >= 0 && rank < static_cast<int>(launch->ranks.size())) continue;
-    return {{"BAD_LAUNCH", absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size())}, "", {}};
+    if (rank < 0 || rank >= static_cast<int>(launch->ranks.size())) {
+      const std::string why = absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size());
+      return {{"BAD_LAUNCH", why}, "", {}};
+    }
+    rank_protocol::RankPlace& place = launch->ranks[rank];
+    if (place.host.empty()) place.host = host;
   }
   spec.world = static_cast<int>(launch->ranks.size());
   choose_addresses(record, *launch, spec);
@@ -205,7 +209,7 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
 
 Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
                     shim::Spec spec, const std::string& visible_devices, const std::string& everybody,
-                    const Grants& grants) {
+                    const Grants& grants, const std::string& host) {
   RanksAs as = ranks_as(record, everybody, ::geteuid());
   if (as.refusal) return {as.refusal, "", {}};
   if (as.user) {
@@ -225,7 +229,7 @@ Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const
   };
   if (Refusal refused = allowed()) return {refused, "", {}};
   Prepared prepared =
-      prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices);
+      prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices, host);
   // Again, of what is there now: a part of its name may be another by now.
   if (!prepared.refusal) prepared.refusal = allowed();
   if (prepared.refusal.reason == kNotAllowed) discard_token(record, as.user);

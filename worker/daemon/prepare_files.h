@@ -24,14 +24,15 @@ struct Prepared {
 
 // Makes the run folder with launch.json, spec.json and empty spools; on the leader also the dump folder with its id and
 // the token. What ranks write, and the dump folder, is the business of spec.user, if there is one. A folder whose id is
-// known is never made: without it the leader refuses.
+// known is never made: without it the leader refuses. `host`: where other nodes' ranks reach this one, for a launch
+// that does not say it.
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
-                       shim::Spec spec, const std::string& visible_devices);
+                       shim::Spec spec, const std::string& visible_devices, const std::string& host);
 
 // The same for whoever the ranks run as, in folders that are granted: see ranks_as() and check_folders().
 Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
                     shim::Spec spec, const std::string& visible_devices, const std::string& everybody,
-                    const Grants& grants);
+                    const Grants& grants, const std::string& host);
 
 // `user`: the work in the dump folder is theirs; none: the worker's.
 

@@ -54,7 +54,13 @@ std::string nvidia_model() {
 }
 
 void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
-  const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, found.devices);
+  const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, found.devices, nvidia.patience);
+  if (absl::IsDeadlineExceeded(facts.status())) {  // Nothing else of it is asked: its files in /proc may hang, too.
+    found.driver_hangs = true;
+    found.device_model = "NVIDIA, its driver does not answer";
+    found.memory_unknown = std::string(facts.status().message());
+    return;
+  }
   found.device_model = facts.ok() && !facts->model.empty() ? facts->model : nvidia_model();
   if (facts.ok()) {
     found.device_memory_bytes = facts->memory_bytes;

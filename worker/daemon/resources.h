@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/daemon/nvml_library.h"
 
 namespace titan::daemon {
@@ -17,16 +18,19 @@ struct Resources {
   int64_t device_memory_bytes =
       0;                       // Of one device, the smallest; on CPUs a rank's share of memory_bytes. 0: not known.
   std::string memory_unknown;  // Why not.
+  bool driver_hangs = false;   // NVIDIA's: it did not answer in time.
 };
 
 // Where NVIDIA's devices are found.
 struct NvidiaPaths {
   std::string device_files = "/dev/nvidia";  // And a number.
   std::string nvml = nvml::kLibrary;
+  absl::Duration patience = absl::Seconds(30);  // A driver that first wakes eight devices takes many seconds.
 };
 
 // What this node offers. `devices`: "auto" (NVIDIA devices when there are any, or else one CPU rank per core), "cpu:N"
-// or "cuda:N". Errors: InvalidArgument for another text; FailedPrecondition when cuda:N asks for more than there are.
+// or "cuda:N". A driver that does not answer is waited for no longer than its patience. Errors: InvalidArgument for
+// another text; FailedPrecondition when cuda:N asks for more than there are.
 absl::StatusOr<Resources> find_resources(const std::string& devices, const NvidiaPaths& nvidia = {});
 
 }  // namespace titan::daemon

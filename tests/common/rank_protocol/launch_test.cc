@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/folded_launch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
@@ -51,6 +53,31 @@ TEST(LaunchTest, TheCompactFormSaysTheSame) {
   EXPECT_THAT(std::string(launch_from_json(text).status().message()), HasSubstr("nodes[0]"));
   nobody["nodes"] = json::array();
   EXPECT_THAT(std::string(launch_from_json(nobody).status().message()), HasSubstr("nodes"));
+}
+
+// As many nodes as there are take no more room, and ranks are where they were; addresses are not told.
+TEST(LaunchTest, TheFoldedFormTellsNodesTogether) {
+  Launch launch = example();
+  launch.ranks.clear();
+  for (int node = 1; node <= 300; ++node) {
+    for (int local = 0; local < (node == 300 ? 3 : 8); ++local) {
+      launch.ranks.push_back({static_cast<int>(launch.ranks.size()), local, absl::StrCat("n", node), "10.0.0.1"});
+    }
+  }
+  const json folded = to_folded_json(launch);
+  EXPECT_EQ(folded["nodes"], json::parse(R"([{"names":"n[1-299]","ranks":8},{"names":"n300","ranks":3}])"));
+  const absl::StatusOr<Launch> read = launch_from_json(folded);
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (RankPlace& place : launch.ranks) place.host = "";
+  EXPECT_EQ(to_json(*read), to_json(launch));
+
+  json text = folded, number = folded, many = folded;
+  text["nodes"][1]["names"] = "n[1";
+  EXPECT_THAT(std::string(launch_from_json(text).status().message()), HasSubstr("launch file: nodes[1].names"));
+  number["nodes"][0]["names"] = 7;
+  EXPECT_THAT(std::string(launch_from_json(number).status().message()), HasSubstr("nodes[0].names"));
+  many["nodes"][0]["names"] = "n[1-999999999]";
+  EXPECT_THAT(std::string(launch_from_json(many).status().message()), HasSubstr("more than"));
 }
 
 TEST(LaunchTest, EveryMissingMemberIsNamed) {

@@ -229,6 +229,36 @@ TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
   logs->Finish();
 }
 
+// A rank that never began has no log: its reader is told what ended the attempt instead.
+TEST_F(WorkerServiceTest, WhoReadsTheLogOfARankThatNeverBeganIsToldWhy) {
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1");
+  v1::WorkerMessage refused = end_of_job_a(*stream);
+  refused.mutable_attempt()->set_phase(v1::AttemptReport::REFUSED);
+  refused.mutable_attempt()->set_error_reason("DUMP_FOLDER_UNUSABLE");
+  refused.mutable_attempt()->set_error_message("the dump folder /dump/a cannot be written");
+  stream->Write(refused);
+  while (get("a")->attempts(0).end_cause().empty()) std::this_thread::yield();
+  v1::TailLogsRequest request;
+  request.set_name("a");
+  request.set_attempt(1);
+  grpc::ClientContext late;
+  rpc::set_deadline(late, absl::Seconds(20));
+  auto logs = jobs_->TailLogs(&late, request);
+  v1::WorkerMessage none;
+  none.mutable_log()->set_request(expect(*stream, v1::ControllerMessage::kReadLog).read_log().request());
+  none.mutable_log()->set_end(true);
+  none.mutable_log()->set_closed(true);
+  none.mutable_log()->set_error("it never began on this node");
+  stream->Write(none);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_THAT(chunk.notice(), ::testing::StartsWith("it never began on this node; attempt 1 ended with USER_ERROR: "));
+  EXPECT_THAT(chunk.notice(), ::testing::HasSubstr("the dump folder /dump/a cannot be written"));
+  EXPECT_FALSE(logs->Read(&chunk));
+  EXPECT_TRUE(logs->Finish().ok());
+}
+
 // What no set of the registered nodes can hold is told at once, and refused when that is asked for.
 TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
   v1::CreateJobRequest request = job("early");

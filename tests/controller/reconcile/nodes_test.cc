@@ -63,34 +63,45 @@ class NodesTest : public ::testing::Test, protected World {
   int64_t step_ = 1;
 };
 
-// While a cluster is brought to another version, nodes of both run one job: each gets the launch as it can read it.
+// While a cluster is brought to another version, nodes of all of them run one job: each gets the launch as it can read
+// it, and whoever leads also every address.
 TEST_F(NodesTest, AnOlderWorkerIsToldOfEveryRank) {
-  nodes.emplace("n1", FakeNode("n1")).first->second.takes_compact_launch = false;
-  connect(nodes.at("n1"));
-  add_node("n2");
-  ASSERT_TRUE(submit(spec("a")).ok());
+  for (const char* name : {"n1", "n2", "n3", "n4"}) {
+    FakeNode& node = nodes.emplace(name, FakeNode(name)).first->second;
+    node.takes_folded_launch = node.name != "n2" && node.name != "n3";
+    node.takes_compact_launch = node.name != "n2";
+    connect(node);
+  }
+  ASSERT_TRUE(submit(spec("a", 4)).ok());
   const auto launch_of = [&](const std::string& node) {
     for (const v1::ControllerMessage& message : nodes.at(node).received) {
       if (message.has_prepare()) return nlohmann::json::parse(message.prepare().launch_json());
     }
     return nlohmann::json();
   };
-  const nlohmann::json older = launch_of("n1"), newer = launch_of("n2");
-  EXPECT_EQ(older["ranks"].size(), 2u);
-  EXPECT_FALSE(older.contains("nodes"));
-  EXPECT_EQ(newer["nodes"].size(), 2u);
-  EXPECT_FALSE(newer.contains("ranks"));
-  EXPECT_EQ(to_json(*rank_protocol::launch_from_json(newer)), older);
+  const nlohmann::json leads = launch_of("n1"), oldest = launch_of("n2"), older = launch_of("n3"),
+                       newer = launch_of("n4");
+  ASSERT_EQ(oldest["ranks"].size(), 4u);
+  EXPECT_FALSE(oldest.contains("nodes"));
+  EXPECT_EQ(older["nodes"].size(), 4u);
+  EXPECT_FALSE(older.contains("ranks"));
+  EXPECT_EQ(leads, older);
+  EXPECT_EQ(newer["nodes"], nlohmann::json::parse(R"([{"names":"n[1-4]","ranks":1}])"));
+  EXPECT_EQ(to_json(*rank_protocol::launch_from_json(older)), oldest);
+  nlohmann::json without = oldest;
+  for (nlohmann::json& place : without["ranks"]) place["host"] = "";
+  EXPECT_EQ(to_json(*rank_protocol::launch_from_json(newer)), without);
   // One that is brought back to the older version, likewise.
-  nodes.at("n2").takes_compact_launch = false;
-  disconnect(nodes.at("n2"));
-  connect(nodes.at("n2"));
-  nodes.at("n2").received.clear();
+  FakeNode& back = nodes.at("n4");
+  back.takes_compact_launch = back.takes_folded_launch = false;
+  disconnect(back);
+  connect(back);
+  back.received.clear();
   loaded("a", 0);
-  exit_rank(nodes.at("n2"), key("a"), 1, -1, 9);
+  exit_rank(back, key("a"), 3, -1, 9);
   settle();
   advance(absl::Seconds(5));
-  EXPECT_EQ(launch_of("n2")["ranks"].size(), 2u);
+  EXPECT_EQ(launch_of("n4")["ranks"].size(), 4u);
 }
 
 TEST_F(NodesTest, ALostNodeIsReplacedByAnother) {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "tests/controller/reconcile/world.h"
 
@@ -39,7 +41,9 @@ class CountingSession final : public cluster::Session {
 
 struct Cost {
   int64_t ranks = 0;
-  int64_t launch_bytes = 0, prepare_bytes = 0, node_messages = 0, controller_messages = 0;
+  int64_t leader_bytes = 0, launch_bytes = 0, listed_bytes = 0, all_bytes = 0, prepare_bytes = 0;
+  int64_t unordered_bytes = 0;  // As launch_bytes, of nodes whose names have no order.
+  int64_t node_messages = 0, controller_messages = 0;
   int64_t beat_bytes = 0, ack_bytes = 0, transactions = 0;
   double start_ms = 0, parse_ms = 0, tick_ms = 0, beat_us = 0;
 };
@@ -123,7 +127,10 @@ class ControlScale {
       const v1::Prepare& prepare = node.session->last.prepare();
       node.id = prepare.id();
       node.ranks.assign(prepare.ranks().begin(), prepare.ranks().end());
-      ASSERT_EQ(node.session->shared, nodes_[0].session->shared) << "kept once for all nodes";
+      const bool leads = &node == &nodes_[0];
+      ASSERT_EQ(prepare.leader(), leads);
+      ASSERT_TRUE(leads || node.session->shared == nodes_[1].session->shared) << "kept once for all nodes";
+      cost_.all_bytes += static_cast<int64_t>(node.session->shared->size());
       cost_.prepare_bytes = std::max(cost_.prepare_bytes, static_cast<int64_t>(prepare.ByteSizeLong()));
     }
     read_launch();
@@ -147,17 +154,31 @@ class ControlScale {
     world_.settle();
   }
 
-  // As each rank does.
-  void read_launch() {
+  static std::string launch_of(const Node& node) {
     v1::ControllerMessage message;
-    ASSERT_TRUE(message.ParseFromString(*nodes_[0].session->shared));
-    const std::string& json = message.prepare().launch_json();
-    cost_.launch_bytes = static_cast<int64_t>(json.size());
+    EXPECT_TRUE(message.ParseFromString(*node.session->shared));
+    return message.prepare().launch_json();
+  }
+
+  // As daemons do, and each rank of what they write.
+  void read_launch() {
+    const std::string leaders = launch_of(nodes_[0]), folded = launch_of(nodes_[1]);
+    cost_.leader_bytes = static_cast<int64_t>(leaders.size());
+    cost_.launch_bytes = static_cast<int64_t>(folded.size());
+    absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(nlohmann::json::parse(folded));
+    ASSERT_TRUE(launch.ok()) << launch.status();
+    const std::string listed = to_json(*launch).dump();
+    cost_.listed_bytes = static_cast<int64_t>(listed.size());
     cost_.parse_ms = 1e3 * seconds_of([&] {
-                       const auto launch = rank_protocol::launch_from_json(nlohmann::json::parse(json));
-                       ASSERT_TRUE(launch.ok()) << launch.status();
-                       EXPECT_EQ(launch->ranks.size(), static_cast<size_t>(cost_.ranks));
+                       const auto read = rank_protocol::launch_from_json(nlohmann::json::parse(listed));
+                       ASSERT_TRUE(read.ok()) << read.status();
+                       EXPECT_EQ(read->ranks.size(), static_cast<size_t>(cost_.ranks));
                      });
+    for (rank_protocol::RankPlace& place : launch->ranks) {
+      const uint32_t any = static_cast<uint32_t>(place.rank / kRanksOfNode) * 2'654'435'761U;
+      place.node = absl::StrCat("ip-10-", any >> 24, "-", any >> 16 & 255U, "-", any >> 8 & 255U);
+    }
+    cost_.unordered_bytes = static_cast<int64_t>(to_folded_json(*launch).dump().size());
   }
 
   // A second of all nodes: seconds of the beats, and with what the controller does by itself.
@@ -217,7 +238,14 @@ void print(const std::vector<Cost>& costs) {
     std::printf(" %5.2f |\n", growth > 0 ? std::log(growth) / std::log(ranks) : 0.0);  // Of 0 none.
   };
   line("ranks", "%.0f", [](const Cost& c) { return c.ranks; });
-  line("launch file, kB", "%.1f", [](const Cost& c) { return static_cast<double>(c.launch_bytes) / 1e3; });
+  const auto kilobytes = [&](const char* what, int64_t Cost::*bytes) {
+    line(what, "%.1f", [bytes](const Cost& c) { return static_cast<double>(c.*bytes) / 1e3; });
+  };
+  kilobytes("launch file, to who leads, kB", &Cost::leader_bytes);
+  kilobytes("launch file, to any other node, kB", &Cost::launch_bytes);
+  kilobytes("the same, names without order, kB", &Cost::unordered_bytes);
+  kilobytes("launch files, to all nodes, kB", &Cost::all_bytes);
+  kilobytes("launch file, in a run folder, kB", &Cost::listed_bytes);
   line("a rank: launch file parsed, ms", "%.2f", [](const Cost& c) { return c.parse_ms; });
   line("a node: the rest of its Prepare, bytes", "%.0f", [](const Cost& c) { return c.prepare_bytes; });
   line("a node: messages to it until ranks run", "%.0f", [](const Cost& c) { return c.controller_messages; });
@@ -237,7 +265,11 @@ TEST(ScaleTest, APartOfAJobCostsTheSameInALargeOne) {
     costs.push_back(ControlScale(ranks).run());
     if (::testing::Test::HasFailure()) return;
     const Cost& cost = costs.back();
-    EXPECT_LT(cost.launch_bytes, 8'500 + 72 * ranks / kRanksOfNode) << "a line a node";
+    const int nodes = ranks / kRanksOfNode;
+    EXPECT_LT(cost.leader_bytes, 8'500 + 72 * nodes) << "a line a node";
+    EXPECT_LT(cost.launch_bytes, 8'300) << "however many there are";
+    EXPECT_LT(cost.unordered_bytes, 8'300 + 17 * nodes) << "nothing but a name";
+    EXPECT_LT(cost.all_bytes, cost.leader_bytes + 8'300 * nodes);
     EXPECT_LT(cost.prepare_bytes, 200);
     EXPECT_EQ(cost.controller_messages, 3) << "Welcome, Prepare, Start";
     EXPECT_EQ(cost.node_messages, 3) << "Register, PREPARED, STARTED";

@@ -64,7 +64,8 @@ class FakeNode {
   std::string device = "cpu";
   std::map<std::string, std::string> labels;
   bool tells_devices = true;         // One of an older version says only how many are in use,
-  bool takes_compact_launch = true;  // and wants every rank listed.
+  bool takes_compact_launch = true;  // and wants every rank listed,
+  bool takes_folded_launch = true;   // or every node with its address.
   std::string instance = "i";
   bool diagnoses = false;              // Of this version: it answers what its ranks do,
   bool tells_findings = true;          // at once, or when the test says so.
@@ -205,6 +206,7 @@ class World {
     hello.set_instance(node.instance);
     hello.set_address(node.name + ".local");
     hello.set_takes_compact_launch(node.takes_compact_launch);
+    hello.set_takes_folded_launch(node.takes_folded_launch);
     hello.set_diagnoses(node.diagnoses);
     hello.mutable_resources()->set_device(node.device);
     hello.mutable_labels()->insert(node.labels.begin(), node.labels.end());

@@ -724,12 +724,16 @@ TEST_F(DaemonTest, ServesLogsAlsoAfterForget) {
   read.mutable_read_log()->set_rank(5);
   controller_.send("n1", read);
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").logs.size() == 2; }));
+  read.mutable_read_log()->mutable_id()->set_number(2);  // Of which this node has never heard.
+  controller_.send("n1", read);
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").logs.size() == 3; }));
   const v1::LogData log = controller_.heard("n1").logs[0];
   EXPECT_EQ(log.request(), 7);
   EXPECT_EQ(log.data(), "line 98 x\nline 99 x\n");
   EXPECT_TRUE(log.end());
   EXPECT_TRUE(log.closed());
-  EXPECT_THAT(controller_.heard("n1").logs[1].error(), HasSubstr("rank-5.log"));
+  EXPECT_EQ(controller_.heard("n1").logs[1].error(), "it never began on this node");
+  EXPECT_THAT(controller_.heard("n1").logs[2].error(), HasSubstr("this node has nothing of it"));
   EXPECT_FALSE(std::filesystem::exists(worker.run_folder(1) + "/rank-0.events.jsonl"));
   worker.kill(SIGKILL);
   worker.start();

@@ -1,5 +1,6 @@
 // Two devices of NVIDIA's management library. FAKE_NVML in the environment makes it fail: "init", "count" or "memory".
-// A test that has loaded it, too, may plant events, lose the second device, and hold up whoever asks for a temperature.
+// A test that has loaded it, too, may plant events, lose the second device, and hold up whoever begins or asks for a
+// temperature.
 
 #include "tests/worker/daemon/fake_nvml.h"
 
@@ -48,6 +49,14 @@ int of(const void* device) {
   return !is_first(device) && is_lost ? kLost : 0;
 }
 
+void wait_while_it_hangs() {
+  std::unique_lock lock(mutex);
+  is_hung = hangs;
+  changed.notify_all();
+  changed.wait(lock, [] { return !hangs; });
+  is_hung = false;
+}
+
 }  // namespace
 
 extern "C" {
@@ -73,7 +82,10 @@ void fake_nvml_wait_until_hung() {
   changed.wait(lock, [] { return is_hung; });
 }
 
-int nvmlInit_v2() { return unless("init"); }
+int nvmlInit_v2() {
+  wait_while_it_hangs();
+  return unless("init");
+}
 int nvmlShutdown() { return 0; }
 
 int nvmlDeviceGetCount_v2(unsigned int* count) {
@@ -106,12 +118,7 @@ int nvmlDeviceGetUtilizationRates(void* device, Utilization* used) {
 }
 
 int nvmlDeviceGetTemperature(void* device, int sensor, unsigned int* celsius) {
-  std::unique_lock lock(mutex);
-  is_hung = hangs;
-  changed.notify_all();
-  changed.wait(lock, [] { return !hangs; });
-  is_hung = false;
-  lock.unlock();
+  wait_while_it_hangs();
   *celsius = 61;
   return sensor == 0 ? of(device) : kNotSupported;
 }

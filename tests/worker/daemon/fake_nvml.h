@@ -6,7 +6,7 @@ extern "C" {
 
 void fake_nvml_xid(unsigned int index, unsigned long long number);
 void fake_nvml_lose(bool lost);  // The second device.
-void fake_nvml_hang(bool hang);  // Whoever asks for a temperature, until it is false again.
+void fake_nvml_hang(bool hang);  // Whoever begins or asks for a temperature, until it is false again.
 void fake_nvml_wait_until_hung();
 
 }  // extern "C"

@@ -74,7 +74,7 @@ TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
     record.key = {"u1", attempt};
     record.dump_folder = top_ + dump;
     EXPECT_TRUE(state.add(record).ok());
-    return prepare_as(state, record, shim::fake_launch(1, {}, attempt).dump(), shim::Spec{}, "", "", work_).refusal;
+    return prepare_as(state, record, shim::fake_launch(1, {}, attempt).dump(), shim::Spec{}, "", "", work_, "").refusal;
   };
   EXPECT_EQ(prepare("/granted/link/new", 1).reason, kNotAllowed);
   EXPECT_TRUE(fs::is_empty(top_ + "/outside"));
@@ -94,7 +94,8 @@ TEST_F(GrantedFoldersTest, ALaunchThatMakesNoSenseIsRefused) {
     ++record.key.number;
     record.key.job_uid = "u1";
     EXPECT_TRUE(state.add(record).ok());
-    EXPECT_EQ(prepare_as(state, record, launch, shim::Spec{}, "", "", work_).refusal.reason, "BAD_LAUNCH") << launch;
+    EXPECT_EQ(prepare_as(state, record, launch, shim::Spec{}, "", "", work_, "").refusal.reason, "BAD_LAUNCH")
+        << launch;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
@@ -32,7 +33,7 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
     const std::string run_folder = folder.file(absl::StrCat("run-", attempt));
     fs::create_directories(run_folder);
     const Prepared prepared = prepare_files(leading_record(dump, attempt), run_folder,
-                                            shim::fake_launch(1, {}, attempt).dump(), shim::Spec{}, "");
+                                            shim::fake_launch(1, {}, attempt).dump(), shim::Spec{}, "", "");
     EXPECT_EQ(prepared.refusal.message, "");
     EXPECT_EQ(prepared.folder_id.size(), 32u);
     EXPECT_EQ(prepared.facts.threads_per_rank, 3);
@@ -57,7 +58,7 @@ TEST(PrepareFilesTest, ACompactLaunchIsWrittenWithEveryRank) {
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(2, {}, 1));
   launch.ranks.push_back({2, 0, "n2", "127.0.0.2"});
   const Prepared prepared = prepare_files(leading_record(folder.file("dump"), 1), folder.file(""),
-                                          to_compact_json(launch).dump(), shim::Spec{}, "");
+                                          to_compact_json(launch).dump(), shim::Spec{}, "", "");
   EXPECT_EQ(prepared.refusal.message, "");
   EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("launch.json"))), to_json(launch));
   ASSERT_NE(prepared.facts.placements, nullptr);
@@ -67,6 +68,24 @@ TEST(PrepareFilesTest, ACompactLaunchIsWrittenWithEveryRank) {
   EXPECT_EQ(placements[1].num_ranks(), 1);
 }
 
+// To a node that does not lead the controller tells no addresses: its own it knows, and ranks need no other.
+TEST(PrepareFilesTest, AFoldedLaunchGetsTheNodesOwnAddress) {
+  const rank_protocol::TempFolder folder;
+  rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(2, {}, 1));
+  launch.ranks.push_back({2, 0, "n2", "192.0.2.8"});
+  AttemptRecord record = leading_record("", 1);
+  record.leader = false;
+  record.ranks = {2};
+  const Prepared prepared =
+      prepare_files(record, folder.file(""), to_folded_json(launch).dump(), shim::Spec{}, "", "192.0.2.8");
+  EXPECT_EQ(prepared.refusal.message, "");
+  for (int rank : {0, 1}) launch.ranks[rank].host = "";
+  EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("launch.json"))), to_json(launch));
+  ASSERT_NE(prepared.facts.placements, nullptr);
+  EXPECT_EQ(prepared.facts.placements->size(), 2u);
+  EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("spec.json")))["alone"], false);
+}
+
 // A job that one node has alone listens where no other machine is, whatever address the node has.
 TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
   const rank_protocol::TempFolder folder;
@@ -74,7 +93,7 @@ TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
   launch.ranks[0].host = "192.0.2.7";
   shim::Spec spec;
   spec.address = "192.0.2.7";
-  (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "");
+  (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "", "");
   const auto alone = nlohmann::json::parse(*shim::read_file(folder.file("spec.json")));
   EXPECT_EQ(alone["address"], "127.0.0.1");
   EXPECT_EQ(alone["alone"], true);
@@ -82,7 +101,7 @@ TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
   EXPECT_EQ(rank_protocol::read_launch(folder.file("launch.json"))->ranks[0].host, "127.0.0.1");
 
   launch.ranks.push_back({1, 0, "n2", "192.0.2.8"});
-  (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "");
+  (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "", "");
   const auto together = nlohmann::json::parse(*shim::read_file(folder.file("spec.json")));
   EXPECT_EQ(together["address"], "192.0.2.7");
   EXPECT_EQ(together["alone"], false);
@@ -100,7 +119,7 @@ TEST(PrepareFilesTest, AStoreOnLoopbackIsForNeighboursAlone) {
     launch.ranks.push_back({1, 0, "n2", other});
     shim::Spec spec;
     spec.address = leader;
-    return prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "").refusal.reason;
+    return prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "", "").refusal.reason;
   };
   EXPECT_EQ(refused("localhost", "192.0.2.8"), "ADDRESS_IS_LOOPBACK");
   EXPECT_EQ(refused("127.0.0.1", "localhost"), "");

@@ -2,6 +2,7 @@
 
 #include "worker/daemon/resources.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/worker/daemon/fake_nvml.h"
 
 namespace titan::daemon {
 namespace {
@@ -110,6 +112,27 @@ TEST_F(GpuTest, ALibraryThatFails) {
     EXPECT_EQ(found.device_memory_bytes, 0) << failure;
     EXPECT_NE(found.memory_unknown.find(said), std::string::npos) << found.memory_unknown;
   }
+}
+
+// A sick driver keeps the daemon from nothing: the node is there, and says what is so.
+TEST_F(GpuTest, ADriverThatHangsIsNotWaitedFor) {
+  const std::string library = beside_this_program("libfake_nvml.so");
+  void* const fake = ::dlopen(library.c_str(), RTLD_NOW);
+  ASSERT_NE(fake, nullptr) << ::dlerror();
+  const auto hang = reinterpret_cast<decltype(fake_nvml_hang)*>(::dlsym(fake, "fake_nvml_hang"));
+  hang(true);
+  std::ofstream(folder_ / "nvidia0");
+  const NvidiaPaths paths = {(folder_ / "nvidia").string(), library, absl::Milliseconds(20)};
+  const absl::StatusOr<Resources> found = find_resources("auto", paths);
+  hang(false);  // The thread that asked ends, which needs the library: it stays loaded.
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->device, "cuda");
+  EXPECT_EQ(found->devices, 1);
+  EXPECT_EQ(found->device_memory_bytes, 0);
+  EXPECT_TRUE(found->driver_hangs);
+  EXPECT_EQ(found->memory_unknown, library + " has not answered within 20ms");
+  EXPECT_EQ(found->device_model, "NVIDIA, its driver does not answer");
+  EXPECT_FALSE(of(1).driver_hangs) << "one that answers again is asked again";
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Prints a package's copyright file, in Debian's machine-readable form: of Titan, and of what the package has from others, with their own
+# texts where Debian has none of them.
+#
+#   deploy/debian/make_copyright.sh PACKAGE WHEELS
+#
+#   WHEELS   the folder that the wheels are installed in (site-packages)
+set -euo pipefail
+[ $# = 2 ] || { echo "usage: make_copyright.sh PACKAGE WHEELS" >&2; exit 2; }
+here=$(cd "$(dirname "$0")" && pwd)
+package=$1 wheels=$2
+
+# NAME WHEEL: the licence NAME as the wheel states it.
+licence() {
+  local name=$1 texts
+  mapfile -t texts < <(find "$wheels/$2"-*.dist-info -type f \( -iname 'licen[cs]e*' -o -iname 'notice*' \) | sort)
+  [ ${#texts[@]} -gt 0 ] || { echo "make_copyright: the wheel $2 states no licence in $wheels" >&2; exit 1; }
+  printf '\nLicense: %s\n' "$name"
+  cat "${texts[@]}" | tr -d '\r' | sed -e 's/[[:space:]]*$//' -e 's/^$/./' -e 's/^/ /'
+}
+
+cat "$here/copyright"
+[ ! -f "$here/$package.copyright" ] || { echo; cat "$here/$package.copyright"; }
+case $package in
+  titan-libtorch) licence PyTorch torch; licence NVIDIA-EULA nvidia_cuda_runtime ;;
+  titan-parquet) licence Apache-Arrow pyarrow ;;
+esac
