@@ -12,6 +12,7 @@
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
 #include "tests/worker/data/byte_tokenizer.h"
+#include "tests/worker/data/compress.h"
 #include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_places.h"
@@ -92,17 +93,19 @@ TITAN_FUZZ(megatron, 400) {
   if (shard.ok()) (void)(*shard)->verify();
 }
 
-// Text in blocks, and what others are said to have counted of it by a reader of the same kind.
+// Text in blocks, compressed or not, and what others are said to have counted of it by a reader of the same kind.
 TITAN_FUZZ(counted_rows, 150) {
   Parts parts(bytes);
   const int64_t block_bytes = 1 + parts.byte();
-  const int shape = parts.byte(), choice = shape / 40 % 4;
+  const int shape = parts.byte(), choice = shape / 40 % 4, compressed = shape / 160;
   const int64_t row = 1 + shape % 40;
   const std::string counts = scratch_file("counts", parts.next());
   const data::FileKind kind{.format = choice > 1 ? data::Format::kText : data::Format::kJsonLines,
                             .blank_lines = choice == 2};
-  const std::string file = scratch_file("counted", parts.rest());
-  auto blocks = data::DocumentBlocks::open({.files = {file}, .kind = kind, .block_bytes = block_bytes});
+  const std::string name = compressed == 0 ? "counted" : shape % 2 == 0 ? "counted.gz" : "counted.zst";
+  const std::string file = scratch_file(name, data::testing::as_named(name, parts.rest(), 100));
+  auto blocks = data::DocumentBlocks::open(
+      {.files = {file}, .kind = kind, .sizes = {.text_bytes = block_bytes, .compressed_bytes = block_bytes}});
   if (!blocks.ok()) return;
   data::CountedRows counted(*std::move(blocks), std::make_unique<Bytes>(), {.row_tokens = row, .counts_file = counts});
   data::RowStream whole(data::DocumentReader({.files = {file}, .kind = kind, .share = {}}), std::make_unique<Bytes>(),
