@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kTextStreams = 3;  // Where a rank counts, where its rows are, and where the batch ends.
 constexpr size_t kOutput = 64 * 1024;
+constexpr int64_t kParts = 4;  // zstd gives 128 KiB of text at once.
 
 // How the piece behind that one begins.
 CompressedText::Piece behind(const CompressedText::Piece& piece) {
@@ -41,9 +42,14 @@ CompressedText::CompressedText(std::string path, std::unique_ptr<storage::Readab
     : path_(std::move(path)),
       file_(std::move(file)),
       options_(options),
-      pieces_((file_->size() + options.piece_bytes - 1) / options.piece_bytes),
+      pieces_(pieces_of(file_->size(), options.piece_bytes)),
       apart_(options.least_apart),
       output_(kOutput, '\0') {}
+
+int64_t CompressedText::pieces_of(int64_t size, int64_t piece_bytes) {
+  const int64_t together = piece_bytes * kParts;
+  return (size / together + (size % together > 0 ? 1 : 0)) * kParts;
+}
 
 absl::StatusOr<const CompressedText::Piece*> CompressedText::piece(int64_t number) {
   TITAN_ASSIGN_OR_RETURN(Stream * stream, stream_at(number));
@@ -109,22 +115,27 @@ absl::StatusOr<CompressedText::Stream> CompressedText::enter(int64_t number) con
 
 absl::Status CompressedText::read_on(Stream& stream) {
   keep_state(stream);
-  Piece piece = stream.begin;
-  TITAN_ASSIGN_OR_RETURN(piece.text, decompress(stream));
-  stream.begin = behind(piece);
-  ++stream.next;
-  stream.text_bytes += static_cast<int64_t>(piece.text.size());
-  stream.pieces.push_back(std::move(piece));
-  while (stream.pieces.size() > 2 && stream.text_bytes > options_.kept_text) {
+  TITAN_ASSIGN_OR_RETURN(const std::string text, decompress(stream));
+  for (size_t part = 0; part < kParts; ++part) {
+    Piece piece = stream.begin;
+    const size_t begin = text.size() * part / kParts, end = text.size() * (part + 1) / kParts;
+    piece.text = text.substr(begin, end - begin);
+    stream.begin = behind(piece);
+    stream.pieces.push_back(std::move(piece));
+  }
+  stream.next += kParts;
+  stream.text_bytes += static_cast<int64_t>(text.size());
+  while (stream.pieces.size() > 2 * kParts && stream.text_bytes > options_.kept_text) {
     stream.text_bytes -= static_cast<int64_t>(stream.pieces.front().text.size());
     stream.pieces.pop_front();
   }
   return absl::OkStatus();
 }
 
+// The next four pieces.
 absl::StatusOr<std::string> CompressedText::decompress(Stream& stream) {
   const int64_t at = stream.next * options_.piece_bytes;
-  std::string input(static_cast<size_t>(std::min(options_.piece_bytes, file_->size() - at)), '\0');
+  std::string input(static_cast<size_t>(std::min(options_.piece_bytes * kParts, file_->size() - at)), '\0');
   TITAN_RETURN_IF_ERROR(file_->read(at, static_cast<int64_t>(input.size()), input.data()));
   std::string text;
   std::string_view unused = input;
@@ -134,7 +145,7 @@ absl::StatusOr<std::string> CompressedText::decompress(Stream& stream) {
     text.append(output_.data(), got);
   }
   decompressed_ += static_cast<int64_t>(text.size());
-  if (stream.next + 1 == pieces_) TITAN_RETURN_IF_ERROR(stream.decompressor->at_end());
+  if (stream.next + kParts == pieces_) TITAN_RETURN_IF_ERROR(stream.decompressor->at_end());
   return text;
 }
 

@@ -13,14 +13,14 @@
 
 namespace titan::data {
 
-// The text of a compressed file, in pieces: what so many bytes of the file each decompress to, so that which pieces
-// there are follows from its size alone. Any may be asked for. A few streams stay where they are, and of gzip the state
-// of decompression is kept at some places that were passed: a piece costs what lies between it and one of these, in
-// zstd what lies between it and a stream before it, or the file's beginning.
+// The text of a compressed file, in pieces that follow from its size alone: four pieces are the quarters of what each
+// so many bytes of the file decompress to. Any may be asked for. A few streams stay where they are, and of gzip the
+// state of decompression is kept at some places that were passed: a piece costs what lies between it and one of these,
+// in zstd what lies between it and a stream before it, or the file's beginning.
 class CompressedText {
  public:
   struct Options {
-    int64_t piece_bytes = 0;           // Of the file.
+    int64_t piece_bytes = 0;           // Of the file, on average.
     int64_t least_apart = 512 * 1024;  // Bytes of text between two states at first;
     size_t most_kept = 128;            // of more states, 40 KiB each, every second one is forgotten.
     int64_t kept_text = 1 << 20;       // Bytes before each stream that are not decompressed again.
@@ -37,6 +37,8 @@ class CompressedText {
     int64_t end() const { return begin + static_cast<int64_t>(text.size()); }
   };
 
+  // Of a file of that size.
+  static int64_t pieces_of(int64_t size, int64_t piece_bytes);
   int64_t pieces() const { return pieces_; }
   // Valid until the next call. Errors: InvalidArgument for data that is damaged, or cut short in the last piece (names
   // the file), or what the disk says.

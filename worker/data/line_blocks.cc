@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/data/block_files.h"
 #include "worker/data/byte_source.h"
+#include "worker/data/compressed_text.h"
 #include "worker/data/json_lines.h"
 #include "worker/data/line_reader.h"
 #include "worker/data/text_blocks.h"
@@ -26,8 +26,9 @@ class LineBlocks : public BlockFiles {
       : files_(std::move(files)), kind_(std::move(kind)), bytes_(std::move(bytes)), sizes_(sizes) {}
 
   int64_t blocks(int64_t file) const override {
-    const int64_t block = block_bytes(file);
-    return bytes_[file] / block + (bytes_[file] % block > 0 ? 1 : 0);
+    const int64_t bytes = bytes_[file], block = block_bytes(file);
+    if (is_compressed(files_[file])) return CompressedText::pieces_of(bytes, block);
+    return bytes / block + (bytes % block > 0 ? 1 : 0);
   }
 
   absl::StatusOr<int64_t> at(int64_t, const FilePlace& place) const override { return place.offset; }
@@ -61,6 +62,7 @@ class LineBlocks : public BlockFiles {
 
   const std::vector<std::string> files_;
   const FileKind kind_;
+  const std::vector<int64_t> bytes_;
 
  private:
   struct Open {
@@ -71,7 +73,6 @@ class LineBlocks : public BlockFiles {
     return is_compressed(files_[file]) ? sizes_.compressed_bytes : sizes_.text_bytes;
   }
 
-  const std::vector<int64_t> bytes_;
   const Sizes sizes_;
   std::vector<Open> open_;
 };
@@ -154,6 +155,8 @@ class WholeFiles final : public LineBlocks {
  public:
   using LineBlocks::LineBlocks;
 
+  int64_t blocks(int64_t file) const override { return bytes_[file] > 0 ? 1 : 0; }
+
   absl::StatusOr<BlockTexts> read(int64_t file, int64_t) override {
     BlockTexts texts{.begins = {0}};
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DocumentFile> whole, DocumentFile::open(files_[file], kind_, {}));
@@ -194,9 +197,7 @@ absl::StatusOr<std::unique_ptr<BlockFiles>> BlockFiles::of_lines(const std::vect
   }
   if (kind.format != Format::kText) return std::make_unique<JsonBlocks>(files, kind, std::move(bytes), sizes);
   if (kind.blank_lines) return std::make_unique<ParagraphBlocks>(files, kind, std::move(bytes), sizes);
-  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
-  return std::make_unique<WholeFiles>(files, kind, std::move(bytes),
-                                      Sizes{.text_bytes = kAll, .compressed_bytes = kAll});
+  return std::make_unique<WholeFiles>(files, kind, std::move(bytes), sizes);
 }
 
 }  // namespace titan::data

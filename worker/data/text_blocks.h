@@ -34,7 +34,7 @@ class TextBlocks {
 // Blocks of so many bytes of the file, `size` in all. `paragraphs`: Lines::goes_on is wanted.
 std::unique_ptr<TextBlocks> plain_text_blocks(const std::string& path, int64_t size, int64_t block_bytes,
                                               bool paragraphs);
-// The same of a compressed file: a block is what so many of its bytes decompress to. `remote`: whose it is; null: the
+// The same of a compressed file, by pieces of CompressedText. `remote`: whose it is; null: the
 // disk's. Errors: NotFound and what else the disk says, InvalidArgument when it has another size.
 absl::StatusOr<std::unique_ptr<TextBlocks>> compressed_text_blocks(const std::string& path, int64_t size,
                                                                    int64_t block_bytes,
