@@ -13,10 +13,10 @@
 
 namespace titan::data {
 
-// The text of a compressed file, in pieces that follow from its size alone: four pieces are the quarters of what each
-// so many bytes of the file decompress to. Any may be asked for. A few streams stay where they are, and of gzip the
-// state of decompression is kept at some places that were passed: a piece costs what lies between it and one of these,
-// in zstd what lies between it and a stream before it, or the file's beginning.
+// The text of a compressed file, in pieces that follow from its size alone: the first four are the quarters of what the
+// first 4 * piece_bytes of the file decompress to, and so on. Any may be asked for. A few streams stay where they are,
+// and of gzip the state of decompression is kept at some places that were passed: a piece costs what lies between it
+// and one of these, in zstd what lies between it and a stream before it, or the file's beginning.
 class CompressedText {
  public:
   struct Options {
@@ -37,7 +37,7 @@ class CompressedText {
     int64_t end() const { return begin + static_cast<int64_t>(text.size()); }
   };
 
-  // Of a file of that size.
+  // How many a file of that size has.
   static int64_t pieces_of(int64_t size, int64_t piece_bytes);
   int64_t pieces() const { return pieces_; }
   // Valid until the next call. Errors: InvalidArgument for data that is damaged, or cut short in the last piece (names
@@ -75,7 +75,7 @@ class CompressedText {
   std::vector<Stream> streams_;  // The last was used last.
   std::vector<State> states_;    // In their order.
   int64_t apart_;
-  std::string output_;  // Where pieces of pieces come.
+  std::string output_;  // Where text comes out.
   int64_t decompressed_ = 0;
 };
 

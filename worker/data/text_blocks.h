@@ -34,8 +34,8 @@ class TextBlocks {
 // Blocks of so many bytes of the file, `size` in all. `paragraphs`: Lines::goes_on is wanted.
 std::unique_ptr<TextBlocks> plain_text_blocks(const std::string& path, int64_t size, int64_t block_bytes,
                                               bool paragraphs);
-// The same of a compressed file, by pieces of CompressedText. `remote`: whose it is; null: the
-// disk's. Errors: NotFound and what else the disk says, InvalidArgument when it has another size.
+// The same of a compressed file, by pieces of CompressedText. `remote`: whose it is; null: the disk's. Errors: NotFound
+// and what else the disk says, InvalidArgument when it has another size.
 absl::StatusOr<std::unique_ptr<TextBlocks>> compressed_text_blocks(const std::string& path, int64_t size,
                                                                    int64_t block_bytes,
                                                                    std::shared_ptr<RemoteFiles> remote);

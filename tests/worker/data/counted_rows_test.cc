@@ -28,6 +28,16 @@ struct Stored {
   std::vector<std::string> endings = {""};
 };
 
+std::string told(const Stored& stored) {
+  std::string all = name(stored.kind.format);
+  if (stored.kind.blank_lines) all += "_paragraphs";
+  for (const std::string& ending : stored.endings) {
+    if (!ending.empty()) absl::StrAppend(&all, "_", ending.substr(1));
+  }
+  return all;
+}
+void PrintTo(const Stored& stored, std::ostream* out) { *out << told(stored); }
+
 std::string letters(std::mt19937& random, size_t length) {
   std::string text;
   for (size_t i = 0; i < length; ++i) text += static_cast<char>('a' + random() % 26);
@@ -120,15 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CountedKindsTest,
                                            Stored{{}, {".zst"}}, Stored{kParagraphs, {".gz"}},
                                            Stored{kParagraphs, {".zst", "", ".gz"}},
                                            Stored{kWholeFiles, {".gz", ".zst", ""}}),
-                         [](const auto& of) {
-                           const Stored& stored = of.param;
-                           std::string told = name(stored.kind.format);
-                           if (stored.kind.blank_lines) told += "_paragraphs";
-                           for (const std::string& ending : stored.endings) {
-                             told += ending.empty() ? "" : absl::StrCat("_", ending.substr(1));
-                           }
-                           return told;
-                         });
+                         [](const auto& of) { return told(of.param); });
 
 // Rows of this rank of each batch of `ranks` rows; and what every rank says of where that ends.
 Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batches) {
@@ -313,7 +315,7 @@ TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
   for (const std::string& bad : {good.substr(0, good.size() * 2 / 5), good.substr(0, good.size() - 1), flipped,
                                  good + "behind", std::string("no such data")}) {
     SCOPED_TRACE(bad.size());
-    const std::string told = bad.size() < good.size() && bad != "no such data" ? "cut short" : "damaged";
+    const std::string why = bad.size() < good.size() && bad != "no such data" ? "cut short" : "damaged";
     folder_.write(name, bad);
     const auto counts = absl::StrCat("damaged-", bad.size(), bad == flipped);
     auto whole = stream(40, false);
@@ -324,7 +326,7 @@ TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
       absl::StatusOr<const int32_t*> row = rows->next();
       for (; row.ok() && *row != nullptr; row = rows->next()) own.emplace_back(*row, *row + 40);
       EXPECT_EQ(row.status().code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(row.status().message(), AllOf(HasSubstr(name), HasSubstr(told)));
+      EXPECT_THAT(row.status().message(), AllOf(HasSubstr(name), HasSubstr(why)));
     }
     EXPECT_EQ(counted->next().status().code(), absl::StatusCode::kInvalidArgument);
     const size_t both = std::min(given[0].size(), given[1].size());
