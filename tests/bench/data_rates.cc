@@ -1,5 +1,5 @@
-// data_rates FOLDER_WITH_TOKENIZER SCRATCH TEXT.jsonl [TEXT.txt] [TEXT.parquet]: own tokens a second of one
-// data-parallel rank's reader among 1, 16, 256 and 4096, of text that it reads alone, of text that all ranks count
+// data_rates FOLDER_WITH_TOKENIZER SCRATCH TEXT.jsonl [TEXT.txt] [TEXT.parquet] [TEXT.jsonl.gz]: own tokens a second of
+// one data-parallel rank's reader among 1, 16, 256 and 4096, of text that it reads alone, of text that all ranks count
 // together, and of a token index, in their order, shuffled and packed. The other ranks are only simulated: what they
 // would have counted is in the file of counts, what this one has to count is not. Seconds are the thread's processor
 // time: other work on the machine changes them little.
@@ -10,6 +10,7 @@
 #include <functional>
 #include <iostream>
 
+#include "worker/data/byte_source.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/open_rows.h"
 #include "worker/data/row_stream.h"
@@ -86,14 +87,19 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
   std::filesystem::remove(counts);
   value(counted(0, 1)->skip(tokens / kRow + 1));  // All of it, once.
   std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
+  const std::string what = is_compressed(text) ? std::filesystem::path(text).extension().string() : name(kind.format);
   for (const int ranks : kRanks) {
-    measure(std::string(name(kind.format)) + ", alone", ranks, [&] {
+    measure(what + ", alone", ranks, [&] {
       return std::make_unique<RowStream>(DocumentReader({.files = {text}, .kind = kind}), load(tokenizer), kRow, true);
     });
-    measure(std::string(name(kind.format)) + ", counted together", ranks, [&] {
-      forget(counts, CountsFile<BlockCount>::kRecordBytes, ranks / 2, ranks);
-      return counted(ranks / 2, ranks);
-    });
+    // One pass at most: in the next one all is counted.
+    measure(
+        what + ", counted together", ranks,
+        [&] {
+          forget(counts, CountsFile<BlockCount>::kRecordBytes, ranks / 2, ranks);
+          return counted(ranks / 2, ranks);
+        },
+        std::max<int64_t>(tokens / kRow, 3 * ranks));
   }
 }
 
@@ -168,6 +174,7 @@ int main(int argc, char** argv) {
   for (int i = 3; i < argc; ++i) {
     const std::string kind = name(*format_of_file(argv[i]));
     measure_order(tokenizer, scratch, argv[i], made.tokens);
+    if (is_compressed(argv[i])) continue;  // Not read in another order.
     measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.shuffle = Shuffle::kDocuments},
                           kind + ", shuffled");
     measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.packing_window = 1024}, kind + ", packed");

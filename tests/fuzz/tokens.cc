@@ -12,6 +12,8 @@
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
 #include "tests/worker/data/byte_tokenizer.h"
+#include "tests/worker/data/compress.h"
+#include "worker/data/compressed_text.h"
 #include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_places.h"
@@ -92,17 +94,19 @@ TITAN_FUZZ(megatron, 400) {
   if (shard.ok()) (void)(*shard)->verify();
 }
 
-// Text in blocks, and what others are said to have counted of it by a reader of the same kind.
+// Text in blocks, compressed or not, and what others are said to have counted of it by a reader of the same kind.
 TITAN_FUZZ(counted_rows, 150) {
   Parts parts(bytes);
   const int64_t block_bytes = 1 + parts.byte();
-  const int shape = parts.byte(), choice = shape / 40 % 4;
+  const int shape = parts.byte(), choice = shape / 40 % 4, compressed = shape / 160;
   const int64_t row = 1 + shape % 40;
   const std::string counts = scratch_file("counts", parts.next());
   const data::FileKind kind{.format = choice > 1 ? data::Format::kText : data::Format::kJsonLines,
                             .blank_lines = choice == 2};
-  const std::string file = scratch_file("counted", parts.rest());
-  auto blocks = data::DocumentBlocks::open({.files = {file}, .kind = kind, .block_bytes = block_bytes});
+  const std::string name = compressed == 0 ? "counted" : shape % 2 == 0 ? "counted.gz" : "counted.zst";
+  const std::string file = scratch_file(name, data::testing::as_named(name, parts.rest(), 100));
+  auto blocks = data::DocumentBlocks::open(
+      {.files = {file}, .kind = kind, .sizes = {.text_bytes = block_bytes, .compressed_bytes = block_bytes}});
   if (!blocks.ok()) return;
   data::CountedRows counted(*std::move(blocks), std::make_unique<Bytes>(), {.row_tokens = row, .counts_file = counts});
   data::RowStream whole(data::DocumentReader({.files = {file}, .kind = kind, .share = {}}), std::make_unique<Bytes>(),
@@ -114,6 +118,35 @@ TITAN_FUZZ(counted_rows, 150) {
     require(std::equal(*a, *a + row, *b), "the rows are those of a reader of everything");
     const auto position = counted.position();
     require(position.ok() && counted.seek(*position).ok() && whole.seek(*position).ok(), "a position is found again");
+  }
+}
+
+// Compressed text, or bytes that may be none: in another order its pieces are what they are one after the other.
+TITAN_FUZZ(compressed_text, 150) {
+  Parts parts(bytes);
+  const int shape = parts.byte();
+  const bool good = shape / 2 % 2 == 0;
+  const std::string name = shape % 2 == 0 ? "pieces.gz" : "pieces.zst";
+  const data::CompressedText::Options options{
+      .piece_bytes = 1 + parts.byte(), .least_apart = 50, .most_kept = 4, .kept_text = 100};
+  const std::string text(parts.rest());
+  const std::string file = scratch_file(name, good ? data::testing::as_named(name, text, 100) : text);
+  const auto open = [&] { return data::CompressedText(name, *storage::posix_files().open(file), options); };
+  data::CompressedText once = open(), again = open();
+  std::vector<std::string> pieces;
+  std::string all;
+  for (int64_t i = 0; i < once.pieces(); ++i) {
+    const auto piece = once.piece(i);
+    require(piece.ok() || !good, "what was compressed is decompressed");
+    if (!piece.ok()) break;
+    require((*piece)->begin == static_cast<int64_t>(all.size()), "a piece begins where the one before ends");
+    all += pieces.emplace_back((*piece)->text);
+  }
+  require(!good || all == text, "it is the text that was compressed");
+  for (size_t i = 0; i < std::min<size_t>(pieces.size(), 40); ++i) {
+    const size_t number = (pieces.size() - i) * 7 % pieces.size();
+    const auto piece = again.piece(static_cast<int64_t>(number));
+    require(piece.ok() && (*piece)->text == pieces[number], "a piece is the same in another order");
   }
 }
 

@@ -25,27 +25,36 @@ struct BlockTexts {
 // of Parquet.
 class BlockFiles {
  public:
+  // What a block has.
+  struct Sizes {
+    int64_t text_bytes = 32 * 1024;        // Of a file of text;
+    int64_t compressed_bytes = 12 * 1024;  // of a compressed one, English comes to as much text;
+    int64_t rows = 16;                     // and of Parquet.
+  };
   virtual ~BlockFiles() = default;
 
-  virtual int64_t size(int64_t file) const = 0;  // Where a file ends,
-  virtual int64_t block_size() const = 0;        // and what a block has of it.
+  virtual int64_t blocks(int64_t file) const = 0;
 
-  // The block [begin, end). Errors: what the disk says, or InvalidArgument for damaged data.
-  virtual absl::StatusOr<BlockTexts> read(int64_t file, int64_t begin, int64_t end) = 0;
-  // The first place from `begin`, a block's, on where a reader may begin, with the lines between.
-  virtual absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t begin) = 0;
+  // Errors: what the disk says, or InvalidArgument for damaged data.
+  virtual absl::StatusOr<BlockTexts> read(int64_t file, int64_t block) = 0;
+  // The first place from the block's beginning on where a reader may begin, with the lines between.
+  virtual absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t block) = 0;
 
   // A place as cursors have it. Errors: InvalidArgument for one that the file has not.
   virtual absl::StatusOr<int64_t> at(int64_t file, const FilePlace& place) const = 0;
   virtual FilePlace place(int64_t file, int64_t at, int64_t line) const = 0;
+  // The block in which a place lies; the number of all for the end of the file. Errors: those of read(), and
+  // InvalidArgument for a place behind the end.
+  virtual absl::StatusOr<int64_t> block_of(int64_t file, int64_t at) = 0;
   // Of a document, for people, as DocumentFile::name() has it.
   virtual std::string name(int64_t file, int64_t at, int64_t line) const = 0;
 
-  // Errors: NotFound and what else the disk says.
+  // Errors: NotFound and what else the disk says; Unimplemented for remote files that are not compressed, or of which
+  // the sizes are not known.
   static absl::StatusOr<std::unique_ptr<BlockFiles>> of_lines(const std::vector<std::string>& files,
-                                                              const FileKind& kind, int64_t block_bytes);
+                                                              const FileKind& kind, const Sizes& sizes);
   static absl::StatusOr<std::unique_ptr<BlockFiles>> of_rows(const std::vector<std::string>& files,
-                                                             const FileKind& kind, int64_t block_rows);
+                                                             const FileKind& kind, const Sizes& sizes);
 };
 
 }  // namespace titan::data

@@ -28,10 +28,11 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
   absl::StatusOr<hub::StreamOptions> options = hub_options();
   if (!options.ok()) return annotate(options.status(), dataset_path);
   ListedFiles listed{.chosen = names_files(path.place)};
-  TITAN_ASSIGN_OR_RETURN(listed.files, hub_files(*options, path, record_folder));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<HubFile> there, hub_files(*options, path, record_folder));
+  for (const HubFile& file : there) listed.files.push_back(file.path);
   TITAN_ASSIGN_OR_RETURN(DatasetFiles files, choose_files(dataset, dataset_path, listed, format));
   if (files.format == Format::kJsonLines || files.format == Format::kText)
-    return Found{std::move(files), open_hub(*options)};
+    return Found{std::move(files), open_hub(*options, there)};
   return absl::UnimplementedError(absl::StrCat(dataset_path,
                                                ": only JSON lines and plain text are read from a hub as "
                                                "it goes: fetch other files with titanctl assets get ",

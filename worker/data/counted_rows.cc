@@ -175,15 +175,13 @@ absl::Status CountedRows::seek(const StreamPosition& position) {
   warnings_.clear();
   head_.block = blocks_.count();
   if (place.file == files) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const int64_t at, blocks_.places().at(place.file, {place.offset, place.line}));
-  if (at < blocks_.places().size(place.file)) return seek_in_file(position, at);
-  head_.block = blocks_.first_block(place.file + 1);
-  return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(head_.block, blocks_.block_of(place.file, {place.offset, place.line}));
+  return head_.block == blocks_.first_block(place.file + 1) ? absl::OkStatus() : seek_in_file(position);
 }
 
-absl::Status CountedRows::seek_in_file(const StreamPosition& position, int64_t at) {
+absl::Status CountedRows::seek_in_file(const StreamPosition& position) {
   const DocumentPosition& place = position.document;
-  head_.block = blocks_.block_of(place.file, at);
+  TITAN_ASSIGN_OR_RETURN(const int64_t at, blocks_.places().at(place.file, {place.offset, place.line}));
   TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(head_.block));
   const auto begin = std::lower_bound(read->begins.begin(), read->begins.end(), at);
   if (begin == read->begins.end() || *begin != at) return no_line_at(blocks_.files()[place.file], place.offset);

@@ -51,7 +51,7 @@ class CountedRows final : public RowSource {
   absl::Status leave_block(Head& head, const BlockCount& count);
   absl::Status begin_pass();
   absl::Status note_bad_lines(const Head& head, const BlockCount& count);
-  absl::Status seek_in_file(const StreamPosition& position, int64_t at);
+  absl::Status seek_in_file(const StreamPosition& position);
   void set_place(StreamPosition& position, const FilePlace& place) const;
   absl::StatusOr<int64_t> ahead(int64_t tokens);
   absl::StatusOr<const DocumentBlocks::Block*> block(int64_t number);

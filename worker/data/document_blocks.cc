@@ -5,24 +5,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/decompressor.h"
 #include "worker/data/file_facts.h"
 
 namespace titan::data {
 
 DocumentBlocks::DocumentBlocks(Options options, std::unique_ptr<BlockFiles> places)
     : options_(std::move(options)), places_(std::move(places)) {
-  const int64_t block = places_->block_size();
   for (size_t file = 0; file < options_.files.size(); ++file) {
-    const int64_t size = places_->size(static_cast<int64_t>(file));
-    first_block_.push_back(first_block_.back() + size / block + (size % block > 0 ? 1 : 0));
+    first_block_.push_back(first_block_.back() + places_->blocks(static_cast<int64_t>(file)));
   }
 }
 
 absl::StatusOr<DocumentBlocks> DocumentBlocks::open(const Options& options) {
   const bool rows = options.kind.format == Format::kParquet;
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<BlockFiles> places,
-                         rows ? BlockFiles::of_rows(options.files, options.kind, options.block_rows)
-                              : BlockFiles::of_lines(options.files, options.kind, options.block_bytes));
+                         rows ? BlockFiles::of_rows(options.files, options.kind, options.sizes)
+                              : BlockFiles::of_lines(options.files, options.kind, options.sizes));
   return DocumentBlocks(options, std::move(places));
 }
 
@@ -31,10 +31,14 @@ int64_t DocumentBlocks::file_of(int64_t block) const {
   return std::upper_bound(first_block_.begin(), first_block_.end(), block) - first_block_.begin() - 1;
 }
 
+absl::StatusOr<int64_t> DocumentBlocks::block_of(int64_t file, const FilePlace& place) const {
+  TITAN_ASSIGN_OR_RETURN(const int64_t at, places_->at(file, place));
+  TITAN_ASSIGN_OR_RETURN(const int64_t block, places_->block_of(file, at));
+  return first_block_[file] + block;
+}
+
 absl::StatusOr<DocumentBlocks::Block> DocumentBlocks::read(int64_t number, Tokenizer& tokenizer) {
-  const int64_t file = file_of(number), size = places_->size(file), from = begin(number);
-  const int64_t end = size - from < places_->block_size() ? size : from + places_->block_size();
-  TITAN_ASSIGN_OR_RETURN(BlockTexts texts, places_->read(file, from, end));
+  TITAN_ASSIGN_OR_RETURN(BlockTexts texts, places_->read(file_of(number), in_file(number)));
   Block block{.begins = std::move(texts.begins)};
   for (BlockTexts::Document& document : texts.documents) {
     block.documents.push_back({static_cast<int64_t>(block.tokens.size()), document.at, document.line,
@@ -52,7 +56,7 @@ absl::StatusOr<DocumentBlocks::Block> DocumentBlocks::read(int64_t number, Token
 
 absl::StatusOr<FilePlace> DocumentBlocks::begin_of(int64_t number, const Block& read) {
   const int64_t file = file_of(number);
-  if (read.documents.empty()) return places_->next_begin(file, begin(number));
+  if (read.documents.empty()) return places_->next_begin(file, in_file(number));
   return places_->place(file, read.documents.front().at, read.documents.front().line);
 }
 
@@ -60,8 +64,13 @@ absl::StatusOr<std::string> DocumentBlocks::fingerprint(const TokenizerMark& tok
   const FileKind& kind = options_.kind;
   const std::string more = absl::StrCat(kind.text_key, "|", name(kind.format), "|", kind.blank_lines, "|",
                                         tokenizer.sum, "|", tokenizer.bos, "|", tokenizer.eos);
-  TITAN_ASSIGN_OR_RETURN(const std::string facts, file_facts(options_.files, more));
-  return absl::StrCat(facts, "-", kind.format == Format::kParquet ? options_.block_rows : options_.block_bytes);
+  TITAN_ASSIGN_OR_RETURN(const std::string facts, kind.remote == nullptr ? file_facts(options_.files, more)
+                                                                         : remote_facts(options_.files, more));
+  const BlockFiles::Sizes& sizes = options_.sizes;
+  if (kind.format == Format::kParquet) return absl::StrCat(facts, "-", sizes.rows);
+  const bool compressed = std::any_of(options_.files.begin(), options_.files.end(), is_compressed);
+  if (!compressed) return absl::StrCat(facts, "-", sizes.text_bytes);
+  return absl::StrCat(facts, "-", sizes.text_bytes, "-", sizes.compressed_bytes, "-", decompressor_versions());
 }
 
 }  // namespace titan::data

@@ -19,8 +19,7 @@ class DocumentBlocks {
   struct Options {
     std::vector<std::string> files;
     FileKind kind;
-    int64_t block_bytes = 32 * 1024;  // Of text,
-    int64_t block_rows = 16;          // and of Parquet.
+    BlockFiles::Sizes sizes = {};
   };
   // Errors: NotFound and what else the disk says, and those of Parquet.
   static absl::StatusOr<DocumentBlocks> open(const Options& options);
@@ -28,8 +27,9 @@ class DocumentBlocks {
   int64_t count() const { return first_block_.back(); }
   int64_t file_of(int64_t block) const;
   bool begins_file(int64_t block) const { return first_block_[file_of(block)] == block; }
-  int64_t block_of(int64_t file, int64_t at) const { return first_block_[file] + at / places_->block_size(); }
   int64_t first_block(int64_t file) const { return first_block_[file]; }  // Of the file behind the last: count().
+  // With that place of the file; the next file's first for its end. Errors: those of BlockFiles.
+  absl::StatusOr<int64_t> block_of(int64_t file, const FilePlace& place) const;
   const std::vector<std::string>& files() const { return options_.files; }
   const FileKind& kind() const { return options_.kind; }
   const BlockFiles& places() const { return *places_; }
@@ -61,7 +61,7 @@ class DocumentBlocks {
 
  private:
   DocumentBlocks(Options options, std::unique_ptr<BlockFiles> places);
-  int64_t begin(int64_t block) const { return (block - first_block_[file_of(block)]) * places_->block_size(); }
+  int64_t in_file(int64_t block) const { return block - first_block_[file_of(block)]; }
 
   Options options_;
   std::unique_ptr<BlockFiles> places_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
 
@@ -21,6 +22,11 @@ absl::StatusOr<std::string> file_facts(const std::vector<std::string>& files, co
     bytes += found.st_size;
   }
   return absl::StrFormat("%08x-%d", storage::crc32c(facts.data(), facts.size()), bytes);
+}
+
+std::string remote_facts(const std::vector<std::string>& files, const std::string& more) {
+  const std::string facts = absl::StrCat(more, "|", absl::StrJoin(files, "|"));
+  return absl::StrFormat("%08x-remote", storage::crc32c(facts.data(), facts.size()));
 }
 
 }  // namespace titan::data

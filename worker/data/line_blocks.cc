@@ -3,64 +3,92 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
-#include "worker/data/bad_lines.h"
 #include "worker/data/block_files.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/compressed_text.h"
 #include "worker/data/json_lines.h"
 #include "worker/data/line_reader.h"
-#include "worker/data/line_start.h"
+#include "worker/data/text_blocks.h"
 #include "worker/data/text_file.h"
 
 namespace titan::data {
 namespace {
 
+constexpr size_t kOpenTexts = 8;  // Small ones: many ranks' rows lie in several.
+
 class LineBlocks : public BlockFiles {
  public:
-  LineBlocks(std::vector<std::string> files, FileKind kind, std::vector<int64_t> sizes, int64_t block_bytes)
-      : files_(std::move(files)), kind_(std::move(kind)), sizes_(std::move(sizes)), block_bytes_(block_bytes) {}
+  LineBlocks(std::vector<std::string> files, FileKind kind, std::vector<int64_t> bytes, const Sizes& sizes)
+      : files_(std::move(files)), kind_(std::move(kind)), bytes_(std::move(bytes)), sizes_(sizes) {}
 
-  int64_t size(int64_t file) const override { return sizes_[file]; }
-  int64_t block_size() const override { return block_bytes_; }
-
-  absl::StatusOr<int64_t> at(int64_t file, const FilePlace& place) const override {
-    if (place.offset > sizes_[file]) return no_line_at(files_[file], place.offset);
-    return place.offset;
+  int64_t blocks(int64_t file) const override {
+    const int64_t bytes = bytes_[file], block = block_bytes(file);
+    if (is_compressed(files_[file])) return CompressedText::pieces_of(bytes, block);
+    return bytes / block + (bytes % block > 0 ? 1 : 0);
   }
+
+  absl::StatusOr<int64_t> at(int64_t, const FilePlace& place) const override { return place.offset; }
   FilePlace place(int64_t, int64_t at, int64_t line) const override { return {at, line}; }
+  absl::StatusOr<int64_t> block_of(int64_t file, int64_t at) override {
+    TITAN_ASSIGN_OR_RETURN(TextBlocks * text, open(file));
+    return text->block_of(at);
+  }
   std::string name(int64_t file, int64_t, int64_t line) const override {
     return absl::StrCat(files_[file], ":", line + 1);
   }
 
  protected:
-  // From the first line that starts in [begin, end); nothing when none does.
-  absl::StatusOr<std::optional<LineReader>> lines(int64_t file, int64_t begin, int64_t end) const {
-    TITAN_ASSIGN_OR_RETURN(const int64_t start, line_start(files_[file], begin, end));
-    if (start >= std::min(end, sizes_[file])) return std::nullopt;
-    TITAN_ASSIGN_OR_RETURN(LineReader reader, LineReader::open(files_[file], {.offset = start}, end - start));
-    return reader;
+  absl::StatusOr<TextBlocks*> open(int64_t file) {
+    const auto there = std::find_if(open_.begin(), open_.end(), [&](const Open& one) { return one.file == file; });
+    if (there != open_.end()) {
+      std::rotate(there, there + 1, open_.end());  // The last is the newest.
+      return open_.back().text.get();
+    }
+    const std::string& path = files_[file];
+    Open opened{file, nullptr};
+    if (is_compressed(path)) {
+      TITAN_ASSIGN_OR_RETURN(opened.text, compressed_text_blocks(path, bytes_[file], block_bytes(file), kind_.remote));
+    } else {
+      opened.text = plain_text_blocks(path, bytes_[file], block_bytes(file), kind_.format == Format::kText);
+    }
+    if (open_.size() == kOpenTexts) open_.erase(open_.begin());
+    open_.push_back(std::move(opened));
+    return open_.back().text.get();
   }
 
   const std::vector<std::string> files_;
   const FileKind kind_;
-  const std::vector<int64_t> sizes_;
-  const int64_t block_bytes_;
+  const std::vector<int64_t> bytes_;
+
+ private:
+  struct Open {
+    int64_t file = 0;
+    std::unique_ptr<TextBlocks> text;
+  };
+  int64_t block_bytes(int64_t file) const {
+    return is_compressed(files_[file]) ? sizes_.compressed_bytes : sizes_.text_bytes;
+  }
+
+  const Sizes sizes_;
+  std::vector<Open> open_;
 };
 
 class JsonBlocks final : public LineBlocks {
  public:
   using LineBlocks::LineBlocks;
 
-  absl::StatusOr<BlockTexts> read(int64_t file, int64_t begin, int64_t end) override {
+  absl::StatusOr<BlockTexts> read(int64_t file, int64_t block) override {
     BlockTexts texts;
-    TITAN_ASSIGN_OR_RETURN(std::optional<LineReader> reader, lines(file, begin, end));
+    TITAN_ASSIGN_OR_RETURN(TextBlocks * text, open(file));
+    TITAN_ASSIGN_OR_RETURN(std::optional<TextBlocks::Lines> lines, text->lines(block));
     std::string_view line;
-    while (reader.has_value() && reader->place().offset < end) {
-      const FilePlace place = reader->place();
-      TITAN_ASSIGN_OR_RETURN(const bool more, reader->next(line));
+    while (lines.has_value() && lines->reader.place().offset < lines->end) {
+      const FilePlace place = lines->reader.place();
+      TITAN_ASSIGN_OR_RETURN(const bool more, lines->reader.next(line));
       if (!more) break;
       texts.begins.push_back(place.offset);
       if (!blank(line)) texts.documents.push_back({place.offset, place.line, parse_json_line(line, kind_.text_key)});
@@ -68,9 +96,10 @@ class JsonBlocks final : public LineBlocks {
     return texts;
   }
 
-  absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t begin) override {
-    TITAN_ASSIGN_OR_RETURN(const int64_t start, line_start(files_[file], begin));
-    return FilePlace{start, 0};
+  absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t block) override {
+    TITAN_ASSIGN_OR_RETURN(TextBlocks * text, open(file));
+    TITAN_ASSIGN_OR_RETURN(const TextBlocks::Lines lines, text->lines_from(block));
+    return lines.reader.place();
   }
 };
 
@@ -78,18 +107,19 @@ class ParagraphBlocks final : public LineBlocks {
  public:
   using LineBlocks::LineBlocks;
 
-  absl::StatusOr<BlockTexts> read(int64_t file, int64_t begin, int64_t end) override {
+  absl::StatusOr<BlockTexts> read(int64_t file, int64_t block) override {
     BlockTexts texts;
-    TITAN_ASSIGN_OR_RETURN(std::optional<LineReader> reader, lines(file, begin, end));
-    if (!reader.has_value()) return texts;
-    TITAN_ASSIGN_OR_RETURN(bool before, goes_on(file, reader->place().offset));  // In a paragraph of a block before,
-    std::optional<BlockTexts::Document> own;                                     // or in one of this block.
+    TITAN_ASSIGN_OR_RETURN(TextBlocks * text, open(file));
+    TITAN_ASSIGN_OR_RETURN(std::optional<TextBlocks::Lines> lines, text->lines(block));
+    if (!lines.has_value()) return texts;
+    bool before = lines->goes_on;             // In a paragraph of a block before,
+    std::optional<BlockTexts::Document> own;  // or in one of this block.
     std::string_view line;
-    while (reader->place().offset < end || own.has_value()) {
-      const FilePlace place = reader->place();
-      TITAN_ASSIGN_OR_RETURN(const bool more, reader->next(line));
+    while (lines->reader.place().offset < lines->end || own.has_value()) {
+      const FilePlace place = lines->reader.place();
+      TITAN_ASSIGN_OR_RETURN(const bool more, lines->reader.next(line));
       if (!more) break;
-      if (place.offset < end) texts.begins.push_back(place.offset);
+      if (place.offset < lines->end) texts.begins.push_back(place.offset);
       if (blank(line)) {
         close(own, texts);
         before = false;
@@ -102,26 +132,18 @@ class ParagraphBlocks final : public LineBlocks {
     return texts;
   }
 
-  absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t begin) override {
-    TITAN_ASSIGN_OR_RETURN(const int64_t start, line_start(files_[file], begin));
-    TITAN_ASSIGN_OR_RETURN(LineReader reader, LineReader::open(files_[file], {.offset = start}));
-    TITAN_ASSIGN_OR_RETURN(bool before, goes_on(file, start));
+  absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t block) override {
+    TITAN_ASSIGN_OR_RETURN(TextBlocks * text, open(file));
+    TITAN_ASSIGN_OR_RETURN(TextBlocks::Lines lines, text->lines_from(block));
     std::string_view line;
-    while (before) {
-      TITAN_ASSIGN_OR_RETURN(const bool more, reader.next(line));
+    for (bool before = lines.goes_on; before;) {
+      TITAN_ASSIGN_OR_RETURN(const bool more, lines.reader.next(line));
       before = more && !blank(line);
     }
-    return reader.place();
+    return lines.reader.place();
   }
 
  private:
-  // Whether the line before that one belongs to a paragraph.
-  absl::StatusOr<bool> goes_on(int64_t file, int64_t line) const {
-    if (line == 0) return false;
-    TITAN_ASSIGN_OR_RETURN(const bool empty, line_before_is_blank(files_[file], line));
-    return !empty;
-  }
-
   static void close(std::optional<BlockTexts::Document>& paragraph, BlockTexts& texts) {
     if (!paragraph.has_value()) return;
     paragraph->text = paragraph_text(std::move(paragraph->text.text));
@@ -133,7 +155,9 @@ class WholeFiles final : public LineBlocks {
  public:
   using LineBlocks::LineBlocks;
 
-  absl::StatusOr<BlockTexts> read(int64_t file, int64_t, int64_t) override {
+  int64_t blocks(int64_t file) const override { return bytes_[file] > 0 ? 1 : 0; }
+
+  absl::StatusOr<BlockTexts> read(int64_t file, int64_t) override {
     BlockTexts texts{.begins = {0}};
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DocumentFile> whole, DocumentFile::open(files_[file], kind_, {}));
     TITAN_ASSIGN_OR_RETURN(const bool found, whole->next());
@@ -143,22 +167,37 @@ class WholeFiles final : public LineBlocks {
     return texts;
   }
   absl::StatusOr<FilePlace> next_begin(int64_t, int64_t) override { return FilePlace{}; }
+  // Behind the document it must still be as long.
+  absl::StatusOr<int64_t> block_of(int64_t file, int64_t at) override {
+    if (at == 0) return 0;
+    TITAN_RETURN_IF_ERROR(DocumentFile::open(files_[file], kind_, {at, 1}).status());
+    return blocks(file);
+  }
   std::string name(int64_t file, int64_t, int64_t) const override { return files_[file]; }
 };
+
+absl::StatusOr<int64_t> bytes_of(const std::string& file, const FileKind& kind) {
+  if (kind.remote != nullptr) {
+    const std::optional<int64_t> size = kind.remote->size(file);
+    return size.has_value() ? absl::StatusOr<int64_t>(*size)
+                            : absl::UnimplementedError(absl::StrCat(file, ": its size is not known"));
+  }
+  struct stat facts {};
+  if (::stat(file.c_str(), &facts) != 0) return errno_status(errno, file);
+  return facts.st_size;
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockFiles>> BlockFiles::of_lines(const std::vector<std::string>& files,
-                                                                 const FileKind& kind, int64_t block_bytes) {
-  std::vector<int64_t> sizes;
+                                                                 const FileKind& kind, const Sizes& sizes) {
+  std::vector<int64_t> bytes;
   for (const std::string& file : files) {
-    struct stat facts {};
-    if (::stat(file.c_str(), &facts) != 0) return errno_status(errno, file);
-    sizes.push_back(facts.st_size);
+    TITAN_ASSIGN_OR_RETURN(bytes.emplace_back(), bytes_of(file, kind));
   }
-  if (kind.format != Format::kText) return std::make_unique<JsonBlocks>(files, kind, std::move(sizes), block_bytes);
-  if (kind.blank_lines) return std::make_unique<ParagraphBlocks>(files, kind, std::move(sizes), block_bytes);
-  return std::make_unique<WholeFiles>(files, kind, std::move(sizes), std::numeric_limits<int64_t>::max());
+  if (kind.format != Format::kText) return std::make_unique<JsonBlocks>(files, kind, std::move(bytes), sizes);
+  if (kind.blank_lines) return std::make_unique<ParagraphBlocks>(files, kind, std::move(bytes), sizes);
+  return std::make_unique<WholeFiles>(files, kind, std::move(bytes), sizes);
 }
 
 }  // namespace titan::data

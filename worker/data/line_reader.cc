@@ -1,6 +1,7 @@
 #include "worker/data/line_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
@@ -9,7 +10,7 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kReadChunk = 1024 * 1024, kLeastChunk = 16 * 1024;
+constexpr size_t kReadChunk = 1024 * 1024, kMiddleChunk = 64 * 1024, kLeastChunk = 16 * 1024;
 
 }  // namespace
 
@@ -28,6 +29,13 @@ absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FileP
     return no_line_at(path, place.offset);
   }
   reader.consumed_ = 1;
+  return reader;
+}
+
+LineReader LineReader::over(const std::string& path, const FilePlace& place, std::unique_ptr<ByteSource> bytes) {
+  LineReader reader(path, place);
+  reader.chunk_ = kMiddleChunk;
+  reader.source_ = std::move(bytes);
   return reader;
 }
 

@@ -20,6 +20,8 @@ class LineReader {
   static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place, const FileKind& kind) {
     return open(path, place, kind.read_ahead, kind.remote.get());
   }
+  // Of the bytes from `place` on.
+  static LineReader over(const std::string& path, const FilePlace& place, std::unique_ptr<ByteSource> bytes);
 
   // The next line with its end ("\n"; the last of a file may lack it), valid until the next call. False at the end.
   absl::StatusOr<bool> next(std::string_view& line);

@@ -28,25 +28,37 @@ namespace {
 // From so many ranks on, counting together is less work than reading everything.
 constexpr int kManyRanks = 4;
 
-bool can_be_counted(const RowsWanted& wanted) {
-  return !wanted.per_rank && wanted.kind.chat == nullptr && wanted.kind.remote == nullptr &&
-         wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() && wanted.kind.format != Format::kAuto &&
-         first_compressed(wanted.files, wanted.kind) == nullptr;
+// Documents that are shuffled or packed are read one by one, which compressed files do not allow; of remote files the
+// compressed ones are read as a stream. What a library reads is its own affair.
+bool allows_blocks(const RowsWanted& wanted, const std::string& file) {
+  if (wanted.kind.plugin != nullptr) return true;
+  const bool in_order = wanted.shuffle == Shuffle::kNone && wanted.packing_window == 0;
+  if (wanted.kind.remote == nullptr) return in_order || !is_compressed(file);
+  return in_order && is_compressed(file) && wanted.kind.remote->size(file).has_value();
 }
 
-// From so many ranks on, reading everything may be slower than training.
-constexpr int kTooManyRanks = 64;
+bool can_be_counted(const RowsWanted& wanted) {
+  return !wanted.per_rank && wanted.kind.chat == nullptr && wanted.dp_size >= kManyRanks &&
+         !wanted.counts_folder.empty() && wanted.kind.format != Format::kAuto &&
+         std::all_of(wanted.files.begin(), wanted.files.end(),
+                     [&](const std::string& file) { return allows_blocks(wanted, file); });
+}
 
-// What is said of text that every one of many ranks has to read and tokenise whole; nothing of other text.
+// From so many ranks on, reading everything may be slower than training, and decompressing everything.
+constexpr int kTooManyToRead = 64, kTooManyToDecompress = 1024;
+
+// What is said of text that every one of many ranks has to read, or to decompress, whole; nothing of other text.
 std::string reads_everything_warning(const RowsWanted& wanted) {
-  if (wanted.per_rank || wanted.dp_size < kTooManyRanks || can_be_counted(wanted)) return "";
+  const bool counted = can_be_counted(wanted);
+  if (wanted.per_rank || wanted.dp_size < (counted ? kTooManyToDecompress : kTooManyToRead)) return "";
   const std::string* compressed = first_compressed(wanted.files, wanted.kind);
   const bool remote = wanted.kind.remote != nullptr;
   if (!remote && compressed == nullptr) return "";
   return absl::StrCat(remote ? wanted.files[0] : *compressed, remote ? ": streamed" : ": compressed",
-                      " text cannot be entered in the middle, so each of ", wanted.dp_size,
-                      " data-parallel ranks reads and tokenises all of it, which may hold up training; make a token ",
-                      "index with titan-data tokenize", remote ? " of a copy" : ", or decompress the files",
+                      " text cannot be entered in the middle, so each of ", wanted.dp_size, " data-parallel ranks ",
+                      counted ? "decompresses" : "reads and tokenises",
+                      " all of it, which may hold up training; make a token index with titan-data tokenize",
+                      remote ? " of a copy" : ", or decompress the files",
                       ", or set training.dataloader.order = \"per_rank\"");
 }
 

@@ -17,10 +17,10 @@ class RowBlocks final : public BlockFiles {
   RowBlocks(std::vector<std::string> files, FileKind kind, std::vector<std::vector<int64_t>> firsts, int64_t block_rows)
       : files_(std::move(files)), kind_(std::move(kind)), firsts_(std::move(firsts)), block_rows_(block_rows) {}
 
-  int64_t size(int64_t file) const override { return firsts_[file].back(); }
-  int64_t block_size() const override { return block_rows_; }
+  int64_t blocks(int64_t file) const override { return (firsts_[file].back() + block_rows_ - 1) / block_rows_; }
 
-  absl::StatusOr<BlockTexts> read(int64_t file, int64_t begin, int64_t end) override {
+  absl::StatusOr<BlockTexts> read(int64_t file, int64_t block) override {
+    const int64_t begin = block * block_rows_, end = std::min(begin + block_rows_, firsts_[file].back());
     BlockTexts texts;
     TITAN_ASSIGN_OR_RETURN(DocumentRowsFile * rows, open_at(file, begin));
     for (int64_t row = begin; row < end; ++row) {
@@ -32,7 +32,9 @@ class RowBlocks final : public BlockFiles {
     }
     return texts;
   }
-  absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t begin) override { return place(file, begin, 0); }
+  absl::StatusOr<FilePlace> next_begin(int64_t file, int64_t block) override {
+    return place(file, block * block_rows_, 0);
+  }
 
   absl::StatusOr<int64_t> at(int64_t file, const FilePlace& place) const override {
     const std::vector<int64_t>& firsts = firsts_[file];
@@ -49,6 +51,10 @@ class RowBlocks final : public BlockFiles {
     const auto behind = std::upper_bound(firsts.begin(), firsts.end() - 1, at);  // Groups may be empty.
     const int64_t group = behind - firsts.begin() - 1;
     return {group, at - firsts[group]};
+  }
+
+  absl::StatusOr<int64_t> block_of(int64_t file, int64_t at) override {
+    return at < firsts_[file].back() ? at / block_rows_ : blocks(file);
   }
 
   std::string name(int64_t file, int64_t at, int64_t) const override {
@@ -96,14 +102,14 @@ class RowBlocks final : public BlockFiles {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockFiles>> BlockFiles::of_rows(const std::vector<std::string>& files,
-                                                                const FileKind& kind, int64_t block_rows) {
+                                                                const FileKind& kind, const Sizes& sizes) {
   std::vector<std::vector<int64_t>> firsts;
   for (const std::string& file : files) {
     TITAN_ASSIGN_OR_RETURN(const std::vector<int64_t> groups, parquet_row_groups(file, kind));
     std::vector<int64_t>& numbers = firsts.emplace_back(1, 0);
     for (const int64_t rows : groups) numbers.push_back(numbers.back() + rows);
   }
-  return std::make_unique<RowBlocks>(files, kind, std::move(firsts), block_rows);
+  return std::make_unique<RowBlocks>(files, kind, std::move(firsts), sizes.rows);
 }
 
 }  // namespace titan::data

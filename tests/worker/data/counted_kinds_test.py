@@ -1,8 +1,9 @@
-"""Text that ranks count together: of every kind of file, in its order, shuffled and packed, rows, cursors and warnings are those of
+"""Text that ranks count together: of every kind of file, compressed ones too, in its order, shuffled and packed, rows, cursors and warnings are those of
 one reader of everything, and either goes on from the other's cursor."""
 
 import gzip
 import json
+import pathlib
 import random
 import unittest
 
@@ -21,7 +22,7 @@ class CountedKinds(RowReader):
         random_ = random.Random(8)
         words = lambda: " ".join(random_.choices(["the", "perl", "é", "list"], k=random_.choice((0, 3, 9, 20, 400))))  # noqa: E731
         texts = [words() for _ in range(200)]
-        for kind in ("jsonl", "text", "parquet"):
+        for kind in ("jsonl", "text", "parquet", "jsonl.compressed", "text.compressed"):
             (cls.root / kind).mkdir()
         for part in range(3):
             own = texts[part::3] if part != 1 else []
@@ -29,10 +30,24 @@ class CountedKinds(RowReader):
             (cls.root / "text" / f"{part}.txt").write_text("\n\n \n".join(own))
             rows = [None if i % 41 == 7 else b"\xff" if i % 41 == 8 else t.encode() for i, t in enumerate(own)]
             options = {"row_group_size": 27} if part == 0 else {"data_page_size": 300, "use_dictionary": False}
+            cls.compress("jsonl", part)
+            cls.compress("text", part)
             pq.write_table(pa.table({"n": list(range(len(rows))), "text": pa.array(rows, pa.binary())}), cls.root / "parquet" / f"{part}.parquet", **options)
 
+    @classmethod
+    def compress(cls, kind, part):
+        """A file of several members of gzip, one of zstd, and one that stays as it is."""
+        data = (cls.root / kind / f"{part}.{kind.replace('text', 'txt')}").read_bytes()
+        path = cls.root / f"{kind}.compressed" / f"{part}.{kind.replace('text', 'txt')}"
+        if part == 0:
+            pathlib.Path(f"{path}.gz").write_bytes(b"".join(gzip.compress(data[i:i + 30_000]) for i in range(0, len(data), 30_000)))
+        elif part == 1:
+            path.write_bytes(data)
+        else:
+            pathlib.Path(f"{path}.zst").write_bytes(pa.compress(data, codec="zstd", asbytes=True))
+
     def asked(self, kind, **request):
-        return {"row_tokens": WIDTH, "path": str(self.root / kind), "format": kind, "counts": str(self.root / "counts"), "blank_lines": True,
+        return {"row_tokens": WIDTH, "path": str(self.root / kind), "format": kind.split(".")[0], "counts": str(self.root / "counts"), "blank_lines": True,
                 "seed": 5, **request}
 
     def ask(self, kind, size, **request):
@@ -71,6 +86,10 @@ class CountedKinds(RowReader):
 
     def test_paragraphs(self):
         self.check("text")
+
+    def test_compressed(self):
+        self.check("jsonl.compressed")
+        self.check("text.compressed")
 
     @unittest.skipUnless(PARQUET, "built without Arrow")
     def test_parquet(self):
@@ -114,13 +133,13 @@ class CountedKinds(RowReader):
     def test_compressed_text_of_many_ranks_is_warned_of(self):
         path = self.root / "packed.jsonl.gz"
         path.write_bytes(gzip.compress((self.root / "jsonl" / "0.jsonl").read_bytes()))
-        for arrangement in ({}, {"window": 16}):
-            for size, told in ((63, False), (64, True)):
+        for arrangement, most, does in (({}, 1024, "decompresses"), ({"window": 16}, 64, "reads and tokenises")):
+            for size, told in ((most - 1, False), (most, True)):
                 asked = self.asked("packed.jsonl.gz", format="jsonl", dp_size=size, batches=1, **arrangement)
                 warnings = self.answer(**asked)["warnings"]
-                self.assertEqual(told, any("so each of 64 data-parallel ranks reads and tokenises all of it" in w for w in warnings), warnings)
-                self.assertNotIn("all of it", " ".join(self.answer(**{**asked, "per_rank": True, "dp_size": 64}).get("warnings", [])))
-        plain = self.answer(**self.asked("jsonl", dp_size=64, batches=1))["warnings"]
+                self.assertEqual(told, any(f"so each of {most} data-parallel ranks {does} all of it" in w for w in warnings), warnings)
+                self.assertNotIn("all of it", " ".join(self.answer(**{**asked, "per_rank": True, "dp_size": most}).get("warnings", [])))
+        plain = self.answer(**self.asked("jsonl", dp_size=1024, batches=1))["warnings"]
         self.assertNotIn("all of it", " ".join(plain))
 
     def test_other_data_is_refused(self):

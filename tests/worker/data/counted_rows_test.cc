@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/worker/data/compress.h"
 #include "tests/worker/data/testing.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/stream_state.h"
@@ -15,19 +16,49 @@
 namespace titan::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Rows = std::vector<std::vector<int32_t>>;
 
+// How texts lie on disk: of file i as ending i says.
+struct Stored {
+  FileKind kind = {};
+  std::vector<std::string> endings = {""};
+};
+
+std::string told(const Stored& stored) {
+  std::string all = name(stored.kind.format);
+  if (stored.kind.blank_lines) all += "_paragraphs";
+  for (const std::string& ending : stored.endings) {
+    if (!ending.empty()) absl::StrAppend(&all, "_", ending.substr(1));
+  }
+  return all;
+}
+void PrintTo(const Stored& stored, std::ostream* out) { *out << told(stored); }
+
+std::string letters(std::mt19937& random, size_t length) {
+  std::string text;
+  for (size_t i = 0; i < length; ++i) text += static_cast<char>('a' + random() % 26);
+  return text;
+}
+
 class CountedRowsTest : public ::testing::Test {
  protected:
-  explicit CountedRowsTest(const FileKind& kind = {}) : kind_(kind) {
+  explicit CountedRowsTest(const Stored& stored = {}) : kind_(stored.kind), endings_(stored.endings) {
     folder_.write_tokenizer(testing::byte_tokenizer());
     std::mt19937 random(11);
     if (kind_.format == Format::kJsonLines) write_lines(random);
     if (kind_.format == Format::kText && kind_.blank_lines) write_paragraphs(random);
     if (kind_.format == Format::kText && !kind_.blank_lines) write_files(random);
+  }
+
+  // Compressed in several members or frames.
+  void add_file(const char* ending, const std::string& text) {
+    const size_t file = files_.size();
+    const std::string name = absl::StrCat("part-", 100 + file, ending, endings_[file % endings_.size()]);
+    files_.push_back(folder_.write(name, testing::as_named(name, text, 1 + text.size() / (1 + file))));
   }
 
   // Lines from nothing to many blocks long, over files of which one is empty and one has no end of line.
@@ -36,11 +67,11 @@ class CountedRowsTest : public ::testing::Test {
       std::string text;
       for (int i = 0; file != 2 && i < 40; ++i) {
         const size_t length = i == 17 ? 3000 : random() % 90;
-        text += nlohmann::json{{"text", std::string(length, static_cast<char>('a' + random() % 26))}}.dump() + "\n";
+        text += nlohmann::json{{"text", letters(random, length)}}.dump() + "\n";
         if (i % 13 == 5) text += "\n{broken\n  \n";
       }
       if (file == 3) text.pop_back();
-      files_.push_back(folder_.write(absl::StrCat("part-", file, ".json"), text));
+      add_file(".json", text);
     }
   }
 
@@ -50,23 +81,20 @@ class CountedRowsTest : public ::testing::Test {
       std::string text = file == 1 ? " \n\n" : "";
       for (int i = 0; file != 2 && i < 40; ++i) {
         for (int line = i == 17 ? 60 : static_cast<int>(random() % 4); line >= 0; --line) {
-          text += std::string(1 + random() % 60, static_cast<char>('a' + random() % 26)) + (i % 5 == 0 ? "\r\n" : "\n");
+          text += letters(random, 1 + random() % 60) + (i % 5 == 0 ? "\r\n" : "\n");
         }
         if (i % 13 == 5) text += "\n\xff\xfe\nnot UTF-8\n";
         for (unsigned line = i == 18 ? 300 : random() % 4; line > 0; --line) text += i % 3 == 0 ? "\n" : " \t\r\n";
         text += "\n";
       }
       if (file == 3) text.resize(text.find_last_not_of(" \t\r\n") + 1);
-      files_.push_back(folder_.write(absl::StrCat("part-", file, ".txt"), text));
+      add_file(".txt", text);
     }
   }
 
   void write_files(std::mt19937& random) {
     for (int file = 0; file < 60; ++file) {
-      const std::string text = file % 13 == 5   ? "\xff\xfe"
-                               : file % 13 == 6 ? " \n"
-                                                : std::string(random() % 190, static_cast<char>('a' + random() % 26));
-      files_.push_back(folder_.write(absl::StrCat("part-", file, ".txt"), text));
+      add_file(".txt", file % 13 == 5 ? "\xff\xfe" : file % 13 == 6 ? " \n" : letters(random, random() % 190));
     }
   }
 
@@ -76,29 +104,33 @@ class CountedRowsTest : public ::testing::Test {
     return std::make_unique<RowStream>(DocumentReader({.files = files_, .kind = kind_}), tokenizer(), row_tokens, loop);
   }
 
+  // Blocks of so many bytes of text, and an eighth of a compressed file.
   std::unique_ptr<CountedRows> rank(int64_t block_bytes, const std::string& counts,
                                     CountedRows::Options options) const {
     options.counts_file = folder_.path() + "/" + counts;
-    return std::make_unique<CountedRows>(
-        *DocumentBlocks::open({.files = files_, .kind = kind_, .block_bytes = block_bytes}), tokenizer(), options);
+    const BlockFiles::Sizes sizes{.text_bytes = block_bytes, .compressed_bytes = 1 + block_bytes / 8};
+    return std::make_unique<CountedRows>(*DocumentBlocks::open({.files = files_, .kind = kind_, .sizes = sizes}),
+                                         tokenizer(), options);
   }
 
   const FileKind kind_;
+  const std::vector<std::string> endings_;
   testing::Folder folder_;
   std::vector<std::string> files_;
 };
 
 // Of every kind that C++ can write; counted_kinds_test.py has Parquet.
-class CountedKindsTest : public CountedRowsTest, public ::testing::WithParamInterface<FileKind> {
+class CountedKindsTest : public CountedRowsTest, public ::testing::WithParamInterface<Stored> {
  protected:
   CountedKindsTest() : CountedRowsTest(GetParam()) {}
 };
+const FileKind kParagraphs{.format = Format::kText, .blank_lines = true}, kWholeFiles{.format = Format::kText};
 INSTANTIATE_TEST_SUITE_P(Kinds, CountedKindsTest,
-                         ::testing::Values(FileKind{}, FileKind{.format = Format::kText, .blank_lines = true},
-                                           FileKind{.format = Format::kText}),
-                         [](const auto& of) {
-                           return std::string(name(of.param.format)) + (of.param.blank_lines ? "_paragraphs" : "");
-                         });
+                         ::testing::Values(Stored{}, Stored{kParagraphs}, Stored{kWholeFiles}, Stored{{}, {".gz"}},
+                                           Stored{{}, {".zst"}}, Stored{kParagraphs, {".gz"}},
+                                           Stored{kParagraphs, {".zst", "", ".gz"}},
+                                           Stored{kWholeFiles, {".gz", ".zst", ""}}),
+                         [](const auto& of) { return told(of.param); });
 
 // Rows of this rank of each batch of `ranks` rows; and what every rank says of where that ends.
 Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batches) {
@@ -154,7 +186,9 @@ TEST_P(CountedKindsTest, RanksTogetherGiveTheStream) {
 // A cursor of the one is a cursor of the other, wherever it is and whatever the rows' length.
 TEST_P(CountedKindsTest, CursorsAreThoseOfTheReaderOfEverything) {
   std::mt19937 random(3);
-  for (int round = 0; round < 60; ++round) {
+  const bool compressed = endings_.back() != "" || endings_.size() > 1;
+  const int rounds = !compressed ? 60 : kind_.format == Format::kText && !kind_.blank_lines ? 5 : 15;
+  for (int round = 0; round < rounds; ++round) {
     const int64_t row = 1 + static_cast<int64_t>(random() % 120), after = 1 + static_cast<int64_t>(random() % 120);
     const int rows = static_cast<int>(random() % 200);
     const int64_t block_bytes = 30 + static_cast<int64_t>(random() % 900);
@@ -235,7 +269,7 @@ TEST_F(CountedRowsTest, DamagedCountsAreCountedAgain) {
 
 // A rank whose others never come counts for them after a while, and does not wait again; with a file that cannot be
 // written, too.
-TEST_F(CountedRowsTest, ARankAloneGoesOn) {
+TEST_P(CountedKindsTest, ARankAloneGoesOn) {
   const Rows expected = all_rows(*stream(40), 40, 100);
   auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8, .patience = absl::Milliseconds(20)});
   EXPECT_EQ(all_rows(*alone, 40, 100), expected);
@@ -249,7 +283,7 @@ TEST_F(CountedRowsTest, ChangedDataIsNoticed) {
   const StreamPosition start = *rows->position();
   ASSERT_EQ(*rows->skip(60), 60);
   const StreamPosition middle = *rows->position();
-  folder_.write("part-0.json", "{\"text\": \"other\"}\n" + std::string(8000, ' '));
+  folder_.write("part-100.json", "{\"text\": \"other\"}\n" + std::string(8000, ' '));
   auto again = rank(400, "changed", {.row_tokens = 40});
   ASSERT_TRUE(again->seek(start).ok());
   const auto read = again->next();
@@ -259,6 +293,66 @@ TEST_F(CountedRowsTest, ChangedDataIsNoticed) {
   StreamPosition between = middle;
   between.document.offset += 1;
   EXPECT_THAT(again->seek(between).message(), HasSubstr("no line starts at byte"));
+}
+
+class CountedCompressedTest : public CountedRowsTest, public ::testing::WithParamInterface<Stored> {
+ protected:
+  CountedCompressedTest() : CountedRowsTest(GetParam()) {}
+
+  static std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, CountedCompressedTest, ::testing::Values(Stored{{}, {".gz"}}, Stored{{}, {".zst"}}),
+                         [](const auto& of) { return of.param.endings[0].substr(1); });
+
+// Rows before the damage are those of the reader of everything; then both say so, and go on saying it.
+TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
+  const std::string path = files_[3], good = bytes_of(path), name = path.substr(path.rfind('/') + 1);
+  std::string flipped = good;
+  for (size_t i = good.size() / 2; i < good.size() / 2 + 40; ++i) flipped[i] = static_cast<char>(~flipped[i]);
+  for (const std::string& bad : {good.substr(0, good.size() * 2 / 5), good.substr(0, good.size() - 1), flipped,
+                                 good + "behind", std::string("no such data")}) {
+    SCOPED_TRACE(bad.size());
+    const std::string why = bad.size() < good.size() && bad != "no such data" ? "cut short" : "damaged";
+    folder_.write(name, bad);
+    const auto counts = absl::StrCat("damaged-", bad.size(), bad == flipped);
+    auto whole = stream(40, false);
+    auto counted = rank(400, counts, {.row_tokens = 40, .loop = false, .max_bad_lines = 1000});
+    std::vector<Rows> given;
+    for (RowSource* rows : {static_cast<RowSource*>(whole.get()), static_cast<RowSource*>(counted.get())}) {
+      Rows& own = given.emplace_back();
+      absl::StatusOr<const int32_t*> row = rows->next();
+      for (; row.ok() && *row != nullptr; row = rows->next()) own.emplace_back(*row, *row + 40);
+      EXPECT_EQ(row.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(row.status().message(), AllOf(HasSubstr(name), HasSubstr(why)));
+    }
+    EXPECT_EQ(counted->next().status().code(), absl::StatusCode::kInvalidArgument);
+    const size_t both = std::min(given[0].size(), given[1].size());
+    EXPECT_GT(both, 100u) << "two files before are whole";
+    EXPECT_TRUE(std::equal(given[0].begin(), given[0].begin() + both, given[1].begin()));
+  }
+}
+
+// Another file under the name, under the counts of the old one or before a reader that has begun.
+TEST_P(CountedCompressedTest, AChangedFileIsNoticed) {
+  const std::string name = files_[0].substr(files_[0].rfind('/') + 1);
+  auto rows = rank(400, "changed", {.row_tokens = 40});
+  ASSERT_EQ(*rows->skip(60), 60);
+  StreamPosition between = *rows->position();
+  auto late = rank(400, "late", {.row_tokens = 40});
+  std::mt19937 random(5);
+  const std::string other = nlohmann::json{{"text", letters(random, 8000)}}.dump() + "\n";
+  folder_.write(name, testing::as_named(name, other));
+  EXPECT_THAT(late->next().status().message(), HasSubstr("when it was first looked at: the dataset has changed"));
+  auto again = rank(400, "changed", {.row_tokens = 40});
+  EXPECT_THAT(again->next().status().message(), HasSubstr("the dataset has changed since"));
+  between.document.offset = 77;
+  between.document.file = 0;
+  EXPECT_THAT(again->seek(between).message(), HasSubstr("no line starts at byte 77"));
+  between.document.offset = 1'000'000;
+  EXPECT_THAT(again->seek(between).message(), HasSubstr("no line starts at byte 1000000"));
 }
 
 TEST_F(CountedRowsTest, DataWithoutDocumentsIsAnError) {

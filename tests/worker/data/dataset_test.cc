@@ -1,13 +1,12 @@
 // Dataset files, the document reader and the row stream: what a malformed, damaged or changed dataset does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <random>
 
+#include "tests/worker/data/compress.h"
 #include "worker/data/datasets.h"
 #include "worker/data/document_index.h"
 #include "worker/data/document_reader.h"
@@ -20,8 +19,10 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
+using testing::gzip;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::zstd;
 
 class DatasetTest : public ::testing::Test {
  protected:
@@ -40,29 +41,6 @@ class DatasetTest : public ::testing::Test {
 
   std::string folder_;
 };
-
-std::string gzip(const std::string& text) {
-  std::string out(text.size() + 1000, '\0');
-  z_stream stream{};
-  deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
-std::string zstd(const std::string& text) {
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  ZSTD_CCtx* context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // As the zstd program does.
-  out.resize(ZSTD_compress2(context, out.data(), out.size(), text.data(), text.size()));
-  ZSTD_freeCCtx(context);
-  return out;
-}
 
 std::string line(const std::string& text) { return "{\"text\": \"" + text + "\", \"url\": \"x\"}\n"; }
 

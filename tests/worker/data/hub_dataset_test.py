@@ -141,6 +141,39 @@ class HubDataset(unittest.TestCase):
         moved = self.rows(batches=70, cursor=begin["cursor"], path=str(self.mirror))  # To a copy on disk.
         self.assertEqual(whole[50:], moved["rows"])
 
+    # By many ranks, in shards of many blocks: each tokenises its own, and no shard is fetched twice.
+    def test_ranks_count_together(self):
+        self.repo.commit({**self.files, "en/c4-train.00000-of-00016.json.gz": shard("long", 150)})
+        whole = self.rows(batches=640)
+        for environment in ({}, {"TITAN_RANK_HUB_CACHE_GIB": "0"}):
+            with self.subTest(environment):
+                self.hub.forget()
+                counts = self.folder / f"counts{len(environment)}"
+                requests = [{"batches": 160, "dp_rank": rank, "dp_size": 4, "counts": str(counts)} for rank in range(4)]
+                ranks = self.read(*requests, **environment)
+                self.assertEqual(whole["rows"], [rank["rows"][i] for i in range(160) for rank in ranks])
+                self.assertEqual([whole["cursor"]] * 4, [rank["cursor"] for rank in ranks])
+                self.assertEqual(1, len(list(counts.glob("token-counts-*"))))
+                fetched = [request.path.split("?")[0] for request in self.hub.requests("cdn")]
+                self.assertTrue(environment or len(set(fetched)) == len(fetched), "no shard twice")
+                middle = self.read(*({**request, "batches": 70} for request in requests), **environment)
+                rest = self.read(*({**request, "batches": 90, "cursor": middle[0]["cursor"]} for request in requests), **environment)
+                self.assertEqual(whole["rows"][280:], [rank["rows"][i] for i in range(90) for rank in rest])
+
+    # Records of before had no sizes: every rank reads everything, as then.
+    def test_a_record_without_sizes_goes_on(self):
+        whole = self.rows(batches=80)["rows"]
+        record, = (self.folder / "data").glob("hub-*.json")
+        told = json.loads(record.read_text())
+        self.assertEqual([len(self.files[name]) for name in told["files"]], told["sizes"])
+        for sizes, counted in ((None, 0), (told["sizes"], 1), ([1], 1)):  # Of too few it is asked for again.
+            changed = {key: value for key, value in told.items() if key != "sizes"} | ({"sizes": sizes} if sizes else {})
+            record.write_text(json.dumps(changed))
+            counts = self.folder / f"counts-{len(sizes or [])}"
+            mine = self.rows(batches=20, dp_rank=1, dp_size=4, counts=str(counts))["rows"]
+            self.assertEqual(whole[1::4], mine)
+            self.assertEqual(counted, len(list(counts.glob("token-counts-*"))))
+
     # The branch moves on; a job that has begun does not. Without its record it is told, not given other text.
     def test_a_job_stays_with_its_commit(self):
         whole = self.rows(batches=80)["rows"]

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
 #include "tests/worker/data/byte_tokenizer.h"
+#include "tests/worker/data/compress.h"
 #include "tests/worker/data/testing.h"
 #include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
@@ -49,15 +50,18 @@ struct Asked {
 // A kind of rows that are counted together, and the size of a record of its counts.
 struct Kind {
   const char* name;
+  const char* file;
   int64_t record_bytes;
   int64_t most_documents;  // That a rank tokenises for a batch, whatever the number of ranks: stated below.
   int64_t rows_counted;    // Of each rank: two windows of counts.
   std::function<std::unique_ptr<RowSource>(const std::string& file, const std::string& folder, const Asked&)> open;
 };
 
+// Random letters are compressed to about six tenths, and what is around them to little.
 std::unique_ptr<RowSource> in_order(const std::string& file, const std::string&, const Asked& asked) {
+  constexpr BlockFiles::Sizes kSizes{.text_bytes = kBlockBytes, .compressed_bytes = kBlockBytes / 2};
   return std::make_unique<CountedRows>(
-      *DocumentBlocks::open({.files = {file}, .block_bytes = kBlockBytes}), asked.tokenizer,
+      *DocumentBlocks::open({.files = {file}, .sizes = kSizes}), asked.tokenizer,
       CountedRows::Options{
           .row_tokens = kRow, .rank = asked.rank, .ranks = asked.ranks, .counts_file = asked.counts_file});
 }
@@ -86,9 +90,10 @@ std::unique_ptr<RowSource> packed(const std::string& file, const std::string& fo
 // this window of counts and the next one. In order these are blocks: the row's, the cursor's and the two shares.
 constexpr int64_t kOfBlock = kBlockBytes / 20 + 1, kOfChunk = DocumentLengths::kDocuments;
 const Kind kKinds[] = {
-    {"in order", CountsFile<BlockCount>::kRecordBytes, 6 * kOfBlock, kRows + 1, in_order},
-    {"shuffled", CountsFile<DocumentLengths>::kRecordBytes, 2 * kOfChunk + kRow / 2 + 1, 140, shuffled},
-    {"packed", CountsFile<DocumentLengths>::kRecordBytes, 2 * kOfChunk + kRow / 2 + 1, 140, packed}};
+    {"in order", "a.jsonl", CountsFile<BlockCount>::kRecordBytes, 6 * kOfBlock, kRows + 1, in_order},
+    {"compressed", "a.jsonl.gz", CountsFile<BlockCount>::kRecordBytes, 6 * kOfBlock, kRows + 1, in_order},
+    {"shuffled", "a.jsonl", CountsFile<DocumentLengths>::kRecordBytes, 2 * kOfChunk + kRow / 2 + 1, 140, shuffled},
+    {"packed", "a.jsonl", CountsFile<DocumentLengths>::kRecordBytes, 2 * kOfChunk + kRow / 2 + 1, 140, packed}};
 
 struct Cost {
   int64_t ranks = 0, start = 0, step = 0, restore = 0;  // Documents that were tokenised, the most of a batch.
@@ -103,10 +108,12 @@ class LoaderScale {
     const int64_t wanted = ranks * kRow * kRows;
     for (int64_t tokens = 0; tokens < wanted;) {
       const auto length = static_cast<int64_t>(random() % (kLongest - 20));
-      text += absl::StrCat("{\"text\":\"", std::string(static_cast<size_t>(length), 'a'), "\"}\n");
+      std::string letters;
+      for (int64_t i = 0; i < length; ++i) letters += static_cast<char>('a' + random() % 26);
+      text += absl::StrCat("{\"text\":\"", letters, "\"}\n");
       tokens += length + 1;
     }
-    file_ = folder_.write("text.jsonl", text);
+    file_ = folder_.write(kind.file, testing::as_named(kind.file, text));
     counts_ = folder_.path() + "/counts";
     auto everybody = kind.open(file_, folder_.path(), {.counts_file = counts_, .tokenizer = tokenizer_});
     EXPECT_EQ(*everybody->skip(ranks * kind.rows_counted), ranks * kind.rows_counted);
@@ -168,7 +175,7 @@ class LoaderScale {
 
 void print(const Kind& kind, const std::vector<Cost>& costs) {
   const auto line = [&](const char* what, const char* format, auto of) {
-    std::printf("| %-9s| %-34s |", kind.name, what);
+    std::printf("| %-10s | %-34s |", kind.name, what);
     for (const Cost& cost : costs) {
       char figure[32];
       std::snprintf(figure, sizeof figure, format, static_cast<double>(of(cost)));

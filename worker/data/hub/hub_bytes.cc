@@ -1,4 +1,5 @@
 // Bytes of a hub's files.
+#include <map>
 #include <stop_token>
 #include <utility>
 
@@ -27,7 +28,11 @@ class HubSource final : public ByteSource {
 
 class Hub final : public RemoteFiles {
  public:
-  explicit Hub(hub::StreamOptions options) : options_(std::move(options)) {}
+  Hub(hub::StreamOptions options, const std::vector<HubFile>& files) : options_(std::move(options)) {
+    for (const HubFile& file : files) {
+      if (file.size.has_value()) sizes_[file.path] = *file.size;
+    }
+  }
 
   absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path, int64_t offset) override {
     TITAN_ASSIGN_OR_RETURN(const hub::DatasetPath parsed, hub::parse_dataset_path(path));
@@ -35,15 +40,22 @@ class Hub final : public RemoteFiles {
     if (!stream.ok()) return with_advice(stream.status(), options_.settings.endpoint, path);
     return std::make_unique<HubSource>(path, options_.settings.endpoint, *std::move(stream));
   }
+  std::optional<int64_t> size(const std::string& path) const override {
+    const auto known = sizes_.find(path);
+    return known == sizes_.end() ? std::nullopt : std::optional<int64_t>(known->second);
+  }
   void stop() override { stop_.request_stop(); }
 
  private:
   const hub::StreamOptions options_;
+  std::map<std::string, int64_t> sizes_;
   std::stop_source stop_;
 };
 
 }  // namespace
 
-std::shared_ptr<RemoteFiles> open_hub(const hub::StreamOptions& options) { return std::make_shared<Hub>(options); }
+std::shared_ptr<RemoteFiles> open_hub(const hub::StreamOptions& options, const std::vector<HubFile>& files) {
+  return std::make_shared<Hub>(options, files);
+}
 
 }  // namespace titan::data

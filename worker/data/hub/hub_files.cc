@@ -25,6 +25,7 @@ constexpr absl::Duration kMostWaiting = absl::Minutes(10);
 struct Listing {
   std::string commit;
   std::vector<std::string> names;
+  std::vector<int64_t> sizes;  // Of each, or nothing at all.
 };
 
 bool is_in(const std::string& place, const std::string& name) {
@@ -44,14 +45,17 @@ absl::StatusOr<Listing> ask(const hub::StreamOptions& options, const hub::Datase
   const std::string folder = names_files(path.place) ? hub::folder_of(path.place) : path.place;
   TITAN_ASSIGN_OR_RETURN(const std::vector<hub::RemoteFile> all, client.list(path.repo, listing.commit, {}, folder));
   for (const hub::RemoteFile& remote : all) {
-    if (is_in(path.place, remote.name)) listing.names.push_back(remote.name);
+    if (!is_in(path.place, remote.name)) continue;
+    listing.names.push_back(remote.name);
+    listing.sizes.push_back(remote.size);
   }
   if (!listing.names.empty()) return listing;
   return absl::NotFoundError(absl::StrCat("no file of commit ", listing.commit, " is there"));
 }
 
 std::string to_text(const std::string& path, const Listing& listing) {
-  const nlohmann::json json = {{"path", path}, {"commit", listing.commit}, {"files", listing.names}};
+  const nlohmann::json json = {
+      {"path", path}, {"commit", listing.commit}, {"files", listing.names}, {"sizes", listing.sizes}};
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -70,7 +74,12 @@ std::optional<Listing> from_text(const std::string& path, const std::string& tex
     if (!name.is_string() || !hub::check_file_name(name).ok()) return std::nullopt;
     listing.names.push_back(name);
   }
-  if (!hub::is_commit(listing.commit) || listing.names.empty()) return std::nullopt;
+  for (const nlohmann::json& size : json.value("sizes", nlohmann::json::array())) {
+    if (!size.is_number_unsigned()) return std::nullopt;
+    listing.sizes.push_back(size);
+  }
+  const bool told = listing.sizes.empty() || listing.sizes.size() == listing.names.size();
+  if (!told || !hub::is_commit(listing.commit) || listing.names.empty()) return std::nullopt;
   return listing;
 }
 
@@ -100,13 +109,14 @@ bool names_files(const std::string& place) {
   return place.find_first_of("*?[") != std::string::npos || format_of_file(place).has_value();
 }
 
-absl::StatusOr<std::vector<std::string>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
-                                                   const std::string& folder) {
+absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
+                                               const std::string& folder) {
   const absl::StatusOr<Listing> listing = recorded(options, path, folder);
   if (!listing.ok()) return with_advice(listing.status(), options.settings.endpoint, hub::to_text(path));
-  std::vector<std::string> files;
+  std::vector<HubFile> files;
   for (const std::string& name : listing->names)
-    files.push_back(hub::to_text({.repo = path.repo, .revision = listing->commit, .place = name}));
+    files.push_back({hub::to_text({.repo = path.repo, .revision = listing->commit, .place = name}), std::nullopt});
+  for (size_t i = 0; i < listing->sizes.size(); ++i) files[i].size = listing->sizes[i];
   return files;
 }
 

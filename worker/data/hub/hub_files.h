@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,14 +21,19 @@ absl::StatusOr<hub::StreamOptions> hub_options();
 // Whether a place is a glob or a file by its name, and not a folder of files.
 bool names_files(const std::string& place);
 
-// The files that the path stands for, "hf://datasets/ORG/NAME@COMMIT/FILE" each, in no order. The commit is that of the
+struct HubFile {
+  std::string path;             // "hf://datasets/ORG/NAME@COMMIT/FILE".
+  std::optional<int64_t> size;  // Unknown where an older record does not tell it.
+};
+
+// The files that the path stands for, in no order. The commit is that of the
 // revision when it is asked for the first time: it is recorded in `folder` with the names, and whoever comes later with
 // the same folder, also a job that goes on, gets the same without asking the hub. "": nothing is recorded. Errors:
 // NotFound when no file matches, those of hub::Client and of the disk; all name the path.
-absl::StatusOr<std::vector<std::string>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
-                                                   const std::string& folder);
+absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
+                                               const std::string& folder);
 
 // Reads such files.
-std::shared_ptr<RemoteFiles> open_hub(const hub::StreamOptions& options);
+std::shared_ptr<RemoteFiles> open_hub(const hub::StreamOptions& options, const std::vector<HubFile>& files);
 
 }  // namespace titan::data

@@ -1,0 +1,51 @@
+#pragma once
+
+// Compressed text as the programs gzip and zstd write it.
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace titan::data::testing {
+
+// A member.
+inline std::string gzip(std::string_view text) {
+  std::string out(text.size() + text.size() / 1000 + 1000, '\0');
+  z_stream stream{};
+  deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+// A frame.
+inline std::string zstd(std::string_view text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // As the zstd program does.
+  out.resize(ZSTD_compress2(context, out.data(), out.size(), text.data(), text.size()));
+  ZSTD_freeCCtx(context);
+  return out;
+}
+
+// As a file of that name holds it: as it is, or compressed in members or frames of `part` bytes of text each.
+inline std::string as_named(std::string_view name, std::string_view text, size_t part = std::string_view::npos) {
+  if (!name.ends_with(".gz") && !name.ends_with(".zst")) return std::string(text);
+  std::string out;
+  do {
+    const std::string_view own = text.substr(0, part);
+    out += name.ends_with(".gz") ? gzip(own) : zstd(own);
+    text.remove_prefix(own.size());
+  } while (!text.empty());
+  return out;
+}
+
+}  // namespace titan::data::testing

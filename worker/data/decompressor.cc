@@ -1,0 +1,110 @@
+#include "worker/data/decompressor.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+
+namespace titan::data {
+namespace {
+
+absl::Status damaged(const std::string& path, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, "; fetch the file again"));
+}
+
+class Gzip final : public Decompressor {
+ public:
+  explicit Gzip(std::string path) : path_(std::move(path)) {}
+  ~Gzip() override { inflateEnd(&stream_); }
+
+  absl::Status start() {
+    // 15 + 16: a gzip header, the largest window.
+    return inflateInit2(&stream_, 15 + 16) == Z_OK ? absl::OkStatus()
+                                                   : absl::ResourceExhaustedError("zlib: out of memory");
+  }
+
+  absl::StatusOr<size_t> decompress(std::string_view& input, char* out, size_t size) override {
+    stream_.next_out = reinterpret_cast<Bytef*>(out);
+    stream_.avail_out = static_cast<uInt>(size);
+    while (stream_.avail_out == size && (full_ || !input.empty())) {
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
+      stream_.avail_in = static_cast<uInt>(input.size());
+      inside_ |= !input.empty();
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      input.remove_prefix(input.size() - stream_.avail_in);
+      full_ = stream_.avail_out == 0;
+      if (code == Z_STREAM_END) {
+        inside_ = false;  // Another member may follow.
+        inflateReset(&stream_);
+      } else if (code != Z_OK && code != Z_BUF_ERROR) {
+        const char* why = stream_.msg != nullptr ? stream_.msg : "zlib error";
+        return damaged(path_, absl::StrCat("the gzip data is damaged (", why, ")"));
+      }
+    }
+    return size - stream_.avail_out;
+  }
+
+  absl::Status at_end() const override {
+    return inside_ ? damaged(path_, "the gzip data is cut short") : absl::OkStatus();
+  }
+
+  std::unique_ptr<Decompressor> copy() const override {
+    auto same = std::make_unique<Gzip>(path_);
+    if (inflateCopy(&same->stream_, const_cast<z_stream*>(&stream_)) != Z_OK) return nullptr;
+    same->inside_ = inside_;
+    return same;
+  }
+
+ private:
+  const std::string path_;
+  z_stream stream_{};
+  bool inside_ = false;  // A member has begun and not ended.
+  bool full_ = false;    // There was no room for more; some may be left.
+};
+
+class Zstd final : public Decompressor {
+ public:
+  explicit Zstd(std::string path) : path_(std::move(path)) {}
+  ~Zstd() override { ZSTD_freeDStream(stream_); }
+
+  absl::StatusOr<size_t> decompress(std::string_view& input, char* out, size_t size) override {
+    ZSTD_outBuffer to{out, size, 0};
+    while (to.pos == 0 && (full_ || !input.empty())) {
+      ZSTD_inBuffer from{input.data(), input.size(), 0};
+      const size_t left = ZSTD_decompressStream(stream_, &to, &from);
+      if (ZSTD_isError(left)) {
+        return damaged(path_, absl::StrCat("the zstd data is damaged (", ZSTD_getErrorName(left), ")"));
+      }
+      input.remove_prefix(from.pos);
+      inside_ = left != 0;  // A frame has begun and not ended.
+      full_ = inside_ && to.pos == size;
+    }
+    return to.pos;
+  }
+
+  absl::Status at_end() const override {
+    return inside_ ? damaged(path_, "the zstd data is cut short") : absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  ZSTD_DStream* stream_ = ZSTD_createDStream();
+  bool inside_ = false, full_ = false;  // As of gzip.
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Decompressor>> Decompressor::of(const std::string& path) {
+  if (absl::EndsWith(path, ".zst")) return std::make_unique<Zstd>(path);
+  auto gzip = std::make_unique<Gzip>(path);
+  TITAN_RETURN_IF_ERROR(gzip->start());
+  return gzip;
+}
+
+std::string decompressor_versions() { return absl::StrCat("zlib", zlibVersion(), "-zstd", ZSTD_versionString()); }
+
+}  // namespace titan::data

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/storage/file.h"
+#include "worker/data/remote_files.h"
+
+namespace titan::data {
+
+// A remote file of `size` bytes, read at any place: a few streams stay where they are, for reads that follow each
+// other. Reads of it end with the errors of RemoteFiles, and with DataLoss when the file ends before.
+std::unique_ptr<storage::ReadableFile> remote_bytes(std::shared_ptr<RemoteFiles> remote, const std::string& path,
+                                                    int64_t size);
+
+}  // namespace titan::data
