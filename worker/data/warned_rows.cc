@@ -13,6 +13,7 @@ class WarnedRows final : public RowSource {
   absl::StatusOr<const int32_t*> next() override { return rows_->next(); }
   absl::Span<const int64_t> piece_ends() const override { return rows_->piece_ends(); }
   bool has_pieces() const override { return rows_->has_pieces(); }
+  int64_t padding() const override { return rows_->padding(); }
   absl::StatusOr<int64_t> skip(int64_t rows) override { return rows_->skip(rows); }
   absl::StatusOr<StreamPosition> position() override { return rows_->position(); }
   absl::Status seek(const StreamPosition& position) override { return rows_->seek(position); }

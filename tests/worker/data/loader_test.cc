@@ -9,12 +9,15 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "common/storage/file.h"
+#include "tests/worker/data/compress.h"
 #include "tests/worker/data/testing.h"
 
 namespace titan::data {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -378,6 +381,19 @@ TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(many->next().ok());
     EXPECT_DOUBLE_EQ(many->take_padding().value(), share);
   }
+  // Of compressed text many ranks are warned; the share is the same.
+  packed.dp_rank = 3, packed.dp_size = 64;
+  auto plain_text = open(packed);
+  for (std::string& file : packed.files) {
+    const std::string name = std::filesystem::path(file).filename().string() + ".gz";
+    file = folder_.write(name, testing::as_named(name, *storage::read_file(storage::posix_files(), file)));
+  }
+  auto compressed = open(packed);
+  ASSERT_TRUE(plain_text->next().ok());
+  ASSERT_TRUE(compressed->next().ok());
+  EXPECT_THAT(compressed->take_warnings(), Contains(HasSubstr("cannot be entered in the middle")));
+  EXPECT_GT(plain_text->take_padding().value(), 0);
+  EXPECT_EQ(compressed->take_padding(), plain_text->take_padding());
 }
 
 // state() speaks of what was returned, however far the thread has read.
