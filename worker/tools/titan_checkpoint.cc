@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
       "  titan-checkpoint verify s3://bucket/run/step-500\n"
       "  titan-checkpoint diff outputs/checkpoint/step-500 other/checkpoint/step-500\n"
+      "  titan-checkpoint diff outputs/checkpoint/step-500 hf-weights\n"
       "  titan-checkpoint prune outputs/checkpoint --keep 3 --keep-every 1000 --dry-run\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
@@ -65,13 +66,19 @@ int main(int argc, char** argv) {
 
   titan::tools::DiffOptions comparing;
   std::string other;
-  CLI::App* diff = app.add_subcommand("diff", "Which tensors of two steps differ, and how far; exit 1 when any does");
-  diff->add_option("a", path, "A step-N folder")->required();
-  diff->add_option("b", other, "Another one, of any mesh and type")->required();
+  CLI::App* diff = app.add_subcommand(
+      "diff",
+      "Which tensors of two steps, or folders of other programs, differ, and how far; exit 1 when any does. Folders of "
+      "two kinds are compared by a step's names, with Hugging Face weights by the model's alone");
+  diff->add_option("a", path,
+                   "A step-N folder, one with .metadata of torch.distributed.checkpoint, or one with *.safetensors")
+      ->required();
+  diff->add_option("b", other, "Another one, of any kind, mesh and type")->required();
   diff->add_flag("--model-only", comparing.model_only, "Leave the optimizer's state out");
   diff->add_option("-o,--output", output, "text or json (one object a tensor that differs)")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+  add_model_flags(*diff, comparing.model, /*required=*/false);
 
   titan::tools::PruneOptions pruning;
   CLI::App* prune = app.add_subcommand(
