@@ -25,7 +25,8 @@ inline constexpr char kWriterName[] = ".writer";
 class HfFolder {
  public:
   // Reads the index, every header, and what config.json, if there is one, says of quantization. Errors: NotFound (no
-  // weights), DataLoss naming file and tensor, or what shows that files are missing, FailedPrecondition (quantized in a way that is not read).
+  // weights), DataLoss naming file and tensor, or what shows that files are missing, FailedPrecondition (quantized in a
+  // way that is not read).
   static absl::StatusOr<std::unique_ptr<HfFolder>> open(storage::Files& files, const std::string& folder);
 
   const std::string& folder() const { return folder_; }

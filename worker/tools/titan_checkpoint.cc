@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "common/s3/all_files.h"
-#include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/version/version.h"
 #include "worker/tools/diff.h"
@@ -41,6 +40,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint diff outputs/checkpoint/step-500 hf-weights\n"
       "  titan-checkpoint prune outputs/checkpoint --keep 3 --keep-every 1000 --dry-run\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 s3://bucket/weights\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
   CLI::App* out = app.add_subcommand(
       "export", "Writes a step as a Hugging Face folder, or as one that torchtitan or torchtune goes on from");
   out->add_option("step", path, "A step-N folder")->required();
-  out->add_option("target", target, "The new folder")->required();
+  out->add_option("target", target, "The new folder, or s3://BUCKET/PLACE")->required();
   out->add_option("--dtype", options.dtype, "float32, float16 or bfloat16")->capture_default_str();
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
@@ -125,7 +125,9 @@ int main(int argc, char** argv) {
         "Folder with *.safetensors or with .metadata of torch.distributed.checkpoint, or a file of torch.save; "
         "the latter two under torchtitan's names or torchtune's")
       ->required();
-  in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
+  in->add_option("step", target,
+                 "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job; or s3://BUCKET/PLACE/step-0")
+      ->required();
   int64_t piece_bytes = int64_t{256} << 20;
   in->add_option("--max-file-bytes", piece_bytes,
                  "Cut larger tensors and start a new file; about three times as much is held")
@@ -139,9 +141,6 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  if ((*out || *in) && titan::s3::is_location(target)) {
-    return finish(absl::InvalidArgumentError(target + ": is in an object store, which is only read; name a folder"));
-  }
   if (*inspect) return finish(titan::tools::inspect(all_files(), path, tensors, output == "json", std::cout));
   if (*verify) return finish(titan::tools::verify(all_files(), path, std::cout));
   if (*diff) {
