@@ -52,11 +52,6 @@ void check_object_store(Checker& check) {
   if (config.validation.dataset_path) nowhere_else("validation.dataset_path", *config.validation.dataset_path);
   place("checkpoint.folder", c.folder);
   if (c.initial_load_path) place("checkpoint.initial_load_path", *c.initial_load_path);
-  if (s3::is_location(c.folder) && c.last_save_in_hf) {
-    check.fail("checkpoint.last_save_in_hf", true,
-               absl::StrCat("cannot be written to an object store (checkpoint.folder = ", c.folder, ")"),
-               "leave it out, and use titan-checkpoint export on the last step");
-  }
 }
 
 }  // namespace

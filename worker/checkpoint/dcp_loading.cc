@@ -7,56 +7,18 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/dcp_folder.h"
+#include "worker/checkpoint/dcp_names.h"
 #include "worker/checkpoint/dcp_state.h"
 #include "worker/checkpoint/staging.h"
 
 namespace titan::checkpoint {
 namespace {
 
-constexpr char kOptimizer[] = "optimizer.state.";
-constexpr char kOurModel[] = "model.", kOurOptim[] = "optim.";
+constexpr char kOurModel[] = "model.";
 
 bool lists(const std::vector<std::string>& list, const char* name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
-
-// Of what is no model.
-bool is_other_state(const std::string& key) {
-  for (const char* prefix : {"optimizer.", "lr_scheduler.", "dataloader.", "train_state."}) {
-    if (absl::StartsWith(key, prefix)) return true;
-  }
-  return false;
-}
-
-// torchtitan's names, which are ours: the model's stand by themselves, an optimizer's state behind its parameter's. A
-// folder of somebody else may have a dict "model" of them.
-class Names {
- public:
-  explicit Names(const DcpMetadata& metadata) : metadata_(metadata) {
-    const auto first = metadata.tensors.lower_bound(kOurModel);
-    nested_ = first != metadata.tensors.end() && absl::StartsWith(first->first, kOurModel);
-  }
-
-  // "" for what has no name there.
-  std::string of(const std::string& key) const {
-    if (absl::StartsWith(key, kOurModel)) return nested_ ? key : key.substr(sizeof kOurModel - 1);
-    // optim.STATE.FQN
-    const size_t dot = key.find('.', sizeof kOurOptim - 1);
-    if (!absl::StartsWith(key, kOurOptim) || dot == key.npos) return "";
-    return absl::StrCat(kOptimizer, key.substr(dot + 1), ".",
-                        key.substr(sizeof kOurOptim - 1, dot - sizeof kOurOptim + 1));
-  }
-
-  // Our key of a tensor of the model; "" for any other tensor.
-  std::string model_key(const std::string& there) const {
-    if (is_other_state(there) || nested_ != absl::StartsWith(there, kOurModel)) return "";
-    return nested_ ? there : absl::StrCat(kOurModel, there);
-  }
-
- private:
-  const DcpMetadata& metadata_;
-  bool nested_ = false;
-};
 
 absl::Status misfit(const std::string& path, const Slice& slice, const std::string& there) {
   if (is_model(slice)) {
@@ -69,7 +31,7 @@ absl::Status misfit(const std::string& path, const Slice& slice, const std::stri
 
 // torch counts the steps of each parameter, we count the optimizer's: they have to be the same.
 absl::StatusOr<at::Tensor> step_count(DcpFolder& folder, const std::vector<Slice>& slices) {
-  const Names names(folder.metadata());
+  const DcpNames names(folder.metadata());
   at::Tensor count;
   std::string first;
   const auto look = [&](const std::string& key) -> absl::Status {
@@ -92,18 +54,18 @@ absl::StatusOr<at::Tensor> step_count(DcpFolder& folder, const std::vector<Slice
   }
   if (count.defined()) return count;
   for (const auto& [key, tensor] : folder.metadata().tensors) {  // A rank without parameters.
-    if (!absl::StartsWith(key, kOptimizer) || !absl::EndsWith(key, ".step")) continue;
+    if (!absl::StartsWith(key, kDcpOptimizer) || !absl::EndsWith(key, ".step")) continue;
     TITAN_RETURN_IF_ERROR(look(key));
     return count;
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(folder.folder(), ": has no ", kOptimizer, "*.step: it holds no optimizer; put \"optimizer\" into ",
-                   "checkpoint.exclude_from_loading, or set checkpoint.initial_load_model_only = true"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      folder.folder(), ": has no ", kDcpOptimizer, "*.step: it holds no optimizer; put \"optimizer\" into ",
+      "checkpoint.exclude_from_loading, or set checkpoint.initial_load_model_only = true"));
 }
 
 absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice>& slices, const Slice& slice) {
   if (slice.key == "optim.step") return step_count(folder, slices);
-  const std::string key = Names(folder.metadata()).of(slice.key);
+  const std::string key = DcpNames(folder.metadata()).of(slice.key);
   const auto found = folder.metadata().tensors.find(key);
   if (found == folder.metadata().tensors.end()) return misfit(folder.folder(), slice, key);
   if (found->second.shape != slice.shape) {
@@ -115,13 +77,6 @@ absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice
 }
 
 }  // namespace
-
-bool is_derived(const std::string& fqn) {
-  for (const char* suffix : {"freqs_cis", "rope_cache", "tokens_per_expert"}) {
-    if (absl::EndsWith(fqn, suffix)) return true;
-  }
-  return false;
-}
 
 absl::Status inspect_dcp(storage::Files& files, const Setup& setup, Candidate& candidate) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, candidate.path));
@@ -149,7 +104,7 @@ absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& can
     if (lists(exclude, is_model(slice) ? "model" : "optimizer")) continue;
     TITAN_ASSIGN_OR_RETURN(out, read_slice(*folder, slices, slice));
   }
-  const Names names(folder->metadata());
+  const DcpNames names(folder->metadata());
   for (const auto& [there, tensor] : folder->metadata().tensors) {
     const std::string key = names.model_key(there);
     if (key.empty() || is_derived(key) || lists(exclude, "model")) continue;

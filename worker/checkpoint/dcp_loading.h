@@ -1,6 +1,6 @@
 #pragma once
 
-// A folder of torch.distributed.checkpoint as a job's start: how its names are ours, and what one rank reads of it.
+// A folder of torch.distributed.checkpoint as a job's start: what one rank reads of it.
 
 #include <string>
 #include <vector>
@@ -10,9 +10,6 @@
 #include "worker/checkpoint/loading.h"
 
 namespace titan::checkpoint {
-
-// Tables and counters that every program makes anew: no weights.
-bool is_derived(const std::string& fqn);
 
 // Rank 0: that it can be read at all; fills in manifest_crc, step and tied_head.
 absl::Status inspect_dcp(storage::Files& files, const Setup& setup, Candidate& candidate);

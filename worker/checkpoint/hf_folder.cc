@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_layout.h"
@@ -23,6 +24,25 @@ absl::StatusOr<std::vector<std::string>> files_of_index(const std::string& path,
     names.insert(file.get<std::string>());
   }
   return std::vector<std::string>(names.begin(), names.end());
+}
+
+// Without an index the names alone tell that one is missing: "…-00001-of-00003.safetensors".
+absl::Status check_complete(const std::string& folder, const std::vector<std::string>& names) {
+  std::map<std::string, int> found;  // By what they have in common.
+  for (const std::string& name : names) {
+    const size_t of = name.rfind("-of-"), number = of == name.npos ? of : name.rfind('-', of - 1);
+    if (number == name.npos) continue;
+    ++found[absl::StrCat(name.substr(0, number), name.substr(of))];
+  }
+  for (const auto& [common, count] : found) {
+    const size_t of = common.rfind("-of-") + 4;
+    int all = 0;
+    if (!absl::SimpleAtoi(common.substr(of, common.find('.', of) - of), &all) || count >= all) continue;
+    return absl::DataLossError(absl::StrCat(folder, ": ", count, " of ", all, " files *", common.substr(of - 4),
+                                            " and no ", kHfIndexName,
+                                            ": who wrote them did not end, or a part is missing"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -57,11 +77,16 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
     if (!entries.ok()) return annotate(entries.status(), "Hugging Face weights");
     for (const std::string& name : *entries) {
       if (absl::EndsWith(name, ".safetensors")) names.push_back(name);
+      if (name == kWriterName) {
+        return absl::DataLossError(absl::StrCat(folder, ": has ", kWriterName, " and no ", kHfIndexName,
+                                                ": somebody writes it, or was ended while doing so"));
+      }
     }
     if (names.empty()) {
       return absl::NotFoundError(
           absl::StrCat(folder, ": no *.safetensors and no ", kHfIndexName, ": not a Hugging Face weights folder"));
     }
+    TITAN_RETURN_IF_ERROR(check_complete(folder, names));
   }
   for (const std::string& name : names) TITAN_RETURN_IF_ERROR(weights->add_file(name));
   return weights;
@@ -90,6 +115,12 @@ absl::StatusOr<Coded> HfFolder::coded(const std::string& key) const {
   absl::StatusOr<Coded> coded = coding_of(tensor->entry, scales == nullptr ? nullptr : &scales->entry, quantization_);
   if (!coded.ok()) return annotate(coded.status(), tensor->path);
   return coded;
+}
+
+absl::StatusOr<c10::ScalarType> HfFolder::dtype(const std::string& key) const {
+  TITAN_ASSIGN_OR_RETURN(const Stored* tensor, stored(key));
+  TITAN_ASSIGN_OR_RETURN(const Coded coded, this->coded(key));
+  return coded.coding == Coding::kPlain ? tensor->entry.dtype : c10::ScalarType::Float;
 }
 
 absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key) const {
@@ -179,6 +210,13 @@ std::vector<std::string> quantization_notes(const HfFolder& weights, bool expect
   if (!expected || weights.quantized() > 0) return {};
   return {absl::StrCat("checkpoint.initial_load_in_hf_quantized is set, but the weights in ", weights.folder(),
                        " are not quantized: they are read as they are")};
+}
+
+absl::StatusOr<std::optional<HfLayout>> layout_in(const HfFolder& weights, const HfMapper& mapper,
+                                                  const std::string& fqn) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(fqn));
+  const HfLayout* found = find_layout(weights, layouts);
+  return found == nullptr ? std::optional<HfLayout>() : *found;
 }
 
 absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,14 @@
 namespace titan::checkpoint {
 
 inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
+// Beside files of which the rest is still being written, or never was: it names the process.
+inline constexpr char kWriterName[] = ".writer";
 
 class HfFolder {
  public:
   // Reads the index, every header, and what config.json, if there is one, says of quantization. Errors: NotFound (no
-  // weights), DataLoss naming file and tensor, FailedPrecondition (quantized in a way that is not read).
+  // weights), DataLoss naming file and tensor, or what shows that files are missing, FailedPrecondition (quantized in a
+  // way that is not read).
   static absl::StatusOr<std::unique_ptr<HfFolder>> open(storage::Files& files, const std::string& folder);
 
   const std::string& folder() const { return folder_; }
@@ -35,6 +39,8 @@ class HfFolder {
   // How the tensor is stored, and its numbers' shape. NotFound naming the key; FailedPrecondition naming file and
   // tensor when it cannot be read.
   absl::StatusOr<Coded> coded(const std::string& key) const;
+  // Of what read() gives. NotFound naming the key.
+  absl::StatusOr<c10::ScalarType> dtype(const std::string& key) const;
   // The tensor, or a box inside it: CPU, in the file's dtype, of a quantized one in float32. Little else than the box
   // is read from the file (hf_coded.h).
   absl::StatusOr<at::Tensor> read(const std::string& key) const;
@@ -60,6 +66,10 @@ absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper);
 
 // What a user should know of how the folder is quantized; `expected`: somebody said that it is.
 std::vector<std::string> quantization_notes(const HfFolder& weights, bool expected);
+
+// The form, of those that the model has for parameter `fqn`, in which the folder holds it. Nothing: it does not.
+absl::StatusOr<std::optional<HfLayout>> layout_in(const HfFolder& weights, const HfMapper& mapper,
+                                                  const std::string& fqn);
 
 // Reads the box of parameter `fqn` of full shape `shape`, and of stacked experts only those inside the box. Undefined
 // when Hugging Face weights have no place for it. FailedPrecondition when the weights do not fit, DataLoss when they

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
 #include "common/rank_protocol/launch.h"
+#include "common/s3/location.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_config.h"
 #include "worker/checkpoint/hf_export.h"
@@ -30,15 +31,23 @@ std::string join_files(const std::vector<std::string>& words) {
 
 class HfSave {
  public:
-  HfSave(Session& session, const Save& save, std::string staging)
-      : session_(session), save_(save), staging_(std::move(staging)) {}
+  // `salt`: of the files' names in a store, where nothing is renamed.
+  HfSave(Session& session, const Save& save, std::string staging, std::string salt)
+      : session_(session), save_(save), staging_(std::move(staging)), salt_(std::move(salt)) {}
 
   absl::Status run() {
     TITAN_RETURN_IF_ERROR(write_slices());
     const absl::StatusOr<std::string> reports = write_files();
     absl::Status verdict = reports.status();
-    if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(publish(*reports));
-    return session_.conclude(save_.topic + "/files/verdict", verdict);
+    bool discard = true;
+    if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(publish(*reports, discard));
+    json words = to_json(verdict);
+    words["discard"] = discard && !verdict.ok();
+    TITAN_ASSIGN_OR_RETURN(const std::string heard,
+                           session_.exchange.broadcast(save_.topic + "/files/verdict", words.dump()));
+    const json all = json::parse(heard, nullptr, false);
+    if (all.value("discard", false)) remove_mine();
+    return status_from_json(all);
   }
 
  private:
@@ -74,10 +83,12 @@ class HfSave {
       const auto doing = session_.doing("write Hugging Face files");
       TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(session_.files, staging_));
       TITAN_ASSIGN_OR_RETURN(plan_, plan_export(reader->manifest(), *setup.hf, options_));
+      for (HfFile& file : plan_) file.name = salted(file.name);
       for (size_t i = static_cast<size_t>(setup.rank); i < plan_.size(); i += static_cast<size_t>(setup.world)) {
         TITAN_ASSIGN_OR_RETURN(const HfWritten one,
-                               write_export_file(session_.files, *reader, *setup.hf, plan_[i], options_, staging_,
+                               write_export_file(session_.files, *reader, *setup.hf, plan_[i], options_, folder(),
                                                  plan_[i].name, &session_.stop));
+        mine_.push_back(storage::join_path(folder(), plan_[i].name));
         written[absl::StrCat(i)] = {{"keys", one.keys}, {"bytes", one.bytes}};
       }
       return absl::OkStatus();
@@ -87,8 +98,22 @@ class HfSave {
     return session_.exchange.gather(save_.topic + "/files", report.dump(), join_files);
   }
 
-  // Rank 0 moves the files into place, the index last.
-  absl::Status publish(const std::string& words) {
+  bool in_store() const { return !salt_.empty(); }
+  // Where the files are written: in a store where they stay.
+  std::string folder() const { return in_store() ? step_path(session_.folder, save_.step) : staging_; }
+  // "model-SALT-00001-of-00003.safetensors": a name that never was.
+  std::string salted(const std::string& name) const {
+    return in_store() ? absl::StrCat("model-", salt_, name.substr(name.find('-'))) : name;
+  }
+
+  // What cannot be removed now, the next start's cleaning finds.
+  void remove_mine() {
+    if (!in_store()) return;  // They go with the staging folder.
+    for (const std::string& path : mine_) session_.files.remove(path).IgnoreError();
+  }
+
+  // Rank 0 moves the files into place, where they are not there already, the index last.
+  absl::Status publish(const std::string& words, bool& discard) {
     const Setup& setup = session_.setup;
     storage::Files& files = session_.files;
     std::vector<HfWritten> all(plan_.size());
@@ -100,14 +125,15 @@ class HfSave {
     const std::string path = step_path(session_.folder, save_.step);
     TITAN_RETURN_IF_ERROR(files.make_folders(path));
     TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));
-    TITAN_RETURN_IF_ERROR(session_.fence.publish(setup.job_uid, setup.attempt, [&]() -> absl::Status {
+    const auto place = [&]() -> absl::Status {
       for (const HfFile& file : plan_) {
+        if (in_store()) break;
         TITAN_RETURN_IF_ERROR(
             files.rename(storage::join_path(staging_, file.name), storage::join_path(path, file.name)));
       }
-      TITAN_RETURN_IF_ERROR(write_hf_config(files, path, *setup.hf, setup.hf_assets_path));
-      return storage::atomic_write(files, storage::join_path(path, kHfIndexName), hf_index(plan_, all));
-    }));
+      return write_hf_config(files, path, *setup.hf, setup.hf_assets_path);
+    };
+    TITAN_RETURN_IF_ERROR(session_.janitor.publish_export(save_.step, hf_index(plan_, all), place, discard));
     session_.emit(event::kCommitted, {{"step", save_.step},
                                       {"full", false},
                                       {"seconds", absl::ToDoubleSeconds(system_clock().monotonic() - save_.begin)}});
@@ -116,7 +142,8 @@ class HfSave {
 
   Session& session_;
   const Save& save_;
-  const std::string staging_;
+  const std::string staging_, salt_;
+  std::vector<std::string> mine_;  // Paths of what this rank wrote.
   const HfExport options_{.dtype = export_type(session_.setup.config)};
   std::vector<HfFile> plan_;  // The same on every rank that could read the slices.
 };
@@ -127,9 +154,13 @@ absl::Status save_as_hugging_face(Session& session, const Save& save) {
   const Setup& setup = session.setup;
   if (setup.hf == nullptr)
     return absl::FailedPreconditionError("checkpoint.last_save_in_hf: this model has no Hugging Face names");
-  const std::string staging =
-      storage::join_path(session.folder, absl::StrCat(".export-a", setup.attempt, "-", "step-", save.step));
-  absl::Status status = HfSave(session, save, staging).run();
+  std::string salt, staging = storage::join_path(
+                        session.folder, absl::StrCat(kExportPrefix, "a", setup.attempt, "-", "step-", save.step));
+  if (s3::is_location(session.folder)) {
+    TITAN_ASSIGN_OR_RETURN(salt, session.exchange.broadcast(save.topic + "/salt", session.shard_name().salt));
+    staging = storage::join_path(step_path(session.folder, save.step), absl::StrCat(kExportPrefix, salt));
+  }
+  absl::Status status = HfSave(session, save, staging, salt).run();
   if (session.leader()) session.files.remove_folder(staging).IgnoreError();
   return status;
 }

@@ -13,6 +13,8 @@
 #include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/storage/process_identity.h"
+#include "worker/checkpoint/dcp_metadata.h"
+#include "worker/checkpoint/hf_folder.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -24,7 +26,14 @@ std::string this_host() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
+absl::Status nothing() { return absl::OkStatus(); }
+
 std::string name_of(const s3::Object& object) { return object.key.substr(object.key.rfind('/') + 1); }
+
+// What last_save_in_hf writes under names that never return.
+bool is_export(const std::string& name) {
+  return absl::StartsWith(name, "model-") && absl::EndsWith(name, ".safetensors");
+}
 
 absl::StatusOr<Manifest> read_manifest(storage::Files& files, const std::string& folder, int64_t step) {
   TITAN_ASSIGN_OR_RETURN(const std::string text,
@@ -71,19 +80,30 @@ absl::StatusOr<Remembered> ObjectSteps::take() {
   return Remembered{last->second.step, last->second.job_uid != holder};
 }
 
-absl::Status ObjectSteps::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
-                                  bool& discard) {
+absl::Status ObjectSteps::publish(const s3::ObjectFence::Commit& commit, bool& discard) {
   discard = true;
-  const auto nothing = [] { return absl::OkStatus(); };
   TITAN_RETURN_IF_ERROR(fence_.publish(job_uid_, attempt_, nothing));
   bool unknown = false;
-  const absl::Status published = objects_->publish({.key = key_of(manifest.step, kManifestName),
-                                                    .text = text,
-                                                    .remembered = manifest.full ? kSteps : "",
-                                                    .step = manifest.step},
-                                                   unknown);
+  absl::Status published = objects_->publish(commit, unknown);
   discard = !published.ok() && !unknown;
-  TITAN_RETURN_IF_ERROR(published);
+  return published;
+}
+
+absl::Status ObjectSteps::publish_export(int64_t step, const std::string& index,
+                                         absl::FunctionRef<absl::Status()> place, bool& discard) {
+  discard = true;
+  TITAN_RETURN_IF_ERROR(objects_->check());
+  TITAN_RETURN_IF_ERROR(place());
+  return publish({.key = key_of(step, kHfIndexName), .text = index, .remembered = "", .step = step}, discard);
+}
+
+absl::Status ObjectSteps::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
+                                  bool& discard) {
+  TITAN_RETURN_IF_ERROR(publish({.key = key_of(manifest.step, kManifestName),
+                                 .text = text,
+                                 .remembered = manifest.full ? kSteps : "",
+                                 .step = manifest.step},
+                                discard));
   // The dump folder's fence remembers it as well, for the case that all of the bucket is lost.
   if (manifest.full) fence_.publish_step(job_uid_, attempt_, folder, manifest.step, nothing).IgnoreError();
   return absl::OkStatus();
@@ -105,28 +125,40 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
                                                                 absl::Time now) {
   std::set<std::string> writers;  // "a3-00012" of each shard.
   size_t shards = 0;
-  bool live = false;
-  std::vector<std::string> doomed;
+  bool live = false, of_others = false;
+  std::vector<std::string> doomed, exports, beside;  // `beside`: what goes in any case.
   for (const s3::Object& object : objects) {
     const std::string name = name_of(object);
-    if (name == "model.safetensors.index.json" || name == ".metadata") return std::vector<std::string>();
+    const bool staged = absl::StrContains(object.key, absl::StrCat("/", kExportPrefix));
+    if (staged || is_export(name)) (staged ? beside : exports).push_back(object.key);
+    if (staged) continue;
     bool gone = false;
-    if (name == kManifestName) {
+    if (name == kManifestName || name == kHfIndexName) {
       TITAN_ASSIGN_OR_RETURN(gone, s3::is_gone(*client_, object.key, object.size));
-      live |= !gone;
+      (name == kManifestName ? live : of_others) |= !gone;
     }
+    of_others |= name == kDcpMetadataName;
+    // Its name returns: deleted late it could be the one of the next export.
+    if (name == "config.json") continue;
     if (!gone || now - object.modified > s3::kMarkStays) doomed.push_back(object.key);
     if (is_shard(name)) ++shards, writers.insert(name.substr(0, name.find('-') + 6));
   }
-  if (!live) return doomed;
+  const auto with = [](std::vector<std::string> some, const std::vector<std::string>& more) {
+    some.insert(some.end(), more.begin(), more.end());
+    return some;
+  };
+  if (of_others) return beside;
+  if (!live) return with(std::move(beside), doomed);
+  beside = with(std::move(beside), exports);
   // Manifests of large jobs take long to read and a start should not: only a folder that looks odd is looked into.
   const bool odd = shards > writers.size() || std::any_of(writers.begin(), writers.end(), [&](const std::string& one) {
                      return one.substr(0, one.find('-')) != writers.begin()->substr(0, writers.begin()->find('-'));
                    });
-  if (!odd) return std::vector<std::string>();
+  if (!odd) return beside;
   const absl::StatusOr<Manifest> manifest = read_manifest(files_, folder_, step);
-  // Nothing is deleted on a damaged manifest's word.
-  return manifest.ok() ? unnamed(*manifest, objects) : std::vector<std::string>();
+  if (!manifest.ok()) return beside;  // Nothing is deleted on a damaged manifest's word.
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> shards_of_nobody, unnamed(*manifest, objects));
+  return with(std::move(beside), shards_of_nobody);
 }
 
 absl::Status ObjectSteps::clean_leftovers() {
@@ -164,9 +196,10 @@ absl::Status ObjectSteps::purge(int keep_latest_k) {
   std::vector<std::string> manifests, rest;
   for (const int64_t step : doomed) {
     TITAN_ASSIGN_OR_RETURN(const s3::Listing all, client_->list(key_of(step, ""), /*deep=*/true));
-    manifests.push_back(key_of(step, kManifestName));
+    const std::string manifest = key_of(step, kManifestName), index = key_of(step, kHfIndexName);
+    manifests.insert(manifests.end(), {manifest, index});
     for (const s3::Object& object : all.objects) {
-      if (object.key != manifests.back()) rest.push_back(object.key);
+      if (object.key != manifest && object.key != index) rest.push_back(object.key);
     }
   }
   TITAN_RETURN_IF_ERROR(objects_->retire(manifests));

@@ -26,6 +26,8 @@ class ObjectSteps : public Janitor {
   absl::StatusOr<Remembered> take() override;
   absl::Status publish(const Manifest& manifest, const std::string& text, const std::string& folder,
                        bool& discard) override;
+  absl::Status publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
+                              bool& discard) override;
   absl::Status clean_leftovers() override;
   absl::Status clean_step(const Manifest& manifest) override;
   absl::Status remove_if_empty(int64_t) override { return absl::OkStatus(); }  // What is empty is not there.
@@ -33,6 +35,7 @@ class ObjectSteps : public Janitor {
 
  private:
   std::string key_of(int64_t step, const std::string& name) const;
+  absl::Status publish(const s3::ObjectFence::Commit& commit, bool& discard);
   absl::StatusOr<std::vector<std::string>> leftovers(int64_t step, const std::vector<s3::Object>& objects,
                                                      absl::Time now);
   absl::StatusOr<std::vector<std::string>> unnamed(const Manifest& manifest, const std::vector<s3::Object>& objects);

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-json to_json(const std::vector<Progression>& list) {
+json progressions_json(const std::vector<Progression>& list) {
   json text = json::array();
   for (const Progression& one : list) text.push_back(to_json(one));
   return text;
@@ -57,7 +57,9 @@ absl::Status check_row(const PlacementRow& row, const std::vector<TensorRecord>&
 
 }  // namespace
 
-json to_json(const PlacementRow& row) { return json::array({to_json(row.tensors), row.shape, to_json(row.places)}); }
+json to_json(const PlacementRow& row) {
+  return json::array({progressions_json(row.tensors), row.shape, progressions_json(row.places)});
+}
 
 PlacementRow row_from_json(const json& from) {
   return {list_from_json(from.at(0)), integers_in(from.at(1)), list_from_json(from.at(2))};

@@ -8,21 +8,21 @@
 #include "absl/strings/str_cat.h"
 #include "common/s3/location.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/hf_folder.h"
 
 namespace titan::checkpoint {
 namespace {
 
 constexpr char kStepPrefix[] = "step-";
-constexpr char kExportPrefix[] = ".export-";
 
 bool is_temporary(const std::string& name) { return absl::EndsWith(name, ".tmp"); }
 
 // What cannot be looked at in a store is an error, and not a step that is not there.
 absl::Status look_into(storage::Files& files, StepFolder& step) {
-  constexpr char kHfIndex[] = "model.safetensors.index.json", kDcp[] = ".metadata";
+  constexpr char kDcp[] = ".metadata";
   if (!s3::is_location(step.path)) {
     step.has_manifest = files.exists(storage::join_path(step.path, kManifestName));
-    step.has_hf_index = files.exists(storage::join_path(step.path, kHfIndex));
+    step.has_hf_index = files.exists(storage::join_path(step.path, kHfIndexName));
     step.has_dcp = files.exists(storage::join_path(step.path, kDcp));
     return absl::OkStatus();
   }
@@ -31,7 +31,7 @@ absl::Status look_into(storage::Files& files, StepFolder& step) {
   if (!names.ok()) return names.status();
   const auto has = [&](const char* name) { return std::binary_search(names->begin(), names->end(), name); };
   step.has_manifest = has(kManifestName);
-  step.has_hf_index = has(kHfIndex);
+  step.has_hf_index = has(kHfIndexName);
   step.has_dcp = has(kDcp);
   return absl::OkStatus();
 }
@@ -117,6 +117,15 @@ absl::Status Janitor::publish(const Manifest& manifest, const std::string& text,
                                       : fence_.publish(job_uid_, attempt_, rename_manifest));
   discard = false;
   return absl::OkStatus();
+}
+
+absl::Status Janitor::publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
+                                     bool& discard) {
+  discard = false;  // What was placed stands where the next try puts it, too.
+  return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
+    TITAN_RETURN_IF_ERROR(place());
+    return storage::atomic_write(files_, storage::join_path(step_path(folder_, step), kHfIndexName), index);
+  });
 }
 
 // Removes what an attempt left beside the manifest when it died while saving this step again. Call under the fence.

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/storage/fence.h"
@@ -20,6 +21,8 @@ namespace titan::checkpoint {
 
 // Of what is on its way out: whoever keeps house deletes it, and nobody reads it.
 inline constexpr char kPurgedPrefix[] = ".purged-";
+// Of what Hugging Face files are made from.
+inline constexpr char kExportPrefix[] = ".export-";
 
 struct StepFolder {
   int64_t step = 0;
@@ -63,6 +66,11 @@ class Janitor {
   // and for certain no manifest names the new shards.
   virtual absl::Status publish(const Manifest& manifest, const std::string& text, const std::string& folder,
                                bool& discard);
+
+  // Makes `index` the index of the step's Hugging Face files, under the fence, after `place` has put these beside it.
+  // `discard`: it failed, and for certain no index names them.
+  virtual absl::Status publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
+                                      bool& discard);
 
   // At the start of an attempt, before it saves: folders that never got a manifest, shards of dead attempts.
   virtual absl::Status clean_leftovers();

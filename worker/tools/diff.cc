@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <vector>
+#include <map>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/status.h"
@@ -15,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/box.h"
 #include "worker/checkpoint/safetensors.h"
-#include "worker/checkpoint/step_reader.h"
+#include "worker/tools/tensor_folder.h"
 
 namespace titan::tools {
 namespace {
@@ -49,23 +47,19 @@ void Distance::add(const at::Tensor& a, const at::Tensor& b) {
   relative = std::max(relative, largest(delta / at::maximum(x.abs(), y.abs()).masked_select(differs)));
 }
 
-at::Tensor empty_like(const TensorRecord& record, const Box& box) {
-  return at::empty(box.shape, at::TensorOptions().dtype(record.dtype));
-}
-
-absl::StatusOr<Distance> distance_of(StepReader& a, const TensorRecord& in_a, StepReader& b, const TensorRecord& in_b) {
+absl::StatusOr<Distance> distance_of(TensorFolder& a, const NamedTensor& in_a, TensorFolder& b,
+                                     const NamedTensor& in_b) {
   Distance distance;
   for (const Box& part : cut(whole(in_a.shape), kNumbers)) {
     if (part.elements() == 0) continue;
-    at::Tensor of_a = empty_like(in_a, part), of_b = empty_like(in_b, part);
-    TITAN_RETURN_IF_ERROR(a.read(in_a, part, of_a));
-    TITAN_RETURN_IF_ERROR(b.read(in_b, part, of_b));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor of_a, a.read(in_a, part));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor of_b, b.read(in_b, part));
     distance.add(of_a, of_b);
   }
   return distance;
 }
 
-std::string form_of(const TensorRecord& tensor) {
+std::string form_of(const NamedTensor& tensor) {
   return absl::StrCat(safetensors_dtype(tensor.dtype).value_or("?"), " ", shape_text(tensor.shape));
 }
 
@@ -74,14 +68,14 @@ class DiffReport {
  public:
   DiffReport(std::ostream& out, const DiffOptions& options) : out_(out), options_(options) {}
 
-  void only(const char* where, const std::string& key, const TensorRecord& tensor) {
+  void only(const char* where, const std::string& key, const NamedTensor& tensor) {
     tell({{"key", key}, {"only_in", where}}, absl::StrCat(key, "  only in ", where, ": ", form_of(tensor)));
   }
-  void shapes(const TensorRecord& a, const TensorRecord& b) {
+  void shapes(const NamedTensor& a, const NamedTensor& b) {
     tell({{"key", a.key}, {"a", form_of(a)}, {"b", form_of(b)}},
          absl::StrCat(a.key, "  ", form_of(a), " and ", form_of(b)));
   }
-  void numbers(const TensorRecord& a, const TensorRecord& b, const Distance& distance) {
+  void numbers(const NamedTensor& a, const NamedTensor& b, const Distance& distance) {
     ++compared_;
     if (distance.differing == 0 && a.dtype == b.dtype) return;
     const std::string forms = a.dtype == b.dtype ? form_of(a) : absl::StrCat(form_of(a), " and ", form_of(b));
@@ -119,24 +113,28 @@ class DiffReport {
 
 absl::StatusOr<bool> diff(storage::Files& files, const std::string& a, const std::string& b, const DiffOptions& options,
                           std::ostream& out) {
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> of_a, StepReader::open(files, a));
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> of_b, StepReader::open(files, b));
-  const auto counts = [&](const std::string& key) { return !options.model_only || absl::StartsWith(key, "model."); };
+  TITAN_ASSIGN_OR_RETURN(const FolderPair both, open_both(files, a, b, options.model));
+  const auto& [of_a, of_b] = both;
+  if (options.model_only) {
+    for (TensorFolder* one : {of_a.get(), of_b.get()})
+      one->leave_out([](const NamedTensor& tensor) { return !tensor.of_model; });
+  }
+  std::map<std::string, const NamedTensor*> others;
+  for (const NamedTensor& tensor : of_b->tensors()) others[tensor.key] = &tensor;
   DiffReport report(out, options);
-  for (const TensorRecord& tensor : of_a->manifest().tensors) {
-    if (!counts(tensor.key)) continue;
-    const TensorRecord* other = of_b->manifest().find(tensor.key);
-    if (other == nullptr) {
+  for (const NamedTensor& tensor : of_a->tensors()) {
+    const auto other = others.extract(tensor.key);
+    if (other.empty()) {
       report.only("A", tensor.key, tensor);
-    } else if (other->shape != tensor.shape) {
-      report.shapes(tensor, *other);
+    } else if (other.mapped()->shape != tensor.shape) {
+      report.shapes(tensor, *other.mapped());
     } else {
-      TITAN_ASSIGN_OR_RETURN(const Distance distance, distance_of(*of_a, tensor, *of_b, *other));
-      report.numbers(tensor, *other, distance);
+      TITAN_ASSIGN_OR_RETURN(const Distance distance, distance_of(*of_a, tensor, *of_b, *other.mapped()));
+      report.numbers(tensor, *other.mapped(), distance);
     }
   }
-  for (const TensorRecord& tensor : of_b->manifest().tensors) {
-    if (counts(tensor.key) && of_a->manifest().find(tensor.key) == nullptr) report.only("B", tensor.key, tensor);
+  for (const NamedTensor& tensor : of_b->tensors()) {
+    if (others.contains(tensor.key)) report.only("B", tensor.key, tensor);
   }
   return report.same();
 }

@@ -1,23 +1,26 @@
 #pragma once
 
-// What two steps have otherwise, tensor by tensor.
+// What two folders of tensors have otherwise, tensor by tensor.
 
 #include <ostream>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/storage/file.h"
+#include "worker/tools/model_choice.h"
 
 namespace titan::tools {
 
 struct DiffOptions {
   bool model_only = false;  // Leave the optimizer's state out.
   bool json = false;        // One object a tensor that differs.
+  ModelChoice model = {};   // Where names have to be told from each other and no step says which model it is.
 };
 
-// Whether the steps `a` and `b` hold the same tensors, of the same shapes, types and numbers, however they are cut;
-// says of each that differs how. What differs in type is compared in float64, two that are no numbers are the same.
-// Reads some millions of numbers at once. Errors: those of reading a step.
+// Whether `a` and `b`, steps, folders of torch.distributed.checkpoint or Hugging Face folders (tensor_folder.h), hold
+// the same tensors, of the same shapes, types and numbers, however they are cut; says of each that differs how. What
+// differs in type is compared in float64, two that are no numbers are the same. Reads some millions of numbers at once.
+// Errors: those of open_both() and of reading each.
 absl::StatusOr<bool> diff(storage::Files& files, const std::string& a, const std::string& b, const DiffOptions& options,
                           std::ostream& out);
 

@@ -1,8 +1,5 @@
 #include "worker/tools/offline.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <set>
@@ -14,7 +11,6 @@
 #include "absl/time/time.h"
 #include "common/models/identity.h"
 #include "common/status/status.h"
-#include "common/storage/process_identity.h"
 #include "common/text/counted.h"
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/hf_export.h"
@@ -33,6 +29,7 @@
 #include "worker/tools/model_choice.h"
 #include "worker/tools/torch_export.h"
 #include "worker/tools/weights_source.h"
+#include "worker/tools/whole_folder.h"
 
 namespace titan::tools {
 namespace {
@@ -127,50 +124,6 @@ absl::Status check_tensors(const std::string& path, const Manifest& manifest, co
 }
 
 constexpr int64_t kFloatBytes = 4;
-constexpr char kPartial[] = ".partial-", kWriter[] = ".writer";  // The latter says whose the former is.
-
-// What writers of `whole` left when they were killed. Of one that lives, or that cannot be seen from here, nothing is
-// touched.
-void remove_leftovers(storage::Files& files, const std::string& whole) {
-  const std::filesystem::path parent = std::filesystem::absolute(whole).parent_path();
-  const std::string prefix = std::filesystem::path(whole).filename().string() + kPartial;
-  const auto names = files.list(parent.string());
-  if (!names.ok()) return;
-  for (const std::string& name : *names) {
-    const std::string folder = storage::join_path(parent.string(), name);
-    if (!absl::StartsWith(name, prefix)) continue;
-    const auto writer = storage::read_file(files, storage::join_path(folder, kWriter), 4096);
-    if (writer.ok() && storage::certainly_gone(*writer)) files.remove_folder(folder).IgnoreError();
-  }
-}
-
-absl::Status sign(storage::Files& files, const std::string& partial) {
-  TITAN_RETURN_IF_ERROR(files.make_folders(partial));
-  TITAN_ASSIGN_OR_RETURN(const auto writer, files.create(storage::join_path(partial, kWriter)));
-  TITAN_RETURN_IF_ERROR(writer->append(storage::process_identity()));
-  return writer->close();
-}
-
-// Makes the new folder `path` with what `fill` writes into the folder that it is given: whole or not at all.
-absl::Status make_whole(storage::Files& files, const std::string& path,
-                        absl::FunctionRef<absl::Status(const std::string&)> fill) {
-  if (const auto entries = files.list(path); files.exists(path) && (!entries.ok() || !entries->empty())) {
-    return absl::AlreadyExistsError(absl::StrCat(path, ": exists already; name a new folder"));
-  }
-  const std::string whole = path.substr(0, path.find_last_not_of('/') + 1);
-  remove_leftovers(files, whole);
-  const std::string partial = absl::StrCat(whole, kPartial, getpid());
-  absl::Status status = sign(files, partial);
-  if (status.ok()) status = fill(partial);
-  if (status.ok()) status = files.rename(partial, whole);
-  if (!status.ok()) {
-    files.remove_folder(partial).IgnoreError();
-    return status;
-  }
-  // Last: what is killed before then can still be told from what is being written.
-  TITAN_RETURN_IF_ERROR(files.remove(storage::join_path(whole, kWriter)));
-  return files.sync_folder(std::filesystem::absolute(whole).parent_path().string());
-}
 
 // A box of a parameter or buffer of the model; undefined where its source has no place for it.
 using ReadValue = absl::FunctionRef<absl::StatusOr<at::Tensor>(const std::string& fqn,
@@ -393,8 +346,8 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
     }
     if (options.format == "peft") return write_peft(files, *reader, *mapper, spec, dtype, options.base, folder);
     if (!adapters) return export_folder(files, *reader, *mapper, plan, folder, progress);
-    // Beside the folder: what it will hold is made from whole tensors, of which several may make one.
-    const std::string merged = folder + ".merged";
+    // What the folder will hold is made from whole tensors, of which several may make one.
+    const std::string merged = storage::join_path(folder, ".merged");
     TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, options.base));
     absl::Status status = write_merged(files, *reader, *mapper, spec, base, merged);
     if (status.ok()) {

@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "common/s3/all_files.h"
-#include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/version/version.h"
 #include "worker/tools/diff.h"
@@ -38,8 +37,10 @@ int main(int argc, char** argv) {
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
       "  titan-checkpoint verify s3://bucket/run/step-500\n"
       "  titan-checkpoint diff outputs/checkpoint/step-500 other/checkpoint/step-500\n"
+      "  titan-checkpoint diff outputs/checkpoint/step-500 hf-weights\n"
       "  titan-checkpoint prune outputs/checkpoint --keep 3 --keep-every 1000 --dry-run\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 s3://bucket/weights\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
@@ -65,13 +66,19 @@ int main(int argc, char** argv) {
 
   titan::tools::DiffOptions comparing;
   std::string other;
-  CLI::App* diff = app.add_subcommand("diff", "Which tensors of two steps differ, and how far; exit 1 when any does");
-  diff->add_option("a", path, "A step-N folder")->required();
-  diff->add_option("b", other, "Another one, of any mesh and type")->required();
+  CLI::App* diff = app.add_subcommand(
+      "diff",
+      "Which tensors of two steps, or folders of other programs, differ, and how far; exit 1 when any does. Folders of "
+      "two kinds are compared by a step's names, with Hugging Face weights by the model's alone");
+  diff->add_option("a", path,
+                   "A step-N folder, one with .metadata of torch.distributed.checkpoint, or one with *.safetensors")
+      ->required();
+  diff->add_option("b", other, "Another one, of any kind, mesh and type")->required();
   diff->add_flag("--model-only", comparing.model_only, "Leave the optimizer's state out");
   diff->add_option("-o,--output", output, "text or json (one object a tensor that differs)")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+  add_model_flags(*diff, comparing.model, /*required=*/false);
 
   titan::tools::PruneOptions pruning;
   CLI::App* prune = app.add_subcommand(
@@ -88,7 +95,7 @@ int main(int argc, char** argv) {
   CLI::App* out = app.add_subcommand(
       "export", "Writes a step as a Hugging Face folder, or as one that torchtitan or torchtune goes on from");
   out->add_option("step", path, "A step-N folder")->required();
-  out->add_option("target", target, "The new folder")->required();
+  out->add_option("target", target, "The new folder, or s3://BUCKET/PLACE")->required();
   out->add_option("--dtype", options.dtype, "float32, float16 or bfloat16")->capture_default_str();
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
@@ -118,7 +125,9 @@ int main(int argc, char** argv) {
         "Folder with *.safetensors or with .metadata of torch.distributed.checkpoint, or a file of torch.save; "
         "the latter two under torchtitan's names or torchtune's")
       ->required();
-  in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
+  in->add_option("step", target,
+                 "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job; or s3://BUCKET/PLACE/step-0")
+      ->required();
   int64_t piece_bytes = int64_t{256} << 20;
   in->add_option("--max-file-bytes", piece_bytes,
                  "Cut larger tensors and start a new file; about three times as much is held")
@@ -132,9 +141,6 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  if ((*out || *in) && titan::s3::is_location(target)) {
-    return finish(absl::InvalidArgumentError(target + ": is in an object store, which is only read; name a folder"));
-  }
   if (*inspect) return finish(titan::tools::inspect(all_files(), path, tensors, output == "json", std::cout));
   if (*verify) return finish(titan::tools::verify(all_files(), path, std::cout));
   if (*diff) {

@@ -9,7 +9,7 @@
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "worker/checkpoint/dcp_folder.h"
-#include "worker/checkpoint/dcp_loading.h"
+#include "worker/checkpoint/dcp_names.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/part.h"

@@ -135,6 +135,22 @@ TEST_F(HfTest, LargeModelsAreSplitIntoFiles) {
   const auto weights = HfFolder::open(posix_files(), dump_ + "/out");
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ((*weights)->keys().size(), 37u + 4u);
+
+  // Without an index all files of a set make up the weights, and fewer do not.
+  ASSERT_TRUE(posix_files().remove(dump_ + "/out/" + kHfIndexName).ok());
+  EXPECT_TRUE(HfFolder::open(posix_files(), dump_ + "/out").ok());
+  ASSERT_TRUE(posix_files().remove(dump_ + "/out/" + names[1]).ok());
+  const absl::Status missing = HfFolder::open(posix_files(), dump_ + "/out").status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("2 of 3 files *-of-00003.safetensors"));
+}
+
+TEST_F(HfTest, WhatIsStillBeingWrittenIsNotRead) {
+  const std::string folder = export_step(1);
+  ASSERT_TRUE(storage::atomic_write(posix_files(), folder + "/" + kWriterName, "somebody").ok());
+  EXPECT_TRUE(HfFolder::open(posix_files(), folder).ok()) << "its index came last";
+  ASSERT_TRUE(posix_files().remove(folder + "/" + kHfIndexName).ok());
+  EXPECT_EQ(HfFolder::open(posix_files(), folder).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(HfTest, WhatDoesNotFitIsNamed) {

@@ -164,6 +164,57 @@ class S3TrainingTest(unittest.TestCase):
         self.tool(0, "verify", f"{PLACE}/step-5")
         self.train("store", "--checkpoint.folder", PLACE, "--training.steps", "6")
 
+        # The whole state in torchtitan's form, by the names that both have.
+        self.tool(0, "export", f"{PLACE}/step-6", self.folder / "dcp", "--format", "dcp")
+        self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-6", self.folder / "dcp"))
+
+    def test_the_last_save_goes_there_in_hugging_faces_form(self):
+        last = ["--checkpoint.last_save_in_hf", "--checkpoint.last_save_model_only", "true"]
+        place = "runs/hf"
+        there = [*last, "--checkpoint.folder", f"s3://titan/{place}"]
+        self.train("hf-folder", *last)
+        # Killed when all files are there and their index is not.
+        reached, ended = threading.Event(), threading.Event()
+        self.addCleanup(ended.set)
+
+        def stop(request):
+            if request.what == "put" and request.key.endswith("step-5/model.safetensors.index.json"):
+                reached.set()
+                ended.wait(PATIENCE)
+                return Fault("reset")
+        self.store.rule = stop
+        ranks = Ranks(str(self.folder / "hf-store"), 2, [*WORDS, *there])
+        self.assertTrue(reached.wait(PATIENCE))
+        ranks.kill()
+        ranks.wait()
+        ended.set()
+        killed = set(self.store.keys(prefix=f"{place}/step-5/"))
+        self.assertEqual(2, sum("/.export-" in key and key.endswith(".safetensors") for key in killed), killed)
+        self.assertEqual(1, sum("/.export-" not in key and key.endswith(".safetensors") for key in killed), killed)
+
+        # The next attempt goes on from step 4; its first try is refused, so that it tries again, and the word of its index is lost.
+        faults = {"put": Fault("lost"), "step-5/model-": Fault("status", 403, "AccessDenied")}
+
+        def stumble(request):
+            for what in list(faults):
+                if (what in request.key and request.method == "PUT") or (what == request.what and request.key.endswith("index.json")):
+                    return faults.pop(what)
+        self.store.rule = stumble
+        ranks = self.train("hf-store", *there)
+        self.assertFalse(faults)
+        self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])
+        self.store.rule = lambda request: None
+        names = [key.removeprefix(f"{place}/step-5/") for key in self.store.keys(prefix=f"{place}/step-5/") if not self.gone(key)]
+        self.assertEqual(["config.json", "model.safetensors.index.json"], [name for name in names if name.endswith(".json")], names)
+        self.assertEqual(3, len(names), names)
+        self.assertFalse(killed - {f"{place}/step-5/config.json"} & set(self.store.keys()))
+        self.assertEqual(0, self.store.uploads())
+        self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))
+        # It stays, and is never taken for a step to go on from.
+        ranks = self.train("hf-store", *there, "--training.steps", "6")
+        self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])
+        self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))
+
 
 if __name__ == "__main__":
     unittest.main()

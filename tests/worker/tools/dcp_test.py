@@ -1,9 +1,11 @@
 """titan-checkpoint against PyTorch itself: folders of torch.distributed.checkpoint and files of torch.save, in and out."""
 
 import collections
+import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +128,67 @@ class Evil:
         return os.mkdir, (self.path,)
 
 
+def check_diff(root, state):
+    """Steps and what other programs hold, by their numbers: `root`/a/step-0 holds `state`, and so does `root`/out."""
+    step, out, hf = f"{root}/a/step-0", f"{root}/out", f"{root}/hf"
+    run("export", step, hf, "--max-file-bytes", "5000000")
+    run("export", step, f"{root}/hf16", "--dtype", "bfloat16")
+    model = ("--model", "llama3", "--flavor", "debugmodel")
+    for pair in ((out, out), (hf, hf), (step, out), (hf, step)):
+        assert run("diff", *pair) == f"the same: {counted(len(state))}\n", pair
+    assert run("diff", out, hf, *model) == f"the same: {counted(len(state))}\n"
+    assert "give --model and --flavor" in run("diff", hf, out, expect=2)
+
+    # What differs is told by name, in the names that both have.
+    other = {key: value.float().clone() for key, value in state.items()}
+    other["layers.2.attention.wk.weight"][255, 255] += 1
+    other["layers.3.ffn_norm.weight"] = torch.ones(255)
+    other["new.weight"] = other.pop("norm.weight")
+    dcp.save({**other, "optimizer": {"state.norm.weight.step": torch.tensor(4.0), "state.norm.weight.exp_avg": torch.ones(256)}},
+             checkpoint_id=f"{root}/other", no_dist=True)
+    changed = {"layers.2.attention.wk.weight", "layers.3.ffn_norm.weight", "norm.weight", "new.weight"}
+    for source, prefix, words, optimizer in (
+            (out, "", [], {"optimizer.state.norm.weight.exp_avg", "optimizer.state.norm.weight.step"}),
+            (step, "model.", [], {"optim.exp_avg.norm.weight", "optim.step"}),
+            (step, "model.", ["--model-only"], set())):
+        rows = {row.pop("key"): row for row in map(json.loads, run("diff", source, f"{root}/other", "-o", "json", *words, expect=1).splitlines())}
+        assert rows.keys() == optimizer | {prefix + key for key in changed}, rows.keys()
+        number = rows[f"{prefix}layers.2.attention.wk.weight"]
+        assert (number["differing"], number["elements"]) == (1, 65536) and abs(number["absolute"] - 1) < 1e-6, number
+        assert (rows[f"{prefix}norm.weight"]["only_in"], rows[f"{prefix}new.weight"]["only_in"]) == ("A", "B"), rows
+        assert rows[f"{prefix}layers.3.ffn_norm.weight"] == {"a": "F32 [256]", "b": "F32 [255]"}, rows
+    assert "model.layers.3.ffn_norm.weight" in run("diff", hf, f"{root}/other", *model, expect=1)
+    said = run("diff", hf, f"{root}/hf16", expect=1)  # Under Hugging Face's names.
+    assert "model.layers.0.self_attn.q_proj.weight  F32 [256, 256] and BF16 [256, 256]" in said, said
+
+    # Damage is an error that names the file, and no difference.
+    def damaged(kind, pattern, damage, expect=1):
+        shutil.copytree(f"{root}/{kind}", f"{root}/damaged")
+        path = sorted(pathlib.Path(f"{root}/damaged").glob(pattern))[0]
+        damage(path)
+        said = run("diff", step, f"{root}/damaged", expect=expect)
+        shutil.rmtree(f"{root}/damaged")
+        assert "differ" not in said.splitlines()[-1], said
+        return said, path
+
+    def cut(path):
+        os.truncate(path, path.stat().st_size // 2)
+
+    for kind, pattern, damage, code in (("out", "*.distcp", cut, 1), ("out", ".metadata", cut, 1), ("hf", "*-of-*.safetensors", cut, 1),
+                                        ("out", "*.distcp", pathlib.Path.unlink, 3), ("hf", "*-of-*.safetensors", pathlib.Path.unlink, 3)):
+        said, path = damaged(kind, pattern, damage, code)
+        assert str(path) in said, said
+    said, path = damaged("hf", "*.index.json", lambda index: (index.unlink(), next(index.parent.glob("*-00002-of-*")).unlink()))
+    assert "files *-of-" in said and "no model.safetensors.index.json" in said, said
+    os.mkdir(f"{root}/empty")
+    assert "neither a step, nor a folder of" in run("diff", step, f"{root}/empty", expect=3)
+    run("diff", step, f"{root}/nowhere", expect=3)
+
+
+def counted(number):
+    return f"{number} tensors"
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         state = weights()
@@ -143,6 +206,7 @@ def main():
         loaded = {key: torch.zeros(value.shape) for key, value in state.items()}
         dcp.load(loaded, checkpoint_id=f"{root}/out", no_dist=True)
         assert all(torch.equal(loaded[key], value.float()) for key, value in state.items())
+        check_diff(root, state)
         dcp_to_torch_save(f"{root}/out", f"{root}/converted.pt")
         converted = torch.load(f"{root}/converted.pt", weights_only=True)
         assert all(torch.equal(converted[key], value.float()) for key, value in state.items())

@@ -1,0 +1,181 @@
+"""Exports and imports that go to an object store: whole or not at all, whatever the store does and whenever they are ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests/testing"))
+from dcp_test import TOOL, weights
+from object_store import Fault, ObjectStore
+
+PATIENCE = 60
+MODEL = ["--model", "llama3", "--flavor", "debugmodel"]
+SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file goes in two parts.
+SAME = "the same: 57 tensors"
+
+
+class StoreExportTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.store = ObjectStore()
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
+            del os.environ[name]
+        os.environ.update(cls.store.environment())
+        torch.save(weights(), cls.folder / "model.pt")
+        cls.step = cls.folder / "step-0"
+        subprocess.run([TOOL, "import", cls.folder / "model.pt", cls.step, *MODEL], check=True, capture_output=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.store.close()
+
+    def setUp(self):
+        self.store.reset()
+
+    def tool(self, code, *words):
+        done = subprocess.run([TOOL, *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+        self.assertEqual(code, done.returncode, done.stdout)
+        return done.stdout
+
+    def export(self, place, *words, code=0):
+        return self.tool(code, "export", self.step, f"s3://titan/{place}", *words)
+
+    def is_whole(self, place):
+        self.assertIn(SAME, self.tool(0, "diff", self.step, f"s3://titan/{place}"))
+        self.assertNotIn(f"{place}/.writer", self.store.keys())
+        self.assertEqual(0, self.store.uploads())
+
+    def killed(self, where, *words):
+        """A call that is killed when `where` holds of a request, which never arrives."""
+        reached, ended = threading.Event(), threading.Event()
+        self.addCleanup(ended.set)
+
+        def stop(request):
+            if where(request):
+                reached.set()
+                ended.wait(PATIENCE)
+                return Fault("reset")
+        self.store.rule = stop
+        process = subprocess.Popen([TOOL, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertTrue(reached.wait(PATIENCE))
+        process.kill()
+        self.assertEqual(-signal.SIGKILL, process.wait(PATIENCE))
+        self.store.rule = lambda request: None
+        ended.set()
+
+    def test_every_form_goes_there_once(self):
+        for form, last in (("hf", "model.safetensors.index.json"), ("dcp", ".metadata")):
+            self.store.requests.clear()
+            self.export(form, "--format", form)
+            self.is_whole(form)
+            writes = [request.key for request in self.store.requests if request.what in ("put", "complete")]
+            self.assertEqual(f"titan/{form}/{last}", writes[-1], "what readers look for first comes last")
+        self.assertGreater(self.store.counted("part"), 1)
+        self.assertIn("exists already", self.export("hf", code=1))
+        self.export("torch", "--format", "torch")
+        (self.folder / "back.pt").write_bytes(self.store.get("torch/model.pt"))
+        back, state = torch.load(self.folder / "back.pt", weights_only=True), weights()
+        self.assertEqual(back.keys(), state.keys())
+        self.assertTrue(all(torch.equal(back[key], value.float()) for key, value in state.items()))
+        # And in again, from one folder of the store to another.
+        self.tool(0, "import", "s3://titan/hf", "s3://titan/from-hf/step-0", *MODEL)
+        self.is_whole("from-hf/step-0")
+
+    def test_a_store_that_fails_in_passing_is_asked_again(self):
+        seen = set()
+
+        def stumble(request):
+            if (request.what, request.key, str(request.query)) in seen or request.what in ("get", "head"):
+                return None
+            seen.add((request.what, request.key, str(request.query)))
+            return Fault("lost") if request.what in ("put", "complete") else Fault("status", 503, "SlowDown")
+        self.store.rule = stumble
+        self.export("hf")
+        self.store.rule = lambda request: None
+        self.assertTrue({"put", "part", "complete", "upload"} <= {what for what, _, _ in seen}, seen)
+        self.is_whole("hf")
+
+    def test_one_that_refuses_leaves_nothing(self):
+        self.store.rule = lambda request: Fault("status", 403, "AccessDenied") if "00002-of" in request.key else None
+        self.assertIn("model-00002-of", self.export("hf", *SMALL, code=1))
+        self.assertEqual([], self.store.keys(prefix="hf"))
+        self.store.rule = lambda request: None
+        self.export("hf", *SMALL)
+        self.is_whole("hf")
+
+    def test_what_was_killed_is_no_whole_one_and_goes_with_the_next(self):
+        there = ["export", self.step, "s3://titan/hf"]
+        for end, words in ((lambda request: request.key.endswith(".writer") and request.method == "PUT", []),
+                           (lambda request: request.what == "part" and request.query["partNumber"] == "2", []),
+                           (lambda request: "00002-of" in request.key and request.method == "PUT", SMALL),
+                           (lambda request: request.key.endswith("index.json") and request.method == "PUT", [])):
+            self.killed(end, *there, *words)
+            self.assertNotIn("hf/model.safetensors.index.json", self.store.keys(prefix="hf/"))
+        # All but the index is there, of the last one alone.
+        self.assertEqual(["hf/.writer", "hf/config.json", "hf/model-00001-of-00001.safetensors"], self.store.keys(prefix="hf/"))
+        self.assertEqual(0, self.store.uploads())
+        self.assertIn("was ended while doing so", self.tool(1, "diff", self.step, "s3://titan/hf"))
+        # With its index it is whole, whatever becomes of the last word.
+        self.killed(lambda request: request.key.endswith(".writer") and request.method == "DELETE", *there)
+        self.assertIn(SAME, self.tool(0, "diff", self.step, "s3://titan/hf"))
+        self.export("hf")
+        self.is_whole("hf")
+
+    def test_an_import_that_was_killed_is_no_step(self):
+        words = ["import", self.folder / "model.pt", "s3://titan/step-0", *MODEL]
+        self.killed(lambda request: request.key.endswith("manifest.json") and request.method == "PUT", *words)
+        self.tool(3, "inspect", "s3://titan/step-0")
+        self.tool(0, *words)
+        self.is_whole("step-0")
+
+    def test_who_is_killed_while_tidying_up_leaves_what_the_next_one_knows(self):
+        self.killed(lambda request: request.key.endswith("index.json") and request.method == "PUT", "export", self.step, "s3://titan/hf", *SMALL)
+        before = len(self.store.keys(prefix="hf/"))
+        seen = []
+        self.killed(lambda request: request.method == "DELETE" and (seen.append(request.key) or len(seen) == 3),
+                    "export", self.step, "s3://titan/hf")
+        self.assertEqual(before - 2, len(self.store.keys(prefix="hf/")))
+        self.export("hf")
+        self.is_whole("hf")
+
+    def test_what_somebody_else_writes_is_left_alone(self):
+        # One that cannot be seen from here, and one that lives.
+        self.store.put("hf/.writer", b"another-boot pid:[1] 5 6")
+        self.store.put("hf/model-00001-of-00002.safetensors", b"theirs")
+        self.assertIn("somebody writes there", self.export("hf", code=1))
+        self.assertEqual(b"theirs", self.store.get("hf/model-00001-of-00002.safetensors"))
+
+        reached, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def wait(request):
+            if request.key.endswith("index.json") and request.method == "PUT":
+                reached.set()
+                go_on.wait(PATIENCE)
+        self.store.rule = wait
+        first = subprocess.Popen([TOOL, "export", self.step, "s3://titan/two"], stdout=subprocess.DEVNULL)
+        self.addCleanup(first.wait)
+        self.assertTrue(reached.wait(PATIENCE))
+        self.assertIn("somebody writes there", self.export("two", code=1))
+        go_on.set()
+        self.assertEqual(0, first.wait(PATIENCE))
+        self.is_whole("two")
+
+        # And what is whole, or was never an export's.
+        self.store.put("data/notes.txt", b"mine")
+        self.assertIn("exists already", self.export("data", code=1))
+        self.assertEqual(["data/notes.txt"], self.store.keys(prefix="data/"))
+
+
+if __name__ == "__main__":
+    unittest.main()
