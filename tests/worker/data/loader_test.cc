@@ -392,8 +392,9 @@ TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
   ASSERT_TRUE(plain_text->next().ok());
   ASSERT_TRUE(compressed->next().ok());
   EXPECT_THAT(compressed->take_warnings(), Contains(HasSubstr("cannot be entered in the middle")));
-  EXPECT_GT(plain_text->take_padding().value(), 0);
-  EXPECT_EQ(compressed->take_padding(), plain_text->take_padding());
+  const double of_many = plain_text->take_padding().value();
+  EXPECT_GT(of_many, 0);
+  EXPECT_EQ(compressed->take_padding(), of_many);
 }
 
 // state() speaks of what was returned, however far the thread has read.
