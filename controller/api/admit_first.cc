@@ -1,9 +1,6 @@
 #include "controller/api/admit_first.h"
 
 #include <functional>
-#include <future>
-#include <memory>
-#include <string>
 
 #include "grpc/byte_buffer.h"
 #include "grpc/grpc.h"
@@ -46,62 +43,26 @@ grpc_byte_buffer* read_now(grpc::internal::Call& call) {
   return bytes;
 }
 
-// A call that may end while it is held.
-using HeldCall = std::shared_ptr<grpc_call>;
-
-HeldCall hold(grpc_call* call) {
-  ::grpc_call_ref(call);
-  return {call, ::grpc_call_unref};
-}
-
-// `begin` and what gives the call up.
-std::shared_ptr<const RequestReads::Read> read_of(grpc_call* call, std::function<void()> begin) {
-  const auto give_up = [held = hold(call)] {
-    ::grpc_call_cancel_with_status(held.get(), GRPC_STATUS_RESOURCE_EXHAUSTED, "the request does not come to its end",
-                                   nullptr);
-  };
-  return std::make_shared<const RequestReads::Read>(RequestReads::Read{std::move(begin), give_up});
-}
-
-grpc_byte_buffer* read_in_turn(RequestReads& reads, const std::string& actor, grpc::internal::Call& call) {
-  const auto turn = std::make_shared<std::promise<void>>();  // Whoever gives it may still be at that when it is taken.
-  const std::future<void> mine = turn->get_future();
-  const auto read = read_of(call.call(), [turn] { turn->set_value(); });
-  reads.enter(actor, read);
-  mine.wait();
-  grpc_byte_buffer* const bytes = read_now(call);
-  reads.leave(actor, read.get());
-  return bytes;
-}
-
 }  // namespace
 
 // One call until its request is there; then the inner handler has it.
 class AdmitFirst::Reading : public grpc_completion_queue_functor {
  public:
-  Reading(MethodHandler& inner, RequestReads& reads, const HandlerParameter& param)
+  Reading(MethodHandler& inner, const HandlerParameter& param)
       : grpc_completion_queue_functor{&Reading::on_read, /*inlineable=*/0, 0, nullptr},
         inner_(inner),
-        reads_(reads),
         call_(param.call),
         context_(param.server_context),
         call_requester_(param.call_requester) {}
 
-  // When it is this caller's turn.
-  void begin(const std::string& actor) {
-    actor_ = actor;
-    read_ = read_of(call_->call(), [this] { read(); });
-    reads_.enter(actor_, read_);
+  void begin() {
+    const grpc_op read = reading(&bytes_);
+    if (::grpc_call_start_batch(call_->call(), &read, 1, this, nullptr) != GRPC_CALL_OK) refuse();
   }
   // The inner handler finds that nobody knows who calls.
   void refuse() { hand_over(no_bytes(), grpc::Status::OK, /*is_read=*/false); }
 
  private:
-  void read() {
-    const grpc_op read = reading(&bytes_);
-    if (::grpc_call_start_batch(call_->call(), &read, 1, this, nullptr) != GRPC_CALL_OK) refuse();
-  }
-
   static void on_read(grpc_completion_queue_functor* self, int /*ok*/) {
     auto* const reading = static_cast<Reading*>(self);
     if (reading->bytes_ != nullptr) return reading->hand_over(reading->bytes_, grpc::Status::OK, /*is_read=*/true);
@@ -117,17 +78,13 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
   }
   void run() {
     const std::unique_ptr<Reading> own(this);
-    if (read_ != nullptr) reads_.leave(actor_, read_.get());  // Once the call is over its server may be, too.
     inner_.RunHandler(HandlerParameter(call_, context_, request_, status_, data_, call_requester_));
   }
 
   MethodHandler& inner_;
-  RequestReads& reads_;
   grpc::internal::Call* const call_;
   grpc::ServerContextBase* const context_;
   const std::function<void()> call_requester_;
-  std::string actor_;
-  std::shared_ptr<const RequestReads::Read> read_;
   grpc_byte_buffer* bytes_ = nullptr;
   void* request_ = nullptr;
   void* data_ = nullptr;
@@ -136,15 +93,13 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
 };
 
 void AdmitFirst::RunHandler(const HandlerParameter& param) {
-  auto* const reading = new Reading(*inner_, entrance_.reads, param);  // Its own owner.
-  const absl::StatusOr<auth::Caller> caller = entrance_.gate.identify(*param.server_context);
-  return caller.ok() ? reading->begin(caller->actor) : reading->refuse();
+  auto* const reading = new Reading(*inner_, param);  // Its own owner.
+  return gate_.identify(*param.server_context).ok() ? reading->begin() : reading->refuse();
 }
 
 void AdmitFirstAndWait::RunHandler(const HandlerParameter& param) {
-  const absl::StatusOr<auth::Caller> caller = entrance_.gate.identify(*param.server_context);
-  const bool is_known = caller.ok();
-  grpc_byte_buffer* bytes = is_known ? read_in_turn(entrance_.reads, caller->actor, *param.call) : nullptr;
+  const bool is_known = gate_.identify(*param.server_context).ok();
+  grpc_byte_buffer* bytes = is_known ? read_now(*param.call) : nullptr;
   const bool is_read = bytes != nullptr;
   void *data = nullptr, *request = nullptr;
   grpc::Status parsed;

@@ -2,14 +2,12 @@
 
 // gRPC reads the whole request of a call before its handler runs, however long it is and whoever sends it: its limit of
 // a message's size is compared when all of it is in memory. Here who calls is asked first, and of somebody who cannot
-// be told nothing is read; of who can, a few requests at a time. To gRPC such a method is a stream both ways that has
-// one request, as it is on the wire.
+// be told nothing is read. To gRPC such a method is a stream both ways that has one request, as it is on the wire.
 
 #include <memory>
 #include <utility>
 
 #include "common/rpc/error.h"
-#include "controller/api/request_reads.h"
 #include "controller/auth/gate.h"
 #include "grpcpp/impl/method_handler_impl.h"
 #include "grpcpp/impl/rpc_service_method.h"
@@ -22,8 +20,8 @@ namespace titan::api {
 // Around the handler that gRPC would run itself.
 class AdmitFirst : public grpc::internal::MethodHandler {
  public:
-  AdmitFirst(std::unique_ptr<grpc::internal::MethodHandler> inner, const Entrance& entrance)
-      : inner_(std::move(inner)), entrance_(entrance) {}
+  AdmitFirst(std::unique_ptr<grpc::internal::MethodHandler> inner, const auth::Gate& gate)
+      : inner_(std::move(inner)), gate_(gate) {}
 
   void RunHandler(const HandlerParameter& param) override;
 
@@ -31,20 +29,20 @@ class AdmitFirst : public grpc::internal::MethodHandler {
   class Reading;
 
   const std::unique_ptr<grpc::internal::MethodHandler> inner_;
-  const Entrance entrance_;
+  const auth::Gate& gate_;
 };
 
 // The same for a handler of gRPC's synchronous interface, which has a thread to wait in.
 class AdmitFirstAndWait : public grpc::internal::MethodHandler {
  public:
-  AdmitFirstAndWait(std::unique_ptr<grpc::internal::MethodHandler> inner, const Entrance& entrance)
-      : inner_(std::move(inner)), entrance_(entrance) {}
+  AdmitFirstAndWait(std::unique_ptr<grpc::internal::MethodHandler> inner, const auth::Gate& gate)
+      : inner_(std::move(inner)), gate_(gate) {}
 
   void RunHandler(const HandlerParameter& param) override;
 
  private:
   const std::unique_ptr<grpc::internal::MethodHandler> inner_;
-  const Entrance entrance_;
+  const auth::Gate& gate_;
 };
 
 // How gRPC would run a method of a service; of a stranger's call the method never hears.
@@ -86,9 +84,9 @@ std::unique_ptr<grpc::internal::MethodHandler> usual_handler(
 // Of all methods of a service, in the order of its .proto. `mark`: the service's MarkMethodStreamed, which is
 // protected.
 template <typename Mark, typename Service, typename... Methods>
-void admit_first(const Mark& mark, Service& service, const Entrance& entrance, Methods... methods) {
+void admit_first(const Mark& mark, Service& service, const auth::Gate& gate, Methods... methods) {
   int index = 0;
-  (mark(index++, new AdmitFirst(usual_handler(service, entrance.gate, methods), entrance)), ...);
+  (mark(index++, new AdmitFirst(usual_handler(service, gate, methods), gate)), ...);
 }
 
 // Likewise of a service on the synchronous interface, whose methods ask the gate themselves before anything else.
@@ -110,9 +108,9 @@ std::unique_ptr<grpc::internal::MethodHandler> usual_handler_that_waits(
 }
 
 template <typename Mark, typename Service, typename... Methods>
-void admit_first_and_wait(const Mark& mark, Service& service, const Entrance& entrance, Methods... methods) {
+void admit_first_and_wait(const Mark& mark, Service& service, const auth::Gate& gate, Methods... methods) {
   int index = 0;
-  (mark(index++, new AdmitFirstAndWait(usual_handler_that_waits(service, methods), entrance)), ...);
+  (mark(index++, new AdmitFirstAndWait(usual_handler_that_waits(service, methods), gate)), ...);
 }
 
 }  // namespace titan::api

@@ -54,8 +54,8 @@ v1::Token to_proto(const TokenRecord& record) {
 
 }  // namespace
 
-AuthService::AuthService(auth::Tokens& tokens, const Entrance& entrance) : tokens_(tokens), gate_(entrance.gate) {
-  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, entrance,
+AuthService::AuthService(auth::Tokens& tokens, const auth::Gate& gate) : tokens_(tokens), gate_(gate) {
+  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
               &AuthService::CreateToken, &AuthService::ListTokens, &AuthService::RevokeToken);
 }
 

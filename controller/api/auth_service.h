@@ -1,6 +1,5 @@
 #pragma once
 
-#include "controller/api/request_reads.h"
 #include "controller/auth/gate.h"
 #include "controller/auth/tokens.h"
 #include "titan/v1/auth.grpc.pb.h"
@@ -9,7 +8,7 @@ namespace titan::api {
 
 class AuthService : public v1::AuthService::CallbackService {
  public:
-  AuthService(auth::Tokens& tokens, const Entrance& entrance);
+  AuthService(auth::Tokens& tokens, const auth::Gate& gate);
 
   grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context, const v1::CreateTokenRequest* request,
                                         v1::Token* response) override;

@@ -34,9 +34,9 @@ void add_damaged(const store::Store& store, v1::Cluster& cluster) {
 }  // namespace
 
 ClusterService::ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,
-                               const Entrance& entrance)
-    : reconciler_(reconciler), store_(store), options_(std::move(options)), gate_(entrance.gate) {
-  admit_first_and_wait([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, entrance,
+                               const auth::Gate& gate)
+    : reconciler_(reconciler), store_(store), options_(std::move(options)), gate_(gate) {
+  admit_first_and_wait([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
                        &ClusterService::GetCluster, &ClusterService::Backup, &ClusterService::GetDiagnostics);
 }
 

@@ -5,7 +5,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "controller/api/request_reads.h"
 #include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/backup.h"
@@ -26,7 +25,7 @@ struct ClusterOptions {
 class ClusterService : public v1::ClusterService::Service {
  public:
   ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,
-                 const Entrance& entrance);
+                 const auth::Gate& gate);
 
   grpc::Status GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest* request,
                           v1::Cluster* response) override;

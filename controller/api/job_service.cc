@@ -56,16 +56,16 @@ class EmptyStream : public grpc::ServerWriteReactor<Message> {
 }  // namespace
 
 JobService::JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers,
-                       reconcile::Wakers& ticks, std::function<std::string()> new_id, const Entrance& entrance)
+                       reconcile::Wakers& ticks, std::function<std::string()> new_id, const auth::Gate& gate)
     : reconciler_(reconciler),
       store_(store),
       answers_(answers),
       ticks_(ticks),
       new_id_(std::move(new_id)),
-      gate_(entrance.gate),
+      gate_(gate),
       watchers_(std::make_shared<Fanout>(reconciler.published())),
       followers_(std::make_shared<Fanout>(reconciler.published())) {
-  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, entrance,
+  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
               &JobService::CreateJob, &JobService::GetJob, &JobService::ListJobs, &JobService::UpdateJob,
               &JobService::CancelJob, &JobService::DeleteJob, &JobService::CheckpointJob, &JobService::ProfileJob,
               &JobService::WatchJobs, &JobService::ListEvents, &JobService::GetDiagnosis, &JobService::TailLogs);

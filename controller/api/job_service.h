@@ -7,7 +7,6 @@
 #include "controller/api/answer_router.h"
 #include "controller/api/convert.h"
 #include "controller/api/fanout.h"
-#include "controller/api/request_reads.h"
 #include "controller/api/stream.h"
 #include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
@@ -21,7 +20,7 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
  public:
   // `ticks` is woken a few times a second: bookmarks, logs that have grown, ranks that record a trace.
   JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers, reconcile::Wakers& ticks,
-             std::function<std::string()> new_id, const Entrance& entrance);
+             std::function<std::string()> new_id, const auth::Gate& gate);
 
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context, const v1::CreateJobRequest* request,
                                       v1::Job* response) override;

@@ -32,9 +32,9 @@ v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
 
 }  // namespace
 
-NodeService::NodeService(reconcile::Reconciler& reconciler, const Entrance& entrance)
-    : reconciler_(reconciler), gate_(entrance.gate) {
-  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, entrance,
+NodeService::NodeService(reconcile::Reconciler& reconciler, const auth::Gate& gate)
+    : reconciler_(reconciler), gate_(gate) {
+  admit_first([this](int index, auto* handler) { MarkMethodStreamed(index, handler); }, *this, gate,
               &NodeService::GetNode, &NodeService::ListNodes, &NodeService::CordonNode, &NodeService::UncordonNode,
               &NodeService::DrainNode, &NodeService::DeleteNode, &NodeService::StopUnknown);
 }

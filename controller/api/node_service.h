@@ -1,6 +1,5 @@
 #pragma once
 
-#include "controller/api/request_reads.h"
 #include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "titan/v1/node.grpc.pb.h"
@@ -9,7 +8,7 @@ namespace titan::api {
 
 class NodeService : public v1::NodeService::CallbackService {
  public:
-  NodeService(reconcile::Reconciler& reconciler, const Entrance& entrance);
+  NodeService(reconcile::Reconciler& reconciler, const auth::Gate& gate);
 
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
                                     v1::Node* response) override;

@@ -27,12 +27,11 @@ Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::uniq
       audit_(options.audit),
       tokens_(std::move(tokens)),
       gate_(options.gate, *tokens_),
-      reads_(options.reads, system_clock()),
-      jobs_(reconciler, store, answers_, ticks_, options.new_id, Entrance{gate_, reads_}),
-      nodes_(reconciler, Entrance{gate_, reads_}),
+      jobs_(reconciler, store, answers_, ticks_, options.new_id, gate_),
+      nodes_(reconciler, gate_),
       workers_(reconciler, answers_, gate_),
-      cluster_(reconciler, store, options.cluster, Entrance{gate_, reads_}),
-      auth_(*tokens_, Entrance{gate_, reads_}),
+      cluster_(reconciler, store, options.cluster, gate_),
+      auth_(*tokens_, gate_),
       health_(gate_) {
   // Calls may come before the port is known otherwise.
   if (const auto where = split_host_port(options.address)) gate_.set_port(where->port);
@@ -52,9 +51,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.RegisterService(&server->health_);
   server->watch_calls(builder, options.metrics);
   builder.SetMaxReceiveMessageSize(64 << 20);
-  // What nobody reads yet is taken to 64 KiB a stream, however fast its connection is. A message that is read has all
-  // the window that it needs.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -93,7 +89,6 @@ void Server::run_ticks() {
   while (!stop_.wait_for(mutex_, absl::ToChronoMilliseconds(kTick), [this] { return stopping_; })) {
     mutex_.unlock();
     reconciler_.tick();
-    reads_.look();
     if (on_tick_) on_tick_();
     if ((even = !even)) ticks_.wake_all();
     mutex_.lock();

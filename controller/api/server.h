@@ -28,7 +28,6 @@ struct ServerOptions {
   std::function<std::string()> new_id;
   ClusterOptions cluster;
   auth::GateOptions gate;
-  RequestReads::Options reads;
   std::shared_ptr<auth::Audit> audit;  // None: nothing is written down.
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   metrics::Metrics* metrics = nullptr;  // Calls are measured there; outlives the server.
@@ -59,7 +58,6 @@ class Server {
   const std::shared_ptr<auth::Audit> audit_;
   const std::unique_ptr<auth::Tokens> tokens_;
   auth::Gate gate_;
-  RequestReads reads_;
   JobService jobs_;
   NodeService nodes_;
   WorkerService workers_;

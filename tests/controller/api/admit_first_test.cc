@@ -1,8 +1,5 @@
 // Of somebody who cannot be told no request is read: the refusal comes before there is any.
 
-#include <atomic>
-#include <thread>
-
 #include "controller/api/services.h"
 #include "tests/controller/api/service_case.h"
 
@@ -70,25 +67,6 @@ TEST_F(AdmitFirstTest, ALargeRequestOfAKnownCallerIsAnswered) {
   v1::Job made;
   EXPECT_TRUE(create(request, &made).ok());
   EXPECT_EQ(made.name(), "projects/default/jobs/a");
-}
-
-// A request that never comes holds up others of its caller no longer than it is waited for.
-TEST_F(AdmitFirstTest, ARequestThatDoesNotComeIsGivenUpWhenAnotherWaits) {
-  stop();
-  owner_ = geteuid();
-  reads_ = {.of_a_caller = 1, .patience = absl::Milliseconds(20)};
-  start("127.0.0.1:0");
-  v1::Job made;
-  ASSERT_TRUE(create(job("a"), &made).ok());
-  std::atomic<bool> over = false;
-  absl::Status end;
-  std::thread hanging([&] {
-    end = call_without_request("/titan.v1.JobService/GetJob");
-    over = true;
-  });
-  while (!over) EXPECT_TRUE(get("a").ok());
-  hanging.join();
-  EXPECT_EQ(end.code(), absl::StatusCode::kResourceExhausted) << end;
 }
 
 }  // namespace

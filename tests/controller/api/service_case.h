@@ -50,7 +50,6 @@ class ServiceCase : public ::testing::Test {
     ServerOptions server_options{address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}};
     server_options.metrics = &metrics_;
     server_options.gate = gate_;
-    server_options.reads = reads_;
     server_options.audit = audit_;
     server_options.credentials = credentials_;
     server_ = *Server::start(*reconciler_, *store_, server_options);
@@ -120,7 +119,6 @@ class ServiceCase : public ::testing::Test {
   int64_t kept_logs_bytes_ = 1 << 20;                                                         // Likewise.
   std::vector<std::string> backups_by_;                                                       // Who asked for each.
   auth::GateOptions gate_;                                                                    // From the next start on.
-  RequestReads::Options reads_;                                                               // Likewise.
   std::shared_ptr<auth::Audit> audit_;                                                        // Likewise.
   std::shared_ptr<grpc::ServerCredentials> credentials_ = grpc::InsecureServerCredentials();  // Likewise.
   std::atomic<int> ids_ = 0;
