@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/s3/location.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/hf_folder.h"
 
 namespace titan::checkpoint {
@@ -19,11 +20,10 @@ bool is_temporary(const std::string& name) { return absl::EndsWith(name, ".tmp")
 
 // What cannot be looked at in a store is an error, and not a step that is not there.
 absl::Status look_into(storage::Files& files, StepFolder& step) {
-  constexpr char kDcp[] = ".metadata";
   if (!s3::is_location(step.path)) {
     step.has_manifest = files.exists(storage::join_path(step.path, kManifestName));
     step.has_hf_index = files.exists(storage::join_path(step.path, kHfIndexName));
-    step.has_dcp = files.exists(storage::join_path(step.path, kDcp));
+    step.has_dcp = files.exists(storage::join_path(step.path, kDcpMetadataName));
     return absl::OkStatus();
   }
   const auto names = files.list(step.path);
@@ -32,7 +32,7 @@ absl::Status look_into(storage::Files& files, StepFolder& step) {
   const auto has = [&](const char* name) { return std::binary_search(names->begin(), names->end(), name); };
   step.has_manifest = has(kManifestName);
   step.has_hf_index = has(kHfIndexName);
-  step.has_dcp = has(kDcp);
+  step.has_dcp = has(kDcpMetadataName);
   return absl::OkStatus();
 }
 

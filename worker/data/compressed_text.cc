@@ -7,6 +7,7 @@
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
 #include "worker/data/line_reader.h"
+#include "worker/data/parts.h"
 
 namespace titan::data {
 namespace {
@@ -47,8 +48,7 @@ CompressedText::CompressedText(std::string path, std::unique_ptr<storage::Readab
       output_(kOutput, '\0') {}
 
 int64_t CompressedText::pieces_of(int64_t size, int64_t piece_bytes) {
-  const int64_t together = piece_bytes * kParts;
-  return (size / together + (size % together > 0 ? 1 : 0)) * kParts;
+  return parts_of(size, piece_bytes * kParts) * kParts;
 }
 
 absl::StatusOr<const CompressedText::Piece*> CompressedText::piece(int64_t number) {

@@ -12,6 +12,7 @@
 #include "worker/data/compressed_text.h"
 #include "worker/data/json_lines.h"
 #include "worker/data/line_reader.h"
+#include "worker/data/parts.h"
 #include "worker/data/text_blocks.h"
 #include "worker/data/text_file.h"
 
@@ -27,8 +28,7 @@ class LineBlocks : public BlockFiles {
 
   int64_t blocks(int64_t file) const override {
     const int64_t bytes = bytes_[file], block = block_bytes(file);
-    if (is_compressed(files_[file])) return CompressedText::pieces_of(bytes, block);
-    return bytes / block + (bytes % block > 0 ? 1 : 0);
+    return is_compressed(files_[file]) ? CompressedText::pieces_of(bytes, block) : parts_of(bytes, block);
   }
 
   absl::StatusOr<int64_t> at(int64_t, const FilePlace& place) const override { return place.offset; }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/data/block_files.h"
+#include "worker/data/parts.h"
 
 namespace titan::data {
 namespace {
@@ -17,7 +18,7 @@ class RowBlocks final : public BlockFiles {
   RowBlocks(std::vector<std::string> files, FileKind kind, std::vector<std::vector<int64_t>> firsts, int64_t block_rows)
       : files_(std::move(files)), kind_(std::move(kind)), firsts_(std::move(firsts)), block_rows_(block_rows) {}
 
-  int64_t blocks(int64_t file) const override { return (firsts_[file].back() + block_rows_ - 1) / block_rows_; }
+  int64_t blocks(int64_t file) const override { return parts_of(firsts_[file].back(), block_rows_); }
 
   absl::StatusOr<BlockTexts> read(int64_t file, int64_t block) override {
     const int64_t begin = block * block_rows_, end = std::min(begin + block_rows_, firsts_[file].back());

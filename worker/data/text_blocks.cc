@@ -10,6 +10,7 @@
 #include "worker/data/bad_lines.h"
 #include "worker/data/compressed_text.h"
 #include "worker/data/line_start.h"
+#include "worker/data/parts.h"
 #include "worker/data/remote_bytes.h"
 
 namespace titan::data {
@@ -39,7 +40,7 @@ class PlainBlocks final : public TextBlocks {
 
   absl::StatusOr<int64_t> block_of(int64_t offset) override {
     if (offset > size_) return no_line_at(path_, offset);
-    return offset < size_ ? offset / block_bytes_ : size_ / block_bytes_ + (size_ % block_bytes_ > 0 ? 1 : 0);
+    return offset < size_ ? offset / block_bytes_ : parts_of(size_, block_bytes_);
   }
 
  private:
