@@ -54,7 +54,7 @@ if(TITAN_TORCH)
   foreach(pch titan_torch_pch titan_torch_test_pch)
     add_library(${pch} STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cc)
     target_link_libraries(${pch} PUBLIC titan_flags titan_torch)
-    target_precompile_headers(${pch} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_headers.h)
+    target_precompile_headers(${pch} PRIVATE <cmake/torch_headers.h>)  # Found as any header: no path of this checkout in it.
   endforeach()
   target_compile_options(titan_torch_test_pch PRIVATE ${TITAN_COLD_FLAGS})
 endif()

@@ -2,8 +2,10 @@
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # Precompiled headers need these two sloppiness flags to be cached.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  # Precompiled headers need these two sloppiness flags to be cached. Paths below the checkout count from the build's folder, and where
+  # that lies does not count, so that a second checkout takes what the first one compiled; messages name whole paths as without it.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1 ${CCACHE_PROGRAM})
 endif()
 
 add_library(titan_flags INTERFACE)
@@ -28,18 +30,12 @@ elseif(TITAN_SANITIZER STREQUAL "thread")
   add_library(titan_tsan_options OBJECT ${CMAKE_CURRENT_LIST_DIR}/tsan_options.cc)
 endif()
 
-# Unity builds: up to this many files of a target are compiled as one, so that LibTorch's, gRPC's and the standard library's templates
-# are instantiated once for all of them (docs/decisions/build.md). 0: every file alone, as clang-tidy and editors see it.
-set(TITAN_UNITY 12 CACHE STRING "Files compiled together, by target; 0 compiles each alone")
-
 # For code that runs once, or once a request or step: tests, and programs but for what touches every byte or operator.
 # A quarter of the time to compile it was spent on making it fast.
 set(TITAN_COLD_FLAGS -O1)
 
 function(_titan_configure target torch cold)
-  if(TITAN_UNITY GREATER 1)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TITAN_UNITY})
-  endif()
+  titan_unity(${target})
   if(cold)
     target_compile_options(${target} PRIVATE ${TITAN_COLD_FLAGS})
   endif()
