@@ -40,7 +40,8 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
                                                " --dataset --include GLOB, and set dataset_path to their folder"));
 }
 
-// What a library's dataset reads. It knows no other keys: the library says what its files are.
+// What a library's dataset reads: the library says what its files are. A format set here is for other sources; one for
+// this dataset is refused with the configuration (common/config/dataset_check.cc).
 absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDataset> loaded, const std::string& path,
                                                  const config::DataLoader& settings) {
   const std::string who = absl::StrCat("dataset \"", loaded->name, "\" of ", loaded->library);
@@ -48,10 +49,6 @@ absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDat
     return absl::InvalidArgumentError(absl::StrCat(who,
                                                    " reads files of this machine: set dataset_path to their "
                                                    "folder, to a glob or to a file"));
-  }
-  if (settings.format != "auto") {
-    return absl::InvalidArgumentError(absl::StrCat(who, ": format = \"", settings.format,
-                                                   "\" is not read where a library reads the files: leave it out"));
   }
   if (loaded->gives == Gives::kTokens && !settings.messages_key.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(who, " gives tokens, in which messages_key = \"",

@@ -99,7 +99,7 @@ class DatasetPluginTest(unittest.TestCase):
         mixed = [json.dumps([{"name": "a", "dataset_path": str(self.folder / "json"), "weight": 2},
                              {"name": "b", "dataset_path": str(self.folder / kind), "dataset": name}])
                  for kind, name in (("json", "c4_test"), ("fortunes", "fortunes"))]  # fmt: skip
-        library = {"experimental.custom_import": self.library}
+        library = {"experimental.custom_import": self.library, "training.dataloader.format": "jsonl"}  # For what says none itself.
         for name, expected, keys in (("plain", own, self.mine()),
                                      ("mixed", {**packed, "training.dataloader.sources": mixed[0]},
                                       {**library, **packed, "training.dataloader.sources": mixed[1]})):
