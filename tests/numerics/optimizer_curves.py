@@ -1,7 +1,7 @@
 """Loss curves of Llama 3's debug model under AdamW and Muon, beside torchtitan 0.2.2's Trainer with torch.optim's own.
 
 Both begin with the same Hugging Face weights and read the same text, in fp32 on one rank; both iterate Newton-Schulz in bf16, where
-they round in other places. Ten steps of Muon (golden_parity has AdamW's); TITAN_LONG=1: two hundred of both. --keep FILE writes the
+they round in other places. Five steps of Muon (golden_parity has AdamW's); TITAN_LONG=1: two hundred of both. --keep FILE writes the
 curves for tests/bench/plot_curves.py.
 """
 
@@ -17,7 +17,7 @@ from peer_runs import Peer, run_peer, run_titan
 from rank_runs import LOSS, Report
 
 LONG = bool(os.environ.get("TITAN_LONG"))
-STEPS = 200 if LONG else 10
+STEPS = 200 if LONG else 5
 # A rate of its own for each, as in docs/low-precision.md.
 OPTIMIZERS = {"AdamW": 4e-3, "Muon": 2e-2} if LONG else {"Muon": 2e-2}
 MEAN_LIMIT = 0.01  # Of the last tenth's mean loss.
@@ -43,7 +43,7 @@ def main():
             ours = [row[LOSS] for _, row in sorted(run.metrics().items())]
             if len(ours) != STEPS or len(theirs) != STEPS:
                 sys.exit(f"{name}: {len(ours)} steps beside {len(theirs)}")
-            last = STEPS // 10
+            last = max(1, STEPS // 10)
             means = [sum(curve[-last:]) / last for curve in (ours, theirs)]
             print(f"{name}: loss {ours[0]:.4f} to {ours[-1]:.4f}, torch.optim's {theirs[-1]:.4f}; mean of the last {last}: "
                   f"{means[0]:.4f} and {means[1]:.4f}; farthest in one step "

@@ -1,4 +1,6 @@
-"""Resident memory does not grow with the steps: RSS of every rank at step --to is at most 2 % above that at step --from.
+"""Resident memory does not grow with the steps: RSS of every rank from step --to on is at most 2 % above that from step --from on.
+
+Of each, the least that was seen between two saves: a save under way holds what it writes, and that is no growth.
 
   steady_memory.py [--from 100] [--to 500] [--nproc 2] [--dtype float32]
 """
@@ -11,18 +13,25 @@ from pathlib import Path
 
 from rank_runs import RankRun, Report
 
+SAVE_EVERY = 20  # Steps.
+
 
 def rss_kib(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1))
 
 
-def wait_step(run, step, deadline):
+def least_rss(run, step, deadline):
+    """The least KiB of each rank in the steps from `step` on that hold one save."""
+    least = [float("inf")] * len(run.ranks)
     while True:
         try:
-            if max(run.metrics(), default=0) >= step:
-                return
+            reached = max(run.metrics(), default=0)
         except FileNotFoundError:
-            pass
+            reached = 0
+        if reached >= step:
+            least = [min(seen, rss_kib(rank.pid)) for seen, rank in zip(least, run.ranks)]
+        if reached >= step + SAVE_EVERY:
+            return least
         if any(rank.poll() is not None for rank in run.ranks) or time.monotonic() > deadline:
             raise SystemExit(f"the job did not reach step {step}")
         time.sleep(0.02)
@@ -42,19 +51,17 @@ def main():
         run = RankRun(Path(folder) / "job", {
             "training.local_batch_size": 1, "training.seq_len": 256, "training.steps": options.last + 100000,
             "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none", "checkpoint.enable": True,
-            "checkpoint.interval": 20, "checkpoint.keep_latest_k": 2,
+            "checkpoint.interval": SAVE_EVERY, "checkpoint.keep_latest_k": 2,
             "training.mixed_precision_param": options.dtype,
             "parallelism.data_parallel_shard_degree": options.nproc}, options.nproc)
         try:
             deadline = time.monotonic() + 600
-            wait_step(run, options.first, deadline)
-            before = [rss_kib(rank.pid) for rank in run.ranks]
-            wait_step(run, options.last, deadline)
-            after = [rss_kib(rank.pid) for rank in run.ranks]
+            before = least_rss(run, options.first, deadline)
+            after = least_rss(run, options.last, deadline)
         finally:
             run.kill()
     for rank, (a, b) in enumerate(zip(before, after)):
-        print(f"rank {rank}: {a / 1024:.1f} MiB at step {options.first}, {b / 1024:.1f} MiB at step {options.last}")
+        print(f"rank {rank}: {a / 1024:.1f} MiB from step {options.first} on, {b / 1024:.1f} MiB from step {options.last} on")
         report.below(f"rank {rank}: growth in percent", 100 * (b / a - 1), 2)
     report.finish()
 

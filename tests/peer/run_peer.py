@@ -12,12 +12,14 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import subprocess
 import sys
+import traceback
 
 import torchtitan_cpu
 
 import torch
+
+PORT_DIGITS = 5
 
 
 def parse(arguments):
@@ -36,17 +38,37 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def start_ranks(nproc, program):
-    """Runs `program` with this one's arguments once per rank; the rendezvous store lives here, on a port that the system chooses.
-    What is wrong as text, or None."""
-    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+def become_rank(rank, nproc, port, run):
+    """Of a fork: never returns."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(nproc), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+                      TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
+    try:
+        run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    # torchtitan's threads sometimes abort a process that ends by itself.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def start_ranks(nproc, run):
+    """Calls `run` as each rank, in forks of this process, which imports for all of them; the rendezvous store lives here, on a port that
+    the system chooses. What is wrong as text, or None."""
+    from torchtitan import train  # noqa: F401
+
+    ports, tell = os.pipe()
     ranks = []
     for rank in range(nproc):
-        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(nproc),
-                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True",
-                           TORCHELASTIC_RESTART_COUNT="0")
-        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(program), *sys.argv[1:]], env=environment))
-    codes = [rank.wait() for rank in ranks]
+        process = os.fork()
+        if process == 0:
+            become_rank(rank, nproc, os.read(ports, PORT_DIGITS).decode().strip(), run)
+        ranks.append(process)
+    # Begun after the forks, which have none of its threads.
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.write(tell, (str(store.port).rjust(PORT_DIGITS) * nproc).encode())
+    codes = [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
     return f"peer ranks ended with {codes}" if any(codes) else None
 
 
@@ -195,19 +217,12 @@ def run_rank(options):
             json.dump({"versions": versions, "flags": options.flags, "nproc": options.nproc, "seed": options.seed,
                        "gain": options.gain, "sha256": {k: sha256(v) for k, v in inputs.items()}}, file, indent=1)
     torch.distributed.barrier()
-    # All that was asked for is written. torchtitan's threads sometimes abort a process that ends by itself.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def main():
     options = parse(sys.argv[1:])
     os.makedirs(options.out, exist_ok=True)
-    if "RANK" in os.environ:
-        run_rank(options)
-    else:
-        sys.exit(start_ranks(options.nproc, __file__))
+    sys.exit(start_ranks(options.nproc, lambda: run_rank(options)))
 
 
 if __name__ == "__main__":

@@ -123,10 +123,7 @@ def train_again(options, name):
     train_torchtitan(options, MODELS[name](), weights, out)
 
 
-def main():
-    options = parse(sys.argv[1:])
-    if "RANK" not in os.environ:
-        sys.exit(start_ranks(options.nproc, __file__))
+def run_rank(options):
     torch.set_num_threads(1)
     torchtitan_cpu.install_models()
     from torchtitan import train
@@ -140,11 +137,13 @@ def main():
         first, _ = next(batches(options))
         for name in cases:
             train_one(options, name, first)
-    # All that was asked for is written. torchtitan's threads sometimes abort a process that ends by itself.
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-    sys.stdout.flush()
-    os._exit(0)
+
+
+def main():
+    options = parse(sys.argv[1:])
+    sys.exit(start_ranks(options.nproc, lambda: run_rank(options)))
 
 
 if __name__ == "__main__":
