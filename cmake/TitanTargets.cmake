@@ -98,7 +98,7 @@ function(titan_script_test name script)
   else()
     set(command bash)
   endif()
-  add_test(NAME ${name} COMMAND ${command} ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${ARG_ARGS})
+  add_test(NAME ${name} COMMAND ${command} ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${ARG_ARGS} COMMAND_EXPAND_LISTS)
   _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_NEEDS}")
 endfunction()
 

@@ -7,7 +7,8 @@ checked=0
 for object in "$@"; do
   [[ $object =~ _(avx2|avx512|avx512bf16|amx)\.cc\.o$ ]] || continue
   checked=$((checked + 1))
-  if weak=$(nm -C "$object" | grep -E '^[0-9a-f ]* [WwVvu] '); then
+  symbols=$(nm -C "$object")
+  if weak=$(grep -E '^[0-9a-f ]* [WwVvu] ' <<<"$symbols"); then
     echo "weak symbols in $object:" >&2
     echo "$weak" >&2
     exit 1
