@@ -139,7 +139,7 @@ void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec) {
     check.fail("lora.dropout", config.lora.dropout, "dropout: not supported yet", "set lora.dropout = 0");
   }
   check_saving(check);
-  if (!spec.has_value() || !config.experimental.custom_import.empty()) return;  // Only a rank knows its layers.
+  if (!spec.has_value()) return;  // Only a rank knows the layers of a library's model.
   check_targets(check, *spec);
   if (config.lora.base == "nf4") check_nf4(check, *spec);
 }

@@ -86,7 +86,7 @@ void check_low_precision(Checker& check, const std::optional<models::ModelSpec>&
   const JobConfig& config = check.config();
   check_converters(check);
   if (converts(config, "quantize.linear.float8")) check_float8(check);
-  const models::ModelSpec* known = spec && config.experimental.custom_import.empty() ? &*spec : nullptr;
+  const models::ModelSpec* known = spec ? &*spec : nullptr;
   const QuantizeGroupedMm& grouped = config.quantize.grouped_mm;
   if (converts(config, "quantize.grouped_mm.float8")) check_experts(check, "float8", grouped.float8.fqns, known);
   if (converts(config, "quantize.grouped_mm.mx")) check_experts(check, "mx", grouped.mx.fqns, known);

@@ -90,8 +90,7 @@ void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& 
   const JobConfig& config = check.config();
   const Optimizer& optimizer = config.optimizer;
   if (optimizer.momentum == 1) check.fail("optimizer.momentum", optimizer.momentum, "must be below 1", "");
-  const bool knows = spec.has_value() && config.experimental.custom_import.empty();
-  const auto trained = knows ? models::trained_tensors(*spec, adapters_of(config)) : std::vector<models::Tensor>();
+  const auto trained = spec ? models::trained_tensors(*spec, adapters_of(config)) : std::vector<models::Tensor>();
   const auto problems = trained.empty() ? check_groups(optimizer) : check_groups(optimizer, trained);
   for (const GroupProblem& problem : problems)
     check.fail("optimizer.param_groups", problem.value, problem.message, problem.suggestion);
@@ -136,7 +135,7 @@ void check_activation_checkpoint(Checker& check, const std::optional<models::Mod
   if (ac.mode != "selective") return;
   int every = 0;
   if (ac.selective_ac_option == "op") {
-    if (spec.has_value() && check.config().experimental.custom_import.empty()) check_recomputed_layers(check, *spec);
+    if (spec.has_value()) check_recomputed_layers(check, *spec);
   } else if (!absl::SimpleAtoi(ac.selective_ac_option, &every) || every < 0) {
     check.fail("activation_checkpoint.selective_ac_option", ac.selective_ac_option,
                "expects a number N (every Nth layer) or op", "use 2, torchtitan's default, for every second layer");
@@ -184,7 +183,7 @@ void check_qk_clip(Checker& check, const std::optional<models::ModelSpec>& spec)
     check.fail("optimizer.qk_clip", clip, "scales weights of queries and keys, which stay as they are beneath adapters",
                "leave it out, or train without lora");
   }
-  if (!spec.has_value() || !config.experimental.custom_import.empty()) return;
+  if (!spec.has_value()) return;
   if (const std::string norms = normed_logits(*spec); !norms.empty()) {
     check.fail("optimizer.qk_clip", clip,
                absl::StrCat("has no effect on ", spec->name, " ", spec->flavor, ", which ", norms,

@@ -519,7 +519,6 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 }
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
-  if (!config.experimental.custom_import.empty()) return std::nullopt;
   const absl::StatusOr<models::ModelSpec> spec = config::chosen_model(config.model);
   if (!spec.ok()) return std::nullopt;
   const absl::StatusOr<pipeline::Plan> plan = pipeline::plan(config::pipeline_options(config, spec->n_layers));

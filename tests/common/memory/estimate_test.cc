@@ -53,7 +53,11 @@ TEST(EstimateTest, TheFullestStageCounts) {
 
 TEST(EstimateTest, WhatIsNotKnownHereIsNotEstimated) {
   config::JobConfig config = job(1);
+  const int64_t own = peak_memory(config)->peak.total();
   config.experimental.custom_import = "/models/own.so";
+  EXPECT_EQ(peak_memory(config)->peak.total(),
+            own);  // It may bring datasets alone, and no model of a name that is taken.
+  config.model.name = "mine";
   EXPECT_FALSE(peak_memory(config).has_value());
   config = job(2);
   config.parallelism.pipeline_parallel_degree = 2;
