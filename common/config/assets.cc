@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "common/host/own_program.h"
+
 namespace titan::config {
 namespace {
 
@@ -46,11 +48,11 @@ bool streams_c4(const JobConfig& config) {
 
 std::string assets_folder() {
   if (const char* named = std::getenv("TITAN_ASSETS"); named != nullptr && *named != '\0') return named;
+  const fs::path beside = host::folder_of_program();
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path installed = (program.parent_path() / "../share/titan/assets").lexically_normal();
+  const fs::path installed = (beside / "../share/titan/assets").lexically_normal();
   if (fs::is_directory(installed, error)) return installed.string();
-  for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
+  for (fs::path folder = beside; folder.has_relative_path(); folder = folder.parent_path()) {
     const fs::path assets = folder / ".deps/assets";
     if (fs::is_directory(assets, error)) return assets.string();
   }

@@ -3,14 +3,16 @@
 #include <filesystem>
 #include <system_error>
 
+#include "common/host/own_program.h"
+
 namespace titan::storage {
 
 std::string installed_file(const std::string& name) {
+  const std::filesystem::path own = host::folder_of_program();
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   for (const char* folder : {".", "../bin", "../lib/titan"}) {
-    const std::filesystem::path path = program.parent_path() / folder / name;
-    if (!error && std::filesystem::exists(path, error)) return path.string();
+    const std::filesystem::path path = own / folder / name;
+    if (!own.empty() && std::filesystem::exists(path, error)) return path.string();
   }
   return "";
 }

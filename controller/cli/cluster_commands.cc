@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/host/own_program.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "controller/cli/client.h"
@@ -150,8 +151,7 @@ int back_up(const Globals& globals, const std::string& file, bool force) {
 }
 
 int restore(const std::string& file, const std::string& state) {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "titan-controller";
+  const std::filesystem::path program = host::folder_of_program() / "titan-controller";
   ::execl(program.c_str(), program.c_str(), "--restore", file.c_str(), "--state", state.c_str(), nullptr);
   return report(errno_status(errno, absl::StrCat("the program ", program.string(), " is needed")));
 }

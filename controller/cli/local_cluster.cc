@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/host/own_program.h"
 #include "common/status/status.h"
 #include "controller/cli/interrupt.h"
 #include "nlohmann/json.hpp"
@@ -46,8 +47,7 @@ std::string end_text(int status) {
 }
 
 absl::StatusOr<std::string> program(const std::string& name) {
-  std::error_code error;
-  const fs::path path = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
+  const fs::path path = host::folder_of_program() / name;
   if (access(path.c_str(), X_OK) != 0)
     return errno_status(errno, absl::StrCat("the program ", path.string(), " is needed"));
   return path.string();

@@ -12,6 +12,7 @@
 #include "common/clock/clock.h"
 #include "common/failpoint/failpoint.h"
 #include "common/host/descriptors.h"
+#include "common/host/own_program.h"
 #include "common/journal/journal.h"
 #include "common/rpc/address.h"
 #include "common/rpc/credentials.h"
@@ -87,10 +88,7 @@ std::string host_name() {
   return id;
 }
 
-std::string beside_this_program(const char* name) {
-  std::error_code error;
-  return (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / name).string();
-}
+std::string beside_this_program(const char* name) { return (titan::host::folder_of_program() / name).string(); }
 
 void declare(CLI::App& app, Flags& flags) {
   Options& options = flags.options;

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/host/own_program.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 
@@ -58,9 +58,6 @@ absl::StatusOr<pid_t> start_stacks(const std::string& program, const std::string
   return errno_status(failed, absl::StrCat("start ", program, ", which belongs beside titan-shim"));
 }
 
-std::string stacks_program() {
-  std::error_code error;
-  return (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "titan-stacks").string();
-}
+std::string stacks_program() { return (host::folder_of_program() / "titan-stacks").string(); }
 
 }  // namespace titan::shim
