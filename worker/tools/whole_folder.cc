@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <vector>
 
@@ -32,6 +33,21 @@ absl::Status sign(storage::Files& files, const std::string& folder) {
   return writer->close();
 }
 
+// A new folder beside `whole` that bears our sign. Process ids repeat, from one container to the next: what bears
+// another's sign already is left alone.
+absl::StatusOr<std::string> signed_folder(storage::Files& files, const std::string& whole) {
+  for (int more = 0;; ++more) {
+    std::string folder = absl::StrCat(whole, kPartial, getpid());
+    if (more > 0) absl::StrAppend(&folder, "-", more);
+    const bool there = files.exists(folder);
+    const absl::Status done = sign(files, folder);
+    if (done.ok()) return folder;
+    if (absl::IsAlreadyExists(done)) continue;
+    if (!there) files.remove_folder(folder).IgnoreError();
+    return done;
+  }
+}
+
 // What writers of `whole` left when they were killed. Of one that lives, or that cannot be seen from here, nothing is
 // touched.
 void remove_leftovers(storage::Files& files, const std::string& whole) {
@@ -52,9 +68,8 @@ absl::Status make_by_renaming(storage::Files& files, const std::string& whole,
   if (const auto entries = files.list(whole); files.exists(whole) && (!entries.ok() || !entries->empty()))
     return exists_already(whole);
   remove_leftovers(files, whole);
-  const std::string partial = absl::StrCat(whole, kPartial, getpid());
-  absl::Status status = sign(files, partial);
-  if (status.ok()) status = fill(partial);
+  TITAN_ASSIGN_OR_RETURN(const std::string partial, signed_folder(files, whole));
+  absl::Status status = fill(partial);
   if (status.ok()) status = files.rename(partial, whole);
   if (!status.ok()) {
     files.remove_folder(partial).IgnoreError();
@@ -75,16 +90,15 @@ class StoreFolder {
   }
 
   // Of several who want it one gets it, and no one a folder that has something in it, but what a killed writer left.
+  // Nothing is written where something is; and only a sign that was put there after nothing was says whose the rest is.
   absl::Status take() {
-    absl::Status signed_first = sign({.kind = s3::Condition::kAbsent});
-    if (absl::IsAlreadyExists(signed_first)) return inherit();
-    TITAN_RETURN_IF_ERROR(signed_first);
-    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.list(path_));
-    if (names.size() > 1) {
-      TITAN_RETURN_IF_ERROR(client_->remove(prefix_ + kWriter));
-      return exists_already(path_);
-    }
-    return give_up_uploads();
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, entries());
+    const bool is_signed = std::find(names.begin(), names.end(), kWriter) != names.end();
+    if (!is_signed && !names.empty()) return exists_already(path_);
+    const auto tag = sign({.kind = s3::Condition::kAbsent}, Found::kUnknown);
+    if (absl::IsAlreadyExists(tag.status())) return inherit();
+    TITAN_RETURN_IF_ERROR(tag.status());
+    return claim(*tag);
   }
   absl::Status leave() { return client_->remove(prefix_ + kWriter); }
 
@@ -104,23 +118,50 @@ class StoreFolder {
   StoreFolder(storage::Files& files, std::string path, std::string prefix, std::shared_ptr<s3::Client> client)
       : files_(files), path_(std::move(path)), prefix_(std::move(prefix)), client_(std::move(client)) {}
 
-  absl::Status sign(const s3::Condition& condition) {
-    return client_->put(prefix_ + kWriter, storage::process_identity(), condition).status();
+  // What whoever signed knows of the folder: whether all of it is what they and those before them wrote.
+  enum class Found { kUnknown, kEmpty };
+  static constexpr char kFoundEmpty[] = "\nfound empty";
+
+  absl::StatusOr<std::vector<std::string>> entries() {
+    auto names = files_.list(path_);
+    if (absl::IsNotFound(names.status())) return std::vector<std::string>();
+    return names;
+  }
+
+  // The sign's tag.
+  absl::StatusOr<std::string> sign(const s3::Condition& condition, Found found) {
+    const std::string text = absl::StrCat(storage::process_identity(), found == Found::kEmpty ? kFoundEmpty : "");
+    return client_->put(prefix_ + kWriter, text, condition);
+  }
+
+  // The sign `tag` is ours; the folder is, too, when nothing else is in it.
+  absl::Status claim(const std::string& tag) {
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, entries());
+    if (names.size() > 1) {
+      TITAN_RETURN_IF_ERROR(client_->remove(prefix_ + kWriter));
+      return exists_already(path_);
+    }
+    TITAN_RETURN_IF_ERROR(sign({.kind = s3::Condition::kSame, .etag = tag}, Found::kEmpty).status());
+    return give_up_uploads();
   }
 
   absl::Status inherit() {
     s3::Facts facts;
-    const absl::StatusOr<std::string> writer = client_->text(prefix_ + kWriter, facts);
-    if (absl::IsNotFound(writer.status())) return exists_already(path_);  // Finished just now.
-    TITAN_RETURN_IF_ERROR(writer.status());
-    absl::Status taken = absl::AlreadyExistsError("");
-    if (storage::certainly_gone(*writer)) taken = sign({.kind = s3::Condition::kSame, .etag = facts.etag});
-    if (absl::IsAlreadyExists(taken)) {
+    const absl::StatusOr<std::string> text = client_->text(prefix_ + kWriter, facts);
+    if (absl::IsNotFound(text.status())) return exists_already(path_);  // Finished just now.
+    TITAN_RETURN_IF_ERROR(text.status());
+    std::string writer = *text;
+    const Found found = absl::EndsWith(writer, kFoundEmpty) ? Found::kEmpty : Found::kUnknown;
+    if (found == Found::kEmpty) writer.resize(writer.size() - std::strlen(kFoundEmpty));
+    absl::StatusOr<std::string> taken = absl::AlreadyExistsError("");
+    if (storage::certainly_gone(writer)) taken = sign({.kind = s3::Condition::kSame, .etag = facts.etag}, found);
+    if (absl::IsAlreadyExists(taken.status())) {
       return absl::AlreadyExistsError(
           absl::StrCat(path_, ": somebody writes there, or was ended on another machine while doing so (", kWriter,
                        " names the process): delete what is there once nobody does, or name a new folder"));
     }
-    TITAN_RETURN_IF_ERROR(taken);
+    TITAN_RETURN_IF_ERROR(taken.status());
+    if (found == Found::kUnknown) return claim(*taken);
     TITAN_RETURN_IF_ERROR(empty());
     return give_up_uploads();
   }

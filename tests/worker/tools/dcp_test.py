@@ -81,6 +81,12 @@ def check_leftovers(step, target):
     (alive / ".writer").write_text(identity(os.getpid()))
     run("export", step, target)
     assert not left.exists() and alive.exists() and unknown.exists()
+    # Process ids repeat from one container to the next: a folder of this one's that bears another's sign stays as it is.
+    same = subprocess.Popen(["sh", "-c", f'mkdir {target}2.partial-$$ && echo foreign > {target}2.partial-$$/.writer && exec "$@"', "sh",
+                             TOOL, "export", step, f"{target}2"], stdout=subprocess.DEVNULL)
+    assert same.wait() == 0
+    assert pathlib.Path(f"{target}2.partial-{same.pid}/.writer").read_text() == "foreign\n"
+    assert sorted(os.listdir(f"{target}2")) == sorted(os.listdir(target))
     assert not any(name.startswith(".") for name in os.listdir(target)), os.listdir(target)
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests/testing"))
-from dcp_test import TOOL, weights
+from dcp_test import TOOL, identity, weights
 from object_store import Fault, ObjectStore
 
+SOURCE = Path(os.environ["TITAN_SOURCE"])
 PATIENCE = 60
 MODEL = ["--model", "llama3", "--flavor", "debugmodel"]
 SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file goes in two parts.
@@ -113,6 +114,32 @@ class StoreExportTest(unittest.TestCase):
         self.export("hf", *SMALL)
         self.is_whole("hf")
 
+    def test_what_others_keep_there_stays(self):
+        """Whatever goes wrong, and whatever sign was left: only what a writer put into a folder that it had found empty is its own."""
+        gone = identity(os.getpid()) + "0"  # Of a process that began at another time.
+        theirs = ["data/deep/more.txt", "data/precious.txt"]
+        for key in theirs:
+            self.store.put(key, b"theirs")
+        for refused in (["list"], ["put", "upload"], ["delete"], ["list", "delete"]):
+            self.store.rule = lambda request: Fault("status", 403, "AccessDenied") if request.what in refused else None
+            self.export("data", code=1)
+            self.store.rule = lambda request: None
+            self.assertIn("exists already", self.export("data", "--format", "torch", code=1))
+            self.assertEqual(theirs, self.store.keys(prefix="data/"), refused)
+        # A sign that was written before anybody looked, and one beside what came while its writer looked.
+        self.store.put("data/.writer", gone.encode())
+        self.assertIn("exists already", self.export("data", code=1))
+        self.assertEqual(theirs, self.store.keys(prefix="data/"))
+        self.killed(lambda request: request.key.endswith("late/.writer") and "if-match" in {name.lower() for name in request.headers},
+                    "export", self.step, "s3://titan/late")
+        self.store.put("late/precious.txt", b"theirs")
+        self.assertIn("exists already", self.export("late", code=1))
+        self.assertEqual(["late/precious.txt"], self.store.keys(prefix="late/"))
+        # Alone it is nobody's.
+        self.store.put("free/.writer", gone.encode())
+        self.export("free")
+        self.is_whole("free")
+
     def test_what_was_killed_is_no_whole_one_and_goes_with_the_next(self):
         there = ["export", self.step, "s3://titan/hf"]
         for end, words in ((lambda request: request.key.endswith(".writer") and request.method == "PUT", []),
@@ -130,6 +157,29 @@ class StoreExportTest(unittest.TestCase):
         self.assertIn(SAME, self.tool(0, "diff", self.step, "s3://titan/hf"))
         self.export("hf")
         self.is_whole("hf")
+
+    def test_adapters_and_what_they_make_of_their_model(self):
+        """Byte for byte what goes into a folder, also after an end in the middle of merging, whose halves lie there too."""
+        flags = {"model.name": "llama3", "model.flavor": "debugmodel", "model.converters": "lora", "lora.rank": 4, "training.seq_len": 32,
+                 "training.local_batch_size": 1, "training.steps": 1, "training.mixed_precision_param": "float32",
+                 "lr_scheduler.warmup_steps": 1, "validation.enable": "false", "checkpoint.enable": "true",
+                 "checkpoint.last_save_model_only": "false", "checkpoint.initial_load_path": self.step,
+                 "job.dump_folder": self.folder / "lora"}  # fmt: skip
+        subprocess.run([TOOL.replace("titan-checkpoint", "titan-rank"), "--config", SOURCE / "configs/llama3_tiny.toml",
+                        *(f"--{key}={value}" for key, value in flags.items())], check=True, capture_output=True,
+                       env={**os.environ, "TITAN_ASSETS": f"{os.environ['TITAN_DEPS']}/assets"})  # fmt: skip
+        adapters = self.folder / "lora/checkpoint/step-1"
+        self.killed(lambda request: "/.merged/" not in request.key and request.key.endswith("safetensors") and request.method == "PUT",
+                    "export", adapters, "s3://titan/merge", "--merge", *SMALL)
+        self.assertIn("was ended while doing so", self.tool(1, "diff", self.step, "s3://titan/merge"))
+        for form, words in (("peft", ["--format", "peft"]), ("merge", ["--merge", *SMALL])):
+            self.tool(0, "export", adapters, self.folder / form, *words)
+            self.tool(0, "export", adapters, f"s3://titan/{form}", *words)
+            files = sorted(path.name for path in (self.folder / form).iterdir())
+            self.assertEqual([f"{form}/{name}" for name in files], sorted(self.store.keys(prefix=f"{form}/")))
+            for name in files:
+                self.assertEqual((self.folder / form / name).read_bytes(), self.store.get(f"{form}/{name}"), f"{form}/{name}")
+        self.assertEqual(0, self.store.uploads())
 
     def test_an_import_that_was_killed_is_no_step(self):
         words = ["import", self.folder / "model.pt", "s3://titan/step-0", *MODEL]
