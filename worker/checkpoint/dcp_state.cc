@@ -28,8 +28,10 @@ absl::StatusOr<json> position(DcpFolder& folder, const std::string& key) {
   const std::string where = absl::StrCat(folder.folder(), ": ", key);
   TITAN_ASSIGN_OR_RETURN(const pickle::Document document, pickle::read(pickle::bytes_of(packed), where));
   TITAN_ASSIGN_OR_RETURN(const json state, pickle::plain(document, where));
-  if (state.contains("_snapshot")) return unread("it was saved with dataloader.num_workers above 0");
-  const json dataset = state.value("dataset_state", json::object());
+  if (state.is_object() && state.contains("_snapshot"))
+    return unread("it was saved with dataloader.num_workers above 0");
+  const json dataset = state.is_object() ? state.value("dataset_state", json()) : json();
+  if (!dataset.is_object()) return unread(absl::StrCat(key, " has no dataset_state"));
   const json sample = dataset.value("sample_idx", json()), buffer = dataset.value("token_buffer", json());
   if (!sample.is_number_integer() || sample < 0 || !buffer.is_array())
     return unread("its dataset was streamed, or is not torchtitan's of texts");

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/hf_folder.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -13,17 +14,27 @@
 namespace titan::checkpoint {
 namespace {
 
-absl::StatusOr<std::vector<std::string>> files_of_index(const std::string& path, const std::string& text) {
+constexpr char kWhole[] = "model.safetensors";  // All weights in one file.
+
+// Of a part of the folder, not of something beside it.
+bool leads_out(const std::string& name) {
+  const std::filesystem::path path(name);
+  return name.empty() || path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end();
+}
+
+// By key, the file that the index at `path` says it is in.
+absl::StatusOr<std::map<std::string, std::string>> read_index(const std::string& path, const std::string& text) {
   const nlohmann::json index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return absl::DataLossError(absl::StrCat(path, ": no \"weight_map\" object in it"));
   }
-  std::set<std::string> names;
+  std::map<std::string, std::string> map;
   for (const auto& [key, file] : index["weight_map"].items()) {
-    if (!file.is_string()) return absl::DataLossError(absl::StrCat(path, ": no file name for ", key));
-    names.insert(file.get<std::string>());
+    if (!file.is_string() || leads_out(file.get<std::string>()))
+      return absl::DataLossError(absl::StrCat(path, ": no name of a file of this folder for ", key));
+    map[key] = file.get<std::string>();
   }
-  return std::vector<std::string>(names.begin(), names.end());
+  return map;
 }
 
 // Without an index the names alone tell that one is missing: "…-00001-of-00003.safetensors".
@@ -68,10 +79,19 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
     TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, config, 1 << 24));
     TITAN_ASSIGN_OR_RETURN(weights->quantization_, quantization_of(text, config));
   }
+  std::map<std::string, std::string> map;
   std::vector<std::string> names;
   if (files.exists(index)) {
     TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, index));
-    TITAN_ASSIGN_OR_RETURN(names, files_of_index(index, text));
+    TITAN_ASSIGN_OR_RETURN(map, read_index(index, text));
+    std::set<std::string> named;
+    for (const auto& [key, name] : map) named.insert(name);
+    names.assign(named.begin(), named.end());
+    if (!named.contains(kWhole) && files.exists(storage::join_path(folder, kWhole))) {
+      return absl::FailedPreconditionError(absl::StrCat(folder, ": has ", kWhole, ", which transformers reads, and ",
+                                                        kHfIndexName,
+                                                        " of other files: remove the one that is left over"));
+    }
   } else {
     auto entries = files.list(folder);
     if (!entries.ok()) return annotate(entries.status(), "Hugging Face weights");
@@ -88,7 +108,16 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
     }
     TITAN_RETURN_IF_ERROR(check_complete(folder, names));
   }
-  for (const std::string& name : names) TITAN_RETURN_IF_ERROR(weights->add_file(name));
+  for (const std::string& name : names) {
+    const absl::Status added = weights->add_file(name);
+    if (!map.empty() && absl::IsNotFound(added)) return annotate(added, absl::StrCat(index, " names ", name));
+    TITAN_RETURN_IF_ERROR(added);
+  }
+  for (const auto& [key, name] : map) {
+    const Stored* stored = weights->find(key);
+    if (stored != nullptr && stored->path == storage::join_path(folder, name)) continue;
+    return absl::DataLossError(absl::StrCat(index, ": says that ", key, " is in ", name, ", and it is not"));
+  }
   return weights;
 }
 

@@ -27,7 +27,7 @@ json said(const json& config, const std::string& key) {
   const auto parameters = config.find("rope_parameters");  // transformers 5.
   if (parameters == config.end() || !parameters->is_object()) return nullptr;
   if (key == "rope_theta") return parameters->value(key, json());
-  if (key == "rope_scaling" && parameters->value("rope_type", "default") != "default") return *parameters;
+  if (key == "rope_scaling" && parameters->value("rope_type", json("default")) != "default") return *parameters;
   return nullptr;
 }
 

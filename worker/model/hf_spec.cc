@@ -70,7 +70,7 @@ class Keys {
   absl::Status status_;
 };
 
-void take_common(Keys& keys, ModelSpec& spec) {
+void take_common(Keys& keys, ModelSpec& spec, int64_t head_dim) {
   keys.need("hidden_size", spec.dim);
   keys.need("num_hidden_layers", spec.n_layers);
   keys.need("num_attention_heads", spec.n_heads);
@@ -80,7 +80,7 @@ void take_common(Keys& keys, ModelSpec& spec) {
   keys.take("tie_word_embeddings", spec.tied_embeddings);
   keys.take("rope_theta", spec.rope_theta);
   keys.expect("hidden_act", std::string("silu"));
-  if (spec.n_heads > 0) spec.head_dim = spec.dim / spec.n_heads;
+  if (spec.n_heads > 0) spec.head_dim = head_dim > 0 ? head_dim : spec.dim / spec.n_heads;
   spec.n_kv_heads = spec.n_heads;
   keys.take("num_key_value_heads", spec.n_kv_heads);
   keys.take("head_dim", spec.head_dim);
@@ -153,6 +153,7 @@ absl::Status qwen(Keys& keys, ModelSpec& spec) {
   keys.need("moe_intermediate_size", spec.moe->hidden);
   keys.need("num_experts", spec.moe->num_experts);
   keys.need("num_experts_per_tok", spec.moe->top_k);
+  spec.moe->route_norm = false;
   keys.take("norm_topk_prob", spec.moe->route_norm);
   keys.expect("decoder_sparse_step", int64_t{1});
   if (const json dense = keys.at("mlp_only_layers"); !dense.is_null() && !dense.empty())
@@ -238,17 +239,20 @@ struct Reader {
   const char* name;
   const char* like;  // The flavor that says what the file does not.
   absl::Status (*read)(Keys&, ModelSpec&);
+  // Of transformers' class, for files that leave them out; head_dim 0: what the heads leave of the model's width.
+  double rope_theta, norm_eps;
+  int64_t head_dim = 0;
 };
 
 const std::map<std::string, Reader>& readers() {
   static const std::map<std::string, Reader> all = {
-      {"llama", {"llama3", "8B", llama}},
-      {"qwen3", {"qwen3", "8B", qwen}},
-      {"qwen3_moe", {"qwen3", "30B-A3B", qwen}},
-      {"deepseek_v2", {"deepseek_v3", "236B", deepseek}},
-      {"deepseek_v3", {"deepseek_v3", "671B", deepseek}},
-      {"gpt_oss", {"gpt_oss", "20b", gpt_oss}},
-      {"llama4_text", {"llama4", "17bx16e_released", llama4}},
+      {"llama", {"llama3", "8B", llama, 1e4, 1e-6}},
+      {"qwen3", {"qwen3", "8B", qwen, 1e4, 1e-6, 128}},
+      {"qwen3_moe", {"qwen3", "30B-A3B", qwen, 1e4, 1e-6}},
+      {"deepseek_v2", {"deepseek_v3", "236B", deepseek, 1e4, 1e-6}},
+      {"deepseek_v3", {"deepseek_v3", "671B", deepseek, 1e4, 1e-6}},
+      {"gpt_oss", {"gpt_oss", "20b", gpt_oss, 1.5e5, 1e-5, 64}},
+      {"llama4_text", {"llama4", "17bx16e_released", llama4, 5e5, 1e-5}},
   };
   return all;
 }
@@ -277,7 +281,9 @@ absl::StatusOr<ModelSpec> spec_of_hf_config(const json& config) {
   TITAN_ASSIGN_OR_RETURN(ModelSpec spec, models::find(reader->second.name, reader->second.like));
   spec.flavor = "config.json";
   spec.mask = models::Mask::kCausal;  // How documents are packed is training's matter.
-  take_common(keys, spec);
+  spec.rope_theta = reader->second.rope_theta;
+  spec.norm_eps = reader->second.norm_eps;
+  take_common(keys, spec, reader->second.head_dim);
   TITAN_RETURN_IF_ERROR(reader->second.read(keys, spec));
   TITAN_RETURN_IF_ERROR(keys.status());
   return spec;

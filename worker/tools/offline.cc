@@ -36,13 +36,20 @@ namespace {
 
 using namespace titan::checkpoint;  // This file is the folder's offline face.
 
-// The step folders that `path` means.
-absl::StatusOr<std::vector<std::string>> steps_of(storage::Files& files, const std::string& path) {
+// The step folders that `path` means. Those with weights of another form are named to `others`: they have nothing to
+// look into here and no checksums.
+absl::StatusOr<std::vector<std::string>> steps_of(storage::Files& files, const std::string& path,
+                                                  std::ostream& others) {
   if (files.exists(storage::join_path(path, kManifestName))) return std::vector<std::string>{path};
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, path));
   std::vector<std::string> found;
   for (const StepFolder& step : steps) {
-    if (step.has_manifest) found.push_back(step.path);
+    if (step.has_manifest) {
+      found.push_back(step.path);
+    } else if (step.has_hf_index || step.has_dcp) {
+      others << step.path << ": left out, holds " << (step.has_hf_index ? "Hugging Face weights" : "a DCP checkpoint")
+             << "\n";
+    }
   }
   if (found.empty()) {
     return absl::NotFoundError(
@@ -261,7 +268,7 @@ absl::Status check_form(const std::string& step, bool adapters, const ExportOpti
 }  // namespace
 
 absl::Status inspect(storage::Files& files, const std::string& path, bool tensors, bool json, std::ostream& out) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> steps, steps_of(files, path));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> steps, steps_of(files, path, json ? std::cerr : out));
   absl::Status worst;
   for (const std::string& step : steps) {
     const auto reader = StepReader::open(files, step);
@@ -296,7 +303,7 @@ absl::Status inspect(storage::Files& files, const std::string& path, bool tensor
 }
 
 absl::Status verify(storage::Files& files, const std::string& path, std::ostream& out) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> steps, steps_of(files, path));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> steps, steps_of(files, path, out));
   int damaged = 0;
   for (const std::string& step : steps) {
     const auto reader = StepReader::open(files, step);

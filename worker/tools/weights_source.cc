@@ -19,6 +19,8 @@
 namespace titan::tools {
 namespace {
 
+constexpr char kEmbeddingName[] = "tok_embeddings.weight", kHeadName[] = "output.weight";
+
 using namespace titan::checkpoint;
 
 class HuggingFaceSource : public WeightsSource {
@@ -59,7 +61,8 @@ class NamedSource : public WeightsSource {
     }
     std::set<std::string> known;
     for (const models::Tensor& one : models::parameters(spec)) known.insert(name_of_(one.fqn));
-    if (spec.tied_embeddings) known.insert("output.weight");
+    if (spec.tied_embeddings) known.insert(kHeadName);
+    has_tied_head_ = spec.tied_embeddings && own.contains(kHeadName);
     for (const std::string& name : own) {
       const bool derived = is_derived(name) || absl::EndsWith(name, "expert_bias");
       const bool other =
@@ -78,7 +81,11 @@ class NamedSource : public WeightsSource {
     const std::optional<std::vector<int64_t>> there = shape_of(name);
     if (!there && absl::EndsWith(fqn, "expert_bias")) return at::Tensor();
     if (!there) return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model: it has no ", name));
-    if (*there == shape) return read_named(name, box);
+    if (*there == shape) {
+      TITAN_ASSIGN_OR_RETURN(at::Tensor value, read_named(name, box));
+      if (has_tied_head_ && fqn == kEmbeddingName) TITAN_RETURN_IF_ERROR(check_tied(value, shape, box));
+      return value;
+    }
     return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model: ", name, " is ",
                                                       shape_text(*there), " there and ", shape_text(shape), " here"));
   }
@@ -96,7 +103,19 @@ class NamedSource : public WeightsSource {
     return found;
   }
 
+  // The model has no place for a head of its own.
+  absl::Status check_tied(const at::Tensor& embedding, const std::vector<int64_t>& shape, const Box& box) {
+    const std::string name = absl::StrCat(prefix_, kHeadName);
+    if (shape_of(name) == shape) {
+      TITAN_ASSIGN_OR_RETURN(const at::Tensor head, read_named(name, box));
+      if (at::equal(head, embedding)) return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model, whose head is its embedding: ",
+                                                      name, " is another than ", prefix_, name_of_(kEmbeddingName)));
+  }
+
   std::string path_, prefix_;
+  bool has_tied_head_ = false;
   std::function<std::string(const std::string& fqn)> name_of_ = [](const std::string& fqn) { return fqn; };
 };
 

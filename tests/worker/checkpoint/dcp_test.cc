@@ -68,8 +68,9 @@ class DcpTest : public ::testing::Test {
     }
   }
 
-  // What torchtitan saves of the small model after step 10.
-  void write(Pieces pieces = Pieces::kRows, int64_t parts = 3) {
+  // What torchtitan saves of the small model after step 10; `data`: of its first rank's dataloader.
+  void write(Pieces pieces = Pieces::kRows, int64_t parts = 3,
+             const json& data = {{"dataset_state", {{"sample_idx", 5}, {"token_buffer", {1, 2, 3}}}}}) {
     DcpWriter out = writer();
     for (const Parameter& one : small_model()) {
       add(out, one.fqn, "model." + one.fqn, one.shape, pieces, parts);
@@ -81,8 +82,7 @@ class DcpTest : public ::testing::Test {
     ASSERT_TRUE(out.add("train_state.step", json(10)).ok());
     ASSERT_TRUE(out.add("train_state.ntokens_seen", json(1000)).ok());
     ASSERT_TRUE(out.add("lr_scheduler.last_epoch", json(9)).ok());
-    const std::string place =
-        pickle::Writer().plain({{"dataset_state", {{"sample_idx", 5}, {"token_buffer", {1, 2, 3}}}}}).finish();
+    const std::string place = pickle::Writer().plain(data).finish();
     ASSERT_TRUE(out.add("dataloader.dp_rank_0", json::binary(std::vector<uint8_t>(place.begin(), place.end()))).ok());
     ASSERT_TRUE(out.add("dataloader.world_size", json(2)).ok());
     ASSERT_TRUE(out.finish().ok());
@@ -127,6 +127,19 @@ TEST_F(DcpTest, TrainStateComesAlong) {
                       {"lr_scheduler", {{"last_epoch", 9}}},
                       {"dataloader", {{"order", "per_rank"}, {"dp_size", 2}, {"ranks", places}}}};
   EXPECT_EQ(loaded->train_state, state);
+}
+
+// Of other data loaders: the job says that it begins its data anew, and goes on.
+TEST_F(DcpTest, AnotherDataloadersPlaceIsUnread) {
+  for (const json& data : {json{{"dataset_state", nullptr}}, json{{"dataset_state", {1, 2}}}, json{{"fetched", 4}},
+                           json::array({1}), json(7), json{{"dataset_state", {{"sample_idx", nullptr}}}}}) {
+    SCOPED_TRACE(data.dump());
+    ASSERT_NO_FATAL_FAILURE(SetUp());
+    write(Pieces::kRows, 3, data);
+    const auto loaded = Attempt(options(1, Split::kRows, false)).load(10);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_TRUE(loaded->train_state["dataloader"]["ranks"][0].contains("unread")) << loaded->train_state;
+  }
 }
 
 TEST_F(DcpTest, TheModelAlone) {

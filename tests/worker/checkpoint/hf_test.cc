@@ -185,6 +185,28 @@ TEST_F(HfTest, WhatDoesNotFitIsNamed) {
 }
 
 // The weights' own config.json has the last word on whose they are; without one the shapes decide.
+// It may not lead elsewhere, nor name what is not there, and transformers would not look at it beside a whole file.
+TEST_F(HfTest, AnIndexIsTakenAtItsWord) {
+  const std::string folder = export_step(1), index = storage::join_path(folder, kHfIndexName);
+  const std::string weights = "model-00001-of-00001.safetensors";
+  const nlohmann::json good = nlohmann::json::parse(*storage::read_file(posix_files(), index));
+  const auto refusal = [&](const std::string& key, const std::string& file) {
+    nlohmann::json bad = good;
+    bad["weight_map"][key] = file;
+    EXPECT_TRUE(storage::atomic_write(posix_files(), index, bad.dump()).ok());
+    return std::string(HfFolder::open(posix_files(), folder).status().message());
+  };
+  for (const std::string& name : std::vector<std::string>{"../export/" + weights, "/etc/" + weights, "a/../../b", ""})
+    EXPECT_THAT(refusal("hf.norm.weight.0", name), HasSubstr("no name of a file of this folder for hf.norm")) << name;
+  EXPECT_THAT(refusal("hf.ghost", weights), HasSubstr("says that hf.ghost is in " + weights + ", and it is not"));
+  EXPECT_THAT(refusal("hf.ghost", "gone.safetensors"), HasSubstr("index.json names gone.safetensors"));
+  ASSERT_TRUE(storage::atomic_write(posix_files(), index, good.dump()).ok());
+  ASSERT_TRUE(HfFolder::open(posix_files(), folder).ok());
+  ASSERT_TRUE(storage::atomic_write(posix_files(), folder + "/model.safetensors", "another").ok());
+  EXPECT_THAT(std::string(HfFolder::open(posix_files(), folder).status().message()),
+              HasSubstr("remove the one that is left over"));
+}
+
 TEST_F(HfTest, AConfigOfAnotherModelIsRefused) {
   const std::string folder = export_step(1), config = folder + "/config.json";
   const auto load_with = [&](int attempt, const std::string& text) {

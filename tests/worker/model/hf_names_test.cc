@@ -293,6 +293,26 @@ TEST(HfNamesTest, AReleasedConfigIsItsModel) {
   ASSERT_TRUE(files.remove_folder(folder).ok());
 }
 
+// As transformers reads it, which is not how the flavors have it that are like it.
+TEST(HfNamesTest, WhatAConfigLeavesOutIsAsItsClassHasIt) {
+  const auto without = [](const char* family, const char* flavor, std::vector<const char*> keys) {
+    nlohmann::json config = mapper_of(family, flavor)->config();
+    for (const char* key : keys) EXPECT_EQ(config.erase(key), 1u) << key;
+    return spec_of_hf_config(config).value();
+  };
+  const models::ModelSpec llama = without("llama3", "8B", {"rope_theta", "rms_norm_eps"});
+  EXPECT_EQ(llama.rope_theta, 1e4);
+  EXPECT_EQ(llama.norm_eps, 1e-6);
+  EXPECT_EQ(without("llama3", "8B", {"rope_theta"}).norm_eps, models::find("llama3", "8B")->norm_eps);
+  const models::ModelSpec qwen = without("qwen3", "0.6B", {"head_dim", "rope_theta"});
+  EXPECT_EQ(qwen.head_dim, 128);  // Of 16 heads of a model 1,024 wide.
+  EXPECT_EQ(qwen.rope_theta, 1e4);
+  const models::ModelSpec experts = without("qwen3", "30B-A3B", {"head_dim", "norm_topk_prob"});
+  EXPECT_EQ(experts.head_dim, experts.dim / experts.n_heads);
+  EXPECT_FALSE(experts.moe->route_norm);
+  EXPECT_EQ(without("gpt_oss", "20b", {"head_dim", "rope_theta"}).rope_theta, 1.5e5);
+}
+
 TEST(HfNamesTest, AConfigThatNoFamilyComputesIsRefusedByItsKey) {
   const nlohmann::json llama = mapper_of("llama3", "8B")->config();
   const auto refusal = [&](const char* pointer, const nlohmann::json& value) {

@@ -3,10 +3,12 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
 
+import safetensors
 import tokenizers
 import torch
 import torch.distributed.checkpoint
@@ -150,6 +152,16 @@ class TextTest(unittest.TestCase):
             for checkpoint in (step, step.parent):
                 line, = lines(generate(checkpoint, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"))
                 self.assertEqual(line["tokens"], likeliest(model, [5, 6, 7], 8))
+            # The last save of a job may be Hugging Face weights (checkpoint.last_save_in_hf): newer is newer.
+            newest = step.parent / "step-4"
+            shutil.copytree(self.folder, newest)
+            with safetensors.safe_open(newest / "model.safetensors", "pt") as file:
+                weight_map = {key: "model.safetensors" for key in file.keys()}
+            (newest / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+            line, = lines(generate(step.parent, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "--ignore-eos", "-o", "json"))
+            self.assertEqual(line["tokens"], likeliest(self.model, [5, 6, 7], 8))
+            inspected = subprocess.check_output([BIN / "titan-checkpoint", "inspect", step.parent], text=True)
+            self.assertIn(f"{newest}: left out, holds Hugging Face weights", inspected)
             self.from_torchtitans_names(model, pathlib.Path(root) / "torchtitan")
 
     # A folder as torchtitan saves one, with what its training has beside the weights.

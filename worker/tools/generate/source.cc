@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/tokenizer_files/find.h"
 #include "worker/checkpoint/box.h"
@@ -158,6 +159,8 @@ bool is_hugging_face(storage::Files& files, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice) {
+  if (s3::is_location(path))
+    TITAN_RETURN_IF_ERROR(files.list(path).status());  // A store may have more to say than that.
   if (!files.is_folder(path)) return absl::NotFoundError(absl::StrCat(path, ": not a folder"));
   if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice);
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, choice);
@@ -165,6 +168,7 @@ absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, path));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (step->has_manifest) return open_step(files, step->path, choice);
+    if (step->has_hf_index) return open_hugging_face(files, step->path, choice);
     if (step->has_dcp) return open_dcp(files, step->path, choice);
   }
   return absl::NotFoundError(absl::StrCat(path,
