@@ -6,7 +6,7 @@ namespace titan::data {
 
 absl::Status too_many_bad_lines(const std::string& place, int64_t number, int64_t most, const FileKind& kind) {
   return absl::InvalidArgumentError(absl::StrCat(place, "; that is malformed ", document_word(kind), " ", number,
-                                                 ", more than training.dataloader.max_bad_lines = ", most, " (",
+                                                 ", more than dataloader.max_bad_lines = ", most, " (",
                                                  document_rule(kind), ")"));
 }
 

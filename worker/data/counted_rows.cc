@@ -57,7 +57,19 @@ absl::StatusOr<int64_t> CountedRows::ahead(int64_t tokens) {
     TITAN_ASSIGN_OR_RETURN(const BlockCount count, counts_.get(block));
     there += count.tokens;
   }
+  if (there < tokens) TITAN_RETURN_IF_ERROR(note_end());
   return std::min(there, tokens);
+}
+
+// What lies behind the last row is read no more, and told of all the same.
+absl::Status CountedRows::note_end() {
+  if (noted_end_) return absl::OkStatus();
+  for (Head head = head_; head.block < blocks_.count();) {
+    TITAN_ASSIGN_OR_RETURN(const BlockCount count, counts_.get(head.block));
+    TITAN_RETURN_IF_ERROR(leave_block(head, count));
+  }
+  noted_end_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status CountedRows::advance(int64_t tokens) {
@@ -173,6 +185,7 @@ absl::Status CountedRows::seek(const StreamPosition& position) {
   head_ = {.documents = place.document, .bad_lines = position.bad_lines, .pass = position.pass};
   head_.pass_tokens = position == StreamPosition{} ? 0 : -1;
   warnings_.clear();
+  noted_end_ = false;
   head_.block = blocks_.count();
   if (place.file == files) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(head_.block, blocks_.block_of(place.file, {place.offset, place.line}));

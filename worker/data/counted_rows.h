@@ -50,6 +50,7 @@ class CountedRows final : public RowSource {
   absl::Status advance(int64_t tokens);
   absl::Status leave_block(Head& head, const BlockCount& count);
   absl::Status begin_pass();
+  absl::Status note_end();
   absl::Status note_bad_lines(const Head& head, const BlockCount& count);
   absl::Status seek_in_file(const StreamPosition& position);
   void set_place(StreamPosition& position, const FilePlace& place) const;
@@ -64,6 +65,7 @@ class CountedRows final : public RowSource {
   Head head_;
   bool read_before_ = false;  // Not the first pass.
   bool warned_ = false;
+  bool noted_end_ = false;  // Of a stream that does not loop.
   int64_t blocks_read_ = 0;
   std::vector<int32_t> row_;
   std::vector<std::pair<int64_t, DocumentBlocks::Block>> cache_;  // Blocks that were read last.

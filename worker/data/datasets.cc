@@ -50,11 +50,19 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
   return files;
 }
 
+// What a tool left beside the files, as ._a.jsonl, is none of them, nor is a folder or a pipe. A link to nothing is:
+// who reads it says so.
+bool is_visible_file(const fs::directory_entry& entry) {
+  std::error_code error;
+  if (entry.path().filename().string()[0] == '.') return false;
+  return entry.is_regular_file(error) || !entry.exists(error);
+}
+
 absl::StatusOr<std::vector<std::string>> list_folder(const std::string& path) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    files.push_back(entry->path().string());
+    if (is_visible_file(*entry)) files.push_back(entry->path().string());
   }
   if (error) return errno_status(error.value(), path);
   return files;
@@ -130,18 +138,15 @@ absl::StatusOr<DatasetFiles> of_one_format(const std::string& path, const Listed
   return found;
 }
 
-bool is_visible_file(const std::string& path) {
-  std::error_code error;
-  return fs::path(path).filename().string()[0] != '.' && fs::is_regular_file(path, error);
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, const std::string& ending) {
   TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
   std::vector<std::string> files;
+  std::error_code error;
   for (const std::string& file : listed.files) {
-    if (is_visible_file(file) && (listed.chosen || absl::EndsWith(file, ending))) files.push_back(file);
+    if (is_visible_file(fs::directory_entry(file, error)) && (listed.chosen || absl::EndsWith(file, ending)))
+      files.push_back(file);
   }
   if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": holds no *", ending, " file"));
   std::sort(files.begin(), files.end());

@@ -2,7 +2,9 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -31,6 +33,8 @@ class Gzip final : public Decompressor {
     stream_.next_out = reinterpret_cast<Bytef*>(out);
     stream_.avail_out = static_cast<uInt>(size);
     while (stream_.avail_out == size && (full_ || !input.empty())) {
+      if (behind_) TITAN_RETURN_IF_ERROR(pass_padding(input));
+      if (input.empty() && !full_) break;
       stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
       stream_.avail_in = static_cast<uInt>(input.size());
       inside_ |= !input.empty();
@@ -38,7 +42,8 @@ class Gzip final : public Decompressor {
       input.remove_prefix(input.size() - stream_.avail_in);
       full_ = stream_.avail_out == 0;
       if (code == Z_STREAM_END) {
-        inside_ = false;  // Another member may follow.
+        inside_ = full_ = false;  // Another member may follow.
+        behind_ = true;
         inflateReset(&stream_);
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
         const char* why = stream_.msg != nullptr ? stream_.msg : "zlib error";
@@ -56,19 +61,37 @@ class Gzip final : public Decompressor {
     auto same = std::make_unique<Gzip>(path_);
     if (inflateCopy(&same->stream_, const_cast<z_stream*>(&stream_)) != Z_OK) return nullptr;
     same->inside_ = inside_;
+    same->behind_ = behind_;
+    same->padded_ = padded_;
     return same;
   }
 
  private:
+  // Zeros to the end of the file are what a tape or a block device added, as the gzip program has it.
+  absl::Status pass_padding(std::string_view& input) {
+    const size_t zeros = std::min(input.find_first_not_of('\0'), input.size());
+    padded_ |= zeros > 0;
+    input.remove_prefix(zeros);
+    if (input.empty()) return absl::OkStatus();
+    behind_ = false;
+    return padded_ ? damaged(path_, "the gzip data is damaged (more follows the zeros behind it)") : absl::OkStatus();
+  }
+
   const std::string path_;
   z_stream stream_{};
-  bool inside_ = false;  // A member has begun and not ended.
-  bool full_ = false;    // There was no room for more; some may be left.
+  bool inside_ = false;                   // A member has begun and not ended.
+  bool behind_ = false, padded_ = false;  // One has ended and none begun; zeros followed.
+  bool full_ = false;                     // There was no room for more; some may be left.
 };
+
+// As `zstd --long=31` writes: up to 2 GiB of memory, which only what was written so takes.
+constexpr int kLargestWindow = 31;
 
 class Zstd final : public Decompressor {
  public:
-  explicit Zstd(std::string path) : path_(std::move(path)) {}
+  explicit Zstd(std::string path) : path_(std::move(path)) {
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kLargestWindow);
+  }
   ~Zstd() override { ZSTD_freeDStream(stream_); }
 
   absl::StatusOr<size_t> decompress(std::string_view& input, char* out, size_t size) override {
@@ -76,6 +99,9 @@ class Zstd final : public Decompressor {
     while (to.pos == 0 && (full_ || !input.empty())) {
       ZSTD_inBuffer from{input.data(), input.size(), 0};
       const size_t left = ZSTD_decompressStream(stream_, &to, &from);
+      if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation) {
+        return absl::ResourceExhaustedError(absl::StrCat(path_, ": no memory for the zstd data's window"));
+      }
       if (ZSTD_isError(left)) {
         return damaged(path_, absl::StrCat("the zstd data is damaged (", ZSTD_getErrorName(left), ")"));
       }

@@ -268,6 +268,19 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
   return absl::OkStatus();
 }
 
+// Which tokens are labels an index says; it cannot be asked for otherwise.
+absl::Status check_labels(const TokenSet& set, bool train_on_all) {
+  for (const TokenSet::Marked& marked : set.marks()) {
+    if (marked.train_on_all.value_or(train_on_all) == train_on_all) continue;
+    const char* made = *marked.train_on_all ? "all" : "assistant";
+    const char* wanted = train_on_all ? "all" : "assistant";
+    return absl::InvalidArgumentError(absl::StrCat(
+        marked.manifest, ": was made with --train-on ", made, ", and the job has dataloader.train_on = \"", wanted,
+        "\": set train_on = \"", made, "\", or make the index again with titan-data tokenize --train-on ", wanted));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted, TokenSet set,
                                                        const Tokenizer& tokenizer) {
   const int32_t max_token_id = tokenizer.max_id();
@@ -305,6 +318,7 @@ absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted,
 absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(TokenSet set, TokenSet::open(wanted.kind.format, wanted.files));
   TITAN_RETURN_IF_ERROR(check_tokenizer(set, wanted.tokenizer_folder, tokenizer));
+  TITAN_RETURN_IF_ERROR(check_labels(set, wanted.kind.train_on_all));
   std::vector<std::string> paths = set.paths();
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, rows_of_set(wanted, std::move(set), tokenizer));
   return OpenedRows{std::move(rows), std::move(paths)};

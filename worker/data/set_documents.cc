@@ -1,5 +1,6 @@
 // Documents that are tokens already, in their order or shuffled.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,8 +28,9 @@ class SetDocuments final : public TokenDocuments {
         TITAN_RETURN_IF_ERROR(next_pass());
         continue;
       }
+      TITAN_ASSIGN_OR_RETURN(const TokenSet::Extent extent, next_extent());
       TokenDocument document{.start = position()};
-      TITAN_ASSIGN_OR_RETURN(const TokenSet::Extent extent, set_.extent(options_.first + place(number_)));
+      next_.reset();
       ++number_;
       pass_tokens_ += extent.tokens;
       document.first = extent.begin;
@@ -48,17 +50,24 @@ class SetDocuments final : public TokenDocuments {
                                                    max_token_id_, ": the data was made with another tokenizer"));
   }
 
+  // With the next document's first token as its offset; without where it cannot be read, which next() says.
   StreamPosition position() const override {
-    return {.document = {.document = number_}, .pass = pass_, .arrangement = options_.arrangement};
+    StreamPosition position{.document = {.document = number_}, .pass = pass_, .arrangement = options_.arrangement};
+    if (number_ == documents_) return position;
+    const absl::StatusOr<TokenSet::Extent> extent = next_extent();
+    if (extent.ok()) position.document.offset = extent->begin;
+    return position;
   }
 
   absl::Status seek(const StreamPosition& position) override {
     number_ = position.document.document;
     pass_ = position.pass;
+    next_.reset();
     pass_tokens_ = 0;
     warned_ = number_ > 0;  // Of a pass that began before nothing is known.
     warnings_.clear();
-    if (number_ <= documents_) return absl::OkStatus();
+    if (number_ < documents_) return check_begin(position.document.offset);
+    if (number_ == documents_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is document ", number_, " of ",
                                                    documents_, ": the dataset has changed"));
   }
@@ -71,6 +80,22 @@ class SetDocuments final : public TokenDocuments {
     return shuffled() ? Permutation(documents_, options_.arrangement.seed, pass_)(number) : number;
   }
 
+  absl::StatusOr<TokenSet::Extent> next_extent() const {
+    if (next_.has_value()) return *next_;
+    TITAN_ASSIGN_OR_RETURN(next_, set_.extent(options_.first + place(number_)));
+    return *next_;
+  }
+
+  // Older checkpoints have no offset.
+  absl::Status check_begin(int64_t saved) const {
+    if (saved == 0) return absl::OkStatus();
+    TITAN_ASSIGN_OR_RETURN(const TokenSet::Extent extent, next_extent());
+    if (extent.begin == saved) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is document ", number_,
+                                                   ", which began at token ", saved, " and begins at token ",
+                                                   extent.begin, " now: the dataset has changed"));
+  }
+
   absl::Status next_pass() {
     if (pass_tokens_ == 0 && !warned_) {
       return absl::InvalidArgumentError("the dataset has no token for this rank");
@@ -80,10 +105,12 @@ class SetDocuments final : public TokenDocuments {
     if (!warning.empty()) warnings_.push_back(std::move(warning));
     ++pass_;
     number_ = 0;
+    next_.reset();
     return absl::OkStatus();
   }
 
-  TokenSet set_;
+  mutable TokenSet set_;  // Opens what it is asked for.
+  mutable std::optional<TokenSet::Extent> next_;
   const int32_t max_token_id_;
   TokenDocumentsOptions options_;
   int64_t documents_ = 0;

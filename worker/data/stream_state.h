@@ -13,12 +13,12 @@ namespace titan::data {
 // anything but a number of 0 or more (names the key).
 absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* key);
 
-// A stream position as checkpoints keep it: with the name of its file and, of a hub's, the commit, so that a changed
-// dataset is noticed.
+// A stream position as checkpoints keep it: with the name of its file, where it lies below the folder of all, and, of a
+// hub's, the commit, so that a changed dataset is noticed.
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files);
 
 // Errors: InvalidArgument for a missing or negative number (names it), or when the file at that place has another name
-// now, or is of another commit.
+// now, lies elsewhere among the others, or is of another commit.
 absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, const std::vector<std::string>& files);
 
 }  // namespace titan::data

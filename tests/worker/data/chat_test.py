@@ -49,6 +49,15 @@ def conversation(rng):
     return row
 
 
+def crc32c(data):
+    value = 0xffffffff
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+    return value ^ 0xffffffff
+
+
 class Fixed(chat_template_utils.datetime):
     @classmethod
     def now(cls, tz=None):
@@ -222,6 +231,50 @@ class Chats(RowReader):
         everything = self.tokenised("marked", text, folder, "--train-on", "all", code=1)
         self.assertIn("holds an index of other input, another tokenizer or other options", everything)
 
+    def test_an_index_is_of_one_template(self):
+        folder = self.tokenizer("one", TEMPLATES["im"])
+        self.tokenised("templates", self.place, folder, "--max-bad", "1000", code=-signal.SIGKILL, killed_at="data.shard.finished")
+        (folder / "chat_template.jinja").write_text(TEMPLATES["im"] + "{# later #}")
+        self.assertIn("holds an index of other input", self.tokenised("templates", self.place, folder, "--max-bad", "1000", code=1))
+        (folder / "chat_template.jinja").write_text(TEMPLATES["im"])
+        self.tokenised("templates", self.place, folder, "--max-bad", "1000")
+
+    def test_labels_of_an_index_are_those_it_was_made_with(self):
+        folder = self.tokenizer("im", TEMPLATES["im"])
+        ask = dict(tokenizer=str(folder), format="titan", row_tokens=WIDTH, batches=4)
+        for made, other in (("assistant", "all"), ("all", "assistant")):
+            path = self.root / f"labels-{made}"
+            self.tokenised(path.name, self.place, folder, "--train-on", made, "--max-bad", "1000")
+            rows = self.answer(path=str(path), train_on=made, **ask)["rows"]
+            self.assertEqual(len(rows), 4)
+            self.assertEqual(all(token >= 0 for row in rows for token in row), made == "all")
+            error = self.answer(path=str(path), train_on=other, **ask)["error"]
+            self.assertIn(f'was made with --train-on {made}, and the job has dataloader.train_on = "{other}"', error)
+            manifest = json.loads((path / "titan-tokens.json").read_text())  # As older ones are.
+            self.assertEqual((manifest.pop("train_on"), manifest.pop("crc32c") != ""), (made, True))
+            compact = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+            (path / "titan-tokens.json").write_text(json.dumps({**manifest, "crc32c": f"{crc32c(compact):08x}"}))
+            for train_on in (made, other):
+                self.assertEqual(self.answer(path=str(path), train_on=train_on, **ask)["rows"], rows)
+
+    def test_an_index_that_was_made_again_of_other_data_is_noticed(self):
+        folder, index, text = self.tokenizer("im", TEMPLATES["im"]), self.root / "again", self.root / "again.jsonl"
+        rows = [json.dumps(row) for row, shown in zip(self.rows, self.shown(folder), strict=True) if "problem" not in shown]
+        ask = dict(path=str(index), format="titan", tokenizer=str(folder), row_tokens=WIDTH)
+        for arranged in self.ARRANGED:
+            for order in (rows, rows[::-1]):
+                shutil.rmtree(index, ignore_errors=True)
+                text.write_text("\n".join(order) + "\n")
+                self.tokenised(index.name, text, folder)
+                if order is rows:
+                    cursors = (self.answer(batches=count, **ask, **arranged)["cursor"] for count in range(9, 60))
+                    cursor = next(one for one in cursors if one["offset"] > 0)  # Of packed ones behind the first window.
+                    expected = self.answer(cursor=cursor, **ask, **arranged)
+                    self.assertNotIn("error", expected)
+                    old = self.answer(cursor={**cursor, "offset": 0}, **ask, **arranged)  # Older ones do not know it.
+                    self.assertEqual(old["rows"], expected["rows"])
+            self.assertIn("the dataset has changed", self.answer(cursor=cursor, **ask, **arranged)["error"], arranged)
+
     def test_a_marked_index_is_never_read_as_another(self):
         """Versions, checksums and what the manifest says of the shards are compared; the text that has no conversation is named."""
         folder = self.tokenizer("im", TEMPLATES["im"])
@@ -255,14 +308,15 @@ class Chats(RowReader):
     def test_what_is_wrong_is_told_by_name(self):
         folder = self.tokenizer("im", TEMPLATES["im"])
         lines = ['{"messages": [{"from": "human", "value": "x"}]}', '{"messages": "x"}', '{"text": "x"}', "{", '{"messages": [{"content": "x"}]}',
-                 '{"messages": [{"role": "user", "content": "x"}]}', '{"messages": [{"role": "assistant", "content": "x"}], "tools": 1}']
+                 '{"messages": [{"role": "user", "content": "x"}]}', '{"messages": [{"role": "assistant", "content": "x"}], "tools": 1}',
+                 f'{{"messages": [{{"role": "assistant", "content": "x"}}], "tools": [{{"a": {"[" * 60_000}{"]" * 60_000}}}]}}']
         (self.root / "bad.jsonl").write_text("\n".join(lines))
-        words = ["ShareGPT", "is not a list of messages", 'no "messages"', "not JSON", 'no "role"', 'no message has the role "assistant"', '"tools" is not a list']
+        words = ["ShareGPT", "is not a list of messages", 'no "messages"', "not JSON", 'no "role"', 'no message has the role "assistant"', '"tools" is not a list', "JSON nested deeper than 64"]
         for shown, word in zip(self.shown(folder, self.root / "bad.jsonl"), words, strict=True):
             self.assertIn(word, shown["problem"])
         ask = dict(path=str(self.root / "bad.jsonl"), format="jsonl", messages_key="messages", row_tokens=WIDTH)
         got = self.answer(tokenizer=str(folder), bad_lines=2, **ask)
-        self.assertIn("bad.jsonl:3: no \"messages\"; that is malformed line 3, more than training.dataloader.max_bad_lines = 2", got["error"])
+        self.assertIn("bad.jsonl:3: no \"messages\"; that is malformed line 3, more than dataloader.max_bad_lines = 2", got["error"])
         for template, word in (("{{ x|pprint }}", 'line 1, column 6: the filter "pprint" is not supported'),
                                ("{{ messages|length }}", "does not begin the text of all 2, from byte 0 on"),
                                ("{{ raise_exception('No') }}", "the template says: No")):  # fmt: skip

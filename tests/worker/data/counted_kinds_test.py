@@ -3,6 +3,7 @@ one reader of everything, and either goes on from the other's cursor."""
 
 import gzip
 import json
+import os
 import pathlib
 import random
 import unittest
@@ -114,7 +115,7 @@ class CountedKinds(RowReader):
                 self.assertTrue(any(line in warning for warning in warnings), (kind, arrangement, warnings))
                 for size in (1, 4):
                     said = self.answer(dp_size=size, batches=500, bad_lines=0, **self.asked(kind, **arrangement))["error"]
-                    self.assertIn(f"that is malformed {word} 1, more than training.dataloader.max_bad_lines = 0", said)
+                    self.assertIn(f"that is malformed {word} 1, more than dataloader.max_bad_lines = 0", said)
 
     def test_whatever_lies_in_the_counts_the_rows_are_the_same(self):
         random_, counts = random.Random(2), self.root / "damaged"
@@ -141,6 +142,76 @@ class CountedKinds(RowReader):
                 self.assertNotIn("all of it", " ".join(self.answer(**{**asked, "per_rank": True, "dp_size": most}).get("warnings", [])))
         plain = self.answer(**self.asked("jsonl", dp_size=1024, batches=1))["warnings"]
         self.assertNotIn("all of it", " ".join(plain))
+
+    def test_malformed_lines_behind_the_last_row_are_told_of(self):
+        """Of a stream that does not loop: by whoever asks for more, and by all ranks alike."""
+        path = self.root / "tail.jsonl"
+        path.write_text(json.dumps({"text": "the perl list " * 200}) + "\n" + "{bad\n" * 5)
+        asked = dict(path=str(path), format="jsonl", counts=str(self.root / "tail"), row_tokens=WIDTH, loop=False, batches=1000)
+        alone = self.answer(batch=4, bad_lines=5, **asked)
+        self.assertEqual(len(alone["warnings"]), 5)
+        for rank in self.answers(4, batch=1, bad_lines=5, **asked):
+            self.assertEqual(rank["warnings"], alone["warnings"])
+        for rank in range(4):
+            said = self.answer(dp_rank=rank, dp_size=4, batch=1, bad_lines=4, **asked)["error"]
+            self.assertIn("tail.jsonl:6: not JSON; that is malformed line 5, more than dataloader.max_bad_lines = 4", said)
+
+    def test_only_visible_files_of_a_folder_are_read(self):
+        """What tools leave beside the files is not trained on; what is gone is not left out in silence."""
+        folder = self.root / "visible"
+        (folder / "folder.jsonl").mkdir(parents=True)
+        (folder / "a.jsonl").write_text(json.dumps({"text": "the perl list " * 50}) + "\n")
+        asked = dict(path=str(folder), format="auto", row_tokens=WIDTH, batches=9)
+        expected = self.answer(**asked)["rows"]
+        self.assertEqual(len(expected), 9)
+        for name in (".a.jsonl", "._a.jsonl"):
+            (folder / name).write_text(json.dumps({"text": "left over"}) + "\n")
+        os.mkfifo(folder / "pipe.jsonl")
+        self.assertEqual(self.answer(**asked)["rows"], expected)
+        (folder / "gone.jsonl").symlink_to(self.root / "nowhere")
+        self.assertIn("gone.jsonl", self.answer(**asked)["error"])
+
+    def test_goes_on_in_the_same_file_of_many_of_one_name(self):
+        folder = self.root / "dumps"
+        line = lambda name: json.dumps({"text": f"the perl list of {name} " * 50}) + "\n"  # noqa: E731
+        for name in ("B", "C"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "0.jsonl").write_text(line(name))
+        asked = lambda root, **more: dict(path=f"{root}/0.jsonl", format="jsonl", row_tokens=WIDTH, **more)  # noqa: E731
+        one, two = (self.answer(**asked(folder / of))["cursor"] for of in ("B", "*"))
+        rows = self.answer(cursor=two, **asked(folder / "*"))["rows"]
+        self.assertEqual((one["file_name"], one["file_path"], two["file_path"]), ("0.jsonl", "0.jsonl", "B/0.jsonl"))
+        self.assertEqual(self.answer(cursor=one, **asked(folder / "*"))["rows"], rows, "a folder came behind")
+        folder = folder.rename(self.root / "moved")
+        self.assertEqual(self.answer(cursor=two, **asked(folder / "*"))["rows"], rows)
+        self.assertEqual(self.answer(cursor=one, **asked(folder / "B"))["rows"], rows)
+        (folder / "A").mkdir()
+        (folder / "A" / "0.jsonl").write_text(line("A"))
+        for cursor in (one, two):
+            said = self.answer(cursor=cursor, **asked(folder / "*"))["error"]
+            self.assertIn(f'/dumps/B/0.jsonl" and is "{folder}/A/0.jsonl" now', said)
+        old = {key: value for key, value in two.items() if key not in ("file_path", "files_folder")}
+        self.assertNotIn("error", self.answer(cursor=old, **asked(folder / "*")))  # Knows no more.
+
+    def test_padding_of_gzip_and_the_longest_windows_of_zstd(self):
+        line = lambda word: json.dumps({"text": f"the perl list {word} " * 50}).encode() + b"\n"  # noqa: E731
+        (self.root / "two.jsonl").write_bytes(line("one") + line("two"))
+        padded, window, zeros = self.root / "two.jsonl.gz", self.root / "two.jsonl.zst", bytes(200_000)
+        data = gzip.compress(line("one")) + gzip.compress(line("two"))
+        text = line("one") + line("two")
+        # A frame as zstd --long=31 writes it, its one block stored as it is.
+        window.write_bytes(b"\x28\xb5\x2f\xfd\0\xa8" + (len(text) << 3 | 1).to_bytes(3, "little") + text)
+        asked = lambda path, **more: dict(path=str(path), format="jsonl", row_tokens=WIDTH, loop=False, batches=1000, **more)  # noqa: E731
+        expected = self.answer(batch=4, **asked(self.root / "two.jsonl"))["rows"]
+        self.assertGreater(len(expected), 9)
+        padded.write_bytes(data + zeros)
+        for path in (padded, window):
+            self.assertEqual(self.answer(batch=4, **asked(path))["rows"], expected)
+            ranks = self.answers(4, counts=str(self.root / "padded"), **asked(path))
+            self.assertEqual(in_order(ranks, 1, len(expected) // 4), expected[:len(expected) // 4 * 4])
+        for more in (zeros + b"x", zeros + gzip.compress(line("three")), b"x"):  # Never left out in silence.
+            padded.write_bytes(data + more)
+            self.assertRegex(self.answer(**asked(padded))["error"], "two.jsonl.gz: the gzip data is (damaged|cut short)")
 
     def test_other_data_is_refused(self):
         path = self.root / "other.jsonl"

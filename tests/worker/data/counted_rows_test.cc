@@ -239,9 +239,8 @@ TEST_P(CountedKindsTest, MalformedDocumentsAreNamedAndLimited) {
   auto strict = rank(256, "bad", {.row_tokens = 64, .max_bad_lines = 2});
   const auto failed = strict->skip(500);
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(failed.status().message(),
-              HasSubstr(absl::StrCat("malformed ", document_word(kind_),
-                                     " 3, more than training.dataloader.max_bad_lines = 2")));
+  EXPECT_THAT(failed.status().message(), HasSubstr(absl::StrCat("malformed ", document_word(kind_),
+                                                                " 3, more than dataloader.max_bad_lines = 2")));
 }
 
 // Whatever lies in the file of counts, the rows are the same: what is damaged is counted again.

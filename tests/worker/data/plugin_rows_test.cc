@@ -375,10 +375,9 @@ TEST_F(PluginRowsTest, DocumentsHaveToStayTheSame) {
 TEST_F(PluginRowsTest, WhatIsNoDocumentIsNamedAndLimited) {
   const auto strict = [](RowsWanted& rows) { rows.max_bad_lines = 0; };
   for (const int ranks : {1, 4}) {
-    EXPECT_THAT(
-        error_of(texts(), ranks, strict),
-        AllOf(HasSubstr("broken; that is malformed document 1, more than training.dataloader.max_bad_lines = 0"),
-              HasSubstr("the dataset \"mine\" of mine.so has to give UTF-8")));
+    EXPECT_THAT(error_of(texts(), ranks, strict),
+                AllOf(HasSubstr("broken; that is malformed document 1, more than dataloader.max_bad_lines = 0"),
+                      HasSubstr("the dataset \"mine\" of mine.so has to give UTF-8")));
   }
   SourceWanted source = texts();
   source.files = {folder_.write("latin.txt", "\xff\xfe\n")};

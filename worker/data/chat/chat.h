@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@ class Chat {
   absl::StatusOr<ChatText> text_of(std::string_view line) const;
 
   const std::string& messages_key() const { return messages_key_; }
+  uint32_t template_sum() const { return template_.sum(); }
 
  private:
   Chat(ChatTemplate chat, std::string messages_key, bool train_on_all)

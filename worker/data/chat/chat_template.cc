@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/storage/crc32c.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/tokenizer_file.h"
 
@@ -73,6 +74,14 @@ absl::StatusOr<Texts> find_texts(const std::string& folder, const json& config) 
                    beside, ", or set model.hf_assets_path to the folder of a chat model's tokenizer"));
 }
 
+uint32_t sum_of(const Texts& texts, const json& config) {
+  json all = {texts.plain.value_or(""), texts.with_tools.value_or("")};
+  for (const char* name : kSpecialTokens) all.push_back(config.contains(name) ? content_of(config[name]) : "");
+  all.push_back(config.value("additional_special_tokens", json()));
+  const std::string text = all.dump(-1, ' ', false, json::error_handler_t::replace);
+  return storage::crc32c(text.data(), text.size());
+}
+
 absl::StatusOr<jinja::Template> parsed(const std::string& path, const std::string& text) {
   absl::StatusOr<jinja::Template> made = jinja::Template::parse(text);
   if (!made.ok()) return annotate(made.status(), path);
@@ -89,7 +98,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::load(const std::string& tokenizer_fol
   if (texts.with_tools) {
     TITAN_ASSIGN_OR_RETURN(with_tools, parsed(texts.path, *texts.with_tools));
   }
-  return ChatTemplate(texts.path, std::move(plain), std::move(with_tools), special_tokens(config));
+  return ChatTemplate(texts.path, sum_of(texts, config), std::move(plain), std::move(with_tools),
+                      special_tokens(config));
 }
 
 absl::StatusOr<jinja::Rendered> ChatTemplate::render(const Conversation& conversation, size_t messages,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -23,11 +24,14 @@ class ChatTemplate {
   // Whether it says itself what the assistant says.
   bool has_generations(const Conversation& conversation) const { return chosen(conversation).has_generations(); }
   const std::string& path() const { return path_; }
+  // Of the texts, and of what else of the folder they see: another sum, another text of a conversation.
+  uint32_t sum() const { return sum_; }
 
  private:
-  ChatTemplate(std::string path, jinja::Template plain, std::optional<jinja::Template> with_tools,
+  ChatTemplate(std::string path, uint32_t sum, jinja::Template plain, std::optional<jinja::Template> with_tools,
                jinja::Mapping special_tokens)
       : path_(std::move(path)),
+        sum_(sum),
         plain_(std::move(plain)),
         with_tools_(std::move(with_tools)),
         special_tokens_(std::move(special_tokens)) {}
@@ -36,6 +40,7 @@ class ChatTemplate {
   }
 
   std::string path_;  // Of the file that it is from.
+  uint32_t sum_;
   jinja::Template plain_;
   std::optional<jinja::Template> with_tools_;
   jinja::Mapping special_tokens_;  // As templates name them: bos_token and so on.

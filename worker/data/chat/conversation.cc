@@ -42,19 +42,20 @@ absl::Status add_message(const ordered_json& message, Conversation& conversation
   return absl::OkStatus();
 }
 
-// A value that is there as it is, or as a text of JSON, as datasets have it whose rows are of one type.
-absl::StatusOr<ordered_json> optional_value(const ordered_json& row, const char* key) {
+// A value that is there as it is, or as a text of JSON, as datasets have it whose rows are of one type. Taken out of
+// the row: a copy goes as deep as the value, which may be deeper than the stack.
+absl::StatusOr<ordered_json> take_value(ordered_json& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end()) return ordered_json();
-  if (!found->is_string()) return *found;
+  if (!found->is_string()) return std::move(*found);
   if (found->get_ref<const std::string&>().empty()) return ordered_json();
   absl::StatusOr<ordered_json> inner = parse(found->get_ref<const std::string&>());
   if (!inner.ok()) return annotate(inner.status(), absl::StrCat("\"", key, "\""));
   return inner;
 }
 
-absl::Status add_tools(const ordered_json& row, Conversation& conversation) {
-  TITAN_ASSIGN_OR_RETURN(const ordered_json tools, optional_value(row, "tools"));
+absl::Status add_tools(ordered_json& row, Conversation& conversation) {
+  TITAN_ASSIGN_OR_RETURN(const ordered_json tools, take_value(row, "tools"));
   if (tools.is_null()) return absl::OkStatus();
   const bool right = tools.is_array() &&
                      std::all_of(tools.begin(), tools.end(), [](const ordered_json& tool) { return tool.is_object(); });
@@ -63,9 +64,9 @@ absl::Status add_tools(const ordered_json& row, Conversation& conversation) {
   return absl::OkStatus();
 }
 
-absl::Status add_variables(const ordered_json& row, Conversation& conversation) {
+absl::Status add_variables(ordered_json& row, Conversation& conversation) {
   constexpr char kKey[] = "chat_template_kwargs";
-  TITAN_ASSIGN_OR_RETURN(const ordered_json variables, optional_value(row, kKey));
+  TITAN_ASSIGN_OR_RETURN(const ordered_json variables, take_value(row, kKey));
   if (variables.is_null()) return absl::OkStatus();
   if (!variables.is_object()) return malformed(absl::StrCat("\"", kKey, "\" is not a JSON object"));
   for (const auto& [name, item] : variables.items()) {
@@ -81,7 +82,7 @@ absl::Status add_variables(const ordered_json& row, Conversation& conversation) 
 }  // namespace
 
 absl::StatusOr<Conversation> parse_conversation(std::string_view line, const std::string& messages_key) {
-  TITAN_ASSIGN_OR_RETURN(const ordered_json row, parse(line));
+  TITAN_ASSIGN_OR_RETURN(ordered_json row, parse(line));
   if (!row.is_object()) return malformed("not a JSON object");
   const auto messages = row.find(messages_key);
   if (messages == row.end()) return malformed(absl::StrCat("no \"", messages_key, "\""));

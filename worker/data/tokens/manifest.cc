@@ -48,6 +48,15 @@ bool is_plain_name(const std::string& name) {
   return !name.empty() && name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
+constexpr char kAssistant[] = "assistant", kAll[] = "all";  // As dataloader.train_on has them.
+
+absl::StatusOr<std::optional<bool>> train_on_all(const nlohmann::json& json, const std::string& path) {
+  const auto found = json.find("train_on");
+  if (found == json.end()) return std::nullopt;
+  if (*found == kAssistant || *found == kAll) return *found == kAll;
+  return damaged(path, "\"train_on\" is none of assistant, all");
+}
+
 std::string sum_of(const nlohmann::json& json) {
   const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return absl::StrFormat("%08x", storage::crc32c(text.data(), text.size()));
@@ -78,6 +87,7 @@ std::string manifest_text(const TokenManifest& manifest) {
   nlohmann::json json = {
       {"format", "titan-tokens"}, {"version", manifest.marked ? 2 : 1}, {"shards", nlohmann::json::array()}};
   visit_mark(manifest.tokenizer, [&](const char* key, int64_t value) { json["tokenizer"][key] = value; });
+  if (manifest.train_on_all.has_value()) json["train_on"] = *manifest.train_on_all ? kAll : kAssistant;
   for (const TokenManifest::Shard& shard : manifest.shards) json["shards"].push_back(to_json(shard));
   json["crc32c"] = sum_of(json);
   return json.dump(1) + "\n";
@@ -101,6 +111,7 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   const nlohmann::json mark = json.value("tokenizer", nlohmann::json());
   visit_mark(manifest.tokenizer, taker(mark, -1, missing));
   if (!missing.empty()) return damaged(path, absl::StrCat("tokenizer: \"", missing, "\" is no number"));
+  TITAN_ASSIGN_OR_RETURN(manifest.train_on_all, train_on_all(json, path));
   for (const nlohmann::json& entry : json.value("shards", nlohmann::json::array())) {
     TITAN_ASSIGN_OR_RETURN(TokenManifest::Shard shard, shard_from_json(entry, path));
     manifest.shards.push_back(std::move(shard));

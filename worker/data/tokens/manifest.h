@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct TokenManifest {
   };
   TokenizerMark tokenizer;
   bool marked = false;  // Which tokens are labels is said: the format's version 2, and that of its shards.
+  std::optional<bool> train_on_all = {};  // Of a marked index whether all is a label; older ones do not say.
   std::vector<Shard> shards;
 };
 

@@ -32,7 +32,7 @@ absl::Status TokenSet::add_manifest(const std::string& path) {
     add(storage::join_path(folder, absl::StrCat(shard.name, kTokensEnding)), Format::kTitan, manifest.marked,
         shard.tokens, shard.documents);
   }
-  marks_.push_back({path, manifest.tokenizer});
+  marks_.push_back({path, manifest.tokenizer, manifest.train_on_all});
   return absl::OkStatus();
 }
 

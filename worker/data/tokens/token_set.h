@@ -27,6 +27,7 @@ class TokenSet {
   struct Marked {
     std::string manifest;
     TokenizerMark tokenizer;
+    std::optional<bool> train_on_all;  // As TokenManifest has it.
   };
   const std::vector<Marked>& marks() const { return marks_; }
 

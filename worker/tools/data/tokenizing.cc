@@ -207,7 +207,12 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
                          data::Tokenizer::load(options.tokenizer_folder));
   TITAN_ASSIGN_OR_RETURN(const data::TokenizerMark mark, data::mark_of(options.tokenizer_folder, *tokenizer));
   TITAN_ASSIGN_OR_RETURN(std::vector<WorkUnit> units, plan_work(options.input, options.shard_bytes));
-  TITAN_ASSIGN_OR_RETURN(const std::string plan, plan_text(options.input, options.kind, options.shard_bytes, mark));
+  const bool marked = !options.kind.messages_key.empty();
+  data::FileKind kind = options.kind;
+  if (marked) {
+    TITAN_ASSIGN_OR_RETURN(kind.chat, data::Chat::load(options.tokenizer_folder, kind.messages_key, kind.train_on_all));
+  }
+  TITAN_ASSIGN_OR_RETURN(const std::string plan, plan_text(options.input, kind, options.shard_bytes, mark));
   TITAN_RETURN_IF_ERROR(files.make_folders(options.out));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::FileLock> lock,
                          files.lock(storage::join_path(options.out, ".titan-tokens.lock"),
@@ -217,7 +222,8 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   for (const WorkUnit& unit : units) progress.total_bytes += unit.bytes;
   Tokenizing work(options, std::move(units), mark.max_id < 65536 ? 2 : 4, progress, tell);
   TITAN_RETURN_IF_ERROR(work.run());
-  TokenManifest manifest{mark, !options.kind.messages_key.empty(), work.take_shards()};
+  TokenManifest manifest{.tokenizer = mark, .marked = marked, .shards = work.take_shards()};
+  if (marked) manifest.train_on_all = kind.train_on_all;
   TITAN_RETURN_IF_ERROR(
       storage::atomic_write(files, storage::join_path(options.out, data::kTokenManifest), manifest_text(manifest)));
   TokenizeResult result{.shards = static_cast<int64_t>(manifest.shards.size()), .kept_shards = work.kept()};

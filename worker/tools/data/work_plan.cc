@@ -61,7 +61,7 @@ absl::StatusOr<std::string> plan_text(const data::DatasetFiles& input, const dat
                          {"blank_lines", kind.blank_lines},
                          {"shard_bytes", shard_bytes},
                          {"tokenizer", {tokenizer.sum, tokenizer.bos, tokenizer.eos, tokenizer.max_id}}};
-  if (!kind.messages_key.empty()) plan["messages"] = {kind.messages_key, kind.train_on_all};
+  if (kind.chat != nullptr) plan["messages"] = {kind.messages_key, kind.train_on_all, kind.chat->template_sum()};
   for (const std::string& file : input.files) {
     TITAN_ASSIGN_OR_RETURN(const struct stat facts, facts_of(file));
     plan["files"].push_back({file, facts.st_size, facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec});

@@ -24,7 +24,8 @@ struct WorkUnit {
 // are cut at lines, files of any kind are put together. The same input gives the same units.
 absl::StatusOr<std::vector<WorkUnit>> plan_work(const data::DatasetFiles& input, int64_t shard_bytes);
 
-// All that the index depends on, as text that is compared: files by name, size and time of change.
+// All that the index depends on, as text that is compared: files by name, size and time of change; of conversations
+// (kind.chat) the template by its checksum.
 absl::StatusOr<std::string> plan_text(const data::DatasetFiles& input, const data::FileKind& kind, int64_t shard_bytes,
                                       const data::TokenizerMark& tokenizer);
 
