@@ -110,6 +110,8 @@ class HubDataset(unittest.TestCase):
                 self.assertTrue(streamed["rows"])
                 self.assertNotIn("error", streamed)
                 self.assertEqual(self.commit, streamed["cursor"].pop("commit"))
+                folders = [answer["cursor"].pop("files_folder") for answer in (there, streamed)]
+                self.assertEqual(folders[1], folders[0].replace(str(self.mirror), f"{C4}@{self.commit}"))
                 self.assertEqual(there, streamed)
 
     # Of all ranks of a node together, also: the shards that rows are in, once, and one list.
