@@ -20,6 +20,7 @@
 #include "worker/data/shuffled_rows.h"
 #include "worker/data/token_documents.h"
 #include "worker/data/token_rows.h"
+#include "worker/data/tokens/manifest.h"
 #include "worker/data/warned_rows.h"
 
 namespace titan::data {
@@ -272,8 +273,8 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
 absl::Status check_labels(const TokenSet& set, bool train_on_all) {
   for (const TokenSet::Marked& marked : set.marks()) {
     if (marked.train_on_all.value_or(train_on_all) == train_on_all) continue;
-    const char* made = *marked.train_on_all ? "all" : "assistant";
-    const char* wanted = train_on_all ? "all" : "assistant";
+    const char* made = train_on_name(*marked.train_on_all);
+    const char* wanted = train_on_name(train_on_all);
     return absl::InvalidArgumentError(absl::StrCat(
         marked.manifest, ": was made with --train-on ", made, ", and the job has dataloader.train_on = \"", wanted,
         "\": set train_on = \"", made, "\", or make the index again with titan-data tokenize --train-on ", wanted));

@@ -48,12 +48,12 @@ bool is_plain_name(const std::string& name) {
   return !name.empty() && name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
-constexpr char kAssistant[] = "assistant", kAll[] = "all";  // As dataloader.train_on has them.
-
 absl::StatusOr<std::optional<bool>> train_on_all(const nlohmann::json& json, const std::string& path) {
   const auto found = json.find("train_on");
   if (found == json.end()) return std::nullopt;
-  if (*found == kAssistant || *found == kAll) return *found == kAll;
+  for (const bool all : {false, true}) {
+    if (*found == train_on_name(all)) return all;
+  }
   return damaged(path, "\"train_on\" is none of assistant, all");
 }
 
@@ -63,6 +63,8 @@ std::string sum_of(const nlohmann::json& json) {
 }
 
 }  // namespace
+
+const char* train_on_name(bool all) { return all ? "all" : "assistant"; }
 
 nlohmann::json to_json(const TokenManifest::Shard& shard) {
   nlohmann::json json = {{"name", shard.name}};
@@ -87,7 +89,7 @@ std::string manifest_text(const TokenManifest& manifest) {
   nlohmann::json json = {
       {"format", "titan-tokens"}, {"version", manifest.marked ? 2 : 1}, {"shards", nlohmann::json::array()}};
   visit_mark(manifest.tokenizer, [&](const char* key, int64_t value) { json["tokenizer"][key] = value; });
-  if (manifest.train_on_all.has_value()) json["train_on"] = *manifest.train_on_all ? kAll : kAssistant;
+  if (manifest.train_on_all.has_value()) json["train_on"] = train_on_name(*manifest.train_on_all);
   for (const TokenManifest::Shard& shard : manifest.shards) json["shards"].push_back(to_json(shard));
   json["crc32c"] = sum_of(json);
   return json.dump(1) + "\n";

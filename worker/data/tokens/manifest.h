@@ -13,6 +13,9 @@ namespace titan::data {
 
 inline constexpr const char* kTokenManifest = "titan-tokens.json";
 
+// As dataloader.train_on and --train-on have it: "all" or "assistant".
+const char* train_on_name(bool all);
+
 // What a token index consists of. An index without a manifest is not finished.
 struct TokenManifest {
   struct Shard {
