@@ -26,7 +26,8 @@ function(_titan_stays_alone source result)
   set(${result} FALSE PARENT_SCOPE)
 endfunction()
 
-# Sources are named from the project's root or the build's, where they are looked for (titan_flags). Written when it changes only.
+# Sources are named from the project's root or the build's, where whoever joins them looks (titan_flags; proto/ for what it generates).
+# Written when it changes only.
 function(_titan_write_unit path)
   set(text "")
   foreach(source IN LISTS ARGN)

@@ -1,6 +1,6 @@
 """Resident memory does not grow with the steps: RSS of every rank from step --to on is at most 2 % above that from step --from on.
 
-Of each, the least that was seen between two saves: a save under way holds what it writes, and that is no growth.
+Of each, the least that was seen in as many steps as hold one save: a save under way holds what it writes, and that is no growth.
 
   steady_memory.py [--from 100] [--to 500] [--nproc 2] [--dtype float32]
 """

@@ -55,8 +55,8 @@ TEST(EstimateTest, WhatIsNotKnownHereIsNotEstimated) {
   config::JobConfig config = job(1);
   const int64_t own = peak_memory(config)->peak.total();
   config.experimental.custom_import = "/models/own.so";
-  EXPECT_EQ(peak_memory(config)->peak.total(),
-            own);  // It may bring datasets alone, and no model of a name that is taken.
+  // It may bring datasets alone, and no model of a name that is taken.
+  EXPECT_EQ(peak_memory(config)->peak.total(), own);
   config.model.name = "mine";
   EXPECT_FALSE(peak_memory(config).has_value());
   config = job(2);
