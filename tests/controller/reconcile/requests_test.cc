@@ -43,6 +43,24 @@ TEST_F(RequestsTest, OneLiveJobPerFolder) {
   EXPECT_TRUE(submit(other).ok()) << "a job that is over is resumed by a new one";
 }
 
+// Who submits in one project may not see the jobs of another, nor where they write.
+TEST_F(RequestsTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
+  job::Spec first = spec("secret");
+  first.project = "vision";
+  first.real_folder = "/disk/hidden";
+  ASSERT_TRUE(submit(first).ok());
+  job::Spec other = spec("b");
+  other.dump_folder = "/disk/hidden";
+  for (const absl::Status& refused : {submit(other).status(), reconciler->would_create(other).status()}) {
+    EXPECT_EQ(rpc::reason(refused), "DUMP_FOLDER_IN_USE");
+    EXPECT_THAT(std::string(refused.message()),
+                ::testing::HasSubstr("belongs to a job of another project, which is not over"));
+    EXPECT_THAT(refused.message(),
+                ::testing::Not(::testing::AnyOf(::testing::HasSubstr("secret"), ::testing::HasSubstr("vision"))));
+    EXPECT_THAT(rpc::metadata(refused), ::testing::ElementsAre(::testing::Pair("dump_folder", "/disk/hidden")));
+  }
+}
+
 TEST_F(RequestsTest, OneJobPerName) {
   ASSERT_TRUE(submit(spec("a")).ok());
   job::Spec other = spec("a");
