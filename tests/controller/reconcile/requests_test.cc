@@ -125,6 +125,25 @@ TEST_F(RequestsTest, ARevisionDoesNotGoBackOverARestart) {
   EXPECT_GE(job("a")->revision, shown);
 }
 
+// Whatever a rank or a request had to say: an event is one message of those who follow.
+TEST_F(RequestsTest, LongMessagesOfEventsAreCut) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  event(node, key("a"), 0, absl::StrCat(R"({"kind":"warning","message":")", std::string(10'000, 'w'), R"("})"));
+  reconciler->cordon("n1", true, std::string(10'000, 'r'), [](const auto&) {});
+  settle();
+  std::vector<std::string> longest;
+  for (const std::string& prefix : {job_events_prefix(job("a")->record->uid), node_events_prefix("n1")}) {
+    std::string& found = longest.emplace_back();
+    const auto records = store::scan_all(store, prefix);
+    for (const auto& record : *records) {
+      const std::string message = job::decode<job::EventRecord>(record.value)->message;
+      if (message.size() > found.size()) found = message;
+    }
+  }
+  EXPECT_THAT(longest, ::testing::Each(::testing::AllOf(::testing::SizeIs(4096), ::testing::EndsWith("..."))));
+}
+
 TEST_F(RequestsTest, OldEventsAreDropped) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
