@@ -32,6 +32,30 @@ std::string valid_utf8(std::string_view bytes) {
   return text;
 }
 
+std::string printable(std::string_view bytes, std::string_view kept) {
+  std::string text;
+  text.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const size_t size = character(bytes);
+    const auto first = static_cast<uint8_t>(bytes[0]);
+    const bool is_control =
+        first < 0x20 || first == 0x7F || (size == 2 && first == 0xC2 && static_cast<uint8_t>(bytes[1]) < 0xA0);
+    const bool stays = size > 0 && (!is_control || kept.find(bytes[0]) != std::string_view::npos);
+    text.append(stays ? bytes.substr(0, size) : "?");
+    bytes.remove_prefix(size == 0 ? 1 : size);
+  }
+  return text;
+}
+
+std::string shortened(std::string text, size_t most) {
+  constexpr std::string_view kMark = "...";
+  if (text.size() <= most) return text;
+  size_t end = most < kMark.size() ? 0 : most - kMark.size();
+  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  text.resize(end);
+  return text.append(kMark.substr(0, most));
+}
+
 void append_utf8(std::string& text, uint32_t code_point) {
   const auto tail = [&](int shift) { text += static_cast<char>(0x80 | (code_point >> shift & 0x3F)); };
   if (code_point < 0x80) {

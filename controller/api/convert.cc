@@ -58,6 +58,21 @@ void must_agree(const char* field, const Value& sent, const Value& configured,
       {absl::StrCat("spec.", field), absl::StrCat("is ", sent, " but the configuration says ", configured)});
 }
 
+struct Bounded {
+  std::string field;
+  const std::string& text;
+  size_t most = 0;
+};
+
+// By themselves and first: what other refusals quote is short.
+absl::Status check_lengths(const char* reason, std::initializer_list<Bounded> texts) {
+  std::vector<FieldViolation> violations;
+  for (const auto& [field, text, most] : texts) {
+    if (text.size() > most) violations.push_back(too_long(field, text.size(), most));
+  }
+  return violations.empty() ? absl::OkStatus() : rpc::bad_request(reason, violations);
+}
+
 google::protobuf::Timestamp timestamp(int64_t ns) {
   google::protobuf::Timestamp time;
   time.set_seconds(ns / 1'000'000'000);
@@ -135,13 +150,25 @@ v1::SlowRank to_proto(const core::SlowRank& slow) {
 
 }  // namespace
 
+FieldViolation too_long(const std::string& field, size_t bytes, size_t most) {
+  return {field, absl::StrCat("is ", bytes, " bytes long, but at most ", most, " are kept")};
+}
+
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::function<std::string()>& new_id) {
+  TITAN_RETURN_IF_ERROR(
+      check_lengths("TEXT_TOO_LARGE", {{"spec.config_json", sent.config_json(), kLongestConfig},
+                                       {"spec.config_source", sent.config_source(), kLongestConfig}}));
   TITAN_ASSIGN_OR_RETURN(config::JobConfig config, read_config(sent.config_json()));
   return check_spec(sent, std::move(config), new_id);
 }
 
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfig config,
                                        const std::function<std::string()>& new_id) {
+  TITAN_RETURN_IF_ERROR(check_lengths("SPEC_INVALID", {{"job.description", config.job.description, kLongestTitle},
+                                                       {"job.dump_folder", config.job.dump_folder, kLongestPath},
+                                                       {"spec.dump_folder", sent.dump_folder(), kLongestPath},
+                                                       {"spec.real_folder", sent.real_folder(), kLongestPath},
+                                                       {"spec.folder_id", sent.folder_id(), kLongestPath}}));
   std::vector<FieldViolation> violations;
   must_agree("ranks", sent.ranks(), config.resources.ranks, violations);
   must_agree("ranks_per_node", sent.ranks_per_node(), config.resources.ranks_per_node, violations);

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/config/job_config.h"
+#include "common/rpc/error.h"
 #include "controller/job/diagnosis.h"
 #include "controller/job/record.h"
 #include "controller/reconcile/published.h"
@@ -15,12 +16,20 @@
 
 namespace titan::api {
 
+// Of what is kept of a job and shown in lists, in bytes.
+inline constexpr size_t kLongestTitle = 1024;
+inline constexpr size_t kLongestPath = 4096;  // What Linux opens.
+inline constexpr size_t kLongestConfig = 1 << 20;
+
 struct CheckedSpec {
   job::Spec spec;
   v1::JobSpec stored;  // What is kept: the configuration with every key present.
   config::JobConfig config;
   std::vector<std::string> warnings;  // Of its text.
 };
+
+// What a refusal says of a text that is longer than `most` bytes.
+rpc::FieldViolation too_long(const std::string& field, size_t bytes, size_t most);
 
 // The checks of `titanctl validate`, and those of the specification's other fields. `new_id` names a job that has no
 // id. Errors: InvalidArgument with one field violation per problem.

@@ -20,6 +20,9 @@ namespace {
 
 using reconcile::JobViewPtr;
 
+// What a page takes before it ends early: clients take messages of 64 MiB, and one job is far smaller than the rest.
+constexpr size_t kPageBytes = 16 << 20;
+
 // By their creation; at most `limit`.
 std::vector<JobViewPtr> newest_first(const reconcile::Published& published, const Filter& wanted, int64_t before,
                                      size_t limit) {
@@ -92,12 +95,16 @@ absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobs
     views = sorted(published, wanted, order_by, limit);
     place_of = [order_by](const core::JobView& view) { return order_by.place(view); };
   }
+  size_t bytes = 0;
   for (const JobViewPtr& view : views) {
-    if (response.jobs_size() == page.size) {
-      response.set_next_page_token(write_token(place_of(*views[static_cast<size_t>(page.size) - 1]), bound_to));
+    const int taken = response.jobs_size();
+    if (taken == page.size || bytes > kPageBytes) {
+      response.set_next_page_token(write_token(place_of(*views[static_cast<size_t>(taken) - 1]), bound_to));
       break;
     }
-    *response.add_jobs() = to_proto(*view);
+    v1::Job& job = *response.add_jobs();
+    job = to_proto(*view);
+    bytes += job.ByteSizeLong();
   }
   return absl::OkStatus();
 }

@@ -8,7 +8,8 @@
 
 namespace titan::api {
 
-// One page of the jobs that a request asks for, of those that the caller sees. Pages are of the jobs as they are then:
+// One page of the jobs that a request asks for, of those that the caller sees: with fewer than asked for when these
+// take 16 MiB. Pages are of the jobs as they are then:
 // one whose place in the order changes in between may come twice or not at all. Errors: InvalidArgument (BAD_PAGE_SIZE,
 // BAD_PAGE_TOKEN, FILTER_INVALID, ORDER_BY_INVALID).
 absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobsRequest& request,

@@ -14,6 +14,7 @@ namespace titan::api {
 namespace {
 
 constexpr absl::Duration kUsualGrace = absl::Seconds(30);
+constexpr size_t kLongestReason = 1024;
 
 // A node as the caller sees it: what is said of jobs is of their projects alone.
 v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
@@ -28,6 +29,12 @@ v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
   erase(*node.mutable_slow_ranks(), [](const v1::SlowRank& rank) { return rank.job(); });
   erase(*node.mutable_unknown(), [](const v1::UnknownAttempt& attempt) { return attempt.job(); });
   return node;
+}
+
+// It is shown with every node and kept in the node's events.
+absl::Status check_reason(const std::string& reason) {
+  if (reason.size() <= kLongestReason) return absl::OkStatus();
+  return rpc::bad_request("REASON_INVALID", {too_long("reason", reason.size(), kLongestReason)});
 }
 
 }  // namespace
@@ -72,6 +79,7 @@ grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* c
                                                   const v1::CordonNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.CordonNode"));
+    TITAN_RETURN_IF_ERROR(check_reason(request->reason()));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), true, request->reason(),
                        rpc::finish<reconcile::NodeView>(reactor, fill), caller.actor);
@@ -83,6 +91,7 @@ grpc::ServerUnaryReactor* NodeService::DrainNode(grpc::CallbackServerContext* co
                                                  const v1::DrainNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.DrainNode"));
+    TITAN_RETURN_IF_ERROR(check_reason(request->reason()));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill),
                       caller.actor);

@@ -8,12 +8,12 @@
 #include "absl/strings/strip.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "controller/api/convert.h"
 #include "controller/core/labels.h"
 
 namespace titan::api {
 namespace {
 
-constexpr size_t kLongestTitle = 1024;
 constexpr int kMostPriority = 1'000'000;  // As scheduling.priority.
 
 // AIP-134: without a mask, what is set; "*" is everything that can be updated.
@@ -70,7 +70,7 @@ absl::StatusOr<core::UpdateJob> read_update(const v1::UpdateJobRequest& request)
                                                                 -kMostPriority, " and ", kMostPriority)}});
   }
   if (update.title && update.title->size() > kLongestTitle) {
-    return rpc::bad_request("TITLE_INVALID", {{"job.title", absl::StrCat("is longer than ", kLongestTitle, " bytes")}});
+    return rpc::bad_request("TITLE_INVALID", {too_long("job.title", update.title->size(), kLongestTitle)});
   }
   update.etag = request.etag().empty() ? job.etag() : request.etag();
   return update;

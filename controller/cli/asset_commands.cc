@@ -96,7 +96,8 @@ int told(const absl::Status& status, const hub::GetRequest& request) {
   }
   if (absl::IsUnavailable(status))
     return report(status, "the same command goes on where it ended; https_proxy and --endpoint lead around a network");
-  return report(status, "");
+  const ExitCode code = report(status, "");
+  return absl::IsNotFound(status) ? kExitNotFound : code;
 }
 
 }  // namespace

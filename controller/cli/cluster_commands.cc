@@ -106,7 +106,7 @@ int show_cluster(const Globals& globals) {
   }
   std::string out;
   const auto row = [&out](std::string_view key, const std::string& value) {
-    absl::StrAppendFormat(&out, "%-12s%s\n", key, value);
+    absl::StrAppendFormat(&out, "%-12s%s\n", key, shown(value));
   };
   row("cluster", cluster->id());
   row("controller", client.address());

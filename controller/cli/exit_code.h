@@ -16,7 +16,7 @@ enum ExitCode : int {
   kExitPipeClosed = 141,  // The reader of stdout is gone; said by nothing else, as other tools do it.
 };
 
-// The exit code for an error, by its status code alone.
+// The exit code for an error, by its status code; NotFound of this machine's files is kExitUsage.
 ExitCode exit_code(const absl::Status& status);
 
 }  // namespace titan::cli

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/rank_protocol/launch.h"
 #include "common/text/counted.h"
+#include "common/text/utf8.h"
 #include "controller/cli/client.h"
 #include "controller/cli/output.h"
 #include "controller/cli/pace.h"
@@ -21,6 +22,8 @@
 
 namespace titan::cli {
 namespace {
+
+constexpr int kMore = 7;  // Blanks before further lines of what is said of an attempt.
 
 std::string span(const std::optional<absl::Duration>& duration, const char* mark = "") {
   return duration ? mark + duration_text(absl::ToDoubleSeconds(*duration)) : "-";
@@ -62,7 +65,7 @@ void append_attempt(std::string& out, const v1::Attempt& attempt) {
   if (attempt.ranks() > 0) absl::StrAppend(&out, "     ", world_text(attempt), "\n");
   if (!attempt.end_cause().empty()) {
     absl::StrAppend(&out, "     ended ", time_text(attempt.end_time()), ": ", attempt.end_cause(),
-                    attempt.end_message().empty() ? "" : ": ", attempt.end_message(), "\n");
+                    attempt.end_message().empty() ? "" : ": ", shown_lines(attempt.end_message(), kMore), "\n");
   }
   if (attempt.diagnosed()) {
     absl::StrAppend(&out, "     `titanctl diagnose` with --attempt ", attempt.number(),
@@ -73,7 +76,7 @@ void append_attempt(std::string& out, const v1::Attempt& attempt) {
     absl::StrAppend(
         &out, "     rank ", exit.rank(), " on ", exit.node(), ": ",
         exit.signal() != 0 ? absl::StrCat("signal ", exit.signal()) : absl::StrCat("exit code ", exit.exit_code()),
-        exit.message().empty() ? "" : ": ", exit.message(), "\n");
+        exit.message().empty() ? "" : ": ", shown_lines(exit.message(), kMore), "\n");
   }
   if (!attempt.phase_seconds().empty()) {
     std::vector<std::string> phases;
@@ -147,15 +150,15 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
   const Pace pace = pace_of(job, absl::Now());
   std::string out;
   const auto row = [&out](std::string_view name, const std::string& value) {
-    if (!value.empty()) absl::StrAppendFormat(&out, "%-14s%s\n", name, value);
+    if (!value.empty()) absl::StrAppendFormat(&out, "%-14s%s\n", name, shown_lines(value, 14));
   };
   row("job", job.name());
   row("uid", job.uid());
-  row("title", job.title());
+  row("title", shown(job.title()));
   row("state", state_name(job.state()));
   if (!job.pending_reason().empty()) row("waits", job.pending_reason() + ": " + job.pending_message());
   if (!job.failure_reason().empty()) row("failed", job.failure_reason() + ": " + job.failure_message());
-  row("dump folder", job.spec().dump_folder());
+  row("dump folder", shown(job.spec().dump_folder()));
   row("ranks",
       absl::StrCat(
           job.spec().ranks(), " x ", job.spec().device(),
@@ -185,12 +188,13 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
   for (const v1::Attempt& attempt : job.attempts()) append_attempt(out, attempt);
   if (!troubles.empty()) absl::StrAppend(&out, "warnings\n");
   for (const v1::Event& event : troubles) {
-    absl::StrAppend(&out, "  ", time_text(event.time()), "  ", event.reason(), ": ", event.message(), "\n");
+    absl::StrAppend(&out, "  ", time_text(event.time()), "  ", event.reason(), ": ",
+                    shown_lines(event.message(), kMore), "\n");
   }
   if (last.text.empty()) return out;
   absl::StrAppend(&out, "last lines of rank ", last.rank, ", which failed first in attempt ", last.attempt, "\n");
   for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(last.text, "\n"), '\n')) {
-    absl::StrAppend(&out, "  ", line, "\n");
+    absl::StrAppend(&out, "  ", text::printable({line.data(), line.size()}, "\t"), "\n");
   }
   return out;
 }

@@ -21,7 +21,7 @@ std::string event_line(const v1::Event& event) {
   if (!event.node().empty()) absl::StrAppend(&where, " ", event.node());
   return absl::StrFormat(
       "%s  %-24s  %-22s  %s\n", time_text(event.time()), event.reason(), where,
-      event.actor().empty() ? event.message() : absl::StrCat(event.message(), " (", event.actor(), ")"));
+      shown(event.actor().empty() ? event.message() : absl::StrCat(event.message(), " (", event.actor(), ")")));
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ int describe_node(const Globals& globals, const std::string& name) {
   }
   std::string out;
   const auto row = [&out](std::string_view key, const std::string& value) {
-    if (!value.empty()) absl::StrAppendFormat(&out, "%-12s%s\n", key, value);
+    if (!value.empty()) absl::StrAppendFormat(&out, "%-12s%s\n", key, shown(value));
   };
   const v1::NodeResources& has = node->resources();
   row("node", node_id(*node));

@@ -7,8 +7,10 @@
 #include <cstdio>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/text/utf8.h"
 #include "controller/cli/terminal.h"
 #include "yaml-cpp/yaml.h"
 
@@ -19,6 +21,14 @@ using nlohmann::ordered_json;
 
 int output_error_ = 0;
 bool utc_ = false;
+
+// Whether a literal block gives the text back as it is: its indentation is told by the first line, and it ends in one
+// end of a line.
+bool fits_block(const std::string& text) {
+  if (text.size() < 2 || text.back() != '\n' || text[text.size() - 2] == '\n') return false;
+  return std::string_view(" \t\n").find(text.front()) == std::string_view::npos &&
+         text::printable(text, "\n\t") == text;
+}
 
 void emit(YAML::Emitter& out, const ordered_json& value) {
   switch (value.type()) {
@@ -40,11 +50,7 @@ void emit(YAML::Emitter& out, const ordered_json& value) {
     case ordered_json::value_t::string: {
       const std::string text = value.get<std::string>();
       // Texts that YAML would read as something else are quoted; long ones stay readable as literal blocks.
-      if (text.find('\n') != std::string::npos) {
-        out << YAML::Literal << text;
-      } else {
-        out << YAML::DoubleQuoted << text;
-      }
+      out << (fits_block(text) ? YAML::Literal : YAML::DoubleQuoted) << text;
       return;
     }
     case ordered_json::value_t::null:
@@ -94,6 +100,18 @@ bool print_foreign(const std::string& text) {
     }
   }
   return print(out);
+}
+
+std::string shown(std::string_view text) { return text::printable(text); }
+
+std::string shown_lines(std::string_view text, int indent) {
+  const std::string lines = text::printable(text, "\n\t");
+  return absl::StrReplaceAll(lines, {{"\n", "\n" + std::string(static_cast<size_t>(indent), ' ')}});
+}
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = shown(cell);
+  rows_.push_back(std::move(row));
 }
 
 std::string Table::text() const {

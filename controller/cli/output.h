@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,11 +24,16 @@ bool print(const std::string& text);
 // Prints what a program wrote, without its colours unless stdout is a terminal that wants them.
 bool print_foreign(const std::string& text);
 
-// Columns as wide as their widest cell, two blanks between, no line longer than needed.
+// What others have written, for one line of a terminal: "?" in place of what does not print.
+std::string shown(std::string_view text);
+// Of several lines: those after the first begin with `indent` blanks, so that none passes for what we write.
+std::string shown_lines(std::string_view text, int indent);
+
+// Columns as wide as their widest cell, two blanks between, no line longer than needed. Cells are shown().
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row);
   std::string text() const;
 
  private:

@@ -142,12 +142,11 @@ int wait(const Globals& globals, const std::string& job, const std::string& unti
   std::string state;
   int64_t step = -1, committed = -1;
   if (until.rfind("step=", 0) == 0) {
-    if (!absl::SimpleAtoi(until.substr(5), &step))
-      return report(absl::InvalidArgumentError("--for step=N: N must be a number"));
+    if (!absl::SimpleAtoi(until.substr(5), &step) || step < 0)
+      return report(absl::InvalidArgumentError("--for step=N: N must be a whole number of at least 0"));
   } else if (until.rfind("committed=", 0) == 0) {
-    if (!absl::SimpleAtoi(until.substr(10), &committed)) {
-      return report(absl::InvalidArgumentError("--for committed=N: N must be a number"));
-    }
+    if (!absl::SimpleAtoi(until.substr(10), &committed) || committed < 0)
+      return report(absl::InvalidArgumentError("--for committed=N: N must be a whole number of at least 0"));
   } else if (!until.empty()) {
     const auto parsed = parse_state(until);
     if (!parsed.ok()) return report(parsed.status());

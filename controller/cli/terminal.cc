@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
+#include "common/text/utf8.h"
 #include "controller/cli/client.h"
 #include "nlohmann/json.hpp"
 
@@ -44,6 +45,13 @@ void json_error(const absl::Status& status, std::string_view remedy) {
   json_line("error", std::move(error));
 }
 
+// Whether the controller has no such job, node or token: it says a reason. A file of this machine that is missing is a
+// wrong argument.
+bool is_missing_there(const absl::Status& status) { return absl::IsNotFound(status) && !rpc::reason(status).empty(); }
+
+// What others have written may end here, too: lines stay, what does not print becomes "?".
+std::string readable(const std::string& text) { return text::printable(text, "\n\t"); }
+
 }  // namespace
 
 ExitCode exit_code(const absl::Status& status) {
@@ -54,7 +62,7 @@ ExitCode exit_code(const absl::Status& status) {
     case absl::StatusCode::kUnimplemented:
       return kExitUsage;
     case absl::StatusCode::kNotFound:
-      return kExitNotFound;
+      return is_missing_there(status) ? kExitNotFound : kExitUsage;
     case absl::StatusCode::kDeadlineExceeded:
       return kExitTimeout;
     case absl::StatusCode::kUnavailable:
@@ -90,13 +98,13 @@ void note(std::string_view text) {
 
 void warn(std::string_view text) {
   if (machine_) return json_line("warning", {{"message", std::string(text)}});
-  line("titanctl: " + paint(STDERR_FILENO, Paint::kYellow, "warning") + ": " + std::string(text));
+  line("titanctl: " + paint(STDERR_FILENO, Paint::kYellow, "warning") + ": " + readable(std::string(text)));
 }
 
 void complain(std::string_view text) { report(absl::AbortedError({text.data(), text.size()})); }
 
 ExitCode report(const absl::Status& status) {
-  if (absl::IsNotFound(status)) return report(status, "`titanctl list` shows the jobs, `titanctl node list` the nodes");
+  if (is_missing_there(status)) return report(status, "`titanctl list` shows the jobs, `titanctl node list` the nodes");
   if (rpc::reason(status) == kNoController)
     return report(status, "start one with titan-controller, or name it with --controller or TITAN_CONTROLLER");
   if (rpc::reason(status) == kNotLeader)
@@ -120,7 +128,7 @@ ExitCode report(const absl::Status& status, std::string_view remedy) {
   if (machine_) {
     json_error(status, remedy);
   } else {
-    line(absl::StrCat(paint(STDERR_FILENO, Paint::kRed, "titanctl"), ": ", status.message()));
+    line(absl::StrCat(paint(STDERR_FILENO, Paint::kRed, "titanctl"), ": ", readable(std::string(status.message()))));
     if (!remedy.empty()) line(absl::StrCat("  ", absl::string_view(remedy.data(), remedy.size())));
   }
   return exit_code(status);

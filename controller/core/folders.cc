@@ -9,12 +9,22 @@
 namespace titan::core {
 namespace {
 
+constexpr char kForeignJob[] = "a job of another project";
+
 // Keys of dump_folders_. Ids are no paths, so they cannot meet.
 std::vector<std::string> names_of(const job::Spec& spec) {
   std::vector<std::string> names{spec.dump_folder};
   if (!spec.real_folder.empty()) names.push_back(spec.real_folder);
   if (!spec.folder_id.empty()) names.push_back(spec.folder_id);
   return names;
+}
+
+// "projects/p/jobs/a under the name /dump/a" for messages. Of another project's job neither: who submits here may not
+// see it there.
+std::string holder_text(const job::JobRecord& holder, const job::Spec& asks) {
+  if (holder.spec.project != asks.project) return kForeignJob;
+  if (holder.spec.dump_folder == asks.dump_folder) return holder.name;
+  return absl::StrCat(holder.name, " under the name ", holder.spec.dump_folder);
 }
 
 }  // namespace
@@ -25,13 +35,13 @@ absl::Status Core::check_folder(const job::Spec& spec) const {
     if (other == dump_folders_.end()) continue;
     const auto live = jobs_.find(other->second);
     const job::JobRecord* record = live == jobs_.end() ? nullptr : &live->second.record;
-    const std::string holder = record == nullptr ? "a job that is just being created" : record->name;
-    const bool same_name = record == nullptr || record->spec.dump_folder == spec.dump_folder;
+    const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
+    std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
+    if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
     return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
                       absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder,
-                                   same_name ? "" : absl::StrCat(" under the name ", record->spec.dump_folder),
                                    ", which is not over; cancel it or choose another folder"),
-                      {{"job", holder}, {"dump_folder", spec.dump_folder}});
+                      metadata);
   }
   return absl::OkStatus();
 }
@@ -76,8 +86,7 @@ bool Core::take_folder_id(LiveJob& job, const std::string& node, const std::stri
     if (first) {
       return refuse(
           "DUMP_FOLDER_IN_USE",
-          absl::StrCat("the dump folder ", folder, " belongs to ", live->second.record.name, " under the name ",
-                       live->second.record.spec.dump_folder,
+          absl::StrCat("the dump folder ", folder, " belongs to ", holder_text(live->second.record, job.record.spec),
                        ", which is not over; cancel it or choose another folder. If this one is a copy, delete ",
                        ".titan-folder and fence.json in it"));
     }

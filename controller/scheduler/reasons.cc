@@ -12,6 +12,9 @@ namespace {
 
 constexpr char kNoNodeYet[] = "waits for the first worker to register; start titan-worker on a node";
 
+// "projects/p/jobs/" of "projects/p/jobs/a".
+std::string project_of(const std::string& job) { return job.substr(0, job.rfind('/') + 1); }
+
 Misfit too_few_wide_nodes(const Job& job, int wide, int nodes, const std::string& more) {
   return {"RANKS_PER_NODE_UNSATISFIABLE",
           absl::StrCat("needs ", counted(job.ranks / job.ranks_per_node, "node"), " with ",
@@ -125,7 +128,10 @@ Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
   }
   if (!asks.refused.empty()) absl::StrAppend(&counts, " (refused: ", absl::StrJoin(asks.refused, ", "), ")");
   if (behind && shunned.fits_idle) {
-    return {"BEHIND_IN_QUEUE", absl::StrCat(counts, " after what ", promise_.job->job.name, " waits for")};
+    const std::string& first = promise_.job->job.name;
+    const bool foreign = project_of(first) != project_of(asks.name);  // Who sees this job may not see that one.
+    return {"BEHIND_IN_QUEUE",
+            absl::StrCat(counts, " after what ", foreign ? "a job of another project" : first, " waits for")};
   }
   return {"INSUFFICIENT_DEVICES", counts};
 }

@@ -49,6 +49,11 @@ class Cli(unittest.TestCase):
         self.refused(2, "write KEY=VALUE, KEY!=VALUE or KEY", "list", "-l", "=x")
         self.refused(2, "--steps", "profile", "a", "--steps", "101")
         self.refused(2, "--ranks", "profile", "a", "--ranks", "0,x")
+        self.refused(2, "at least 0", "wait", "a", "--for", "step=-1")
+        self.refused(2, "at least 0", "wait", "a", "--for", "committed=-1")
+        for missing in (["list", "--token-file", "/nowhere/t"], ["list", "--tls-ca", "/nowhere/ca.pem"], ["cluster", "backup", "/nowhere/b.db"]):
+            self.refused(2, "No such file", *missing)
+            self.assertNotIn("titanctl list", titanctl(*missing).stderr)
 
     # A word after the verb is its argument, also when it is spelt like a verb.
     def test_verbs_do_not_win_over_arguments(self):

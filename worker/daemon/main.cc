@@ -154,7 +154,8 @@ void declare(CLI::App& app, Flags& flags) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--pass-env", options.pass_env,
                  "Variable of this program's environment that ranks get, besides those that programs and the libraries "
-                 "of ranks need; NAME* stands for all that begin so; may be repeated")
+                 "of ranks need; NAME* stands for all that begin so, without secrets (names that end in TOKEN, KEY, "
+                 "SECRET, PASSWORD), which are named in full; may be repeated")
       ->allow_extra_args(false)
       ->check(CLI::Validator(titan::daemon::check_pass_env, ""));
   app.add_flag(

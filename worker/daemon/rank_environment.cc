@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -29,6 +30,18 @@ constexpr absl::string_view kNever[] = {"NOTIFY_SOCKET",    "WATCHDOG_*",       
                                         "MANAGERPID",       "SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_*",
                                         "TITAN_TOKEN_FILE", "TITAN_TLS_*",      "TITAN_FAILPOINT"};
 
+// How names of secrets end, after the last '_' or alone: HF_TOKEN, NVIDIA_API_KEY. NCCL_IB_PKEY is a number.
+constexpr absl::string_view kSecrets[] = {"TOKEN", "KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"};
+
+bool is_secret(absl::string_view name) {
+  const std::string upper = absl::AsciiStrToUpper(name);
+  absl::string_view rest = upper;
+  absl::ConsumeSuffix(&rest, "_FILE");
+  const size_t last = rest.rfind('_');
+  const absl::string_view word = last == absl::string_view::npos ? rest : rest.substr(last + 1);
+  return std::find(std::begin(kSecrets), std::end(kSecrets), word) != std::end(kSecrets);
+}
+
 bool fits(absl::string_view name, absl::string_view pattern) {
   return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(name, pattern) : name == pattern;
 }
@@ -39,6 +52,12 @@ bool fits_any(absl::string_view name, const Patterns& patterns) {
                      [name](absl::string_view pattern) { return fits(name, pattern); });
 }
 
+// In full; "*" alone is everything, and whoever writes it means that.
+bool is_named(absl::string_view name, const std::vector<std::string>& more) {
+  return std::find(std::begin(kPassed), std::end(kPassed), name) != std::end(kPassed) ||
+         std::any_of(more.begin(), more.end(), [name](const std::string& one) { return one == "*" || one == name; });
+}
+
 }  // namespace
 
 std::vector<std::string> rank_environment(const char* const* own, const std::vector<std::string>& more) {
@@ -46,7 +65,9 @@ std::vector<std::string> rank_environment(const char* const* own, const std::vec
   for (; *own != nullptr; ++own) {
     const absl::string_view entry = *own;
     const absl::string_view name = entry.substr(0, entry.find('='));
-    if (!fits_any(name, kNever) && (fits_any(name, kPassed) || fits_any(name, more))) passed.emplace_back(entry);
+    if (fits_any(name, kNever)) continue;
+    if (is_secret(name) ? is_named(name, more) : fits_any(name, kPassed) || fits_any(name, more))
+      passed.emplace_back(entry);
   }
   return passed;
 }

@@ -33,5 +33,24 @@ TEST(Utf8Test, EachByteOfWhatIsNoneIsReplaced) {
   EXPECT_EQ(valid_utf8("\xFF\xFE"), marks(2));
 }
 
+TEST(Utf8Test, WhatDoesNotPrintIsReplaced) {
+  EXPECT_EQ(printable("plain \xC3\xA4 \xE2\x82\xAC \xC2\xA0"), "plain \xC3\xA4 \xE2\x82\xAC \xC2\xA0");
+  EXPECT_EQ(printable("a\033[31mb\r\n\tc\x7F"), "a?[31mb???c?");
+  EXPECT_EQ(printable("a\xC2\x9B"
+                      "31mb"),
+            "a?31mb")
+      << "an escape sequence in one character";
+  EXPECT_EQ(printable("a\x9B\xFFz\xC2"), "a??z?") << "no text";
+  EXPECT_EQ(printable(std::string("a\0b\nc\td\r", 8), "\n\t"), "a?b\nc\td?");
+}
+
+TEST(Utf8Test, WhatIsTooLongIsCutBetweenCharactersAndMarked) {
+  EXPECT_EQ(shortened("12345", 5), "12345");
+  EXPECT_EQ(shortened("123456", 5), "12...");
+  EXPECT_EQ(shortened("1\xE2\x82\xAC\xE2\x82\xAC", 6), "1...") << "not in the middle of the first";
+  EXPECT_EQ(shortened("\x80\x80\x80\x80\x80", 4), "...") << "no text at all";
+  EXPECT_EQ(shortened("123456", 2), "..");
+}
+
 }  // namespace
 }  // namespace titan::text

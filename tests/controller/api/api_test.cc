@@ -118,6 +118,55 @@ TEST_F(JobServiceTest, BadInputIsNamedAndNothingIsQueued) {
   EXPECT_EQ(list.jobs_size(), 0);
 }
 
+// Lists carry these of each job, and a client takes messages of 64 MiB.
+TEST_F(JobServiceTest, WhatIsKeptOfAJobIsBounded) {
+  const auto refusal = [&](const auto& change) {
+    v1::CreateJobRequest request = job("a");
+    auto config = nlohmann::json::parse(request.spec().config_json());
+    change(config, *request.mutable_spec());
+    if (request.spec().config_json().size() < 1 << 20) request.mutable_spec()->set_config_json(config.dump());
+    v1::Job response;
+    const absl::Status status = create(request, &response);
+    const auto violations = rpc::field_violations(status);
+    return absl::StrCat(rpc::reason(status), " ", violations.size() == 1 ? violations[0].field : "");
+  };
+  EXPECT_EQ(refusal([](auto& config, auto&) { config["job"]["description"] = std::string(1025, 'T'); }),
+            "SPEC_INVALID job.description");
+  EXPECT_EQ(refusal([](auto& config, auto&) { config["job"]["dump_folder"] = "/" + std::string(4096, 'd'); }),
+            "SPEC_INVALID job.dump_folder");
+  EXPECT_EQ(refusal([](auto&, auto& spec) { spec.set_real_folder("/" + std::string(4096, 'd')); }),
+            "SPEC_INVALID spec.real_folder");
+  EXPECT_EQ(refusal([](auto&, auto& spec) { spec.set_folder_id(std::string(4097, 'd')); }),
+            "SPEC_INVALID spec.folder_id");
+  EXPECT_EQ(refusal([](auto&, auto& spec) { spec.set_config_source(std::string((1 << 20) + 1, '#')); }),
+            "TEXT_TOO_LARGE spec.config_source");
+  EXPECT_EQ(refusal([](auto& config, auto& spec) {
+              config["job"]["description"] = std::string(1 << 20, 'T');
+              spec.set_config_json(config.dump());
+            }),
+            "TEXT_TOO_LARGE spec.config_json");
+  EXPECT_EQ(get("a").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(refusal([](auto& config, auto&) { config["job"]["description"] = std::string(1024, 'T'); }), " ");
+  EXPECT_EQ(get("a")->title().size(), 1024u);
+}
+
+TEST_F(JobServiceTest, AReasonOfACordonIsBounded) {
+  v1::CordonNodeRequest cordon;
+  v1::DrainNodeRequest drain;
+  cordon.set_name("nowhere");
+  drain.set_name("nowhere");
+  const auto answers = [&](size_t bytes) {
+    cordon.set_reason(std::string(bytes, 'R'));
+    drain.set_reason(std::string(bytes, 'R'));
+    grpc::ClientContext first, second;
+    v1::Node node;
+    return std::vector<std::string>{rpc::reason(rpc::from_grpc(nodes_->CordonNode(&first, cordon, &node))),
+                                    rpc::reason(rpc::from_grpc(nodes_->DrainNode(&second, drain, &node)))};
+  };
+  EXPECT_THAT(answers(1025), ::testing::Each("REASON_INVALID"));
+  EXPECT_THAT(answers(1024), ::testing::Each("NODE_NOT_FOUND"));
+}
+
 TEST_F(JobServiceTest, ValidateOnlyAnswersAndQueuesNothing) {
   v1::CreateJobRequest request = job("a");
   request.set_validate_only(true);

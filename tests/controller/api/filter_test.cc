@@ -3,6 +3,7 @@
 #include "controller/api/filter.h"
 
 #include <random>
+#include <set>
 
 #include "absl/strings/str_join.h"
 #include "controller/api/job_list.h"
@@ -360,6 +361,36 @@ TEST_F(JobListTest, FiltersAndSortsOverPages) {
   request.clear_filter();
   request.set_order_by("rank");
   EXPECT_EQ(rpc::reason(ids(request).status()), "ORDER_BY_INVALID");
+}
+
+// Also jobs that are large, say of many attempts, come in messages that a client takes.
+TEST(JobPagesTest, EndWhenTheyAreLarge) {
+  reconcile::Published published(0);
+  for (int i = 1; i <= 12; ++i) {
+    auto record = std::make_shared<job::JobRecord>();
+    record->uid = record->name = absl::StrCat("j", i);
+    record->order = i;
+    record->failure_message = std::string(5 << 20, 'x');
+    core::JobView view;
+    view.record = record;
+    published.load(std::make_shared<core::JobView>(view));
+  }
+  for (const char* order : {"", "name"}) {
+    v1::ListJobsRequest request;
+    request.set_order_by(order);
+    std::vector<int> sizes;
+    std::set<std::string> names;
+    v1::ListJobsResponse page;
+    do {
+      page.Clear();
+      ASSERT_TRUE(list_jobs(published, request, auth::admin("local:0"), absl::Now(), page).ok());
+      sizes.push_back(page.jobs_size());
+      for (const v1::Job& job : page.jobs()) names.insert(job.name());
+      request.set_page_token(page.next_page_token());
+    } while (!page.next_page_token().empty());
+    EXPECT_THAT(sizes, ::testing::ElementsAre(4, 4, 4)) << order;
+    EXPECT_EQ(names.size(), 12u) << order;
+  }
 }
 
 }  // namespace

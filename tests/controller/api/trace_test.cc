@@ -325,6 +325,7 @@ TEST_F(TraceStreamTest, BadRequestsAreNamed) {
   EXPECT_EQ(rpc::reason(profile(request("a", {0, 2}))), "RANK_NOT_FOUND");
   EXPECT_EQ(rpc::reason(profile(request("a", {-1}))), "RANK_NOT_FOUND");
   EXPECT_EQ(rpc::reason(profile(request("a", {}))), "RANK_NOT_FOUND");
+  EXPECT_EQ(rpc::reason(profile(request("a", {0, 1, 0}))), "RANK_REPEATED");
   EXPECT_EQ(rpc::reason(profile(request("a", {0}, 0))), "BAD_STEPS");
   EXPECT_EQ(rpc::reason(profile(request("a", {0}, 101))), "BAD_STEPS");
   v1::ProfileJobRequest nameless = request("a", {0});

@@ -58,6 +58,18 @@ TEST_F(FoldersTest, TheSameFolderUnderAnotherNameIsRefusedByName) {
   EXPECT_EQ(state("c"), "STARTING") << "the folder of a job that is over is free";
 }
 
+TEST_F(FoldersTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
+  folder_ids = {{"/dump/real", "f1"}, {"/dump/link", "f1"}};
+  add_node("n1", 2);
+  job::Spec first = spec_at("secret", "/dump/real");
+  first.project = "vision";
+  ASSERT_TRUE(submit(first).ok());
+  ASSERT_TRUE(submit(spec_at("b", "/dump/link")).ok());
+  EXPECT_EQ(job("b")->record->failure_reason, "DUMP_FOLDER_IN_USE");
+  EXPECT_THAT(job("b")->record->failure_message, HasSubstr("belongs to a job of another project, which"));
+  EXPECT_THAT(job("b")->record->failure_message, ::testing::Not(HasSubstr("/dump/real")));
+}
+
 // Where the client could see it, at submit: by the path without links, and by the id.
 TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
   folder_ids = {{"/dump/a", "f1"}};

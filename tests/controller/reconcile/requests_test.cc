@@ -43,6 +43,24 @@ TEST_F(RequestsTest, OneLiveJobPerFolder) {
   EXPECT_TRUE(submit(other).ok()) << "a job that is over is resumed by a new one";
 }
 
+// Who submits in one project may not see the jobs of another, nor where they write.
+TEST_F(RequestsTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
+  job::Spec first = spec("secret");
+  first.project = "vision";
+  first.real_folder = "/disk/hidden";
+  ASSERT_TRUE(submit(first).ok());
+  job::Spec other = spec("b");
+  other.dump_folder = "/disk/hidden";
+  for (const absl::Status& refused : {submit(other).status(), reconciler->would_create(other).status()}) {
+    EXPECT_EQ(rpc::reason(refused), "DUMP_FOLDER_IN_USE");
+    EXPECT_THAT(std::string(refused.message()),
+                ::testing::HasSubstr("belongs to a job of another project, which is not over"));
+    EXPECT_THAT(refused.message(),
+                ::testing::Not(::testing::AnyOf(::testing::HasSubstr("secret"), ::testing::HasSubstr("vision"))));
+    EXPECT_THAT(rpc::metadata(refused), ::testing::ElementsAre(::testing::Pair("dump_folder", "/disk/hidden")));
+  }
+}
+
 TEST_F(RequestsTest, OneJobPerName) {
   ASSERT_TRUE(submit(spec("a")).ok());
   job::Spec other = spec("a");
@@ -105,6 +123,25 @@ TEST_F(RequestsTest, ARevisionDoesNotGoBackOverARestart) {
   const int64_t shown = job("a")->revision;
   crash();
   EXPECT_GE(job("a")->revision, shown);
+}
+
+// Whatever a rank or a request had to say: an event is one message of those who follow.
+TEST_F(RequestsTest, LongMessagesOfEventsAreCut) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  event(node, key("a"), 0, absl::StrCat(R"({"kind":"warning","message":")", std::string(10'000, 'w'), R"("})"));
+  reconciler->cordon("n1", true, std::string(10'000, 'r'), [](const auto&) {});
+  settle();
+  std::vector<std::string> longest;
+  for (const std::string& prefix : {job_events_prefix(job("a")->record->uid), node_events_prefix("n1")}) {
+    std::string& found = longest.emplace_back();
+    const auto records = store::scan_all(store, prefix);
+    for (const auto& record : *records) {
+      const std::string message = job::decode<job::EventRecord>(record.value)->message;
+      if (message.size() > found.size()) found = message;
+    }
+  }
+  EXPECT_THAT(longest, ::testing::Each(::testing::AllOf(::testing::SizeIs(4096), ::testing::EndsWith("..."))));
 }
 
 TEST_F(RequestsTest, OldEventsAreDropped) {

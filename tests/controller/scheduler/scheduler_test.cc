@@ -207,6 +207,21 @@ TEST_F(SchedulerTest, ALargeJobIsNotStarved) {
   EXPECT_EQ(cycle()["small"].runs, (Runs{{"n3", 0, {0}}}));
 }
 
+// Who sees the one may not see the other.
+TEST_F(SchedulerTest, AJobOfAnotherProjectIsNotNamed) {
+  node("n1", 2, 1);
+  node("n2", 2, 0);
+  scheduler_.add_job(job("projects/vision/jobs/large", 4, 2, 0, 1));
+  scheduler_.add_job(job("projects/vision/jobs/own", 1, 0, 0, 2));
+  scheduler_.add_job(job("projects/nlp/jobs/foreign", 1, 0, 0, 3));
+  std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_EQ(outcomes["projects/vision/jobs/own"].message,
+            "needs 1 cpu device; 0 of 4 are free on 2 nodes after what projects/vision/jobs/large waits for");
+  EXPECT_EQ(outcomes["projects/nlp/jobs/foreign"].reason, "BEHIND_IN_QUEUE");
+  EXPECT_EQ(outcomes["projects/nlp/jobs/foreign"].message,
+            "needs 1 cpu device; 0 of 4 are free on 2 nodes after what a job of another project waits for");
+}
+
 // Unlike its predecessor, a job that waits behind the first one keeps nothing from those behind it.
 TEST_F(SchedulerTest, OnlyTheFirstJobThatWaitsKeepsNodes) {
   node("n1", 2, 1);

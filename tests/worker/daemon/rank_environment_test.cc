@@ -39,8 +39,35 @@ TEST(RankEnvironmentTest, IsWhatProgramsNeedAndWhatWasAskedFor) {
   EXPECT_THAT(rank_environment(kOwn, {"SITE_*", "EDITOR"}),
               ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
                           "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store", "SITE_A=1", "SITE_B=2", "EDITOR"));
-  // A secret of whoever runs the worker: for all jobs on it, or for none.
-  EXPECT_THAT(rank_environment(kOwn, {"WANDB_*"}), ::testing::Contains("WANDB_API_KEY=k"));
+}
+
+// A secret of whoever runs the worker: for all jobs on it, or for none. No pattern takes it along.
+TEST(RankEnvironmentTest, SecretsAreNamedInFull) {
+  constexpr const char* kSecret[] = {"HF_TOKEN=t",
+                                     "NVIDIA_API_KEY=k",
+                                     "NVIDIA_APIKEY=k",
+                                     "TORCH_SECRET=s",
+                                     "CUDA_PASSWORD=p",
+                                     "NCCL_PASSWORD_FILE=f",
+                                     "UCX_TOKEN_FILE=f",
+                                     "WANDB_API_KEY=k",
+                                     "AWS_SECRET_ACCESS_KEY=s",
+                                     "AWS_SESSION_TOKEN=s",
+                                     "site_password=p",
+                                     "TOKEN=t",
+                                     nullptr};
+  EXPECT_THAT(rank_environment(kSecret, {}), ::testing::IsEmpty());
+  EXPECT_THAT(rank_environment(kSecret, {"WANDB_*", "AWS_*", "HF_*", "site_*", "TOK*"}), ::testing::IsEmpty());
+  EXPECT_THAT(rank_environment(kSecret, {"HF_TOKEN", "WANDB_API_KEY", "UCX_TOKEN_FILE"}),
+              ElementsAre("HF_TOKEN=t", "UCX_TOKEN_FILE=f", "WANDB_API_KEY=k"));
+  EXPECT_THAT(rank_environment(kSecret, {"*"}), ::testing::SizeIs(12)) << "of `titanctl run`";
+  constexpr const char* kNone[] = {"HF_HOME=/h",
+                                   "HF_TOKEN_PATH=/t",
+                                   "NCCL_IB_PKEY=3",
+                                   "AWS_SHARED_CREDENTIALS_FILE=/c",
+                                   "NVIDIA_VISIBLE_DEVICES=all",
+                                   nullptr};
+  EXPECT_THAT(rank_environment(kNone, {}), ::testing::SizeIs(5));
 }
 
 // What speaks in the daemon's name stays with it.

@@ -1,0 +1,104 @@
+#include "controller/cli/output.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "controller/cli/job_text.h"
+#include "controller/cli/terminal.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "yaml-cpp/yaml.h"
+
+namespace titan::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string printed(const nlohmann::ordered_json& document, Format format) {
+  ::testing::internal::CaptureStdout();
+  print(document, format);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+// A title and what ranks say are others' words: they draw nothing, and make no rows of their own.
+TEST(OutputTest, OthersWordsStayInTheirCell) {
+  v1::Job job;
+  job.set_name("projects/p/jobs/a");
+  job.set_title(
+      "fine\nprojects/p/jobs/b \033[2J\xC2\x9B"
+      "2J");
+  job.set_failure_message("first\nuid           forged\033[31m");
+  job.set_failure_reason("RANK_FAILED");
+  job.add_attempts()->set_end_cause("RANK_FAILED");
+  job.mutable_attempts(0)->set_end_message("one\ntwo\r");
+  v1::Event event;
+  event.set_message("a\nb\033c");
+  const std::string page = describe_text(job, {event}, {1, 0, "last\033]0;x\x07\n\tline\n"});
+  EXPECT_THAT(page, AllOf(HasSubstr("title         fine?projects/p/jobs/b ?[2J?2J\n"),
+                          HasSubstr("RANK_FAILED: first\n              uid           forged?[31m\n"),
+                          HasSubstr("one\n       two?\n"), HasSubstr("a\n       b?c\n"),
+                          HasSubstr("  last?]0;x?\n  \tline\n"), Not(HasSubstr("\033"))));
+  job.clear_failure_reason();
+  const std::string table = list_text({job});
+  EXPECT_THAT(table, HasSubstr("fine?projects/p/jobs/b ?[2J?2J\n"));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2);
+  EXPECT_EQ(nlohmann::json::parse(printed({{"title", job.title()}}, Format::kJson))["title"], job.title());
+}
+
+TEST(OutputTest, ErrorsAndWarningsDrawNothing) {
+  ::testing::internal::CaptureStderr();
+  report(absl::AbortedError("first\nsecond\033[2J"));
+  warn("careful\033[2J");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "titanctl: first\nsecond?[2J\ntitanctl: warning: careful?[2J\n");
+}
+
+// Whatever a text is, a reader of YAML gets it back; ordinary ones are blocks that people can read.
+TEST(OutputTest, YamlGivesTextsBack) {
+  for (const std::string text : {"",
+                                 "a",
+                                 "a\n",
+                                 "a\nb\n",
+                                 "a\n\nb\n",
+                                 "a\nb",
+                                 "a\n\n",
+                                 "\n",
+                                 "\na\n",
+                                 " a\n b\n",
+                                 "\ta\n",
+                                 "a\r\nb\r\n",
+                                 "a\r",
+                                 "a\n b\n",
+                                 "# a: [b]\nc: &d\n",
+                                 "\033[31m\nx\n",
+                                 "- a\n---\nb\n",
+                                 "true",
+                                 "1",
+                                 "\xC3\xA4\n\xE2\x82\xAC\n",
+                                 "a \n\tb\n"}) {
+    const std::string yaml = printed({{"text", text}, {"after", {{"text", text}}}}, Format::kYaml);
+    const YAML::Node read = YAML::Load(yaml);
+    EXPECT_EQ(read["text"].as<std::string>(), text) << yaml;
+    EXPECT_EQ(read["after"]["text"].as<std::string>(), text) << yaml;
+  }
+  EXPECT_THAT(printed({{"text", "a\n b\n"}}, Format::kYaml), HasSubstr("text: |\n  a\n   b\n"));
+  EXPECT_THAT(printed({{"text", "a\r\n"}}, Format::kYaml), HasSubstr(R"(text: "a\r\n")"));
+}
+
+// 3 is the controller's answer; a file that is missing here is a wrong argument.
+TEST(OutputTest, OnlyTheControllerSaysNotFound) {
+  const absl::Status there = rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no job a");
+  const absl::Status here = absl::NotFoundError("read --token-file /t: No such file or directory");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(report(there), kExitNotFound);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("titanctl list"));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(report(here), kExitUsage);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("titanctl list")));
+}
+
+}  // namespace
+}  // namespace titan::cli
