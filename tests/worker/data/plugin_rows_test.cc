@@ -445,3 +445,5 @@ TEST_F(PluginRowsTest, FilesAreThoseOfTheDataset) {
 
 }  // namespace
 }  // namespace titan::data
+  std::filesystem::create_directory(all + "/c.lines");
+  EXPECT_EQ(find_files(all + "/*.lines", ".lines")->size(), 2u);
