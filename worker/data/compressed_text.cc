@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
 #include "worker/data/line_reader.h"
@@ -15,6 +17,15 @@ namespace {
 constexpr size_t kTextStreams = 3;  // Where a rank counts, where its rows are, and where the batch ends.
 constexpr size_t kOutput = 64 * 1024;
 constexpr int64_t kParts = 4;  // zstd gives 128 KiB of text at once.
+
+constexpr char kTooDense[] = "titan/too_dense";
+
+absl::Status too_dense(const std::string& path, int64_t bytes, int64_t at, int64_t text) {
+  absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+      path, ": the ", bytes, " bytes from byte ", at, " on decompress to more than ", text, " bytes of text"));
+  status.SetPayload(kTooDense, absl::Cord());
+  return status;
+}
 
 // How the piece behind that one begins.
 CompressedText::Piece behind(const CompressedText::Piece& piece) {
@@ -143,6 +154,9 @@ absl::StatusOr<std::string> CompressedText::decompress(Stream& stream) {
     TITAN_ASSIGN_OR_RETURN(const size_t got, stream.decompressor->decompress(unused, output_.data(), output_.size()));
     if (got == 0) break;
     text.append(output_.data(), got);
+    if (static_cast<int64_t>(text.size()) > options_.most_text) {
+      return too_dense(path_, static_cast<int64_t>(input.size()), at, options_.most_text);
+    }
   }
   decompressed_ += static_cast<int64_t>(text.size());
   if (stream.next + kParts == pieces_) TITAN_RETURN_IF_ERROR(stream.decompressor->at_end());
@@ -161,5 +175,7 @@ void CompressedText::keep_state(const Stream& stream) {
   for (size_t i = 1; i < states_.size(); i += 2) states_[kept++] = std::move(states_[i]);
   states_.resize(kept);
 }
+
+bool is_too_dense(const absl::Status& status) { return status.GetPayload(kTooDense).has_value(); }
 
 }  // namespace titan::data

@@ -24,6 +24,7 @@ class CompressedText {
     int64_t least_apart = 512 * 1024;  // Bytes of text between two states at first;
     size_t most_kept = 128;            // of more states, 40 KiB each, every second one is forgotten.
     int64_t kept_text = 1 << 20;       // Bytes before each stream that are not decompressed again.
+    int64_t most_text = 8 << 20;       // Of four pieces together; more is too dense.
   };
   // `path`: the name of the file, for its ending and for errors.
   CompressedText(std::string path, std::unique_ptr<storage::ReadableFile> file, const Options& options);
@@ -41,7 +42,7 @@ class CompressedText {
   static int64_t pieces_of(int64_t size, int64_t piece_bytes);
   int64_t pieces() const { return pieces_; }
   // Valid until the next call. Errors: InvalidArgument for data that is damaged, or cut short in the last piece (names
-  // the file), or what the disk says.
+  // the file), and for pieces that come to more than most_text (is_too_dense); or what the disk says.
   absl::StatusOr<const Piece*> piece(int64_t number);
   // The one with that byte of the text; pieces() for the byte behind the last. Errors: those of piece();
   // InvalidArgument for a byte behind that.
@@ -78,5 +79,8 @@ class CompressedText {
   std::string output_;  // Where text comes out.
   int64_t decompressed_ = 0;
 };
+
+// Whether that is why a piece was not given: it would have to be held whole. A reader of the whole text need not.
+bool is_too_dense(const absl::Status& status);
 
 }  // namespace titan::data

@@ -52,10 +52,12 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
 
 // What a tool left beside the files, as ._a.jsonl, is none of them, nor is a folder or a pipe. A link to nothing is:
 // who reads it says so.
-bool is_visible_file(const fs::directory_entry& entry) {
+bool is_file(const fs::directory_entry& entry) {
   std::error_code error;
-  if (entry.path().filename().string()[0] == '.') return false;
   return entry.is_regular_file(error) || !entry.exists(error);
+}
+bool is_visible_file(const fs::directory_entry& entry) {
+  return entry.path().filename().string()[0] != '.' && is_file(entry);
 }
 
 absl::StatusOr<std::vector<std::string>> list_folder(const std::string& path) {
@@ -77,12 +79,21 @@ void keep_split(const std::string& split, std::vector<std::string>& files) {
   if (!chosen.empty()) files = std::move(chosen);
 }
 
-// Folders of a glob stand for the token index in them.
-void enter_indexes(std::vector<std::string>& files) {
+// Of what a glob matches the files, as of a folder. A folder with a token index, or with one that was not finished,
+// stands for it.
+std::vector<std::string> files_of_glob(const std::vector<std::string>& matches) {
+  std::vector<std::string> files;
   std::error_code error;
-  for (std::string& file : files) {
-    if (fs::is_directory(file, error)) file = absl::StrCat(file, "/titan-tokens.json");
+  for (const std::string& match : matches) {
+    const std::string index = absl::StrCat(match, "/titan-tokens.json");
+    const bool holds_index = fs::exists(index, error) || fs::exists(match + "/titan-tokens.plan.json", error);
+    if (holds_index) {
+      files.push_back(index);
+    } else if (is_file(fs::directory_entry(match, error))) {
+      files.push_back(match);
+    }
   }
+  return files;
 }
 
 absl::StatusOr<ListedFiles> list_files(const std::string& path) {
@@ -99,9 +110,8 @@ absl::StatusOr<ListedFiles> list_files(const std::string& path) {
     return ListedFiles{std::move(files), false};
   }
   if (path.find_first_of("*?[") != std::string::npos) {
-    std::vector<std::string> files = expand_glob(path);
+    std::vector<std::string> files = files_of_glob(expand_glob(path));
     if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no file matches"));
-    enter_indexes(files);
     return ListedFiles{std::move(files), true};
   }
   if (const std::string index = path + ".idx"; fs::is_regular_file(index, error)) return ListedFiles{{index}, true};
@@ -117,10 +127,16 @@ std::vector<std::string> of_format(const std::vector<std::string>& files, Format
   return chosen;
 }
 
+// But for the manifests of token indexes, which are no text.
+std::vector<std::string> without_indexes(std::vector<std::string> files) {
+  std::erase_if(files, [](const std::string& file) { return format_of_file(file) == Format::kTitan; });
+  return files;
+}
+
 DatasetFiles choose(const ListedFiles& listed, Format format) {
   if (format != Format::kAuto) {
     const bool text = format == Format::kText || format == Format::kJsonLines || format == Format::kParquet;
-    return {format, listed.chosen && text ? listed.files : of_format(listed.files, format)};
+    return {format, listed.chosen && text ? without_indexes(listed.files) : of_format(listed.files, format)};
   }
   for (const Format candidate : kPreference) {
     std::vector<std::string> files = of_format(listed.files, candidate);
@@ -144,7 +160,7 @@ absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, con
   TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
   std::vector<std::string> files;
   std::error_code error;
-  for (const std::string& file : listed.files) {
+  for (const std::string& file : without_indexes(listed.files)) {
     if (is_visible_file(fs::directory_entry(file, error)) && (listed.chosen || absl::EndsWith(file, ending)))
       files.push_back(file);
   }

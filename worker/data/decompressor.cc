@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/status/status.h"
 
 namespace titan::data {
@@ -16,6 +17,12 @@ namespace {
 
 absl::Status damaged(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, "; fetch the file again"));
+}
+
+// Mostly another kind of file under the name.
+absl::Status not_of_the_format(const std::string& path, const char* format, const char* magic) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": is no ", format, " data (it does not begin with the bytes ",
+                                                 magic, "); plain text needs a name without that ending"));
 }
 
 class Gzip final : public Decompressor {
@@ -43,9 +50,12 @@ class Gzip final : public Decompressor {
       full_ = stream_.avail_out == 0;
       if (code == Z_STREAM_END) {
         inside_ = full_ = false;  // Another member may follow.
-        behind_ = true;
+        behind_ = ended_ = true;
         inflateReset(&stream_);
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
+        if (!ended_ && stream_.total_out == 0 && absl::NullSafeStringView(stream_.msg) == "incorrect header check") {
+          return not_of_the_format(path_, "gzip", "1f 8b");
+        }
         const char* why = stream_.msg != nullptr ? stream_.msg : "zlib error";
         return damaged(path_, absl::StrCat("the gzip data is damaged (", why, ")"));
       }
@@ -63,6 +73,7 @@ class Gzip final : public Decompressor {
     same->inside_ = inside_;
     same->behind_ = behind_;
     same->padded_ = padded_;
+    same->ended_ = ended_;
     return same;
   }
 
@@ -81,6 +92,7 @@ class Gzip final : public Decompressor {
   z_stream stream_{};
   bool inside_ = false;                   // A member has begun and not ended.
   bool behind_ = false, padded_ = false;  // One has ended and none begun; zeros followed.
+  bool ended_ = false;                    // At least one member.
   bool full_ = false;                     // There was no room for more; some may be left.
 };
 
@@ -102,11 +114,15 @@ class Zstd final : public Decompressor {
       if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation) {
         return absl::ResourceExhaustedError(absl::StrCat(path_, ": no memory for the zstd data's window"));
       }
+      if (!ended_ && ZSTD_getErrorCode(left) == ZSTD_error_prefix_unknown) {
+        return not_of_the_format(path_, "zstd", "28 b5 2f fd");
+      }
       if (ZSTD_isError(left)) {
         return damaged(path_, absl::StrCat("the zstd data is damaged (", ZSTD_getErrorName(left), ")"));
       }
       input.remove_prefix(from.pos);
       inside_ = left != 0;  // A frame has begun and not ended.
+      ended_ |= !inside_;
       full_ = inside_ && to.pos == size;
     }
     return to.pos;
@@ -119,7 +135,7 @@ class Zstd final : public Decompressor {
  private:
   const std::string path_;
   ZSTD_DStream* stream_ = ZSTD_createDStream();
-  bool inside_ = false, full_ = false;  // As of gzip.
+  bool inside_ = false, full_ = false, ended_ = false;  // As of gzip.
 };
 
 }  // namespace

@@ -14,4 +14,7 @@ struct FilePlace {
   auto operator<=>(const FilePlace&) const = default;  // As they follow one another in a file.
 };
 
+// Of either number: cursors hold none that is larger.
+inline constexpr int64_t kLargestPlace = int64_t{1} << 60;
+
 }  // namespace titan::data

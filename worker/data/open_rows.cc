@@ -12,6 +12,7 @@
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_finder.h"
 #include "worker/data/document_rows.h"
+#include "worker/data/fallback_rows.h"
 #include "worker/data/file_facts.h"
 #include "worker/data/packed_rows.h"
 #include "worker/data/plugin/registry.h"
@@ -63,7 +64,8 @@ std::string reads_everything_warning(const RowsWanted& wanted) {
                       ", or set training.dataloader.order = \"per_rank\"");
 }
 
-absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<std::unique_ptr<RowSource>> counted_rows(const RowsWanted& wanted,
+                                                        std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_ASSIGN_OR_RETURN(DocumentBlocks blocks, DocumentBlocks::open({.files = wanted.files, .kind = wanted.kind}));
   TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
@@ -76,7 +78,7 @@ absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_pt
                                      .ranks = wanted.dp_size,
                                      .counts_file = storage::join_path(wanted.counts_folder, counts_file),
                                      .patience = wanted.patience};
-  return OpenedRows{std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options), wanted.files};
+  return std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options);
 }
 
 struct Share {
@@ -96,6 +98,24 @@ absl::StatusOr<Share> share_of_text(const RowsWanted& wanted) {
                          .start = share.start,
                          .max_bad_lines = wanted.max_bad_lines});
   return Share{std::move(reader), std::move(share.files)};
+}
+
+absl::StatusOr<OpenedRows> streamed_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
+  return OpenedRows{
+      std::make_unique<RowStream>(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
+      std::move(share.files)};
+}
+
+// Where compressed text is too dense for blocks of it to be held, it is read as a stream.
+absl::StatusOr<OpenedRows> rows_counted_together(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, counted_rows(wanted, tokenizer));
+  if (first_compressed(wanted.files, wanted.kind) == nullptr) return OpenedRows{std::move(rows), wanted.files};
+  const auto everything = [wanted, tokenizer]() -> absl::StatusOr<std::unique_ptr<RowSource>> {
+    TITAN_ASSIGN_OR_RETURN(OpenedRows opened, streamed_rows(wanted, tokenizer));
+    return std::move(opened.rows);
+  };
+  return OpenedRows{fallback_rows(std::move(rows), everything), wanted.files};
 }
 
 TokenDocumentsOptions documents_wanted(const RowsWanted& wanted) {
@@ -249,11 +269,8 @@ absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_pt
   if (plugin || wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0 || wanted.kind.chat != nullptr) {
     return arranged_text(wanted, std::move(tokenizer));
   }
-  if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
-  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
-  return OpenedRows{
-      std::make_unique<RowStream>(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
-      std::move(share.files)};
+  if (can_be_counted(wanted)) return rows_counted_together(wanted, std::move(tokenizer));
+  return streamed_rows(wanted, std::move(tokenizer));
 }
 
 // Tokens of another tokenizer train a model that nobody can use.

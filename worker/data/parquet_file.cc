@@ -58,6 +58,9 @@ class ParquetFile final : public DocumentRowsFile {
       case ParquetColumn::Read::kNull:
         text_ = {"", "null"};
         break;
+      case ParquetColumn::Read::kMalformed:
+        text_ = {"", std::exchange(text_.text, {})};
+        break;
       case ParquetColumn::Read::kEnd:
         return false;
       case ParquetColumn::Read::kFailed:

@@ -1,5 +1,6 @@
 // Files that a library's dataset reads. Nothing of the library is believed: not that it throws nothing, nor that its
 // places are places.
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -77,6 +78,10 @@ class PluginFile final : public DocumentFile {
     if (behind <= start_ || behind.line < 0) {
       return wrong(where, absl::StrCat("the place behind the document is ", words(behind), "; it has to be beyond ",
                                        words(start_), ", by its first number and then by its second, neither below 0"));
+    }
+    if (std::max(behind.offset, behind.line) > kLargestPlace) {
+      return wrong(where, absl::StrCat("the place behind the document is ", words(behind),
+                                       "; neither number can be beyond 2^60, the largest that a cursor holds"));
     }
     place_ = behind;
     return true;

@@ -4,8 +4,11 @@ assistant's messages adds to the text before it. Rows are the same on every numb
 
 import array
 import collections
+import datetime
+import decimal
 import gzip
 import json
+import math
 import os
 import pathlib
 import random
@@ -171,6 +174,34 @@ class Chats(RowReader):
         for other in ("plain.jsonl.gz", "plain.parquet"):
             got = self.shown(folder, self.root / other)
             self.assertEqual([{**row, "row": ""} for row in got], [{**row, "row": ""} for row in expected], other)
+
+    def test_parquet_has_values_that_json_has_not(self):
+        """They have a form that is told in the documents, or the row and the field are named; the file is not damaged."""
+        pa, said = pyarrow, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+        day = datetime.datetime(2024, 1, 31, 12)
+        template = "{% for m in messages %}[{{ m.role }} {{ m.content }} {{ m.x }}]{% endfor %}"
+        folder = self.tokenizer("extras", template)
+        coded = pa.dictionary(pa.int32(), pa.string())
+        for kind, value, shown in ((coded, "blue", "blue"), (pa.timestamp("us"), day, "2024-01-31 12:00:00.000000"), (pa.date32(), day.date(), "2024-01-31"),
+                                   (pa.timestamp("ms", "UTC"), day, "2024-01-31 12:00:00.000Z"), (pa.decimal128(5, 2), decimal.Decimal("1.50"), "1.50"),
+                                   (pa.float64(), math.nan, "None"), (pa.float64(), 1.5, "1.5"), (pa.int8(), -3, "-3"), (pa.uint64(), 2**63 - 1, str(2**63 - 1)),
+                                   (pa.binary(), "é".encode(), "é"), (pa.list_(pa.int16(), 2), [1, 2], "[1, 2]"), (pa.map_(pa.string(), pa.int32()), {"a": 1}, "{'a': 1}"),
+                                   (pa.duration("s"), datetime.timedelta(1), None), (pa.float32(), math.inf, None)):  # fmt: skip
+            message = pa.struct([("role", coded), ("content", pa.string()), ("x", kind)])
+            rows = [[{**m, "x": value if i == 1 else None} for m in said] for i in range(3)]
+            path = self.root / "extras.parquet"
+            pyarrow.parquet.write_table(pa.table({"messages": pa.array(rows, pa.list_(message))}), path, row_group_size=2)
+            got = self.shown(folder, path)
+            plain = "[user hi None][assistant yes None]"
+            self.assertEqual([got[0].get("text"), got[2].get("text")], [plain, plain], (kind, got))
+            if shown is not None:
+                self.assertEqual(got[1].get("text"), plain.replace("None", shown), (kind, got[1]))
+                continue
+            why = "messages.x: " + (f"values of type {kind} have" if value != math.inf else "an infinity has") + " no form in JSON"
+            self.assertEqual(got[1]["problem"], why)
+            ask = dict(tokenizer=str(folder), path=str(path), format="parquet", messages_key="messages", row_tokens=WIDTH)
+            self.assertIn(f"extras.parquet, row 1 of row group 0: {why}, skipped", self.answer(**ask)["warnings"][0])
+            self.assertIn(f"row 1 of row group 0: {why}; that is malformed row 1", self.answer(bad_lines=0, **ask)["error"])
 
     def stream(self, folder):
         """Documents, with ~token where a token is no label."""

@@ -141,6 +141,21 @@ TEST_P(CompressedTextTest, DamageIsNamedAndLeavesTheRest) {
   EXPECT_EQ(compressed_text_blocks(path_ + "x", 1, 300, nullptr).status().code(), absl::StatusCode::kNotFound);
 }
 
+// What would be held by the GB is refused where it is, and text before it is read.
+TEST_P(CompressedTextTest, PiecesOfTooMuchTextAreRefused) {
+  const auto length = static_cast<int64_t>(text_.size());
+  bytes_ += testing::as_named(name_, std::string(30'000'000, ' '));
+  folder_.write(name_, bytes_);
+  const auto text = open({.piece_bytes = 3000});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(text->piece(0).ok());
+    const absl::Status refused = text->piece(text->pieces() - 1).status();
+    EXPECT_TRUE(is_too_dense(refused)) << refused;
+    EXPECT_THAT(refused.message(), AllOf(HasSubstr(name_), HasSubstr("more than 8388608 bytes of text")));
+    EXPECT_TRUE(is_too_dense(text->piece_of(length + 29'000'000).status()));
+  }
+}
+
 // One file, that comes in short parts, and once not at all.
 class SlowRemote final : public RemoteFiles {
  public:

@@ -168,7 +168,11 @@ class CountedKinds(RowReader):
             (folder / name).write_text(json.dumps({"text": "left over"}) + "\n")
         os.mkfifo(folder / "pipe.jsonl")
         self.assertEqual(self.answer(**asked)["rows"], expected)
+        for pattern in ("*", "*.jsonl", "[af]*"):
+            self.assertEqual(self.answer(**{**asked, "path": str(folder / pattern)})["rows"], expected, pattern)
+        self.assertIn("f*: no file matches", self.answer(**{**asked, "path": str(folder / "f*")})["error"])
         (folder / "gone.jsonl").symlink_to(self.root / "nowhere")
+        self.assertIn("gone.jsonl", self.answer(**{**asked, "path": str(folder / "*")})["error"])
         self.assertIn("gone.jsonl", self.answer(**asked)["error"])
 
     def test_goes_on_in_the_same_file_of_many_of_one_name(self):

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/worker/data/compress.h"
 #include "tests/worker/data/testing.h"
+#include "worker/data/open_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/stream_state.h"
 
@@ -102,6 +103,12 @@ class CountedRowsTest : public ::testing::Test {
 
   std::unique_ptr<RowStream> stream(int64_t row_tokens, bool loop = true) const {
     return std::make_unique<RowStream>(DocumentReader({.files = files_, .kind = kind_}), tokenizer(), row_tokens, loop);
+  }
+
+  std::unique_ptr<RowStream> stream_from(const StreamPosition& position, int64_t row_tokens) const {
+    auto rows = stream(row_tokens);
+    EXPECT_TRUE(rows->seek(position).ok());
+    return rows;
   }
 
   // Blocks of so many bytes of text, and an eighth of a compressed file.
@@ -314,7 +321,7 @@ TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
   for (const std::string& bad : {good.substr(0, good.size() * 2 / 5), good.substr(0, good.size() - 1), flipped,
                                  good + "behind", std::string("no such data")}) {
     SCOPED_TRACE(bad.size());
-    const std::string why = bad.size() < good.size() && bad != "no such data" ? "cut short" : "damaged";
+    const std::string why = bad == "no such data" ? "is no " : bad.size() < good.size() ? "cut short" : "damaged";
     folder_.write(name, bad);
     const auto counts = absl::StrCat("damaged-", bad.size(), bad == flipped);
     auto whole = stream(40, false);
@@ -331,6 +338,56 @@ TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
     const size_t both = std::min(given[0].size(), given[1].size());
     EXPECT_GT(both, 100u) << "two files before are whole";
     EXPECT_TRUE(std::equal(given[0].begin(), given[0].begin() + both, given[1].begin()));
+  }
+}
+
+// Text that would have to be held by the GB is read as a stream from there on: rows, positions and warnings are the
+// same, wherever a position was known before.
+TEST_P(CountedCompressedTest, TooDenseTextIsReadAsAStream) {
+  constexpr int64_t kRow = 4097;
+  constexpr int kRanks = 4, kBatches = 30;
+  std::mt19937 random(4);
+  std::string text = "{broken\n";
+  const auto add_lines = [&] {
+    for (int i = 0; i < 900; ++i) text += nlohmann::json{{"text", letters(random, random() % 500)}}.dump() + "\n";
+  };
+  add_lines();
+  text += "{broken\n";
+  const std::string line = nlohmann::json{{"text", std::string(1000, 'a')}}.dump() + "\n";
+  while (text.size() < 30'000'000) text += line;
+  add_lines();
+  files_ = {folder_.write("dense.json" + endings_[0], testing::as_named("dense.json" + endings_[0], text))};
+  const auto whole = stream(kRow);
+  const Rows expected = all_rows(*whole, kRow, kRanks * kBatches);
+  ASSERT_GT(kRow * kRanks * kBatches, 400'000) << "beyond the first lines";
+  const StreamPosition end = *whole->position();
+  for (int i = 0; i < kRanks; ++i) {
+    const RowsWanted wanted{.files = files_,
+                            .kind = kind_,
+                            .tokenizer_folder = folder_.path(),
+                            .row_tokens = kRow,
+                            .dp_rank = i,
+                            .dp_size = kRanks,
+                            .counts_folder = folder_.path() + "/dense",
+                            .patience = absl::ZeroDuration()};
+    auto opened = open_rows(wanted, tokenizer());
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    for (int batch = 0; batch < kBatches; ++batch) {
+      const Rows own = deal(*opened->rows, kRow, i, kRanks, 1);
+      ASSERT_EQ(own.size(), 1);
+      ASSERT_EQ(own[0], expected[batch * kRanks + i]) << batch;
+      if (i % 2 == 1) {
+        ASSERT_TRUE(opened->rows->position().ok());
+      }
+    }
+    EXPECT_EQ(*opened->rows->position(), end);
+    EXPECT_THAT(opened->rows->take_warnings(),
+                ::testing::UnorderedElementsAre(HasSubstr(":1: not JSON"), HasSubstr(":902: not JSON"),
+                                                AllOf(HasSubstr("more than 8388608 bytes of text"),
+                                                      HasSubstr("reads and tokenises all text from here on"))));
+    auto again = open_rows(wanted, tokenizer());
+    ASSERT_TRUE(again->rows->seek(end).ok());
+    EXPECT_EQ(all_rows(*again->rows, kRow, 3), all_rows(*stream_from(end, kRow), kRow, 3));
   }
 }
 

@@ -338,6 +338,16 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
     return std::make_unique<Stays>(file, place, false);
   });
   EXPECT_THAT(error_of(source), HasSubstr("the place behind the document is (0, 0); it has to be beyond (0, 0)"));
+  struct Far : Lines {
+    using Lines::Lines;
+    FilePlace place() const override { return {place_.offset == 0 ? 0 : kLargestPlace + place_.line, 0}; }
+  };
+  source.kind = kind_of([](const std::string& file, const FilePlace& place) -> Opened {
+    return std::make_unique<Far>(file, place, false);
+  });
+  EXPECT_THAT(error_of(source),
+              AllOf(HasSubstr("0.txt at (0, 0): the place behind the document is (1152921504606846977"),
+                    HasSubstr("beyond 2^60, the largest that a cursor holds")));
   struct Lies : Lines {  // Says where it was sent, and gives what comes first.
     Lies(const std::string& file, const FilePlace& place) : Lines(file, {}, false) { place_ = place; }
   };
@@ -440,6 +450,8 @@ TEST_F(PluginRowsTest, FilesAreThoseOfTheDataset) {
   EXPECT_EQ(*find_files(all, ".lines"), (std::vector<std::string>{all + "/a.lines", all + "/b.lines"}));
   EXPECT_EQ(find_files(all, "")->size(), 3u);
   EXPECT_EQ(*find_files(all + "/*.md", ".lines"), std::vector<std::string>{all + "/readme.md"});
+  std::filesystem::create_directory(all + "/c.lines");
+  EXPECT_EQ(find_files(all + "/*.lines", ".lines")->size(), 2u);
   EXPECT_THAT(find_files(all, ".none").status().message(), HasSubstr("holds no *.none file"));
 }
 

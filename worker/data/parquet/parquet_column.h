@@ -14,8 +14,8 @@ class ParquetColumn {
  public:
   virtual ~ParquetColumn() = default;
 
-  enum class Read { kText, kNull, kEnd, kFailed };
-  // The next row's text. kFailed: the file is damaged, and `text` says how.
+  enum class Read { kText, kNull, kMalformed, kEnd, kFailed };
+  // The next row's text. kMalformed: the row has none, kFailed: the file is damaged; `text` says why or how.
   virtual Read next(std::string& text) = 0;
 
   // Continues with a row of a row group. What is wrong with that, or nothing.
@@ -33,12 +33,12 @@ class ParquetColumn {
 using OpenParquet = ParquetColumn* (*)(const std::string& path, const std::string& column, std::string& problem);
 
 // The same of whole rows: a row's text is a JSON object of those of these columns that there are, the first of which
-// there has to be. Lists, structs, texts, numbers and flags are written as JSON has them.
+// there has to be (row_json.h). A row with a value that JSON has no form for is malformed.
 using OpenParquetRows = ParquetColumn* (*)(const std::string& path, const std::vector<std::string>& columns,
                                            std::string& problem);
 
 inline constexpr const char* kParquetLibrary = "titan-parquet.so";
-inline constexpr const char* kParquetSymbol = "titan_open_parquet_3";  // The number is this header's version.
-inline constexpr const char* kParquetRowsSymbol = "titan_open_parquet_rows_3";
+inline constexpr const char* kParquetSymbol = "titan_open_parquet_4";  // The number is this header's version.
+inline constexpr const char* kParquetRowsSymbol = "titan_open_parquet_rows_4";
 
 }  // namespace titan::data

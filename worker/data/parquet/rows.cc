@@ -6,110 +6,20 @@
 #include <parquet/file_reader.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "worker/data/parquet/guarded_column.h"
+#include "worker/data/parquet/row_json.h"
 
 namespace titan::data {
 namespace {
 
 constexpr int64_t kRowBatch = 64;  // Rows decoded together.
-constexpr int kDeepest = 32;       // Lists and structs inside of each other.
 
 [[noreturn]] void refuse_rows(const std::string& why) { throw parquet::ParquetException(why); }
-
-void append_quoted(std::string_view text, std::string& out) {
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", c);
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
-
-void append_number(double number, std::string& out) {
-  if (!std::isfinite(number)) refuse_rows("a number that JSON does not have");
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "%.17g", number);
-  out += digits;
-  if (out.find_first_of(".e", out.size() - std::char_traits<char>::length(digits)) == std::string::npos) out += ".0";
-}
-
-void append_value(const arrow::Array& array, int64_t i, int depth, std::string& out);
-
-template <typename List>
-void append_list(const List& list, int64_t i, int depth, std::string& out) {
-  out += '[';
-  for (int64_t item = list.value_offset(i); item < list.value_offset(i + 1); ++item) {
-    if (item > list.value_offset(i)) out += ',';
-    append_value(*list.values(), item, depth + 1, out);
-  }
-  out += ']';
-}
-
-void append_struct(const arrow::StructArray& fields, int64_t i, int depth, std::string& out) {
-  out += '{';
-  for (int field = 0; field < fields.num_fields(); ++field) {
-    if (field > 0) out += ',';
-    append_quoted(fields.struct_type()->field(field)->name(), out);
-    out += ':';
-    append_value(*fields.field(field), i, depth + 1, out);
-  }
-  out += '}';
-}
-
-template <typename Array>
-const Array& as(const arrow::Array& array) {
-  return static_cast<const Array&>(array);
-}
-
-void append_value(const arrow::Array& array, int64_t i, int depth, std::string& out) {
-  if (depth > kDeepest) refuse_rows("lists and structs are nested too deeply");
-  if (array.IsNull(i)) {
-    out += "null";
-    return;
-  }
-  switch (array.type_id()) {
-    case arrow::Type::STRING:
-      return append_quoted(as<arrow::StringArray>(array).GetView(i), out);
-    case arrow::Type::LARGE_STRING:
-      return append_quoted(as<arrow::LargeStringArray>(array).GetView(i), out);
-    case arrow::Type::LIST:
-      return append_list(as<arrow::ListArray>(array), i, depth, out);
-    case arrow::Type::LARGE_LIST:
-      return append_list(as<arrow::LargeListArray>(array), i, depth, out);
-    case arrow::Type::STRUCT:
-      return append_struct(as<arrow::StructArray>(array), i, depth, out);
-    case arrow::Type::BOOL:
-      out += as<arrow::BooleanArray>(array).Value(i) ? "true" : "false";
-      return;
-    case arrow::Type::INT32:
-      out += std::to_string(as<arrow::Int32Array>(array).Value(i));
-      return;
-    case arrow::Type::INT64:
-      out += std::to_string(as<arrow::Int64Array>(array).Value(i));
-      return;
-    case arrow::Type::FLOAT:
-      return append_number(as<arrow::FloatArray>(array).Value(i), out);
-    case arrow::Type::DOUBLE:
-      return append_number(as<arrow::DoubleArray>(array).Value(i), out);
-    default:
-      refuse_rows("values of type " + array.type()->ToString() + " are not supported in conversations");
-  }
-}
 
 class Rows final : public GuardedColumn {
  public:
@@ -156,16 +66,26 @@ class Rows final : public GuardedColumn {
     if (group_ >= groups()) return Read::kEnd;
     if (batches_ == nullptr) start_group();
     while (at_ >= batch_->num_rows()) fill();
+    const int64_t row = at_++;
+    ++row_;
+    return write(row, text);
+  }
+
+  // A row of batch_.
+  Read write(int64_t row, std::string& text) const {
     text = "{";
     for (int column = 0; column < batch_->num_columns(); ++column) {
       if (column > 0) text += ',';
       append_quoted(batch_->column_name(column), text);
       text += ':';
-      append_value(*batch_->column(column), at_, 0, text);
+      try {
+        append_value(*batch_->column(column), row, text);
+      } catch (const NoJsonForm& problem) {
+        text = batch_->column_name(column) + (problem.field.empty() ? "" : ".") + problem.field + ": " + problem.why;
+        return Read::kMalformed;
+      }
     }
     text += '}';
-    ++at_;
-    ++row_;
     return Read::kText;
   }
 
@@ -199,7 +119,7 @@ class Rows final : public GuardedColumn {
 }  // namespace
 }  // namespace titan::data
 
-extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_rows_3(
+extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_rows_4(
     const std::string& path, const std::vector<std::string>& columns, std::string& problem) {
   return titan::data::open_guarded<titan::data::Rows>(problem, path, columns);
 }

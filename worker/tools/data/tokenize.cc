@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 namespace titan::tools {
 namespace {
 
+namespace fs = std::filesystem;
 using Seconds = std::chrono::duration<double>;
 
 struct Words {
@@ -91,8 +93,37 @@ absl::StatusOr<data::DatasetFiles> find_inputs(const Words& words) {
   return absl::InvalidArgumentError(absl::StrCat(words.inputs.front(), ": holds tokens already"));
 }
 
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
+
+// Without links, and without the empty name that a slash at the end leaves.
+fs::path plain(const fs::path& path) {
+  std::error_code error;
+  fs::path found = fs::weakly_canonical(fs::absolute(path, error), error);
+  return found.has_filename() ? found : found.parent_path();
+}
+
+// Shards among the inputs would be inputs of the next call, or what is trained on beside them.
+absl::Status check_apart(const Words& words) {
+  const fs::path out = plain(words.options.out);
+  const auto refused = [&](const std::string& input) {
+    return absl::InvalidArgumentError(absl::StrCat("--out ", words.options.out, ": lies with the input ", input,
+                                                   ": give the index a folder of its own, apart from the text"));
+  };
+  std::error_code error;
+  for (const std::string& input : words.inputs) {
+    if (fs::is_directory(input, error) && lies_in(out, plain(input))) return refused(input);
+  }
+  for (const std::string& file : words.options.input.files) {
+    if (lies_in(plain(file), out)) return refused(file);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status run(Words& words) {
   TITAN_ASSIGN_OR_RETURN(words.options.input, find_inputs(words));
+  TITAN_RETURN_IF_ERROR(check_apart(words));
   words.options.kind.format = words.options.input.format;
   words.options.kind.blank_lines = words.documents == "blank_lines";
   words.options.kind.train_on_all = words.train_on == "all";
@@ -133,12 +164,13 @@ void add_tokenize(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--text-key", words->options.kind.text_key, "Key or column of a document's text")
       ->capture_default_str();
-  command->add_option(
+  CLI::Option* messages_key = command->add_option(
       "--messages-key", words->options.kind.messages_key,
       "Key or column of a conversation's messages, of which the tokenizer's chat template makes a text; "
       "the index says which tokens are labels then");
   command->add_option("--train-on", words->train_on, "Of conversations what is a label (dataloader.train_on)")
       ->check(CLI::IsMember({"assistant", "all"}))
+      ->needs(messages_key)
       ->capture_default_str();
   command->add_option("--text-documents", words->documents, "What a document of plain text is")
       ->check(CLI::IsMember({"file", "blank_lines"}))

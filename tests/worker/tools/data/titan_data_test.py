@@ -59,6 +59,26 @@ class TitanData(unittest.TestCase):
         (self.folder / "tokenizer.json").write_text(json.dumps(PAIRS | {"normalizer": {"type": "Lowercase"}}))
         self.assertEqual([None], json.loads(self.encode("-o", "json", "AB"))["offsets"])
 
+    def test_an_index_is_made_apart_from_its_text(self):
+        texts = self.folder / "all" / "texts"
+        texts.mkdir(parents=True)
+        (texts / "a.jsonl").write_text('{"text": "ab"}\n')
+        (self.folder / "link").symlink_to(texts)
+        make = lambda out, place: titan_data("tokenize", "--tokenizer", self.folder, "--out", out, place)  # noqa: E731
+        for out in (texts, f"{texts}/", texts / "tokens", texts.parent, self.folder / "link", texts / "x" / ".." / ".."):
+            code, _, said = make(out, texts)
+            self.assertEqual(2, code, said)
+            self.assertIn(f"--out {out}: lies with the input {texts}", said)
+        self.assertEqual(2, make(texts, texts / "*.jsonl")[0])
+        self.assertEqual(["a.jsonl"], [path.name for path in texts.iterdir()])
+        for out, place in ((texts.parent / "texts-tokens", texts), (texts / "tokens", texts / "a.jsonl")):
+            self.assertEqual(0, make(out, place)[0])
+
+    def test_labels_are_of_conversations(self):
+        code, _, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "out", "--train-on", "all", self.folder)
+        self.assertEqual(2, code)
+        self.assertIn("--train-on requires --messages-key", said)
+
     def test_what_is_refused(self):
         for code, words, arguments in [
                 (3, "no such folder", ["encode", "--tokenizer", self.folder / "none", "a"]),
