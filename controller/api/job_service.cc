@@ -1,5 +1,7 @@
 #include "controller/api/job_service.h"
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/server.h"
@@ -295,8 +297,9 @@ grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackS
   if (!view.ok() || request->attempt() != 0) {  // A call that goes on was let in once.
     stream->accept(view);
   } else {
-    std::vector<int> ranks(request->ranks().begin(), request->ranks().end());
-    reconciler_.profile((*view)->record->uid, ranks, request->steps(),
+    // Once each: their event names them, and is no longer than the job's ranks make it.
+    const std::set<int> ranks(request->ranks().begin(), request->ranks().end());
+    reconciler_.profile((*view)->record->uid, {ranks.begin(), ranks.end()}, request->steps(),
                         [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); }, caller->actor);
   }
   keep_while_allowed(*caller, *stream);

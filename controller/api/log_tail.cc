@@ -63,11 +63,10 @@ bool LogTail::open() {
 void LogTail::add_sources(const job::AttemptRecord& attempt, bool from_start) {
   attempts_.insert(attempt.number);
   const int64_t lines = from_start ? -1 : request_.tail_lines();
+  const std::set<int> wanted(request_.ranks().begin(), request_.ranks().end());
   for (const job::Placement& placement : attempt.placements) {
     for (int rank = placement.first_rank; rank < placement.first_rank + placement.num_ranks; ++rank) {
-      const bool wanted = request_.ranks().empty() ||
-                          std::find(request_.ranks().begin(), request_.ranks().end(), rank) != request_.ranks().end();
-      if (!wanted) continue;
+      if (!wanted.empty() && !wanted.contains(rank)) continue;
       sources_.push_back({attempt.number, rank, placement.node, lines < 0 ? 0 : -1, std::max<int64_t>(lines, 0)});
     }
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <set>
 #include <string>
 #include <utility>
 
@@ -80,20 +79,14 @@ inline int world_of(const reconcile::JobView& view, int attempt = 0) {
   return view.record->spec.ranks;
 }
 
-// Errors: InvalidArgument for a rank that the attempt (0: the newest) does not have, and for one that is named twice.
-// So there are no more than the attempt has, and messages may name them.
+// Errors: InvalidArgument for a rank that the attempt (0: the newest) does not have.
 template <typename Ranks>
 absl::Status check_ranks(const Ranks& ranks, const reconcile::JobView& view, int attempt = 0) {
   const int world = world_of(view, attempt);
-  std::set<int> seen;
   for (const int rank : ranks) {
-    if (rank < 0 || rank >= world) {
-      return rpc::bad_request("RANK_NOT_FOUND",
-                              {{"ranks", absl::StrCat(rank, " is not one of the job's ", counted(world, "rank"))}});
-    }
-    if (!seen.insert(rank).second) {
-      return rpc::bad_request("RANK_REPEATED", {{"ranks", absl::StrCat(rank, " is named twice")}});
-    }
+    if (rank >= 0 && rank < world) continue;
+    return rpc::bad_request("RANK_NOT_FOUND",
+                            {{"ranks", absl::StrCat(rank, " is not one of the job's ", counted(world, "rank"))}});
   }
   return absl::OkStatus();
 }
