@@ -11,6 +11,7 @@
 #include "common/hub/dataset_path.h"
 #include "common/status/status.h"
 #include "common/text/nearest.h"
+#include "worker/data/tokens/manifest.h"
 
 namespace titan::data {
 namespace {
@@ -85,7 +86,7 @@ std::vector<std::string> files_of_glob(const std::vector<std::string>& matches) 
   std::vector<std::string> files;
   std::error_code error;
   for (const std::string& match : matches) {
-    const std::string index = absl::StrCat(match, "/titan-tokens.json");
+    const std::string index = absl::StrCat(match, "/", kTokenManifest);
     const bool holds_index = fs::exists(index, error) || fs::exists(match + "/titan-tokens.plan.json", error);
     if (holds_index) {
       files.push_back(index);

@@ -19,31 +19,19 @@ class FallbackRows final : public RowSource {
       : rows_(std::move(counted)), everything_(std::move(everything)) {}
 
   absl::StatusOr<const int32_t*> next() override {
-    absl::StatusOr<const int32_t*> row = rows_->next();
-    if (is_too_dense(row.status())) {
-      TITAN_RETURN_IF_ERROR(fall_back(row.status()));
-      row = rows_->next();
-    }
+    absl::StatusOr<const int32_t*> row = ask([this] { return rows_->next(); });
     if (row.ok() && *row != nullptr) ++behind_;
     return row;
   }
 
   absl::StatusOr<int64_t> skip(int64_t rows) override {
-    absl::StatusOr<int64_t> skipped = rows_->skip(rows);
-    if (is_too_dense(skipped.status())) {
-      TITAN_RETURN_IF_ERROR(fall_back(skipped.status()));
-      skipped = rows_->skip(rows);
-    }
+    const absl::StatusOr<int64_t> skipped = ask([&] { return rows_->skip(rows); });
     behind_ += skipped.value_or(0);
     return skipped;
   }
 
   absl::StatusOr<StreamPosition> position() override {
-    absl::StatusOr<StreamPosition> position = rows_->position();
-    if (is_too_dense(position.status())) {
-      TITAN_RETURN_IF_ERROR(fall_back(position.status()));
-      position = rows_->position();
-    }
+    absl::StatusOr<StreamPosition> position = ask([this] { return rows_->position(); });
     if (position.ok()) known(*position);
     return position;
   }
@@ -60,6 +48,15 @@ class FallbackRows final : public RowSource {
   }
 
  private:
+  // The answer of rows_, of the other source where the first has none.
+  template <typename Question>
+  auto ask(const Question& question) -> decltype(question()) {
+    auto answer = question();
+    if (!is_too_dense(answer.status())) return answer;
+    TITAN_RETURN_IF_ERROR(fall_back(answer.status()));
+    return question();
+  }
+
   void known(const StreamPosition& position) {
     known_ = position;
     behind_ = 0;
