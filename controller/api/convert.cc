@@ -12,6 +12,7 @@
 #include "common/config/validate.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "common/text/utf8.h"
 #include "controller/api/job_source.h"
 #include "controller/cluster/nodes.h"
 #include "controller/core/labels.h"
@@ -164,8 +165,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
 
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfig config,
                                        const std::function<std::string()>& new_id) {
-  TITAN_RETURN_IF_ERROR(check_lengths("SPEC_INVALID", {{"job.description", config.job.description, kLongestTitle},
-                                                       {"job.dump_folder", config.job.dump_folder, kLongestPath},
+  TITAN_RETURN_IF_ERROR(check_lengths("SPEC_INVALID", {{"job.dump_folder", config.job.dump_folder, kLongestPath},
                                                        {"spec.dump_folder", sent.dump_folder(), kLongestPath},
                                                        {"spec.real_folder", sent.real_folder(), kLongestPath},
                                                        {"spec.folder_id", sent.folder_id(), kLongestPath}}));
@@ -206,7 +206,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
   // Once, for the job's life: an attempt that starts before the first checkpoint draws the same weights again.
   if (!config.debug.seed) config.debug.seed = config::seed_of(new_id());
   job::Spec& spec = checked.spec;
-  spec.title = config.job.description;
+  spec.title = text::shortened(config.job.description, kLongestTitle);
   spec.dump_folder = config.job.dump_folder;
   spec.device = resources.device;
   spec.ranks = config::processes(config);  // What is placed, started and watched.

@@ -419,7 +419,7 @@ class Tokens(Case):
             with self.subTest(words, **environment):
                 self.assertNotIn(TOKEN, self.get("--dry-run", *words, **environment))
         self.assertIn("page of access tokens", self.get("--token-file", self.token_file("empty", text=" \n"), code=2))
-        self.assertIn("no such file", self.get("--token-file", "nowhere", code=3).lower())
+        self.assertIn("no such file", self.get("--token-file", "nowhere", code=2).lower())
 
     def test_who_is_told_it(self):
         self.get(HF_TOKEN=TOKEN)
