@@ -4,11 +4,22 @@
 
 namespace titan::rank_protocol {
 
-// The form in which a launch may be sent to a node that does not lead and says so (Register.takes_folded_launch): names
-// of nodes that have equally many ranks are told together (name_list.h), so that it does not grow with nodes that are
-// counted through. Addresses are not told: ranks need that of their own node alone, which the node knows. As the
-// compact form it holds a node's ranks to follow each other, with local ranks from 0. launch_from_json() reads it, with
-// empty hosts.
-nlohmann::json to_folded_json(const Launch& launch);
+// Nodes that follow each other in rank order, with equally many ranks each.
+struct NodeRow {
+  std::string names;  // Folded (name_list.h).
+  int ranks = 0;      // Of each of them.
+  std::string host;   // Of a row that is one node with its address; else empty.
+};
+
+// Whether each node's ranks follow each other, with local ranks from 0 and one address: what the forms by node tell.
+bool is_by_node(const Launch& launch);
+
+// Where an attempt's ranks are, in rank order, of a launch that is by node. Names are told together, so that it does
+// not grow with nodes that are counted through. `addressed`: a node that has a row with its address.
+std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addressed = "");
+
+// The form by such rows. Sent to a node that does not lead and says so (Register.takes_folded_launch), without any
+// address, and what a node keeps for its ranks, with its own alone. launch_from_json() reads it, with empty hosts.
+nlohmann::json to_folded_json(const Launch& launch, const std::string& addressed = "");
 
 }  // namespace titan::rank_protocol

@@ -144,25 +144,57 @@ json to_compact_json(const Launch& launch) {
   return whole;
 }
 
-json to_folded_json(const Launch& launch) {
-  json rows = json::array();
+bool is_by_node(const Launch& launch) {
+  for (size_t i = 0; i < launch.ranks.size(); ++i) {
+    const RankPlace& place = launch.ranks[i];
+    if (place.local_rank == 0) continue;
+    if (i == 0) return false;
+    const RankPlace& before = launch.ranks[i - 1];
+    if (place.local_rank != before.local_rank + 1 || place.node != before.node || place.host != before.host) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addressed) {
+  std::vector<NodeRow> rows;
   std::vector<std::string> names;
   int of_row = 0;  // Ranks of each of them.
   const auto end_row = [&] {
-    if (!names.empty()) rows.push_back({{"names", fold_names(names)}, {"ranks", of_row}});
+    if (!names.empty()) rows.push_back({fold_names(names), of_row, ""});
     names.clear();
   };
   for (size_t i = 0; i < launch.ranks.size();) {
+    const RankPlace& first = launch.ranks[i];
     size_t end = i + 1;
     while (end < launch.ranks.size() && launch.ranks[end].local_rank != 0) ++end;
-    if (const int count = static_cast<int>(end - i); count != of_row) {
-      end_row();
-      of_row = count;
-    }
-    names.push_back(launch.ranks[i].node);
+    const int count = static_cast<int>(end - i);
     i = end;
+    const bool is_apart = !addressed.empty() && first.node == addressed;
+    if (count != of_row || is_apart) end_row();
+    of_row = count;
+    if (is_apart) {
+      rows.push_back({first.node, count, first.host});
+    } else {
+      names.push_back(first.node);
+    }
   }
   end_row();
+  return rows;
+}
+
+json to_folded_json(const Launch& launch, const std::string& addressed) {
+  json rows = json::array();
+  for (const NodeRow& row : node_rows(launch, addressed)) {
+    json& told = rows.emplace_back(json{{"ranks", row.ranks}});
+    if (row.host.empty()) {
+      told["names"] = row.names;
+    } else {
+      told["node"] = row.names;
+      told["host"] = row.host;
+    }
+  }
   json whole = without_ranks(launch);
   whole["nodes"] = std::move(rows);
   return whole;

@@ -35,13 +35,13 @@ struct Launch {
   std::string folder_id;  // Of the dump folder (common/storage/folder_id.h); empty before the first attempt saw it.
 };
 
-// The file's form: every rank is listed.
+// Every rank is listed.
 nlohmann::json to_json(const Launch& launch);
 // The form in which it may be sent to a worker that says so (Register.takes_compact_launch): "nodes" with a count of
 // ranks each in place of "ranks". A node's ranks follow each other, with local ranks from 0.
 nlohmann::json to_compact_json(const Launch& launch);
-// Reads both forms. Errors: InvalidArgument naming the missing or wrong member, or the version when it is newer than
-// kVersion.
+// Reads these and the folded form (folded_launch.h). Errors: InvalidArgument naming the missing or wrong member, or the
+// version when it is newer than kVersion.
 absl::StatusOr<Launch> launch_from_json(const nlohmann::json& json);
 absl::StatusOr<Launch> read_launch(const std::string& path);
 

@@ -266,7 +266,7 @@ class Core {
   bool catch_up(cluster::Node& node, const v1::AttemptInventory& item);  // Whether it has adopted the attempt.
   void end_part_that_is_gone(LiveJob& job, const std::string& node);
   void end_parts_that_are_gone(const std::string& uid, const std::string& by);
-  void adopt(LiveJob& job, const v1::AttemptInventory& item);
+  void adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements);
   void end_superseded(LiveJob& job, int by, Change& change);
 
   // foreign.cc

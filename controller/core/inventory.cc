@@ -1,9 +1,13 @@
 // A node has registered: what runs there and what should run there are brought together.
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/name_list.h"
 #include "common/testing/planted.h"
+#include "controller/cluster/nodes.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -44,18 +48,38 @@ Stray described(const v1::AttemptInventory& item) {
   return stray;
 }
 
-// All its parts are known, and its ranks run or have ended.
-bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec, const std::string& node) {
-  const bool has_part = std::any_of(item.placements().begin(), item.placements().end(),
-                                    [&](const v1::Placement& placement) { return placement.node() == node; });
-  if (!has_part) return false;
-  if (item.phase() != Phase::STARTED && item.phase() != Phase::ENDED) return false;
-  int ranks = 0;
-  for (const v1::Placement& placement : item.placements()) {
-    if (placement.node().empty() || placement.first_rank() != ranks || placement.num_ranks() < 1) return false;
-    ranks += placement.num_ranks();
+// Where the attempt's ranks are, as the node says it; none when that cannot be read or names more than `most` ranks.
+std::vector<job::Placement> placements_of(const v1::AttemptInventory& item, int most) {
+  std::vector<job::Placement> placements;
+  for (const v1::Placement& from : item.placements()) {  // Of a worker of an older version.
+    placements.push_back({from.node(), from.first_rank(), from.num_ranks(), {}});
   }
-  return ranks == spec.ranks;
+  int ranks = 0;
+  for (const v1::NodeRow& row : item.nodes()) {
+    if (row.ranks() < 1) return {};
+    const auto names = rank_protocol::unfold_names(row.names(), static_cast<size_t>((most - ranks) / row.ranks()));
+    if (!names.ok()) return {};
+    for (const std::string& name : *names) {
+      placements.push_back({name, ranks, row.ranks(), {}});
+      ranks += row.ranks();
+    }
+  }
+  return placements;
+}
+
+// All its parts are known, and its ranks run or have ended.
+bool can_be_adopted(const v1::AttemptInventory& item, const std::vector<job::Placement>& placements,
+                    const job::Spec& spec, const std::string& node) {
+  if (item.phase() != Phase::STARTED && item.phase() != Phase::ENDED) return false;
+  std::set<std::string> nodes;
+  int64_t ranks = 0;
+  for (const job::Placement& placement : placements) {
+    if (!cluster::valid_id(placement.node) || !nodes.insert(placement.node).second) return false;
+    if (placement.first_rank != ranks || placement.num_ranks < 1) return false;
+    ranks += placement.num_ranks;
+    if (ranks > spec.ranks) return false;
+  }
+  return ranks == spec.ranks && nodes.contains(node);
 }
 
 // Whether some of the devices are another attempt's, as the node says.
@@ -176,9 +200,10 @@ bool Core::catch_up(cluster::Node& node, const v1::AttemptInventory& item) {
                                     ", of which there are ", job.record.attempts));
     return false;
   }
-  if (can_be_adopted(item, job.record.spec, node.record.name) &&
+  std::vector<job::Placement> placements = placements_of(item, job.record.spec.ranks);
+  if (can_be_adopted(item, placements, job.record.spec, node.record.name) &&
       !testing::planted(testing::Bug::kNewerAttemptIsStopped)) {
-    adopt(job, item);
+    adopt(job, item, std::move(placements));
     return true;
   }
   job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
@@ -230,7 +255,7 @@ void Core::end_superseded(LiveJob& job, int by, Change& change) {
   drop_attempt(job);
 }
 
-void Core::adopt(LiveJob& job, const v1::AttemptInventory& item) {
+void Core::adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements) {
   Change change;
   if (job.attempt) end_superseded(job, item.id().number(), change);
   apply(job, JobEvent::kAttemptFailed);
@@ -241,10 +266,8 @@ void Core::adopt(LiveJob& job, const v1::AttemptInventory& item) {
   attempt.record.start_time_ns = item.start_unix_nanos() != 0 ? item.start_unix_nanos() : now_ns();
   attempt.record.last_step = last_step(item);
   attempt.record.mesh = job.record.spec.mesh;
-  for (const v1::Placement& from : item.placements()) {
-    const job::Placement placement{
-        from.node(), from.first_rank(), from.num_ranks(), {from.devices().begin(), from.devices().end()}};
-    attempt.record.placements.push_back(placement);
+  attempt.record.placements = std::move(placements);
+  for (const job::Placement& placement : attempt.record.placements) {
     attempt.record.ranks += placement.num_ranks;
     attempt.parts[placement.node] = {.placement = placement, .prepared = true};
     if (nodes_.find(placement.node) != nullptr) continue;

@@ -5,18 +5,36 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/name_list.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::simulation {
 namespace {
 
+constexpr size_t kMostNodes = 1000;
 constexpr absl::Duration kTrainTimeout = absl::Seconds(20);
+
+std::vector<v1::Placement> placements_of(const std::vector<v1::NodeRow>& rows) {
+  std::vector<v1::Placement> placements;
+  int ranks = 0;
+  for (const v1::NodeRow& row : rows) {
+    const auto names = rank_protocol::unfold_names(row.names(), kMostNodes);
+    for (const std::string& name : names.value()) {
+      v1::Placement& placement = placements.emplace_back();
+      placement.set_node(name);
+      placement.set_first_rank(ranks);
+      placement.set_num_ranks(row.ranks());
+      ranks += row.ranks();
+    }
+  }
+  return placements;
+}
 
 }  // namespace
 
 template <typename Do>
 void Ranks::for_each_rank(const Run& run, Do&& what) const {
-  for (const v1::Placement& placement : *run.placements) {
+  for (const v1::Placement& placement : run.placements) {
     Machine& there = machine(placement.node());
     for (int i = 0; i < placement.num_ranks(); ++i) what(there, placement.first_rank() + i);
   }
@@ -24,7 +42,7 @@ void Ranks::for_each_rank(const Run& run, Do&& what) const {
 
 void Ranks::started(Machine& there, const node::AttemptKey& key) {
   Run& run = runs_[key];
-  run.placements = there.facts(key).placements;
+  if (run.placements.empty()) run.placements = placements_of(*there.facts(key).nodes);
   run.folder = there.record(key).dump_folder;
   run.nodes.insert(there.name());
   if (run.nodes.size() == 1) {
@@ -32,7 +50,7 @@ void Ranks::started(Machine& there, const node::AttemptKey& key) {
       if (!runs_[key].begun) peers_leave(key);
     });
   }
-  if (run.nodes.size() < run.placements->size() || run.begun) return;
+  if (run.nodes.size() < run.placements.size() || run.begun) return;
   for_each_rank(run, [&](Machine& where, int number) {
     if (Machine::Rank* rank = where.rank(key, number)) rank->phase = "load";
   });
@@ -54,13 +72,13 @@ bool Ranks::any_stuck(const Run& run, const node::AttemptKey& key) const {
   for_each_rank(run, [&](Machine& there, int number) {
     const Machine::Rank* rank = there.rank(key, number);
     any = any || (rank != nullptr && rank->stuck);
-    any = any || (run.placements->size() > 1 && !reachable(there.name()));
+    any = any || (run.placements.size() > 1 && !reachable(there.name()));
   });
   return any;
 }
 
 bool Ranks::any_waits_for_storage(const Run& run) const {
-  return std::any_of(run.placements->begin(), run.placements->end(),
+  return std::any_of(run.placements.begin(), run.placements.end(),
                      [this](const v1::Placement& placement) { return machine(placement.node()).hung_storage; });
 }
 
@@ -71,7 +89,7 @@ bool Ranks::is_blocked(Run& run, const node::AttemptKey& key) {
 }
 
 void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string& json) {
-  machine(run.placements->front().node()).speak(key, 0, json);
+  machine(run.placements.front().node()).speak(key, 0, json);
 }
 
 // The thread that shows that a holder lives goes on while its rank 0 does. Its beats are made up for when somebody
@@ -79,7 +97,7 @@ void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string
 bool Ranks::has_living_holder(const Run& run) {
   for (const auto& [key, other] : runs_) {
     if (other.folder != run.folder || !other.begun) continue;
-    const Machine::Rank* leader = machine(other.placements->front().node()).rank(key, 0);
+    const Machine::Rank* leader = machine(other.placements.front().node()).rank(key, 0);
     if (leader == nullptr || !leader->running) continue;
     if (fence_of(run).beat(key.job_uid, key.number).ok()) return true;
   }
@@ -91,7 +109,7 @@ absl::Status Ranks::take_folder(Run& run, const node::AttemptKey& key) {
   const storage::Fence::Claim claim = {.job_uid = key.job_uid,
                                        .attempt = key.number,
                                        .job = key.job_uid,
-                                       .host = run.placements->front().node(),
+                                       .host = run.placements.front().node(),
                                        .process = "of the simulation"};
   const absl::Status taken = fence_of(run).raise(claim).status();
   if (!taken.ok()) return taken;
@@ -138,7 +156,7 @@ void Ranks::leave_fenced(Run& run, const node::AttemptKey& key, const absl::Stat
                                {"holder_attempt", holder.attempt}};
   speak(run, key, said.dump());
   run.over = true;
-  machine(run.placements->front().node()).exit_rank(key, 0, rank_protocol::kExitFenced, 0);
+  machine(run.placements.front().node()).exit_rank(key, 0, rank_protocol::kExitFenced, 0);
 }
 
 void Ranks::begin(const node::AttemptKey& key) {

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -60,7 +59,7 @@ class Ranks : public Training {
  private:
   struct Run {
     std::string folder;
-    std::shared_ptr<const std::vector<v1::Placement>> placements;
+    std::vector<v1::Placement> placements;
     std::set<std::string> nodes;  // Whose ranks have started.
     bool begun = false;
     bool over = false;

@@ -3,22 +3,22 @@
 #include <memory>
 #include <utility>
 
+#include "common/rank_protocol/folded_launch.h"
+
 namespace titan::node {
 
 LaunchFacts facts_of(const rank_protocol::Launch& launch) {
   LaunchFacts facts;
   facts.job = launch.job;
   facts.threads_per_rank = launch.threads_per_rank;
-  auto placements = std::make_shared<std::vector<v1::Placement>>();
-  for (const rank_protocol::RankPlace& place : launch.ranks) {
-    if (placements->empty() || placements->back().node() != place.node) {
-      v1::Placement& placement = placements->emplace_back();
-      placement.set_node(place.node);
-      placement.set_first_rank(place.rank);
-    }
-    placements->back().set_num_ranks(placements->back().num_ranks() + 1);
+  if (!rank_protocol::is_by_node(launch)) return facts;
+  auto nodes = std::make_shared<std::vector<v1::NodeRow>>();
+  for (rank_protocol::NodeRow& row : rank_protocol::node_rows(launch)) {
+    v1::NodeRow& told = nodes->emplace_back();
+    told.set_names(std::move(row.names));
+    told.set_ranks(row.ranks);
   }
-  facts.placements = std::move(placements);
+  facts.nodes = std::move(nodes);
   return facts;
 }
 

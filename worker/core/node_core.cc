@@ -270,8 +270,8 @@ v1::Register NodeCore::make_register(Now now) const {
     item->set_job(attempt.facts.job);
     item->set_start_unix_nanos(attempt.facts.start_unix_nanos);
     item->set_threads_per_rank(attempt.facts.threads_per_rank);
-    if (attempt.facts.placements != nullptr) {
-      item->mutable_placements()->Assign(attempt.facts.placements->begin(), attempt.facts.placements->end());
+    if (attempt.facts.nodes != nullptr) {
+      item->mutable_nodes()->Assign(attempt.facts.nodes->begin(), attempt.facts.nodes->end());
     }
     if (attempt.holds_devices()) {
       item->set_devices(static_cast<int>(attempt.record.devices.size()));

@@ -58,8 +58,8 @@ struct LaunchFacts {
   std::string job;
   int64_t start_unix_nanos = 0;
   int threads_per_rank = 0;
-  // Of all its nodes. Copies share it: for thousands of nodes it is long. Null: none are known.
-  std::shared_ptr<const std::vector<v1::Placement>> placements;
+  // All its nodes. Copies share it: names that cannot be told together are many. Null: none are known.
+  std::shared_ptr<const std::vector<v1::NodeRow>> nodes;
 };
 
 // ---- Effects ----

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
@@ -158,6 +159,13 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
                                                   "): put --state below folders that everybody may pass through"));
 }
 
+// What ranks read: they listen at their own node's address, and need no
+// other's. A worker that comes after this one reads it too.
+json for_ranks(const AttemptRecord& record, const rank_protocol::Launch& launch) {
+  if (record.ranks.empty() || !rank_protocol::is_by_node(launch)) return to_json(launch);
+  return to_folded_json(launch, launch.ranks[record.ranks[0]].node);
+}
+
 // Of a launch file that makes no sense: nothing, and whoever reads all of it says what is wrong.
 json config_of(const std::string& launch_json) {
   const json launch = json::parse(launch_json, nullptr, false);
@@ -195,8 +203,7 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
     spec.environment["GOMP_SPINCOUNT"] = kSpins;
   }
   if (!visible_devices.empty()) spec.environment["CUDA_VISIBLE_DEVICES"] = visible_devices;
-  // Ranks, and a worker of an older version that may come after this one, read the form that lists every rank.
-  const absl::Status written = write_run_files(record, run_folder, rank_protocol::to_json(*launch).dump(), spec);
+  const absl::Status written = write_run_files(record, run_folder, for_ranks(record, *launch).dump(), spec);
   if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), "", {}};
   Prepared prepared;
   prepared.facts = facts_of(*launch, run_folder + "/launch.json");

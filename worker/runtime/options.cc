@@ -65,7 +65,7 @@ bool is_launch_file(const std::string& path) {
   if (!absl::EndsWith(path, ".json")) return false;
   std::ifstream file(path);
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.contains("ranks") && json.contains("config");
+  return json.is_object() && json.contains("config") && (json.contains("ranks") || json.contains("nodes"));
 }
 
 int usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }

@@ -68,8 +68,15 @@ TEST(LaunchTest, TheFoldedFormTellsNodesTogether) {
   EXPECT_EQ(folded["nodes"], json::parse(R"([{"names":"n[1-299]","ranks":8},{"names":"n300","ranks":3}])"));
   const absl::StatusOr<Launch> read = launch_from_json(folded);
   ASSERT_TRUE(read.ok()) << read.status();
+  const Launch launch_of_addresses = launch;
   for (RankPlace& place : launch.ranks) place.host = "";
   EXPECT_EQ(to_json(*read), to_json(launch));
+
+  const json with_own = to_folded_json(launch_of_addresses, "n7");
+  EXPECT_EQ(with_own["nodes"], json::parse(R"([{"names":"n[1-6]","ranks":8},{"node":"n7","host":"10.0.0.1","ranks":8},)"
+                                           R"({"names":"n[8-299]","ranks":8},{"names":"n300","ranks":3}])"));
+  for (int rank = 48; rank < 56; ++rank) launch.ranks[rank].host = "10.0.0.1";
+  EXPECT_EQ(to_json(*launch_from_json(with_own)), to_json(launch));
 
   json text = folded, number = folded, many = folded;
   text["nodes"][1]["names"] = "n[1";

@@ -43,11 +43,9 @@ class ForeignTest : public World, public ::testing::Test {
     item->mutable_id()->set_job_uid(key_.first);
     item->mutable_id()->set_number(number);
     item->set_phase(v1::AttemptReport::STARTED);
-    for (size_t i = 0; i < placed_on.size(); ++i) {
-      v1::Placement* placement = item->add_placements();
-      placement->set_node(placed_on[i]);
-      placement->set_first_rank(static_cast<int>(i));
-      placement->set_num_ranks(1);
+    for (const std::string& name : placed_on) {
+      item->add_nodes()->set_names(name);
+      item->mutable_nodes()->rbegin()->set_ranks(1);
     }
     return item;
   }

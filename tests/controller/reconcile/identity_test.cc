@@ -1,6 +1,9 @@
 // Whose nodes and whose jobs: a strange worker, a controller with an empty store, and one with an older copy of its
 // store. None of them may harm what runs.
 
+#include <limits>
+#include <map>
+
 #include "common/rpc/error.h"
 #include "tests/controller/reconcile/world.h"
 
@@ -223,6 +226,41 @@ TEST_F(OlderCopyTest, ItsJobGoesOnUntouched) {
   EXPECT_EQ(job("a")->progress.step, 6);
   finish_all("a");
   EXPECT_EQ(state("a"), "SUCCEEDED");
+}
+
+// They list every node where later ones tell names together.
+TEST_F(OlderCopyTest, WhatWorkersOfAnOlderVersionRunGoesOnToo) {
+  for (auto& [name, node] : nodes) node.takes_folded_launch = false;
+  crash_to(copy_);
+  connect_all();
+  EXPECT_EQ(count_events("a", "AttemptAdopted"), 1);
+  EXPECT_EQ(job("a")->attempts.back()->placements, (std::vector<job::Placement>{{"n1", 0, 1}, {"n2", 1, 1}}));
+}
+
+// The words of a node that make no attempt of this job's ranks: its number is used up, and no more is believed.
+TEST_F(OlderCopyTest, NodesThatDoNotAddUpAreNotFollowed) {
+  using Rows = std::vector<std::pair<std::string, int>>;
+  const std::map<std::string, FakeNode> running = nodes;
+  for (const Rows& rows : {Rows{{"n[1-999999999]", 1}}, Rows{{"n[1-2]", 2}}, Rows{{"n1", 1}}, Rows{{"n1,n1", 1}},
+                           Rows{{"n1", 2}}, Rows{{"n1", 1}, {"n2", 1}, {"n3", 1}}, Rows{{"n[1", 1}}, Rows{{"n1", 0}},
+                           Rows{{"n1", std::numeric_limits<int>::max()}, {"n2", std::numeric_limits<int>::max()}},
+                           Rows{{"n1", 1}, {"n2", -1}}, Rows{{"n1", 1}, {"N/2", 1}}, Rows{{"", 2}}}) {
+    SCOPED_TRACE(rows[0].first);
+    nodes = running;
+    crash_to(copy_);
+    v1::Register hello = hello_of(nodes.at("n2"));
+    hello.mutable_inventory(0)->clear_nodes();
+    for (const auto& [names, ranks] : rows) {
+      hello.mutable_inventory(0)->add_nodes()->set_names(names);
+      hello.mutable_inventory(0)->mutable_nodes()->rbegin()->set_ranks(ranks);
+    }
+    nodes.at("n2").session = std::make_shared<FakeSession>();
+    ASSERT_TRUE(reconciler->open_session(hello, nodes.at("n2").session, "peer").ok());
+    settle();
+    EXPECT_EQ(count_events("a", "AttemptAdopted"), 0);
+    EXPECT_EQ(job("a")->record->attempts, 3);
+    EXPECT_EQ(count_events("a", "AttemptNumberRaised"), 1);
+  }
 }
 
 TEST_F(OlderCopyTest, AnAdoptedAttemptIsHealedAsAnyOther) {

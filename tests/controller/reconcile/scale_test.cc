@@ -41,8 +41,9 @@ class CountingSession final : public cluster::Session {
 
 struct Cost {
   int64_t ranks = 0;
-  int64_t leader_bytes = 0, launch_bytes = 0, listed_bytes = 0, all_bytes = 0, prepare_bytes = 0;
+  int64_t leader_bytes = 0, launch_bytes = 0, kept_bytes = 0, all_bytes = 0, prepare_bytes = 0;
   int64_t unordered_bytes = 0;  // As launch_bytes, of nodes whose names have no order.
+  int64_t inventory_bytes = 0;  // Of a node's Register, where the attempt is.
   int64_t node_messages = 0, controller_messages = 0;
   int64_t beat_bytes = 0, ack_bytes = 0, transactions = 0;
   double start_ms = 0, parse_ms = 0, tick_ms = 0, beat_us = 0;
@@ -167,13 +168,20 @@ class ControlScale {
     cost_.launch_bytes = static_cast<int64_t>(folded.size());
     absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(nlohmann::json::parse(folded));
     ASSERT_TRUE(launch.ok()) << launch.status();
-    const std::string listed = to_json(*launch).dump();
-    cost_.listed_bytes = static_cast<int64_t>(listed.size());
+    for (int rank = kRanksOfNode; rank < 2 * kRanksOfNode; ++rank) launch->ranks[rank].host = "10.0.0.1";
+    const std::string kept = to_folded_json(*launch, nodes_[1].name).dump();
+    cost_.kept_bytes = static_cast<int64_t>(kept.size());
     cost_.parse_ms = 1e3 * seconds_of([&] {
-                       const auto read = rank_protocol::launch_from_json(nlohmann::json::parse(listed));
+                       const auto read = rank_protocol::launch_from_json(nlohmann::json::parse(kept));
                        ASSERT_TRUE(read.ok()) << read.status();
                        EXPECT_EQ(read->ranks.size(), static_cast<size_t>(cost_.ranks));
                      });
+    v1::AttemptInventory item;
+    for (const rank_protocol::NodeRow& row : node_rows(*launch)) {
+      item.add_nodes()->set_names(row.names);
+      item.mutable_nodes()->rbegin()->set_ranks(row.ranks);
+    }
+    cost_.inventory_bytes = static_cast<int64_t>(item.ByteSizeLong());
     for (rank_protocol::RankPlace& place : launch->ranks) {
       const uint32_t any = static_cast<uint32_t>(place.rank / kRanksOfNode) * 2'654'435'761U;
       place.node = absl::StrCat("ip-10-", any >> 24, "-", any >> 16 & 255U, "-", any >> 8 & 255U);
@@ -245,8 +253,9 @@ void print(const std::vector<Cost>& costs) {
   kilobytes("launch file, to any other node, kB", &Cost::launch_bytes);
   kilobytes("the same, names without order, kB", &Cost::unordered_bytes);
   kilobytes("launch files, to all nodes, kB", &Cost::all_bytes);
-  kilobytes("launch file, in a run folder, kB", &Cost::listed_bytes);
+  kilobytes("launch file, in a run folder, kB", &Cost::kept_bytes);
   line("a rank: launch file parsed, ms", "%.2f", [](const Cost& c) { return c.parse_ms; });
+  line("a node: in Register, where it all is, bytes", "%.0f", [](const Cost& c) { return c.inventory_bytes; });
   line("a node: the rest of its Prepare, bytes", "%.0f", [](const Cost& c) { return c.prepare_bytes; });
   line("a node: messages to it until ranks run", "%.0f", [](const Cost& c) { return c.controller_messages; });
   line("a node: messages of it until ranks run", "%.0f", [](const Cost& c) { return c.node_messages; });
@@ -270,6 +279,8 @@ TEST(ScaleTest, APartOfAJobCostsTheSameInALargeOne) {
     EXPECT_LT(cost.launch_bytes, 8'300) << "however many there are";
     EXPECT_LT(cost.unordered_bytes, 8'300 + 17 * nodes) << "nothing but a name";
     EXPECT_LT(cost.all_bytes, cost.leader_bytes + 8'300 * nodes);
+    EXPECT_LT(cost.kept_bytes, 8'400) << "names, and its own address";
+    EXPECT_LT(cost.inventory_bytes, 40) << "names alone";
     EXPECT_LT(cost.prepare_bytes, 200);
     EXPECT_EQ(cost.controller_messages, 3) << "Welcome, Prepare, Start";
     EXPECT_EQ(cost.node_messages, 3) << "Register, PREPARED, STARTED";

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/memory_store.h"
@@ -65,7 +66,7 @@ class FakeNode {
   std::map<std::string, std::string> labels;
   bool tells_devices = true;         // One of an older version says only how many are in use,
   bool takes_compact_launch = true;  // and wants every rank listed,
-  bool takes_folded_launch = true;   // or every node with its address.
+  bool takes_folded_launch = true;   // or every node with its address; it tells its own attempts so, too.
   std::string instance = "i";
   bool diagnoses = false;              // Of this version: it answers what its ranks do,
   bool tells_findings = true;          // at once, or when the test says so.
@@ -228,6 +229,13 @@ class World {
       if (attempt.launch.is_null()) continue;
       item->set_job(attempt.launch["job"]);
       item->set_threads_per_rank(attempt.launch["threads_per_rank"]);
+      if (node.takes_folded_launch) {
+        for (const auto& row : rank_protocol::node_rows(*rank_protocol::launch_from_json(attempt.launch))) {
+          item->add_nodes()->set_names(row.names);
+          item->mutable_nodes()->rbegin()->set_ranks(row.ranks);
+        }
+        continue;
+      }
       for (const nlohmann::json& place : attempt.launch["ranks"]) {
         if (item->placements().empty() || item->placements().rbegin()->node() != place["node"]) {
           item->add_placements()->set_node(place["node"]);

@@ -200,8 +200,9 @@ TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
   const v1::Register hello = controller_.heard("n1").registers.at(first);
   EXPECT_EQ(hello.cluster(), "");
   ASSERT_EQ(hello.inventory_size(), 1);
-  EXPECT_EQ(hello.inventory(0).placements_size(), 1);
-  EXPECT_EQ(hello.inventory(0).placements(0).num_ranks(), 1);
+  ASSERT_EQ(hello.inventory(0).nodes_size(), 1);
+  EXPECT_EQ(hello.inventory(0).nodes(0).names(), "n1");
+  EXPECT_EQ(hello.inventory(0).nodes(0).ranks(), 1);
   EXPECT_EQ(hello.inventory(0).devices(), 1);
   EXPECT_EQ(hello.inventory(0).threads_per_rank(), 3);
   EXPECT_GT(hello.inventory(0).start_unix_nanos(), 0);

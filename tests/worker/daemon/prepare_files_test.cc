@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
@@ -25,6 +26,14 @@ AttemptRecord leading_record(const std::string& dump_folder, int attempt) {
   return record;
 }
 
+// "names*ranks" of each row that a controller with an older store would be told.
+std::string rows_of(const Prepared& prepared) {
+  if (prepared.facts.nodes == nullptr) return "none";
+  return absl::StrJoin(*prepared.facts.nodes, " ", [](std::string* out, const v1::NodeRow& row) {
+    absl::StrAppend(out, row.names(), "*", row.ranks());
+  });
+}
+
 // The storage of a preparation may answer when its attempt was given up long ago and a newer one is prepared.
 TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   const rank_protocol::TempFolder folder;
@@ -37,8 +46,7 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
     EXPECT_EQ(prepared.refusal.message, "");
     EXPECT_EQ(prepared.folder_id.size(), 32u);
     EXPECT_EQ(prepared.facts.threads_per_rank, 3);
-    ASSERT_NE(prepared.facts.placements, nullptr);
-    EXPECT_EQ(prepared.facts.placements->size(), 1u);
+    EXPECT_EQ(rows_of(prepared), "n1*1");
   };
   const auto token = [&](int attempt) { return absl::StrCat(dump, "/.titan-token-u1-", attempt); };
   prepare(10);
@@ -52,20 +60,41 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   EXPECT_FALSE(fs::exists(token(10))) << "an older one's goes";
 }
 
-// A controller may send the short form; the run folder is read by ranks, and perhaps by an older worker after this one.
-TEST(PrepareFilesTest, ACompactLaunchIsWrittenWithEveryRank) {
+// In whichever form it came, ranks find a file that does not grow with the nodes, with the address of their own alone.
+TEST(PrepareFilesTest, RanksAreTheirNodesAndTheirOwnAddress) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(2, {}, 1));
   launch.ranks.push_back({2, 0, "n2", "127.0.0.2"});
+  for (int node = 3; node <= 1'000; ++node) {
+    const int first = static_cast<int>(launch.ranks.size());
+    launch.ranks.push_back({first, 0, absl::StrCat("n", node), "127.0.0.3"});
+    launch.ranks.push_back({first + 1, 1, absl::StrCat("n", node), "127.0.0.3"});
+  }
+  for (const nlohmann::json& sent : {to_json(launch), to_compact_json(launch)}) {
+    const Prepared prepared =
+        prepare_files(leading_record(folder.file("dump"), 1), folder.file(""), sent.dump(), shim::Spec{}, "", "");
+    EXPECT_EQ(prepared.refusal.message, "");
+    EXPECT_EQ(rows_of(prepared), "n1*2 n2*1 n[3-1000]*2");
+    const std::string written = *shim::read_file(folder.file("launch.json"));
+    EXPECT_LT(written.size(), 600u);
+    rank_protocol::Launch read = *rank_protocol::launch_from_json(nlohmann::json::parse(written));
+    EXPECT_EQ(read.ranks.back().host, "");
+    for (size_t rank = 2; rank < read.ranks.size(); ++rank) read.ranks[rank].host = launch.ranks[rank].host;
+    EXPECT_EQ(to_json(read), to_json(launch));
+  }
+}
+
+// No controller sends ranks of a node that lie apart; if one does, nothing of it is lost.
+TEST(PrepareFilesTest, ALaunchThatIsNotByNodeIsWrittenAsItCame) {
+  const rank_protocol::TempFolder folder;
+  rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));
+  launch.ranks.push_back({1, 0, "n2", "127.0.0.2"});
+  launch.ranks.push_back({2, 1, "n1", "127.0.0.1"});
   const Prepared prepared = prepare_files(leading_record(folder.file("dump"), 1), folder.file(""),
-                                          to_compact_json(launch).dump(), shim::Spec{}, "", "");
+                                          to_json(launch).dump(), shim::Spec{}, "", "");
   EXPECT_EQ(prepared.refusal.message, "");
+  EXPECT_EQ(prepared.facts.nodes, nullptr);
   EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("launch.json"))), to_json(launch));
-  ASSERT_NE(prepared.facts.placements, nullptr);
-  const std::vector<v1::Placement>& placements = *prepared.facts.placements;
-  ASSERT_EQ(placements.size(), 2u);
-  EXPECT_EQ(placements[1].first_rank(), 2);
-  EXPECT_EQ(placements[1].num_ranks(), 1);
 }
 
 // To a node that does not lead the controller tells no addresses: its own it knows, and ranks need no other.
@@ -80,9 +109,8 @@ TEST(PrepareFilesTest, AFoldedLaunchGetsTheNodesOwnAddress) {
       prepare_files(record, folder.file(""), to_folded_json(launch).dump(), shim::Spec{}, "", "192.0.2.8");
   EXPECT_EQ(prepared.refusal.message, "");
   for (int rank : {0, 1}) launch.ranks[rank].host = "";
-  EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("launch.json"))), to_json(launch));
-  ASSERT_NE(prepared.facts.placements, nullptr);
-  EXPECT_EQ(prepared.facts.placements->size(), 2u);
+  EXPECT_EQ(to_json(*rank_protocol::read_launch(folder.file("launch.json"))), to_json(launch));
+  EXPECT_EQ(rows_of(prepared), "n1*2 n2*1");
   EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("spec.json")))["alone"], false);
 }
 

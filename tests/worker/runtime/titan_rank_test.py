@@ -545,6 +545,8 @@ class TitanRankTest(unittest.TestCase):
         code, events, output = start(3)
         self.assertEqual(code, 0, output)
         self.assertEqual([events[0]["kind"], events[-1]["kind"]], ["started", "finished"])
+        del launch["ranks"]  # As daemons write it, by node.
+        launch["nodes"] = [{"node": "n1", "host": "127.0.0.1", "ranks": 1}]
         code, events, output = start(2)  # Late: its successor has taken the folder over.
         self.assertEqual(code, 15, output)
         self.assertEqual(events[-1]["class"], "fenced")
