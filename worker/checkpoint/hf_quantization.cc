@@ -128,7 +128,10 @@ absl::StatusOr<Quantization> quantization_of(const std::string& text, const std:
 
 std::string scaled_by(const std::string& key) {
   const absl::string_view name = key;
-  if (absl::EndsWith(name, kFloat8Scale)) return std::string(name.substr(0, name.size() - (sizeof kFloat8Scale - 1)));
+  if (absl::EndsWith(name, kFloat8Scale)) {
+    const std::string tensor(name.substr(0, name.size() - (sizeof kFloat8Scale - 1)));
+    return scales_of(tensor) == key ? tensor : "";  // "X_blocks" has others.
+  }
   if (!absl::EndsWith(name, kMxfp4Scale)) return "";
   return absl::StrCat(name.substr(0, name.size() - (sizeof kMxfp4Scale - 1)), kMxfp4Blocks);
 }
