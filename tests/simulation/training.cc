@@ -11,7 +11,7 @@
 namespace titan::simulation {
 namespace {
 
-constexpr size_t kMostNodes = 1000;
+constexpr size_t kMostNodes = 1'000'000;
 constexpr absl::Duration kTrainTimeout = absl::Seconds(20);
 
 std::vector<v1::Placement> placements_of(const std::vector<v1::NodeRow>& rows) {
