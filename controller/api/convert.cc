@@ -12,6 +12,7 @@
 #include "common/config/validate.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "common/text/utf8.h"
 #include "controller/api/job_source.h"
 #include "controller/cluster/nodes.h"
 #include "controller/core/labels.h"
@@ -366,7 +367,7 @@ v1::Event to_proto(const job::EventRecord& record, int64_t revision) {
   event.set_attempt(record.attempt);
   event.set_rank(record.rank);
   event.set_reason(record.reason);
-  event.set_message(record.message);
+  event.set_message(text::shortened(record.message, job::kLongestMessage));
   event.set_severity(record.severity);
   event.set_actor(record.actor);
   return event;
