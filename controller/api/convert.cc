@@ -264,6 +264,8 @@ v1::Job to_proto(const reconcile::JobView& view) {
   job.set_failure_message(record.failure_message);
   v1::JobSpec* spec = job.mutable_spec();
   spec->set_dump_folder(record.spec.dump_folder);
+  spec->set_real_folder(record.spec.real_folder);
+  spec->set_folder_id(record.spec.folder_id);
   spec->set_ranks(record.spec.ranks);
   spec->set_ranks_per_node(record.spec.ranks_per_node);
   spec->set_device(record.spec.device);
