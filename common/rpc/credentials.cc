@@ -4,7 +4,9 @@
 
 #include <cerrno>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -15,6 +17,11 @@
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
+#include "openssl/bio.h"
+#include "openssl/err.h"
+#include "openssl/evp.h"
+#include "openssl/pem.h"
+#include "openssl/x509.h"
 
 namespace titan::rpc {
 namespace {
@@ -41,14 +48,42 @@ absl::Status check_together(const Security& security) {
   return absl::OkStatus();
 }
 
-// gRPC says nothing of files that it cannot read, and every connection fails.
+// Whether `read` finds what it looks for in a file, freed by `release`. What it finds amiss it leaves in OpenSSL's
+// queue of errors, where others would take it for their own.
+template <typename Object, typename Read>
+bool holds(const std::string& path, Read read, void (*release)(Object*)) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> file(BIO_new_file(path.c_str(), "r"), &BIO_free);
+  const std::unique_ptr<Object, void (*)(Object*)> found(file == nullptr ? nullptr : read(file.get()), release);
+  ERR_clear_error();
+  return found != nullptr;
+}
+
+bool holds_certificate(const std::string& path) {
+  return holds<X509>(
+      path, [](BIO* file) { return PEM_read_bio_X509(file, nullptr, nullptr, nullptr); }, &X509_free);
+}
+
+bool holds_key(const std::string& path) {
+  const auto read = [](BIO* file) {
+    const auto no_password = [](char*, int, int, void*) { return 0; };  // Nobody is asked for one.
+    return PEM_read_bio_PrivateKey(file, nullptr, no_password, nullptr);
+  };
+  return holds<EVP_PKEY>(path, read, &EVP_PKEY_free);
+}
+
+// gRPC says nothing of files that it cannot read or make sense of, and every connection fails.
+absl::Status check_file(absl::string_view flag, const std::string& path, bool (*is_right)(const std::string&),
+                        absl::string_view what) {
+  if (path.empty()) return absl::OkStatus();
+  if (access(path.c_str(), R_OK) != 0) return errno_status(errno, absl::StrCat("read ", flag, " ", path));
+  if (is_right(path)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, " holds no ", what, " in PEM format"));
+}
+
 absl::Status check_files(const Security& security) {
-  for (const auto& [flag, path] :
-       {std::pair("--tls-ca", &security.ca), {"--tls-cert", &security.cert}, {"--tls-key", &security.key}}) {
-    if (!path->empty() && access(path->c_str(), R_OK) != 0)
-      return errno_status(errno, absl::StrCat("read ", flag, " ", *path));
-  }
-  return absl::OkStatus();
+  TITAN_RETURN_IF_ERROR(check_file("--tls-ca", security.ca, holds_certificate, "certificate"));
+  TITAN_RETURN_IF_ERROR(check_file("--tls-cert", security.cert, holds_certificate, "certificate"));
+  return check_file("--tls-key", security.key, holds_key, "private key without a password");
 }
 
 std::shared_ptr<tls::CertificateProviderInterface> watch(const Security& security) {

@@ -31,8 +31,8 @@ void use_folder(Security& security);
 // A channel takes a server for the controller only if its certificate says so, beside the host's name. A listener asks
 // for certificates and checks them, and takes clients without one: who they are is for others to say.
 //
-// Errors: InvalidArgument when it would be plaintext that leaves this machine, or the flags do not go together; those
-// of the files.
+// Errors: InvalidArgument when it would be plaintext that leaves this machine, the flags do not go together, or a file
+// does not hold what its flag names; those of reading the files.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(absl::string_view address,
                                                                               const Security& security);
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(absl::string_view address,

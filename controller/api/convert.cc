@@ -263,6 +263,8 @@ v1::Job to_proto(const reconcile::JobView& view) {
   job.set_failure_message(record.failure_message);
   v1::JobSpec* spec = job.mutable_spec();
   spec->set_dump_folder(record.spec.dump_folder);
+  spec->set_real_folder(record.spec.real_folder);
+  spec->set_folder_id(record.spec.folder_id);
   spec->set_ranks(record.spec.ranks);
   spec->set_ranks_per_node(record.spec.ranks_per_node);
   spec->set_device(record.spec.device);
@@ -366,7 +368,7 @@ v1::Event to_proto(const job::EventRecord& record, int64_t revision) {
   event.set_attempt(record.attempt);
   event.set_rank(record.rank);
   event.set_reason(record.reason);
-  event.set_message(record.message);
+  event.set_message(text::shortened(record.message, job::kLongestMessage));
   event.set_severity(record.severity);
   event.set_actor(record.actor);
   return event;

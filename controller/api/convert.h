@@ -19,7 +19,6 @@ namespace titan::api {
 // Of what is kept of a job and shown in lists, in bytes.
 inline constexpr size_t kLongestTitle = 1024;
 inline constexpr size_t kLongestPath = 4096;  // What Linux opens.
-inline constexpr size_t kLongestConfig = 1 << 20;
 
 struct CheckedSpec {
   job::Spec spec;

@@ -103,12 +103,11 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
     TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_request(*request, new_id_));
     TITAN_RETURN_IF_ERROR(auth::check(caller, "JobService.CreateJob", checked.spec.project));
     const std::vector<scheduler::Misfit> misfits = misfits_of(checked);
-    if (request->require_fit() && !misfits.empty()) {
-      return no_fit(misfits);
-    }
+    const absl::Status unfit = request->require_fit() && !misfits.empty() ? no_fit(misfits) : absl::OkStatus();
     const std::string& actor = caller.actor;
     const core::Labels labels(request->labels().begin(), request->labels().end());
     if (request->validate_only()) {
+      TITAN_RETURN_IF_ERROR(unfit);
       TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, reconciler_.would_create(checked.spec));
       *response = to_proto(*view);
       response->set_owner(actor);
@@ -125,7 +124,8 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
       add_warnings(of_text, *response);
     };
     reconciler_.create(std::move(checked.spec), checked.stored, request->request_id(), fingerprint(*request),
-                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels, {caller.unix_user, caller.is_local});
+                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels, {caller.unix_user, caller.is_local},
+                       unfit);
     return absl::OkStatus();
   });
 }

@@ -54,9 +54,9 @@ std::vector<config::Problem> relative_paths(config::Loaded& loaded) {
 absl::Status check_size(const v1::JobText& source) {
   size_t bytes = source.text().size();
   for (const std::string& word : source.overrides()) bytes += word.size();
-  if (bytes <= kMaxSourceBytes) return absl::OkStatus();
+  if (bytes <= kLongestConfig) return absl::OkStatus();
   return rpc::bad_request("TEXT_TOO_LARGE", {{"source.text", absl::StrCat("is ", bytes, " bytes long, but at most ",
-                                                                          kMaxSourceBytes, " with its overrides")}});
+                                                                          kLongestConfig, " with its overrides")}});
 }
 
 }  // namespace

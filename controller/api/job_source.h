@@ -11,7 +11,7 @@
 
 namespace titan::api {
 
-inline constexpr size_t kMaxSourceBytes = 1 << 20;
+inline constexpr size_t kLongestConfig = 1 << 20;  // Bytes, of a configuration and of the text that it comes as.
 
 struct ResolvedSource {
   v1::JobSpec spec;                   // The request's, with the text as its source and without the configuration.

@@ -70,17 +70,14 @@ struct Issued {
 };
 
 void tell(const Globals& globals, const std::vector<Issued>& all) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  std::vector<nlohmann::ordered_json> json;
   std::string text;
   for (const Issued& one : all) {
     json.push_back({{"identity", one.uri}, {"folder", one.folder}});
     absl::StrAppend(&text, one.uri, ": ", one.folder, "/tls.crt, tls.key and ca.crt\n");
   }
-  if (globals.format == Format::kTable) {
-    print(text);
-  } else {
-    print(all.size() == 1 ? json[0] : json, globals.format);
-  }
+  if (globals.format == Format::kTable) print(text);
+  print_each(json, all.size() > 1, globals.format);
 }
 
 absl::Status make_authority_in(const std::string& folder, double days) {

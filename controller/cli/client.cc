@@ -106,11 +106,24 @@ void Client::wait(absl::Duration pause) const {
   (void)channel.WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
 }
 
+// A stopped controller is not connected to either: its kernel takes the connection, and nobody speaks on it.
+bool Client::is_connected() const { return member().channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
+
+absl::Status Client::nobody(const grpc::Status& said) const {
+  if (const absl::Status plain = to_status(said); rpc::reason(plain) == kNotLeader) return plain;
+  return rpc::error(absl::StatusCode::kUnavailable, kNoController,
+                    absl::StrCat("no controller at ", addresses_, " (", said.error_message(), ")"),
+                    {{"address", addresses_}});
+}
+
 template <typename Response>
 absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
   TITAN_RETURN_IF_ERROR(check());
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + timeout_;
+  // What the last try said that found nobody.
+  grpc::Status unanswered(grpc::StatusCode::UNAVAILABLE,
+                          absl::StrCat("it has answered no connection within ", absl::FormatDuration(timeout_)));
   bool said = false;
   for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     grpc::ClientContext context;
@@ -120,20 +133,15 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
     const grpc::Status status = attempt(context, response);
     if (status.ok()) return response;
     if (!is_unanswered(status)) {
-      if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("no answer from the controller at ", address(), " within ", absl::FormatDuration(timeout_)));
-      }
-      return to_status(status);
+      if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return to_status(status);
+      if (!is_connected()) return nobody(unanswered);
+      return absl::DeadlineExceededError(
+          absl::StrCat("no answer from the controller at ", address(), " within ", absl::FormatDuration(timeout_)));
     }
+    unanswered = status;
     const absl::Time now = absl::Now();
     turn_away();
-    if (now + pause >= deadline) {
-      if (const absl::Status plain = to_status(status); rpc::reason(plain) == kNotLeader) return plain;
-      return rpc::error(absl::StatusCode::kUnavailable, kNoController,
-                        absl::StrCat("no controller at ", addresses_, " (", status.error_message(), ")"),
-                        {{"address", addresses_}});
-    }
+    if (now + pause >= deadline) return nobody(unanswered);
     if (!said && now - start > kSayWaiting) {
       note(absl::StrCat("waiting for the controller at ", addresses_, " ..."));
       said = true;

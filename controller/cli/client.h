@@ -25,7 +25,7 @@ inline constexpr char kNotLeader[] = "NOT_LEADER";
 
 // The controller's services, at whichever of its addresses one leads. Every call has a deadline; a call that finds
 // nobody is repeated until then (each request is idempotent: CreateJob and CancelJob by their request_id, the others by
-// nature).
+// nature). Without a connection by then its error is Unavailable, without an answer on one DeadlineExceeded.
 class Client {
  public:
   // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its repetitions.
@@ -84,6 +84,9 @@ class Client {
   const Member& member() const { return members_[current_]; }
   v1::NodeService::Stub& nodes() { return *member().nodes; }
   v1::AuthService::Stub& auth() { return *member().auth; }
+  bool is_connected() const;
+  // Why no call was taken, in the words of the last one.
+  absl::Status nobody(const grpc::Status& said) const;
   template <typename Response>
   absl::StatusOr<Response> call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt);
   template <typename Resource, typename Call>

@@ -232,10 +232,14 @@ int cancel(const Globals& globals, const CancelOptions& options) {
     asked.push_back(std::move(job));
     return absl::OkStatus();
   });
+  std::vector<nlohmann::ordered_json> done;
   for (v1::Job& job : asked) {
     if (options.wait) {
       const auto ended = watch_to_end(globals, client, job.name());
-      if (absl::IsCancelled(ended.status())) return kExitInterrupted;
+      if (absl::IsCancelled(ended.status())) {
+        code = kExitInterrupted;
+        break;
+      }
       if (!ended.ok()) {
         const int failed = report(ended.status());
         if (code == kExitOk) code = failed;
@@ -243,7 +247,7 @@ int cancel(const Globals& globals, const CancelOptions& options) {
       }
       job = *ended;
     }
-    if (globals.format != Format::kTable) print(job_json(job), globals.format);
+    done.push_back(job_json(job));
     note(absl::StrCat("job ", short_name(job.name()), " ", state_name(job.state()),
                       is_final(job.state()) ? ""
                       : options.now
@@ -251,17 +255,21 @@ int cancel(const Globals& globals, const CancelOptions& options) {
                           : absl::StrCat("; it saves at the next step edge first, and `titanctl cancel --now ",
                                          short_name(job.name()), "` does not wait for that")));
   }
+  print_each(done, options.all || names.size() > 1, globals.format);
   return code;
 }
 
 int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs) {
   Client client(globals.controller, globals.timeout, globals.access);
-  return on_each(jobs, [&](const std::string& name) -> absl::Status {
+  std::vector<nlohmann::ordered_json> done;
+  const int code = on_each(jobs, [&](const std::string& name) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.delete_job(name));
-    if (globals.format != Format::kTable) print(job_json(job), globals.format);
+    done.push_back(job_json(job));
     note(absl::StrCat("job ", short_name(job.name()), " is deleted; ", job.spec().dump_folder(), " stays"));
     return absl::OkStatus();
   });
+  print_each(done, jobs.size() > 1, globals.format);
+  return code;
 }
 
 int checkpoint(const Globals& globals, const std::string& name, bool wait_for_commit) {

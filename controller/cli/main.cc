@@ -28,8 +28,8 @@ constexpr char kRootExamples[] =
 
 constexpr char kExitCodes[] =
     "Exit codes: 0 done, 1 failed or refused, 2 usage or bad configuration, 3 not found, 4 timeout, 5 no controller,\n"
-    "            130 interrupted, 141 the output's reader is gone. With -o json and yaml an error is a JSON object on "
-    "stderr.\n"
+    "            130 interrupted, 141 the output's reader is gone.\n"
+    "With -o json and yaml several jobs or nodes are one list, and an error is a JSON object on stderr.\n"
     "TITAN_CONTROLLER names the controller, NO_COLOR turns colours off.\n";
 
 // Examples before the flags; the exit codes after them.

@@ -80,6 +80,12 @@ void print(const ordered_json& document, Format format) {
   print(std::string(out.c_str()) + "\n");
 }
 
+void print_each(const std::vector<ordered_json>& done, bool is_list, Format format) {
+  if (format == Format::kTable) return;
+  if (is_list) return print(ordered_json(done), format);
+  if (!done.empty()) print(done.front(), format);
+}
+
 bool print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
   if (output_error_ == 0) output_error_ = errno;

@@ -17,6 +17,9 @@ absl::StatusOr<Format> parse_format(const std::string& text);
 
 // Prints a document to stdout: indented JSON, or YAML. Never called with kTable.
 void print(const nlohmann::ordered_json& document, Format format);
+// What a verb did to each that it was asked for, as one document: of one the object, of several (`is_list`) a list of
+// those that worked. Nothing with kTable, which notes them.
+void print_each(const std::vector<nlohmann::ordered_json>& done, bool is_list, Format format);
 
 // Prints text to stdout and flushes, so that a pipe sees each line at once. False once the reader is gone.
 bool print(const std::string& text);

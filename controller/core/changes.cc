@@ -9,8 +9,6 @@ namespace titan::core {
 
 namespace {
 
-constexpr size_t kLongestMessage = 4096;  // Bytes, of an event.
-
 // Numbered so that the oldest event beyond the kept number is known without looking.
 void put_event(std::vector<store::Mutation>& mutations, const std::string& prefix, int64_t number, int64_t kept,
                const job::EventRecord& event) {
@@ -64,7 +62,7 @@ void Core::put_node(Change& change, const cluster::Node& node) {
 void Core::add_event(Change& change, LiveJob& job, job::EventRecord event) {
   event.time_ns = now_ns();
   event.job = job.record.name;
-  event.message = text::shortened(std::move(event.message), kLongestMessage);
+  event.message = text::shortened(std::move(event.message), job::kLongestMessage);
   put_event(change.mutations, job_events_prefix(job.record.uid), ++job.record.events, options_.events_kept, event);
   for (journal::Line& line : line_of(event, job.record.uid)) change.then.lines.push_back(std::move(line));
 }
@@ -76,7 +74,7 @@ void Core::add_node_event(Change& change, cluster::Node& node, absl::string_view
   event.time_ns = now_ns();
   event.node = node.record.name;
   event.reason = std::string(reason);
-  event.message = text::shortened(std::move(message), kLongestMessage);
+  event.message = text::shortened(std::move(message), job::kLongestMessage);
   event.severity = std::string(severity);
   event.actor = std::move(actor);
   put_event(change.mutations, node_events_prefix(node.record.name), ++node.record.events, options_.events_kept, event);

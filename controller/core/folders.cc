@@ -9,8 +9,6 @@
 namespace titan::core {
 namespace {
 
-constexpr char kForeignJob[] = "a job of another project";
-
 // Keys of dump_folders_. Ids are no paths, so they cannot meet.
 std::vector<std::string> names_of(const job::Spec& spec) {
   std::vector<std::string> names{spec.dump_folder};
@@ -22,7 +20,7 @@ std::vector<std::string> names_of(const job::Spec& spec) {
 // "projects/p/jobs/a under the name /dump/a" for messages. Of another project's job neither: who submits here may not
 // see it there.
 std::string holder_text(const job::JobRecord& holder, const job::Spec& asks) {
-  if (holder.spec.project != asks.project) return kForeignJob;
+  if (holder.spec.project != asks.project) return scheduler::kForeignJob;
   if (holder.spec.dump_folder == asks.dump_folder) return holder.name;
   return absl::StrCat(holder.name, " under the name ", holder.spec.dump_folder);
 }

@@ -28,7 +28,7 @@ struct Now {
 // as whoever let the call in knows them; it is written beside what it changes. ---
 
 // Errors: AlreadyExists (JOB_ID_IN_USE), FailedPrecondition (DUMP_FOLDER_IN_USE), InvalidArgument (REQUEST_ID_REUSED),
-// ResourceExhausted (disk). The same request_id gives the same job again.
+// ResourceExhausted (disk), `unfit`. The same request_id gives the same job again.
 struct CreateJob {
   RequestId request = 0;
   std::string uid;  // Random, made by the shell.
@@ -40,6 +40,7 @@ struct CreateJob {
   std::map<std::string, std::string> labels;
   std::string run_as;  // See job::JobRecord.
   bool run_as_local = false;
+  absl::Status unfit;  // Why there shall be no new job, as its caller looked at the nodes.
 };
 
 // Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, unless the same request_id

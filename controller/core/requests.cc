@@ -73,6 +73,7 @@ void Core::take(const CreateJob& input) {
     if (creation == creating_.end()) return answer_when_shown(input.request, uid);
     return creation->second.waiting.push_back(input.request);
   }
+  if (!input.unfit.ok()) return refuse(input.request, input.unfit);
   Creation creation;
   LiveJob& job = creation.job;
   job::JobRecord& record = job.record;

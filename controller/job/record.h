@@ -195,6 +195,9 @@ struct Progress {
   double longest_step_seconds = 0;  // As its nodes showed it: a restarted controller knows how patient to be.
 };
 
+// Bytes of an event's message. Older versions wrote longer ones.
+inline constexpr size_t kLongestMessage = 4096;
+
 struct EventRecord {
   int64_t time_ns = 0;
   std::string job;  // Full name; empty for node events.

@@ -63,7 +63,7 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
 
 void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
                         Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels,
-                        const RunAs& run_as) {
+                        const RunAs& run_as, const absl::Status& unfit) {
   core::CreateJob request;
   request.uid = options_.new_id();
   request.spec = std::move(spec);
@@ -74,6 +74,7 @@ void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::st
   request.labels = labels;
   request.run_as = run_as.user;
   request.run_as_local = run_as.local;
+  request.unfit = unfit;
   ask(std::move(request), std::move(done), nullptr);
 }
 

@@ -59,7 +59,7 @@ class Reconciler {
   // `actor` is who asks, as whoever let the call in knows them; empty: nobody that is known.
   void create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
               Done<JobViewPtr> done, const std::string& actor = "", const core::Labels& labels = {},
-              const RunAs& run_as = {});
+              const RunAs& run_as = {}, const absl::Status& unfit = absl::OkStatus());
   void update(core::UpdateJob request, Done<JobViewPtr> done);
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor = "",
               const std::string& request_id = "");

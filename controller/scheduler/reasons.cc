@@ -130,8 +130,7 @@ Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
   if (behind && shunned.fits_idle) {
     const std::string& first = promise_.job->job.name;
     const bool foreign = project_of(first) != project_of(asks.name);  // Who sees this job may not see that one.
-    return {"BEHIND_IN_QUEUE",
-            absl::StrCat(counts, " after what ", foreign ? "a job of another project" : first, " waits for")};
+    return {"BEHIND_IN_QUEUE", absl::StrCat(counts, " after what ", foreign ? kForeignJob : first, " waits for")};
   }
   return {"INSUFFICIENT_DEVICES", counts};
 }

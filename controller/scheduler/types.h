@@ -12,6 +12,9 @@
 
 namespace titan::scheduler {
 
+// In messages for who may not see that job.
+inline constexpr char kForeignJob[] = "a job of another project";
+
 struct Node {
   std::string name;
   std::string device;  // Kind: "cuda", "cpu".

@@ -114,6 +114,18 @@ class Cli(unittest.TestCase):
                 self.assertEqual(1, done.returncode, command)
                 self.assertIn("--insecure", done.stderr)
 
+    # Nor is somebody told to start a controller whose own file is wrong.
+    def test_files_without_their_content_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(0, titanctl("cluster", "init-ca", folder + "/ca").returncode)
+            wrong = Path(folder, "wrong")
+            wrong.write_text("no PEM\n")
+            right = {"--tls-ca": folder + "/ca/ca.crt", "--tls-cert": folder + "/ca/admin/tls.crt", "--tls-key": folder + "/ca/admin/tls.key"}
+            for flag in right:
+                words = [word for pair in {**right, flag: wrong}.items() for word in pair]
+                self.refused(2, f"{flag} {wrong} holds no", "list", "--timeout", "0.3", *words)
+            self.refused(5, NOBODY, "list", "--timeout", "0.3", *(word for pair in right.items() for word in pair))
+
     # gRPC's own lines are for whoever asks for them.
     def test_only_titan_speaks(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -144,6 +144,23 @@ class Lifecycle(unittest.TestCase):
             self.cluster.titanctl("node", "uncordon", "n1")
         self.assertFalse(self.cluster.ask("node", "describe", "n1")["cordoned"])
 
+    # What was done to several is one document, also when some of them failed.
+    def test_several_names_give_one_list(self):
+        for verb in ("cordon", "drain", "uncordon"):
+            nodes = self.cluster.ask("node", verb, "n1", "n2")
+            self.assertEqual([("nodes/n1", verb != "uncordon"), ("nodes/n2", verb != "uncordon")], [(n["name"], n["cordoned"]) for n in nodes], verb)
+            self.assertEqual("nodes/n1", self.cluster.ask("node", verb, "n1")["name"])
+        self.cluster.titanctl("node", "uncordon", "n1", "n2")
+        job, other = (self.submit(name, ranks_per_node=1, ranks=8) for name in ("wide", "wider"))
+        done = self.cluster.titanctl("cancel", job, "nosuch", other, "-o", "json", check=False)
+        self.assertEqual(3, done.returncode)
+        self.assertIn("nosuch", json.loads(done.stderr)["error"]["message"])
+        self.assertEqual([job, other], [cancelled["id"] for cancelled in json.loads(done.stdout)])
+        self.assertEqual([], self.cluster.ask("cancel", "--all"))
+        self.assertEqual(job, self.cluster.ask("delete", job)["id"])
+        done = self.cluster.titanctl("delete", "nosuch", other, "-o", "yaml", check=False)
+        self.assertEqual((3, 1), (done.returncode, len(re.findall("^- ", done.stdout, re.MULTILINE))), done.stdout)
+
     def test_a_drained_node_is_empty_and_its_job_goes_on_elsewhere(self):
         job = self.submit(steps=500, interval=500, ranks=1)
         wait_step(self.folder / "dump", 3)

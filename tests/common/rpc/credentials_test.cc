@@ -56,5 +56,23 @@ TEST(CredentialsTest, AFolderNamesWhatNoFlagNames) {
   std::filesystem::remove_all(folder);
 }
 
+// gRPC would only fail every connection, as if nobody listened.
+TEST(CredentialsTest, AFileWithoutItsContentIsNamed) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-tls-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/empty");
+  std::ofstream(folder + "/key") << "-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n";
+  for (const std::string& ca : {folder, folder + "/empty", folder + "/key"}) {
+    Security security;
+    security.ca = ca;
+    const absl::Status refused = channel_credentials("controller:7700", security).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_EQ(refused.message(), "--tls-ca " + ca + " holds no certificate in PEM format");
+    security.cert = security.key = ca;
+    EXPECT_EQ(server_credentials("controller:7700", security).status().message(), refused.message());
+  }
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace titan::rpc

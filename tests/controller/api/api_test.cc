@@ -24,6 +24,22 @@ TEST_F(JobServiceTest, CreatesGetsAndCancels) {
   EXPECT_EQ(get("a")->state(), v1::Job::CANCELLED);
 }
 
+// By which another job is kept from it.
+TEST_F(JobServiceTest, AJobShowsTheNamesOfItsFolder) {
+  v1::CreateJobRequest request = job("a");
+  request.mutable_spec()->set_real_folder("/disk/a");
+  request.mutable_spec()->set_folder_id("f1");
+  v1::Job created;
+  ASSERT_TRUE(create(request, &created).ok());
+  const auto found = get("a");
+  ASSERT_TRUE(found.ok()) << found.status();
+  for (const v1::Job& shown : {created, *found}) {
+    EXPECT_EQ(shown.spec().dump_folder(), "/dump/a");
+    EXPECT_EQ(shown.spec().real_folder(), "/disk/a");
+    EXPECT_EQ(shown.spec().folder_id(), "f1");
+  }
+}
+
 // What the controller knows of a configuration's mesh: the axes that split anything, resolved.
 TEST_F(JobServiceTest, TheMeshOfAConfigurationIsResolved) {
   config::JobConfig config;

@@ -292,6 +292,37 @@ TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
   stream->Finish();
 }
 
+// The only node is gone when a client repeats its request.
+TEST_F(WorkerServiceTest, ARepeatedRequestIsNotAskedToFitAgain) {
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1");
+  expect(*stream, v1::ControllerMessage::kWelcome);
+  reconciler_->cordon("n1", true, "so that it waits", [](const auto&) {});
+  v1::CreateJobRequest request = job("a");
+  request.set_request_id("r");
+  request.set_require_fit(true);
+  v1::Job first, second;
+  ASSERT_TRUE(create(request, &first).ok());
+  end(*stream);
+  stop();
+  lease_ = absl::Milliseconds(1);
+  start("127.0.0.1:0");
+  while (reconciler_->node("n1")->node.state != cluster::NodeState::kLost) reconciler_->tick();
+  grpc::ClientContext deleting;
+  v1::DeleteNodeRequest gone;
+  gone.set_name("n1");
+  v1::Node node;
+  ASSERT_TRUE(nodes_->DeleteNode(&deleting, gone, &node).ok());
+  const absl::Status repeated = create(request, &second);
+  ASSERT_TRUE(repeated.ok()) << repeated;
+  EXPECT_EQ(second.uid(), first.uid());
+  request.set_validate_only(true);
+  EXPECT_EQ(rpc::reason(create(request, &second)), "NO_NODES") << "what would be";
+  request = job("b");
+  request.set_require_fit(true);
+  EXPECT_EQ(rpc::reason(create(request, &second)), "NO_NODES");
+}
+
 v1::CreateJobRequest request_of(const config::JobConfig& config) {
   v1::CreateJobRequest request;
   request.mutable_spec()->set_config_json(config::to_json(config).dump());

@@ -1,10 +1,19 @@
 #include "controller/cli/client.h"
 
-#include <gtest/gtest.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace titan::cli {
 namespace {
@@ -12,7 +21,8 @@ namespace {
 // A controller that may lose its first answer to a deletion, before or after it has deleted the job.
 class Jobs : public v1::JobService::Service {
  public:
-  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request, v1::Job* job) override {
+  grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request, v1::Job* job) override {
+    while (hangs && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
     if (!there) return {grpc::StatusCode::NOT_FOUND, "no such job"};
     job->set_name("jobs/" + request->name());
     return grpc::Status::OK;
@@ -27,7 +37,7 @@ class Jobs : public v1::JobService::Service {
     return grpc::Status::OK;
   }
 
-  std::atomic<bool> there = true, loses_request = false, loses_answer = false;
+  std::atomic<bool> there = true, hangs = false, loses_request = false, loses_answer = false;
   std::atomic<int> deletions = 0;
 };
 
@@ -68,6 +78,35 @@ TEST_F(ClientTest, AJobThatWasNeverThereIsNotDeleted) {
   jobs_.there = false;
   EXPECT_TRUE(absl::IsNotFound(Client(address_, absl::Seconds(20)).delete_job("a").status()));
   EXPECT_EQ(jobs_.deletions, 0);
+}
+
+// As of a controller that is stopped: its kernel takes the connection, and nobody speaks.
+TEST_F(ClientTest, WhoSpeaksOnNoConnectionIsNotReached) {
+  const int silent = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(silent, reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(::listen(silent, 8), 0);
+  ASSERT_EQ(::getsockname(silent, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  const std::string address = absl::StrCat("127.0.0.1:", ntohs(at.sin_port));
+  // A connection is tried for 100 ms and then again: some of these end in the middle of a try.
+  for (const int milliseconds : {30, 120, 250, 400}) {
+    const absl::Status status = Client(address, absl::Milliseconds(milliseconds)).get_job("a").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << milliseconds << " " << status;
+    EXPECT_EQ(rpc::reason(status), kNoController) << milliseconds;
+  }
+  ::close(silent);
+}
+
+TEST_F(ClientTest, WhoIsConnectedAndDoesNotAnswerTakesTooLong) {
+  Client client(address_, absl::Seconds(2));
+  ASSERT_TRUE(client.get_job("a").ok());
+  jobs_.hangs = true;
+  const absl::Status status = client.get_job("a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no answer from the controller at " + address_));
 }
 
 // Its connections were refused and it pauses between its tries: gRPC then sees nothing of a connection that is made.

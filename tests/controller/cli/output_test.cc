@@ -49,6 +49,27 @@ TEST(OutputTest, OthersWordsStayInTheirCell) {
   EXPECT_EQ(nlohmann::json::parse(printed({{"title", job.title()}}, Format::kJson))["title"], job.title());
 }
 
+// A program reads one document, and knows its form by what it asked for.
+TEST(OutputTest, SeveralAreOneList) {
+  const nlohmann::ordered_json a = {{"name", "a"}}, b = {{"name", "b"}};
+  const auto each = [](const std::vector<nlohmann::ordered_json>& done, bool is_list, Format format) {
+    ::testing::internal::CaptureStdout();
+    print_each(done, is_list, format);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_EQ(each({a}, false, Format::kJson), printed(a, Format::kJson));
+  EXPECT_EQ(nlohmann::json::parse(each({a, b}, true, Format::kJson)), nlohmann::json::array({a, b}));
+  EXPECT_EQ(nlohmann::json::parse(each({b}, true, Format::kJson)), nlohmann::json::array({b}))
+      << "the other one failed";
+  EXPECT_EQ(nlohmann::json::parse(each({}, true, Format::kJson)), nlohmann::json::array());
+  EXPECT_EQ(each({}, false, Format::kJson), "");
+  const std::vector<YAML::Node> documents = YAML::LoadAll(each({a, b}, true, Format::kYaml));
+  ASSERT_EQ(documents.size(), 1u);
+  ASSERT_TRUE(documents[0].IsSequence());
+  EXPECT_EQ(documents[0][1]["name"].as<std::string>(), "b");
+  EXPECT_EQ(each({a, b}, true, Format::kTable), "");
+}
+
 TEST(OutputTest, ErrorsAndWarningsDrawNothing) {
   ::testing::internal::CaptureStderr();
   report(absl::AbortedError("first\nsecond\033[2J"));

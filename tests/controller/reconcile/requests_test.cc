@@ -20,6 +20,25 @@ TEST_F(RequestsTest, TheSameRequestGivesTheSameJob) {
   EXPECT_EQ(rpc::reason(submit(spec("a"), "r1", /*print=*/2).status()), "REQUEST_ID_REUSED");
 }
 
+// The nodes may be gone when a client repeats what it has heard no answer to.
+TEST_F(RequestsTest, WhatFitsNoMoreIsTheSameJobStill) {
+  const absl::Status unfit = absl::FailedPreconditionError("fits nowhere");
+  absl::StatusOr<JobViewPtr> answer;
+  const auto ask = [&](const std::string& id, const absl::Status& why) {
+    reconciler->create(
+        spec(id), {}, "request-" + id, 1, [&](const auto& made) { answer = made; }, "", {}, {}, why);
+    settle();
+    return answer.ok() ? (*answer)->record->uid : std::string(answer.status().message());
+  };
+  const std::string uid = ask("a", absl::OkStatus());
+  EXPECT_EQ(ask("a", unfit), uid);
+  crash();
+  EXPECT_EQ(ask("a", unfit), uid);
+  EXPECT_EQ(ask("b", unfit), "fits nowhere");
+  EXPECT_EQ(job("b"), nullptr);
+  EXPECT_NE(ask("b", absl::OkStatus()), uid) << "a refused request made no job, and may be repeated";
+}
+
 // Both copies of a request arrive before either is durable.
 TEST_F(RequestsTest, TwoCopiesInFlightGiveOneJob) {
   std::vector<std::string> uids;
