@@ -106,7 +106,9 @@ int main(int argc, char** argv) {
       "export", "Writes a step as a Hugging Face folder, or as one that torchtitan or torchtune goes on from");
   out->add_option("step", path, "A step-N folder")->required();
   out->add_option("target", target, "The new folder, or s3://BUCKET/PLACE")->required();
-  out->add_option("--dtype", options.dtype, "float32, float16 or bfloat16")->capture_default_str();
+  out->add_option("--dtype", options.dtype,
+                  "float32, float16 or bfloat16; dcp: a step with an optimizer keeps its types, but with --model-only")
+      ->default_str("float32");
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

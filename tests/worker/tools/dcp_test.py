@@ -90,6 +90,19 @@ def check_leftovers(step, target):
     assert not any(name.startswith(".") for name in os.listdir(target)), os.listdir(target)
 
 
+def check_links(step, root):
+    """A link to an empty folder is that folder; one that leads nowhere is refused before anything is written."""
+    os.makedirs(f"{root}/disk/empty")
+    os.symlink(f"{root}/disk/empty", f"{root}/link")
+    os.symlink(f"{root}/disk/nowhere", f"{root}/broken")
+    said = run("export", step, f"{root}/broken", expect=1)
+    assert "leads nowhere" in said and "writing" not in said, said
+    run("export", step, f"{root}/link")
+    assert os.path.islink(f"{root}/link") and "config.json" in os.listdir(f"{root}/disk/empty")
+    assert os.listdir(f"{root}/disk") == ["empty"]
+    assert "exists already" in run("export", step, f"{root}/link", expect=1)
+
+
 def renamed(state):
     """Under torchtune's names, which torchtune_interop.py holds against torchtune itself."""
     names = {"attention.wq": "attn.q_proj", "attention.wk": "attn.k_proj", "attention.wv": "attn.v_proj", "attention.wo": "attn.output_proj",
@@ -223,7 +236,11 @@ def main():
         assert torch.equal(loaded["norm.weight"], state["norm.weight"].bfloat16())
 
         check_leftovers(f"{root}/a/step-0", f"{root}/again")
+        check_links(f"{root}/a/step-0", root)
         check_torch_files(root, state)
+        for named in (f"{root}/e/step-5", f"{root}/e/step-5/"):
+            assert "call the folder step-0" in take(f"{root}/dcp", named, expect=2)
+        assert not os.path.exists(f"{root}/e/step-5")
 
         # One file: as converted, as a module's state_dict(), nested.
         take(f"{root}/converted.pt", f"{root}/c/step-0")
