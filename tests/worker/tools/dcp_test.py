@@ -18,6 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 TOOL = os.path.join(os.environ["TITAN_BIN"], "titan-checkpoint")
 warnings.filterwarnings("ignore")  # One process is meant.
@@ -139,6 +140,26 @@ def check_torch_files(root, state):
     assert "--model-only" in run("export", f"{root}/a/step-0", f"{root}/e", "--format", "torch", "--model-only", expect=2)
 
 
+def check_tied(root):
+    """A model whose head is its embedding: the head that another program writes too is the embedding once more, or a difference."""
+    model = ("--model", "qwen3", "--flavor", "debugmodel")
+    embedding = torch.randn(2048, 256)
+    other = embedding.clone()
+    other[2047, 255] += 1
+    for name, head in (("own", other), ("once", embedding.clone())):
+        os.mkdir(f"{root}/tied-{name}")
+        save_file({"model.embed_tokens.weight": embedding, "lm_head.weight": head}, f"{root}/tied-{name}/model.safetensors")
+        dcp.save({"tok_embeddings.weight": embedding, "output.weight": head}, checkpoint_id=f"{root}/tied-{name}-dcp", no_dist=True)
+    run("diff", f"{root}/tied-once", f"{root}/tied-once-dcp", *model)
+    said = run("diff", f"{root}/tied-own", f"{root}/tied-once-dcp", *model, expect=1)
+    assert said == "lm_head.weight  only in A: F32 [2048, 256]\n1 tensor differs\n", said
+    said = run("diff", f"{root}/tied-once", f"{root}/tied-own-dcp", *model, expect=1)
+    assert said == "model.output.weight  only in B: F32 [2048, 256]\n1 tensor differs\n", said
+    refusal = "lm_head.weight is another than model.embed_tokens.weight"
+    assert refusal in run("import", f"{root}/tied-own", f"{root}/e/step-0", *model, expect=1)
+    assert refusal not in run("import", f"{root}/tied-once", f"{root}/e/step-0", *model, expect=1)
+
+
 class Evil:
     def __init__(self, path):
         self.path = path
@@ -238,6 +259,7 @@ def main():
         check_leftovers(f"{root}/a/step-0", f"{root}/again")
         check_links(f"{root}/a/step-0", root)
         check_torch_files(root, state)
+        check_tied(root)
         for named in (f"{root}/e/step-5", f"{root}/e/step-5/"):
             assert "call the folder step-0" in take(f"{root}/dcp", named, expect=2)
         assert not os.path.exists(f"{root}/e/step-5")
