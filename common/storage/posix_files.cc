@@ -257,7 +257,7 @@ class PosixFiles : public Files, public LargeWriter {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> readable(const std::string& path, int flags) {
-    Descriptor fd = open_file(path, flags);
+    Descriptor fd = open_file(path, flags | O_NONBLOCK);  // A pipe is refused, not waited for.
     if (fd.get() < 0) return failed("open", path);
     struct stat info;
     if (::fstat(fd.get(), &info) != 0) return failed("stat", path);

@@ -7,6 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/models/identity.h"
@@ -97,7 +98,7 @@ nlohmann::json describe(const std::string& path, const Manifest& manifest) {
 std::string type_name(c10::ScalarType type) { return safetensors_dtype(type).value_or("?"); }
 
 absl::StatusOr<at::ScalarType> export_type(const std::string& dtype) {
-  if (dtype == "float32") return at::kFloat;
+  if (dtype.empty() || dtype == "float32") return at::kFloat;
   if (dtype == "float16") return at::kHalf;
   if (dtype == "bfloat16") return at::kBFloat16;
   return absl::InvalidArgumentError(absl::StrCat("--dtype ", dtype, ": use float32, float16 or bfloat16"));
@@ -246,8 +247,34 @@ absl::Status write_merged(storage::Files& files, StepReader& step, const HfMappe
   return write_step(files, read, spec, "merge", folder, INT64_MAX, [](const std::string&) {}).status();
 }
 
+// Weights begin a job: they are step 0, and a folder that is called as another is refused by whoever loads it.
+absl::Status check_seed(const std::string& step) {
+  const std::string path = step.substr(0, step.find_last_not_of('/') + 1);
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (step_of(name) <= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(step, ": weights are imported as step 0, and no job begins with them under the name ", name,
+                   ": call the folder step-0"));
+}
+
+// Buffers that the model uses and Hugging Face weights of its family have no place for: zeros are no loss.
+absl::Status warn_of_left_out(StepReader& step, const HfMapper& mapper, std::vector<std::string>& warnings) {
+  for (const TensorRecord& tensor : step.manifest().tensors) {
+    absl::string_view fqn = tensor.key;
+    if (!absl::ConsumePrefix(&fqn, "model.")) continue;
+    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(std::string(fqn)));
+    if (!layouts.empty()) continue;
+    at::Tensor value = at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype));
+    TITAN_RETURN_IF_ERROR(step.read(tensor, whole(tensor.shape), value));
+    if (!value.any().item<bool>()) continue;
+    warnings.push_back(absl::StrCat(tensor.key, " is not zero and is left out: Hugging Face weights of this family ",
+                                    "have no place for it"));
+  }
+  return absl::OkStatus();
+}
+
 // What the options ask of a step, against what it holds.
-absl::Status check_form(const std::string& step, bool adapters, const ExportOptions& options) {
+absl::Status check_form(const std::string& step, bool full, bool adapters, const ExportOptions& options) {
   const bool wants_adapters = options.format == "peft" || options.merge;
   if (options.format == "peft" && options.merge)
     return absl::InvalidArgumentError("--merge makes a whole model, which --format peft is not");
@@ -256,6 +283,11 @@ absl::Status check_form(const std::string& step, bool adapters, const ExportOpti
         absl::StrCat("--format ", options.format, " takes steps of whole models: leave --merge out"));
   if (options.model_only && options.format != "dcp")
     return absl::InvalidArgumentError("--model-only belongs to --format dcp: the others hold no more than the model");
+  if (full && options.format == "dcp" && !options.model_only && !options.dtype.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dtype ", options.dtype, ": ", step,
+        " is exported with its optimizer, in the types that it has: leave --dtype out, or add --model-only"));
+  }
   if (adapters && !wants_adapters) {
     return absl::FailedPreconditionError(absl::StrCat(
         step, ": holds adapters without their model: --format peft writes them, --merge adds them to its weights"));
@@ -328,7 +360,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, step));
   const Manifest& manifest = reader->manifest();
   const bool adapters = holds_adapters(manifest);
-  TITAN_RETURN_IF_ERROR(check_form(step, adapters, options));
+  TITAN_RETURN_IF_ERROR(check_form(step, manifest.full, adapters, options));
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model_of(step, manifest, choice));
   if (!adapters) TITAN_RETURN_IF_ERROR(check_tensors(step, manifest, spec));
   const nlohmann::json training =
@@ -352,7 +384,10 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
       return write_torch(files, *reader, spec, torch, folder, progress);
     }
     if (options.format == "peft") return write_peft(files, *reader, *mapper, spec, dtype, options.base, folder);
-    if (!adapters) return export_folder(files, *reader, *mapper, plan, folder, progress);
+    if (!adapters) {
+      TITAN_RETURN_IF_ERROR(warn_of_left_out(*reader, *mapper, warnings));
+      return export_folder(files, *reader, *mapper, plan, folder, progress);
+    }
     // What the folder will hold is made from whole tensors, of which several may make one.
     const std::string merged = storage::join_path(folder, ".merged");
     TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, options.base));
@@ -367,13 +402,15 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
   }));
   for (const std::string& warning : warnings) out << "warning: " << warning << "\n";
   const bool whole_state = options.format == "dcp" && manifest.full && !options.model_only;
+  const std::string type = options.dtype.empty() ? "float32" : options.dtype;
   out << target << ": step " << manifest.step << " of " << spec.name << " " << spec.flavor
-      << (whole_state ? " to go on from" : " as " + options.dtype) << "\n";
+      << (whole_state ? " to go on from" : " as " + type) << "\n";
   return absl::OkStatus();
 }
 
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
                             const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes) {
+  TITAN_RETURN_IF_ERROR(check_seed(step));
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightsSource> weights, open_weights(files, source, spec, *mapper));

@@ -19,10 +19,10 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
 
 // The model of a step as a Hugging Face folder that did not exist before, and appears whole or not at all. The step's
 // manifest says which model it is; a choice may repeat it, and must be made for a step of a Titan that did not write it
-// down. Errors: InvalidArgument (a choice is needed), FailedPrecondition naming the numbers or tensors that do not fit
-// (nothing is written).
+// down. Errors: InvalidArgument (a choice is needed, or options do not go together), FailedPrecondition naming the
+// numbers or tensors that do not fit (nothing is written).
 struct ExportOptions {
-  std::string dtype = "float32";
+  std::string dtype;  // Empty: float32. Of a "dcp" to go on from nothing else: all of it keeps its type.
   int64_t max_file_bytes = int64_t{2} << 30;
   // A whole model; "peft": the adapters of a step that holds those, for the PEFT library; "dcp": torchtitan's own;
   // "torch", "torchtune": one file of torch.save (torch_export.h).
@@ -39,7 +39,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
 // torchtune's, as a model-only step that did not exist before: name it in checkpoint.initial_load_path, or
 // make it {dump}/{folder}/step-0. It appears whole or not at all. A config.json beside the weights must be the model's.
 // Quantized weights (fp8, MXFP4) become float32. Tensors are cut into pieces of `max_file_bytes` at most, of which some
-// three are in memory at once.
+// three are in memory at once. Errors: InvalidArgument (the new folder is called as a step that is no seed).
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
                             const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes = int64_t{256} << 20);
 

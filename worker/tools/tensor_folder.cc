@@ -21,9 +21,35 @@ namespace {
 
 using namespace titan::checkpoint;  // This file is the folder's offline face.
 
-constexpr char kOfModel[] = "model.", kTiedHead[] = "model.output.weight";
+constexpr char kOfModel[] = "model.";
+constexpr char kTiedEmbedding[] = "model.tok_embeddings.weight", kTiedHead[] = "model.output.weight";
+constexpr char kTiedHfHead[] = "lm_head.weight";       // A name that the tables of names lack.
+constexpr int64_t kComparedAtOnce = int64_t{1} << 22;  // Numbers.
 
 std::string fqn_of(const std::string& key) { return key.substr(sizeof kOfModel - 1); }
+
+absl::StatusOr<bool> same_numbers(TensorFolder& folder, const NamedTensor& a, const NamedTensor& b) {
+  if (a.shape != b.shape) return false;
+  for (const Box& part : cut(whole(a.shape), kComparedAtOnce)) {
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor of_a, folder.read(a, part));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor of_b, folder.read(b, part));
+    if (!at::equal(of_a.to(at::kDouble), of_b.to(at::kDouble))) return false;
+  }
+  return true;
+}
+
+// A tied head that is the embedding once more is no tensor of its own; one that is another is.
+absl::Status leave_out_tied(TensorFolder& folder, const std::string& head) {
+  const auto find = [&](const std::string& key) {
+    return std::find_if(folder.tensors().begin(), folder.tensors().end(),
+                        [&](const NamedTensor& one) { return one.key == key; });
+  };
+  const auto own = find(head), embedding = find(kTiedEmbedding);
+  if (own == folder.tensors().end() || embedding == folder.tensors().end()) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const bool same, same_numbers(folder, *own, *embedding));
+  if (same) folder.leave_out([&](const NamedTensor& one) { return one.key == head; });
+  return absl::OkStatus();
+}
 
 class Step : public TensorFolder {
  public:
@@ -60,14 +86,14 @@ class Dcp : public TensorFolder {
   DcpNames names_;
 };
 
-// The same under ours. A tied head is the embedding once more.
+// The same under ours.
 class RenamedDcp : public Dcp {
  public:
-  RenamedDcp(std::unique_ptr<DcpFolder> folder, bool tied_head) : Dcp(std::move(folder)) {
+  explicit RenamedDcp(std::unique_ptr<DcpFolder> folder) : Dcp(std::move(folder)) {
     std::vector<NamedTensor> renamed;
     for (NamedTensor& one : tensors_) {
       const std::string key = one.of_model ? names_.model_key(one.key) : names_.optimizer_key(one.key);
-      if (one.of_model && (is_derived(key) || (tied_head && key == kTiedHead))) continue;
+      if (one.of_model && is_derived(key)) continue;
       std::vector<std::string>& there = there_[key.empty() ? one.key : key];
       there.push_back(one.key);
       if (!key.empty()) one.key = key;
@@ -138,6 +164,9 @@ class RenamedHuggingFace : public HuggingFace {
     for (const std::string& key : made->weights_->keys()) {
       if (!made->mapper_->knows(key)) TITAN_RETURN_IF_ERROR(made->add(key));
     }
+    if (!spec.tied_embeddings || !made->weights_->has(kTiedHfHead)) return made;
+    TITAN_RETURN_IF_ERROR(made->add(kTiedHfHead));
+    TITAN_RETURN_IF_ERROR(leave_out_tied(*made, kTiedHfHead));
     return made;
   }
   RenamedHuggingFace(std::unique_ptr<HfFolder> weights, std::shared_ptr<const HfMapper> mapper)
@@ -222,18 +251,26 @@ absl::StatusOr<models::ModelSpec> model_of_either(const Opened& a, const Opened&
 // What a step and a folder of torch.distributed.checkpoint call the same.
 absl::StatusOr<std::unique_ptr<TensorFolder>> as_step(Opened folder, bool tied_head) {
   if (folder.step) return std::move(folder.step);
-  return std::make_unique<RenamedDcp>(std::move(folder.dcp), tied_head);
+  auto named = std::make_unique<RenamedDcp>(std::move(folder.dcp));
+  if (tied_head) TITAN_RETURN_IF_ERROR(leave_out_tied(*named, kTiedHead));
+  return named;
 }
 
 absl::StatusOr<std::unique_ptr<TensorFolder>> as_model(Opened folder, const models::ModelSpec& spec,
                                                        const std::shared_ptr<const HfMapper>& mapper) {
   if (folder.weights) return RenamedHuggingFace::open(std::move(folder.weights), spec, mapper);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TensorFolder> named, as_step(std::move(folder), spec.tied_embeddings));
-  named->leave_out([&](const NamedTensor& one) {  // For which Hugging Face weights have no place.
-    if (!one.of_model) return true;
-    const auto layouts = mapper->layouts(fqn_of(one.key));
-    return layouts.ok() && layouts->empty();
-  });
+  std::set<std::string> nowhere;  // In Hugging Face weights. What is zero is missed by nobody.
+  for (const NamedTensor& one : named->tensors()) {
+    if (one.of_model) {
+      const auto layouts = mapper->layouts(fqn_of(one.key));
+      if (!layouts.ok() || !layouts->empty()) continue;
+      TITAN_ASSIGN_OR_RETURN(const at::Tensor value, named->read(one, whole(one.shape)));
+      if (value.any().item<bool>()) continue;
+    }
+    nowhere.insert(one.key);
+  }
+  named->leave_out([&](const NamedTensor& one) { return nowhere.contains(one.key); });
   return named;
 }
 

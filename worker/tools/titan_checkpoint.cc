@@ -6,12 +6,14 @@
 #include "common/s3/all_files.h"
 #include "common/status/status.h"
 #include "common/version/version.h"
+#include "worker/checkpoint/verdict.h"
 #include "worker/tools/diff.h"
 #include "worker/tools/offline.h"
 #include "worker/tools/prune.h"
 
 namespace {
 
+using titan::checkpoint::caught;
 using titan::s3::all_files;
 
 void add_model_flags(CLI::App& command, titan::tools::ModelChoice& model, bool required) {
@@ -26,6 +28,13 @@ int finish(const absl::Status& status) {
   if (status.ok()) return 0;
   std::cerr << "titan-checkpoint: " << std::string(status.message()) << "\n";
   return absl::IsInvalidArgument(status) ? 2 : absl::IsNotFound(status) ? 3 : 1;
+}
+
+// As diff(1): 0 the same, 1 they differ, 2 they could not be compared, for whatever reason.
+int finish_diff(const absl::StatusOr<bool>& same) {
+  if (same.ok()) return *same ? 0 : 1;
+  finish(same.status());
+  return 2;
 }
 
 }  // namespace
@@ -68,8 +77,9 @@ int main(int argc, char** argv) {
   std::string other;
   CLI::App* diff = app.add_subcommand(
       "diff",
-      "Which tensors of two steps, or folders of other programs, differ, and how far; exit 1 when any does. Folders of "
-      "two kinds are compared by a step's names, with Hugging Face weights by the model's alone");
+      "Which tensors of two steps, or folders of other programs, differ, and how far; exit 0 when none does, 1 when "
+      "any does, 2 when they cannot be compared. Folders of two kinds are compared by a step's names, with Hugging "
+      "Face weights by the model's alone");
   diff->add_option("a", path,
                    "A step-N folder, one with .metadata of torch.distributed.checkpoint, or one with *.safetensors")
       ->required();
@@ -96,7 +106,9 @@ int main(int argc, char** argv) {
       "export", "Writes a step as a Hugging Face folder, or as one that torchtitan or torchtune goes on from");
   out->add_option("step", path, "A step-N folder")->required();
   out->add_option("target", target, "The new folder, or s3://BUCKET/PLACE")->required();
-  out->add_option("--dtype", options.dtype, "float32, float16 or bfloat16")->capture_default_str();
+  out->add_option("--dtype", options.dtype,
+                  "float32, float16 or bfloat16; dcp: a step with an optimizer keeps its types, but with --model-only")
+      ->default_str("float32");
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -141,14 +153,15 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  if (*inspect) return finish(titan::tools::inspect(all_files(), path, tensors, output == "json", std::cout));
-  if (*verify) return finish(titan::tools::verify(all_files(), path, std::cout));
   if (*diff) {
     comparing.json = output == "json";
-    const absl::StatusOr<bool> same = titan::tools::diff(all_files(), path, other, comparing, std::cout);
-    return same.ok() ? !*same : finish(same.status());
+    return finish_diff(caught([&] { return titan::tools::diff(all_files(), path, other, comparing, std::cout); }));
   }
-  if (*prune) return finish(titan::tools::prune(all_files(), path, pruning, std::cout));
-  if (*out) return finish(titan::tools::export_step(all_files(), path, target, model, options, std::cout));
-  return finish(titan::tools::import_weights(all_files(), path, target, model, std::cout, piece_bytes));
+  return finish(caught([&] {
+    if (*inspect) return titan::tools::inspect(all_files(), path, tensors, output == "json", std::cout);
+    if (*verify) return titan::tools::verify(all_files(), path, std::cout);
+    if (*prune) return titan::tools::prune(all_files(), path, pruning, std::cout);
+    if (*out) return titan::tools::export_step(all_files(), path, target, model, options, std::cout);
+    return titan::tools::import_weights(all_files(), path, target, model, std::cout, piece_bytes);
+  }));
 }

@@ -20,17 +20,42 @@ namespace titan::tools {
 namespace {
 
 constexpr char kEmbeddingName[] = "tok_embeddings.weight", kHeadName[] = "output.weight";
+constexpr char kHfHeadName[] = "lm_head.weight";
+constexpr int64_t kHeadPart = int64_t{1} << 22;  // Numbers that are compared at once.
 
 using namespace titan::checkpoint;
+
+absl::Status another_head(const std::string& path, const std::string& head, const std::string& embedding) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " does not fit this model, whose head is its embedding: ", head, " is another than ", embedding));
+}
+
+// The head of a model without one of its own may lie there as the embedding once more.
+absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper) {
+  TITAN_ASSIGN_OR_RETURN(const std::optional<HfLayout> layout, layout_in(weights, mapper, kEmbeddingName));
+  if (!layout || !weights.has(kHfHeadName)) return absl::OkStatus();
+  const std::string& embedding = layout->keys.at(0);
+  TITAN_ASSIGN_OR_RETURN(const Coded own, weights.coded(kHfHeadName));
+  TITAN_ASSIGN_OR_RETURN(const Coded other, weights.coded(embedding));
+  if (own.shape != other.shape) return another_head(weights.folder(), kHfHeadName, embedding);
+  for (const Box& part : cut(whole(own.shape), kHeadPart)) {
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor head, weights.read(kHfHeadName, part));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor value, weights.read(embedding, part));
+    if (!at::equal(head.to(at::kDouble), value.to(at::kDouble)))
+      return another_head(weights.folder(), kHfHeadName, embedding);
+  }
+  return absl::OkStatus();
+}
 
 class HuggingFaceSource : public WeightsSource {
  public:
   static absl::StatusOr<std::unique_ptr<WeightsSource>> open(storage::Files& files, const std::string& path,
-                                                             const HfMapper& mapper) {
+                                                             const HfMapper& mapper, bool tied) {
     auto source = std::make_unique<HuggingFaceSource>(mapper);
     TITAN_ASSIGN_OR_RETURN(source->weights_, HfFolder::open(files, path));
     TITAN_ASSIGN_OR_RETURN(source->warnings_, check_hf_config(files, path, mapper));
     TITAN_RETURN_IF_ERROR(check_keys(*source->weights_, mapper));
+    if (tied) TITAN_RETURN_IF_ERROR(check_hf_head(*source->weights_, mapper));
     for (const std::string& note : quantization_notes(*source->weights_, false)) source->warnings_.push_back(note);
     if (const int64_t quantized = source->weights_->quantized(); quantized > 0)
       source->notes_.push_back(absl::StrCat(counted(quantized, "quantized tensor"), " to float32"));
@@ -110,8 +135,7 @@ class NamedSource : public WeightsSource {
       TITAN_ASSIGN_OR_RETURN(const at::Tensor head, read_named(name, box));
       if (at::equal(head, embedding)) return absl::OkStatus();
     }
-    return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model, whose head is its embedding: ",
-                                                      name, " is another than ", prefix_, name_of_(kEmbeddingName)));
+    return another_head(path_, name, absl::StrCat(prefix_, name_of_(kEmbeddingName)));
   }
 
   std::string path_, prefix_;
@@ -185,7 +209,8 @@ absl::StatusOr<std::unique_ptr<WeightsSource>> open_dcp(storage::Files& files, c
 absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& files, const std::string& path,
                                                             const models::ModelSpec& spec, const HfMapper& mapper) {
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, spec);
-  if (files.is_folder(path) || !files.exists(path)) return HuggingFaceSource::open(files, path, mapper);
+  if (files.is_folder(path) || !files.exists(path))
+    return HuggingFaceSource::open(files, path, mapper, spec.tied_embeddings);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TorchFile> file, TorchFile::open(files, path));
   const std::set<std::string> names = names_of(file->tensors());
   auto source = std::make_unique<TorchFileSource>(std::move(file));

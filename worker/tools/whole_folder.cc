@@ -63,8 +63,19 @@ void remove_leftovers(storage::Files& files, const std::string& whole) {
   }
 }
 
-absl::Status make_by_renaming(storage::Files& files, const std::string& whole,
+// Where the folder is to be: what a link leads to, since no folder can be renamed to a link.
+absl::StatusOr<std::string> behind_link(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  if (!error) return real.string();
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, ": a symbolic link that leads nowhere; remove it, or name a new folder"));
+}
+
+absl::Status make_by_renaming(storage::Files& files, const std::string& path,
                               absl::FunctionRef<absl::Status(const std::string&)> fill) {
+  TITAN_ASSIGN_OR_RETURN(const std::string whole, behind_link(path));
   if (const auto entries = files.list(whole); files.exists(whole) && (!entries.ok() || !entries->empty()))
     return exists_already(whole);
   remove_leftovers(files, whole);

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <random>
@@ -69,6 +70,13 @@ TEST_F(StorageTest, ErrorsNameOperationAndPath) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("open " + path));
   EXPECT_EQ(posix_files().open(folder_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StorageTest, APipeIsRefusedAtOnce) {
+  const std::string path = join_path(folder_, "pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(posix_files().open(path).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(posix_files().open_no_link(path).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(StorageTest, ShortReadIsDataLoss) {

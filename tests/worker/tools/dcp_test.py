@@ -18,6 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 TOOL = os.path.join(os.environ["TITAN_BIN"], "titan-checkpoint")
 warnings.filterwarnings("ignore")  # One process is meant.
@@ -90,6 +91,19 @@ def check_leftovers(step, target):
     assert not any(name.startswith(".") for name in os.listdir(target)), os.listdir(target)
 
 
+def check_links(step, root):
+    """A link to an empty folder is that folder; one that leads nowhere is refused before anything is written."""
+    os.makedirs(f"{root}/disk/empty")
+    os.symlink(f"{root}/disk/empty", f"{root}/link")
+    os.symlink(f"{root}/disk/nowhere", f"{root}/broken")
+    said = run("export", step, f"{root}/broken", expect=1)
+    assert "leads nowhere" in said and "writing" not in said, said
+    run("export", step, f"{root}/link")
+    assert os.path.islink(f"{root}/link") and "config.json" in os.listdir(f"{root}/disk/empty")
+    assert os.listdir(f"{root}/disk") == ["empty"]
+    assert "exists already" in run("export", step, f"{root}/link", expect=1)
+
+
 def renamed(state):
     """Under torchtune's names, which torchtune_interop.py holds against torchtune itself."""
     names = {"attention.wq": "attn.q_proj", "attention.wk": "attn.k_proj", "attention.wv": "attn.v_proj", "attention.wo": "attn.output_proj",
@@ -124,6 +138,26 @@ def check_torch_files(root, state):
     said = run("import", f"{root}/torchtune/model.pt", f"{root}/e/step-0", "--model", "qwen3", "--flavor", "debugmodel", expect=1)
     assert "torchtune has no qwen3" in said, said
     assert "--model-only" in run("export", f"{root}/a/step-0", f"{root}/e", "--format", "torch", "--model-only", expect=2)
+
+
+def check_tied(root):
+    """A model whose head is its embedding: the head that another program writes too is the embedding once more, or a difference."""
+    model = ("--model", "qwen3", "--flavor", "debugmodel")
+    embedding = torch.randn(2048, 256)
+    other = embedding.clone()
+    other[2047, 255] += 1
+    for name, head in (("own", other), ("once", embedding.clone())):
+        os.mkdir(f"{root}/tied-{name}")
+        save_file({"model.embed_tokens.weight": embedding, "lm_head.weight": head}, f"{root}/tied-{name}/model.safetensors")
+        dcp.save({"tok_embeddings.weight": embedding, "output.weight": head}, checkpoint_id=f"{root}/tied-{name}-dcp", no_dist=True)
+    run("diff", f"{root}/tied-once", f"{root}/tied-once-dcp", *model)
+    said = run("diff", f"{root}/tied-own", f"{root}/tied-once-dcp", *model, expect=1)
+    assert said == "lm_head.weight  only in A: F32 [2048, 256]\n1 tensor differs\n", said
+    said = run("diff", f"{root}/tied-once", f"{root}/tied-own-dcp", *model, expect=1)
+    assert said == "model.output.weight  only in B: F32 [2048, 256]\n1 tensor differs\n", said
+    refusal = "lm_head.weight is another than model.embed_tokens.weight"
+    assert refusal in run("import", f"{root}/tied-own", f"{root}/e/step-0", *model, expect=1)
+    assert refusal not in run("import", f"{root}/tied-once", f"{root}/e/step-0", *model, expect=1)
 
 
 class Evil:
@@ -167,12 +201,12 @@ def check_diff(root, state):
     said = run("diff", hf, f"{root}/hf16", expect=1)  # Under Hugging Face's names.
     assert "model.layers.0.self_attn.q_proj.weight  F32 [256, 256] and BF16 [256, 256]" in said, said
 
-    # Damage is an error that names the file, and no difference.
-    def damaged(kind, pattern, damage, expect=1):
+    # Damage is trouble that names the file, and no difference.
+    def damaged(kind, pattern, damage):
         shutil.copytree(f"{root}/{kind}", f"{root}/damaged")
         path = sorted(pathlib.Path(f"{root}/damaged").glob(pattern))[0]
         damage(path)
-        said = run("diff", step, f"{root}/damaged", expect=expect)
+        said = run("diff", step, f"{root}/damaged", expect=2)
         shutil.rmtree(f"{root}/damaged")
         assert "differ" not in said.splitlines()[-1], said
         return said, path
@@ -180,15 +214,16 @@ def check_diff(root, state):
     def cut(path):
         os.truncate(path, path.stat().st_size // 2)
 
-    for kind, pattern, damage, code in (("out", "*.distcp", cut, 1), ("out", ".metadata", cut, 1), ("hf", "*-of-*.safetensors", cut, 1),
-                                        ("out", "*.distcp", pathlib.Path.unlink, 3), ("hf", "*-of-*.safetensors", pathlib.Path.unlink, 3)):
-        said, path = damaged(kind, pattern, damage, code)
+    for kind, pattern, damage in (("out", "*.distcp", cut), ("out", ".metadata", cut), ("hf", "*-of-*.safetensors", cut),
+                                  ("out", "*.distcp", pathlib.Path.unlink), ("hf", "*-of-*.safetensors", pathlib.Path.unlink),
+                                  ("hf", "*-of-*.safetensors", lambda file: (file.unlink(), os.mkfifo(file)))):
+        said, path = damaged(kind, pattern, damage)
         assert str(path) in said, said
     said, path = damaged("hf", "*.index.json", lambda index: (index.unlink(), next(index.parent.glob("*-00002-of-*")).unlink()))
     assert "files *-of-" in said and "no model.safetensors.index.json" in said, said
     os.mkdir(f"{root}/empty")
-    assert "neither a step, nor a folder of" in run("diff", step, f"{root}/empty", expect=3)
-    run("diff", step, f"{root}/nowhere", expect=3)
+    assert "neither a step, nor a folder of" in run("diff", step, f"{root}/empty", expect=2)
+    run("diff", step, f"{root}/nowhere", expect=2)
 
 
 def counted(number):
@@ -222,7 +257,12 @@ def main():
         assert torch.equal(loaded["norm.weight"], state["norm.weight"].bfloat16())
 
         check_leftovers(f"{root}/a/step-0", f"{root}/again")
+        check_links(f"{root}/a/step-0", root)
         check_torch_files(root, state)
+        check_tied(root)
+        for named in (f"{root}/e/step-5", f"{root}/e/step-5/"):
+            assert "call the folder step-0" in take(f"{root}/dcp", named, expect=2)
+        assert not os.path.exists(f"{root}/e/step-5")
 
         # One file: as converted, as a module's state_dict(), nested.
         take(f"{root}/converted.pt", f"{root}/c/step-0")

@@ -197,6 +197,20 @@ TEST_F(IdentityTest, AnExportNeedsNoFlags) {
   EXPECT_THAT(exported(root_ / "b/checkpoint/step-5", "farther"), HasSubstr("farther"));
 }
 
+// What training goes on from keeps the types that it has: another one is refused, not forgotten.
+TEST_F(IdentityTest, AStateToGoOnFromTakesNoType) {
+  const auto exported_as = [&](const char* target, const ExportOptions& options) {
+    std::ostringstream out;
+    return export_step(posix_files(), (root_ / "a/checkpoint/step-5").string(), (root_ / target).string(), {}, options,
+                       out);
+  };
+  const absl::Status refused = exported_as("whole", {.dtype = "bfloat16", .format = "dcp"});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("leave --dtype out, or add --model-only"));
+  EXPECT_FALSE(fs::exists(root_ / "whole"));
+  EXPECT_EQ(exported_as("model", {.dtype = "bfloat16", .format = "dcp", .model_only = true}), absl::OkStatus());
+}
+
 // Written before steps said whose they are: the command line must, and every tensor must fit what it says.
 TEST_F(IdentityTest, AnUnnamedStepIsCheckedTensorByTensor) {
   const std::string path = (root_ / "b/checkpoint/step-5").string();
