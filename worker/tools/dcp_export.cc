@@ -10,6 +10,7 @@
 #include "worker/checkpoint/pickle/writer.h"
 #include "worker/optim/configured_schedule.h"
 #include "worker/tools/dcp_data.h"
+#include "worker/tools/tied_head.h"
 
 namespace titan::tools {
 namespace {
@@ -59,7 +60,7 @@ class Export {
       TITAN_RETURN_IF_ERROR(copy(record, key, alone ? options_.dtype : record.dtype));
     }
     // A tied head is in torchtitan's state once more.
-    if (spec_.tied_embeddings) out_.alias("output.weight", "tok_embeddings.weight");
+    if (spec_.tied_embeddings) out_.alias(kHeadName, kEmbeddingName);
     return absl::OkStatus();
   }
 

@@ -15,6 +15,7 @@
 #include "worker/checkpoint/step_reader.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
+#include "worker/tools/tied_head.h"
 
 namespace titan::tools {
 namespace {
@@ -22,21 +23,7 @@ namespace {
 using namespace titan::checkpoint;  // This file is the folder's offline face.
 
 constexpr char kOfModel[] = "model.";
-constexpr char kTiedEmbedding[] = "model.tok_embeddings.weight", kTiedHead[] = "model.output.weight";
-constexpr char kTiedHfHead[] = "lm_head.weight";       // A name that the tables of names lack.
-constexpr int64_t kComparedAtOnce = int64_t{1} << 22;  // Numbers.
-
 std::string fqn_of(const std::string& key) { return key.substr(sizeof kOfModel - 1); }
-
-absl::StatusOr<bool> same_numbers(TensorFolder& folder, const NamedTensor& a, const NamedTensor& b) {
-  if (a.shape != b.shape) return false;
-  for (const Box& part : cut(whole(a.shape), kComparedAtOnce)) {
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor of_a, folder.read(a, part));
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor of_b, folder.read(b, part));
-    if (!at::equal(of_a.to(at::kDouble), of_b.to(at::kDouble))) return false;
-  }
-  return true;
-}
 
 // A tied head that is the embedding once more is no tensor of its own; one that is another is.
 absl::Status leave_out_tied(TensorFolder& folder, const std::string& head) {
@@ -44,9 +31,12 @@ absl::Status leave_out_tied(TensorFolder& folder, const std::string& head) {
     return std::find_if(folder.tensors().begin(), folder.tensors().end(),
                         [&](const NamedTensor& one) { return one.key == key; });
   };
-  const auto own = find(head), embedding = find(kTiedEmbedding);
+  const auto own = find(head), embedding = find(absl::StrCat(kOfModel, kEmbeddingName));
   if (own == folder.tensors().end() || embedding == folder.tensors().end()) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const bool same, same_numbers(folder, *own, *embedding));
+  if (own->shape != embedding->shape) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const bool same, same_numbers(
+                                              own->shape, [&](const Box& part) { return folder.read(*own, part); },
+                                              [&](const Box& part) { return folder.read(*embedding, part); }));
   if (same) folder.leave_out([&](const NamedTensor& one) { return one.key == head; });
   return absl::OkStatus();
 }
@@ -164,9 +154,9 @@ class RenamedHuggingFace : public HuggingFace {
     for (const std::string& key : made->weights_->keys()) {
       if (!made->mapper_->knows(key)) TITAN_RETURN_IF_ERROR(made->add(key));
     }
-    if (!spec.tied_embeddings || !made->weights_->has(kTiedHfHead)) return made;
-    TITAN_RETURN_IF_ERROR(made->add(kTiedHfHead));
-    TITAN_RETURN_IF_ERROR(leave_out_tied(*made, kTiedHfHead));
+    if (!spec.tied_embeddings || !made->weights_->has(kHfHeadName)) return made;
+    TITAN_RETURN_IF_ERROR(made->add(kHfHeadName));
+    TITAN_RETURN_IF_ERROR(leave_out_tied(*made, kHfHeadName));
     return made;
   }
   RenamedHuggingFace(std::unique_ptr<HfFolder> weights, std::shared_ptr<const HfMapper> mapper)
@@ -252,7 +242,7 @@ absl::StatusOr<models::ModelSpec> model_of_either(const Opened& a, const Opened&
 absl::StatusOr<std::unique_ptr<TensorFolder>> as_step(Opened folder, bool tied_head) {
   if (folder.step) return std::move(folder.step);
   auto named = std::make_unique<RenamedDcp>(std::move(folder.dcp));
-  if (tied_head) TITAN_RETURN_IF_ERROR(leave_out_tied(*named, kTiedHead));
+  if (tied_head) TITAN_RETURN_IF_ERROR(leave_out_tied(*named, absl::StrCat(kOfModel, kHeadName)));
   return named;
 }
 

@@ -14,14 +14,11 @@
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/part.h"
 #include "worker/checkpoint/torch_file.h"
+#include "worker/tools/tied_head.h"
 #include "worker/tools/torchtune_names.h"
 
 namespace titan::tools {
 namespace {
-
-constexpr char kEmbeddingName[] = "tok_embeddings.weight", kHeadName[] = "output.weight";
-constexpr char kHfHeadName[] = "lm_head.weight";
-constexpr int64_t kHeadPart = int64_t{1} << 22;  // Numbers that are compared at once.
 
 using namespace titan::checkpoint;
 
@@ -38,13 +35,11 @@ absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper) {
   TITAN_ASSIGN_OR_RETURN(const Coded own, weights.coded(kHfHeadName));
   TITAN_ASSIGN_OR_RETURN(const Coded other, weights.coded(embedding));
   if (own.shape != other.shape) return another_head(weights.folder(), kHfHeadName, embedding);
-  for (const Box& part : cut(whole(own.shape), kHeadPart)) {
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor head, weights.read(kHfHeadName, part));
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor value, weights.read(embedding, part));
-    if (!at::equal(head.to(at::kDouble), value.to(at::kDouble)))
-      return another_head(weights.folder(), kHfHeadName, embedding);
-  }
-  return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const bool same,
+                         same_numbers(
+                             own.shape, [&](const Box& part) { return weights.read(kHfHeadName, part); },
+                             [&](const Box& part) { return weights.read(embedding, part); }));
+  return same ? absl::OkStatus() : another_head(weights.folder(), kHfHeadName, embedding);
 }
 
 class HuggingFaceSource : public WeightsSource {
