@@ -10,6 +10,7 @@
 #include "worker/checkpoint/dcp_names.h"
 #include "worker/checkpoint/dcp_state.h"
 #include "worker/checkpoint/staging.h"
+#include "worker/checkpoint/tied_head.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -76,12 +77,24 @@ absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice
   return folder.read(key, {slice.offset, slice.size()});
 }
 
+// The piece of a tied head that belongs to this piece of the embedding, as it was read.
+absl::Status check_head(DcpFolder& folder, const Slice& embedding, const at::Tensor& read) {
+  const DcpNames names(folder.metadata());
+  const std::string head = names.of(absl::StrCat(kOurModel, kHeadName));
+  const auto found = folder.metadata().tensors.find(head);
+  if (found == folder.metadata().tensors.end()) return absl::OkStatus();
+  if (found->second.shape == embedding.shape) {
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor there, folder.read(head, {embedding.offset, embedding.size()}));
+    if (at::equal(there, read)) return absl::OkStatus();
+  }
+  return another_head(folder.folder(), head, names.of(embedding.key));
+}
+
 }  // namespace
 
-absl::Status inspect_dcp(storage::Files& files, const Setup& setup, Candidate& candidate) {
+absl::Status inspect_dcp(storage::Files& files, Candidate& candidate) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, candidate.path));
   candidate.manifest_crc = folder->metadata_crc();
-  candidate.tied_head = setup.model && setup.model->tied_embeddings;
   if (candidate.model_only) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const nlohmann::json state, dcp_train_state(*folder));
   candidate.step = state.at("step");
@@ -103,12 +116,14 @@ absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& can
     if (candidate.model_only && !is_model(slice)) continue;
     if (lists(exclude, is_model(slice) ? "model" : "optimizer")) continue;
     TITAN_ASSIGN_OR_RETURN(out, read_slice(*folder, slices, slice));
+    if (candidate.tied_head && slice.key == absl::StrCat(kOurModel, kEmbeddingName))
+      TITAN_RETURN_IF_ERROR(check_head(*folder, slice, out));
   }
   const DcpNames names(folder->metadata());
   for (const auto& [there, tensor] : folder->metadata().tensors) {
     const std::string key = names.model_key(there);
     if (key.empty() || is_derived(key) || lists(exclude, "model")) continue;
-    if (candidate.tied_head && key == "model.output.weight") continue;  // The embedding once more.
+    if (candidate.tied_head && key == absl::StrCat(kOurModel, kHeadName)) continue;  // The embedding once more.
     staged.held.push_back(key);
   }
   std::sort(staged.held.begin(), staged.held.end());

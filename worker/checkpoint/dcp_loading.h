@@ -11,8 +11,8 @@
 
 namespace titan::checkpoint {
 
-// Rank 0: that it can be read at all; fills in manifest_crc, step and tied_head.
-absl::Status inspect_dcp(storage::Files& files, const Setup& setup, Candidate& candidate);
+// Rank 0: that it can be read at all; fills in manifest_crc and step.
+absl::Status inspect_dcp(storage::Files& files, Candidate& candidate);
 
 // As stage_load().
 absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& candidate,

@@ -67,6 +67,22 @@ absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const 
   return plan;
 }
 
+absl::StatusOr<std::vector<std::string>> left_out(StepReader& step, const HfMapper& mapper) {
+  std::vector<std::string> lines;
+  for (const TensorRecord& tensor : step.manifest().tensors) {
+    if (!absl::StartsWith(tensor.key, kModelPrefix)) continue;
+    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts,
+                           mapper.layouts(tensor.key.substr(sizeof kModelPrefix - 1)));
+    if (!layouts.empty()) continue;
+    at::Tensor value = at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype));
+    TITAN_RETURN_IF_ERROR(step.read(tensor, whole(tensor.shape), value));
+    if (!value.any().item<bool>()) continue;
+    lines.push_back(absl::StrCat(tensor.key, " is not zero and is left out: Hugging Face weights of this family ",
+                                 "have no place for it"));
+  }
+  return lines;
+}
+
 absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& step, const HfMapper& mapper,
                                             const HfFile& file, const HfExport& options, const std::string& folder,
                                             const std::string& name, const std::atomic<bool>* stop) {

@@ -31,6 +31,9 @@ struct HfFile {
 // The same on every rank. NotFound when the mapper does not know a parameter.
 absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
                                                 const HfExport& options);
+// A line for each buffer that is not zero and is in no file, since weights of this family have no place for it: the
+// model uses it, and who opens them will not have it.
+absl::StatusOr<std::vector<std::string>> left_out(StepReader& step, const HfMapper& mapper);
 // Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it.
 struct HfWritten {
   std::vector<std::string> keys;

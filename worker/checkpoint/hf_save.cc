@@ -83,6 +83,7 @@ class HfSave {
       const auto doing = session_.doing("write Hugging Face files");
       TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(session_.files, staging_));
       TITAN_ASSIGN_OR_RETURN(plan_, plan_export(reader->manifest(), *setup.hf, options_));
+      if (session_.leader()) TITAN_RETURN_IF_ERROR(warn_of_left_out(*reader));
       for (HfFile& file : plan_) file.name = salted(file.name);
       for (size_t i = static_cast<size_t>(setup.rank); i < plan_.size(); i += static_cast<size_t>(setup.world)) {
         TITAN_ASSIGN_OR_RETURN(const HfWritten one,
@@ -110,6 +111,12 @@ class HfSave {
   void remove_mine() {
     if (!in_store()) return;  // They go with the staging folder.
     for (const std::string& path : mine_) session_.files.remove(path).IgnoreError();
+  }
+
+  absl::Status warn_of_left_out(StepReader& step) {
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> lines, left_out(step, *session_.setup.hf));
+    for (const std::string& line : lines) session_.emit(event::kWarning, {{"message", line}});
+    return absl::OkStatus();
   }
 
   // Rank 0 moves the files into place, where they are not there already, the index last.

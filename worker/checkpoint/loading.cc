@@ -13,6 +13,7 @@
 #include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/step_folders.h"
 #include "worker/checkpoint/step_loading.h"
+#include "worker/checkpoint/tied_head.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -167,6 +168,8 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
     if (!is_model(slice) || slice.local.numel() == 0) continue;
     TITAN_ASSIGN_OR_RETURN(
         out, read_parameter(*weights, *hf, slice.key.substr(6), slice.shape, Box{slice.offset, slice.size()}));
+    if (candidate.tied_head && slice.key.substr(6) == kEmbeddingName)
+      TITAN_RETURN_IF_ERROR(check_hf_head(*weights, *hf, slice.shape, Box{slice.offset, slice.size()}));
   }
   return staged;
 }
@@ -234,6 +237,7 @@ std::string lost_steps_warning(const Setup& setup, const std::string& folder, co
 }
 
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate) {
+  candidate.tied_head = setup.model && setup.model->tied_embeddings;
   if (candidate.from == From::kHuggingFace) {
     if (setup.hf == nullptr || !takes_tensors(candidate, setup.config.exclude_from_loading)) return true;
     TITAN_ASSIGN_OR_RETURN(candidate.warnings, check_hf_config(files, candidate.path, *setup.hf));
@@ -244,7 +248,7 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
     return true;
   }
   if (candidate.from == From::kDcp) {
-    TITAN_RETURN_IF_ERROR(inspect_dcp(files, setup, candidate));
+    TITAN_RETURN_IF_ERROR(inspect_dcp(files, candidate));
     return true;
   }
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));

@@ -25,7 +25,7 @@ struct Candidate {
   bool model_only = false;  // Take the model's tensors alone.
   bool required = false;    // Unusable: an error. Otherwise it is rejected and the next one is proposed.
   bool in_place = false;    // kStep: read into the live tensors at once, since whatever may follow fills the same ones.
-  bool tied_head = false;   // kDcp: the head's matrix in it is the embedding once more. Filled by inspect().
+  bool tied_head = false;   // The head's matrix in another program's is the embedding once more. Filled by inspect().
   bool this_job = false;    // Skipped unless this job wrote it after it started from the same load_step.
   std::vector<std::string> warnings;  // Filled by inspect(), for whoever reads the log.
   uint32_t manifest_crc = 0;          // Filled by inspect(): every rank must see this manifest.

@@ -8,9 +8,9 @@
 #include "common/status/status.h"
 #include "worker/checkpoint/dcp_writer.h"
 #include "worker/checkpoint/pickle/writer.h"
+#include "worker/checkpoint/tied_head.h"
 #include "worker/optim/configured_schedule.h"
 #include "worker/tools/dcp_data.h"
-#include "worker/tools/tied_head.h"
 
 namespace titan::tools {
 namespace {

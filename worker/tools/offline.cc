@@ -7,7 +7,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/models/identity.h"
@@ -257,22 +256,6 @@ absl::Status check_seed(const std::string& step) {
                    ": call the folder step-0"));
 }
 
-// Buffers that the model uses and Hugging Face weights of its family have no place for: zeros are no loss.
-absl::Status warn_of_left_out(StepReader& step, const HfMapper& mapper, std::vector<std::string>& warnings) {
-  for (const TensorRecord& tensor : step.manifest().tensors) {
-    absl::string_view fqn = tensor.key;
-    if (!absl::ConsumePrefix(&fqn, "model.")) continue;
-    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(std::string(fqn)));
-    if (!layouts.empty()) continue;
-    at::Tensor value = at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype));
-    TITAN_RETURN_IF_ERROR(step.read(tensor, whole(tensor.shape), value));
-    if (!value.any().item<bool>()) continue;
-    warnings.push_back(absl::StrCat(tensor.key, " is not zero and is left out: Hugging Face weights of this family ",
-                                    "have no place for it"));
-  }
-  return absl::OkStatus();
-}
-
 // What the options ask of a step, against what it holds.
 absl::Status check_form(const std::string& step, bool full, bool adapters, const ExportOptions& options) {
   const bool wants_adapters = options.format == "peft" || options.merge;
@@ -384,18 +367,18 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
       return write_torch(files, *reader, spec, torch, folder, progress);
     }
     if (options.format == "peft") return write_peft(files, *reader, *mapper, spec, dtype, options.base, folder);
-    if (!adapters) {
-      TITAN_RETURN_IF_ERROR(warn_of_left_out(*reader, *mapper, warnings));
-      return export_folder(files, *reader, *mapper, plan, folder, progress);
-    }
+    const auto write_weights = [&](StepReader& whole_model) -> absl::Status {
+      TITAN_ASSIGN_OR_RETURN(warnings, left_out(whole_model, *mapper));
+      return export_folder(files, whole_model, *mapper, plan, folder, progress);
+    };
+    if (!adapters) return write_weights(*reader);
     // What the folder will hold is made from whole tensors, of which several may make one.
     const std::string merged = storage::join_path(folder, ".merged");
     TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, options.base));
     absl::Status status = write_merged(files, *reader, *mapper, spec, base, merged);
     if (status.ok()) {
       absl::StatusOr<std::unique_ptr<StepReader>> whole_model = StepReader::open(files, merged);
-      status = whole_model.ok() ? export_folder(files, **whole_model, *mapper, plan, folder, progress)
-                                : whole_model.status();
+      status = whole_model.ok() ? write_weights(**whole_model) : whole_model.status();
     }
     files.remove_folder(merged).IgnoreError();
     return status;

@@ -13,9 +13,9 @@
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/step_reader.h"
+#include "worker/checkpoint/tied_head.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
-#include "worker/tools/tied_head.h"
 
 namespace titan::tools {
 namespace {
@@ -34,9 +34,10 @@ absl::Status leave_out_tied(TensorFolder& folder, const std::string& head) {
   const auto own = find(head), embedding = find(absl::StrCat(kOfModel, kEmbeddingName));
   if (own == folder.tensors().end() || embedding == folder.tensors().end()) return absl::OkStatus();
   if (own->shape != embedding->shape) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const bool same, same_numbers(
-                                              own->shape, [&](const Box& part) { return folder.read(*own, part); },
-                                              [&](const Box& part) { return folder.read(*embedding, part); }));
+  TITAN_ASSIGN_OR_RETURN(const bool same,
+                         same_numbers(
+                             whole(own->shape), [&](const Box& part) { return folder.read(*own, part); },
+                             [&](const Box& part) { return folder.read(*embedding, part); }));
   if (same) folder.leave_out([&](const NamedTensor& one) { return one.key == head; });
   return absl::OkStatus();
 }

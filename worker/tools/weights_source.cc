@@ -13,8 +13,8 @@
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/part.h"
+#include "worker/checkpoint/tied_head.h"
 #include "worker/checkpoint/torch_file.h"
-#include "worker/tools/tied_head.h"
 #include "worker/tools/torchtune_names.h"
 
 namespace titan::tools {
@@ -22,35 +22,16 @@ namespace {
 
 using namespace titan::checkpoint;
 
-absl::Status another_head(const std::string& path, const std::string& head, const std::string& embedding) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      path, " does not fit this model, whose head is its embedding: ", head, " is another than ", embedding));
-}
-
-// The head of a model without one of its own may lie there as the embedding once more.
-absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper) {
-  TITAN_ASSIGN_OR_RETURN(const std::optional<HfLayout> layout, layout_in(weights, mapper, kEmbeddingName));
-  if (!layout || !weights.has(kHfHeadName)) return absl::OkStatus();
-  const std::string& embedding = layout->keys.at(0);
-  TITAN_ASSIGN_OR_RETURN(const Coded own, weights.coded(kHfHeadName));
-  TITAN_ASSIGN_OR_RETURN(const Coded other, weights.coded(embedding));
-  if (own.shape != other.shape) return another_head(weights.folder(), kHfHeadName, embedding);
-  TITAN_ASSIGN_OR_RETURN(const bool same,
-                         same_numbers(
-                             own.shape, [&](const Box& part) { return weights.read(kHfHeadName, part); },
-                             [&](const Box& part) { return weights.read(embedding, part); }));
-  return same ? absl::OkStatus() : another_head(weights.folder(), kHfHeadName, embedding);
-}
-
 class HuggingFaceSource : public WeightsSource {
  public:
   static absl::StatusOr<std::unique_ptr<WeightsSource>> open(storage::Files& files, const std::string& path,
-                                                             const HfMapper& mapper, bool tied) {
+                                                             const HfMapper& mapper, const models::ModelSpec& spec) {
     auto source = std::make_unique<HuggingFaceSource>(mapper);
     TITAN_ASSIGN_OR_RETURN(source->weights_, HfFolder::open(files, path));
     TITAN_ASSIGN_OR_RETURN(source->warnings_, check_hf_config(files, path, mapper));
     TITAN_RETURN_IF_ERROR(check_keys(*source->weights_, mapper));
-    if (tied) TITAN_RETURN_IF_ERROR(check_hf_head(*source->weights_, mapper));
+    const std::vector<int64_t> head = {spec.vocab_size, spec.dim};
+    if (spec.tied_embeddings) TITAN_RETURN_IF_ERROR(check_hf_head(*source->weights_, mapper, head, whole(head)));
     for (const std::string& note : quantization_notes(*source->weights_, false)) source->warnings_.push_back(note);
     if (const int64_t quantized = source->weights_->quantized(); quantized > 0)
       source->notes_.push_back(absl::StrCat(counted(quantized, "quantized tensor"), " to float32"));
@@ -204,8 +185,7 @@ absl::StatusOr<std::unique_ptr<WeightsSource>> open_dcp(storage::Files& files, c
 absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& files, const std::string& path,
                                                             const models::ModelSpec& spec, const HfMapper& mapper) {
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, spec);
-  if (files.is_folder(path) || !files.exists(path))
-    return HuggingFaceSource::open(files, path, mapper, spec.tied_embeddings);
+  if (files.is_folder(path) || !files.exists(path)) return HuggingFaceSource::open(files, path, mapper, spec);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TorchFile> file, TorchFile::open(files, path));
   const std::set<std::string> names = names_of(file->tensors());
   auto source = std::make_unique<TorchFileSource>(std::move(file));

@@ -192,6 +192,29 @@ TEST_F(DcpTest, RefusesWhatDoesNotFit) {
               AllOf(HasSubstr("of another optimizer: it has no optimizer.state."), HasSubstr("exclude_from_loading")));
 }
 
+// A model without a head of its own has no use for another one; the fake one has, which is what it misses then.
+TEST_F(DcpTest, RefusesAHeadThatIsNotTheEmbedding) {
+  const at::Tensor embedding = full_tensor("model.tok_embeddings.weight", {37, 16}, 10);
+  at::Tensor other = embedding.clone();
+  other[36][15] += 1;
+  const auto refusal_of = [&](const at::Tensor& head) {
+    SetUp();
+    DcpWriter out = writer();
+    for (const Parameter& one : small_model()) {
+      if (one.fqn != "output.weight") add(out, one.fqn, "model." + one.fqn, one.shape, Pieces::kColumns, 3);
+    }
+    EXPECT_TRUE(out.add("output.weight", head.sizes().vec(), whole(head.sizes().vec()), head).ok());
+    EXPECT_TRUE(out.finish().ok());
+    Attempt::Options all = options(2, Split::kRows, true);
+    all.model.emplace().tied_embeddings = true;
+    const auto loaded = Attempt(std::move(all)).load();
+    return loaded.ok() ? "loaded" : std::string(loaded.status().message());
+  };
+  EXPECT_THAT(refusal_of(embedding), HasSubstr("output.weight is [37, 16] there"));
+  for (const at::Tensor& head : {other, embedding.slice(0, 0, 36).contiguous()})
+    EXPECT_THAT(refusal_of(head), HasSubstr("output.weight is another than tok_embeddings.weight"));
+}
+
 TEST_F(DcpTest, RefusesStepsThatDiffer) {
   DcpWriter out = writer();
   for (const Parameter& one : small_model()) {

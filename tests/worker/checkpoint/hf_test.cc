@@ -9,6 +9,7 @@
 #include "tests/worker/data/testing.h"
 #include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/shard.h"
 #include "worker/checkpoint/step_folders.h"
 
 namespace titan::checkpoint::testing {
@@ -241,6 +242,70 @@ TEST_F(HfTest, AnExportBesideAFullStepLeavesItAResumePoint) {
   EXPECT_TRUE(posix_files().exists(dump_ + "/both/checkpoint/step-7/model.safetensors.index.json"));
   both.attempt = 2;
   EXPECT_EQ(Attempt(both).load()->step, 7);
+}
+
+// The fake model as one whose head is its embedding, and with a norm that its family's weights have no place for.
+class TiedMapper : public FakeMapper {
+ public:
+  absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
+    if (fqn == "tok_embeddings.weight") return std::vector{HfLayout{.keys = {"hf.embed"}}};
+    if (fqn == "output.weight" || fqn == "layers.0.attention_norm.weight") return std::vector<HfLayout>();
+    return FakeMapper::layouts(fqn);
+  }
+  bool knows(const std::string& key) const override { return key == "lm_head.weight" || FakeMapper::knows(key); }
+};
+
+TEST_F(HfTest, WhatHasNoPlaceIsNamedByTheSave) {
+  const TiedMapper mapper;
+  Attempt::Options last = options("export", 2);
+  last.config.last_save_in_hf = true;
+  last.hf = &mapper;
+  Attempt job(std::move(last));
+  ASSERT_TRUE(job.save_last(7).ok());
+  std::vector<std::string> said;
+  for (const Event& event : job.events(rank_protocol::event::kWarning))
+    said.push_back(event.members.at("message").get<std::string>());
+  EXPECT_THAT(said, ::testing::UnorderedElementsAre(HasSubstr("model.layers.0.attention_norm.weight is not zero"),
+                                                    HasSubstr("model.output.weight is not zero")));
+}
+
+// A model without a head of its own has no use for another one.
+TEST_F(HfTest, AHeadThatIsNotTheEmbeddingIsRefused) {
+  const TiedMapper mapper;
+  const at::Tensor embedding = full_tensor("model.tok_embeddings.weight", {37, 16}, 7);
+  at::Tensor other = embedding.clone();
+  other[36][15] += 1;
+  const auto load_with = [&](const at::Tensor& head, bool tied) {
+    const std::string folder = dump_ + "/weights";
+    EXPECT_TRUE(posix_files().remove_folder(folder).ok());
+    EXPECT_TRUE(posix_files().make_folders(folder).ok());
+    std::vector<Staged> parts;
+    const auto add = [&](const std::string& key, const at::Tensor& value) {
+      parts.push_back({key, value.sizes().vec(), std::vector<int64_t>(static_cast<size_t>(value.dim())), value});
+    };
+    add("hf.embed", embedding);
+    add("lm_head.weight", head);
+    add("hf.layers.0.attention.wq.weight", full_tensor("wq", {16, 16}, 7));
+    add("hf.layers.1.attention.wq.weight", full_tensor("wq", {3, 8}, 7));
+    EXPECT_TRUE(write_tensors(posix_files(), folder, "model.safetensors", parts).ok());
+    Attempt::Options load = options("import", 3);
+    load.hf = &mapper;
+    load.model.emplace().tied_embeddings = tied;
+    load.config.initial_load_in_hf = true;
+    load.config.initial_load_path = folder;
+    return Attempt(std::move(load)).run([](int rank, Checkpointer& checkpointer) {
+      std::vector<Slice> slices = make_slices(Split::kRows, rank, 3, -1);
+      return checkpointer.load(slices).status();
+    });
+  };
+  EXPECT_TRUE(load_with(embedding, true).ok());
+  EXPECT_TRUE(load_with(embedding.to(at::kDouble), true).ok()) << "the same numbers";
+  EXPECT_TRUE(load_with(other, false).ok()) << "no matter of a model that has a head";
+  for (const at::Tensor& head : {other, embedding.slice(0, 0, 36).contiguous()}) {
+    const absl::Status refused = load_with(head, true);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("lm_head.weight is another than hf.embed"));
+  }
 }
 
 TEST_F(HfTest, AModelWithoutHfNamesSaysSo) {
