@@ -48,27 +48,45 @@ absl::Status check_together(const Security& security) {
   return absl::OkStatus();
 }
 
-// Whether `read` finds what it looks for in a file, freed by `release`. What it finds amiss it leaves in OpenSSL's
-// queue of errors, where others would take it for their own.
-template <typename Object, typename Read>
-bool holds(const std::string& path, Read read, void (*release)(Object*)) {
+using CertificatePtr = std::unique_ptr<X509, decltype(&X509_free)>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+
+// What `read` finds in a file, null for nothing. What it finds amiss it leaves in OpenSSL's queue of errors, where
+// others would take it for their own.
+template <typename Read>
+auto read_from(const std::string& path, Read read) {
   const std::unique_ptr<BIO, decltype(&BIO_free)> file(BIO_new_file(path.c_str(), "r"), &BIO_free);
-  const std::unique_ptr<Object, void (*)(Object*)> found(file == nullptr ? nullptr : read(file.get()), release);
+  auto* found = file == nullptr ? nullptr : read(file.get());
   ERR_clear_error();
-  return found != nullptr;
+  return found;
 }
 
-bool holds_certificate(const std::string& path) {
-  return holds<X509>(
-      path, [](BIO* file) { return PEM_read_bio_X509(file, nullptr, nullptr, nullptr); }, &X509_free);
+CertificatePtr read_certificate(const std::string& path) {
+  return {read_from(path, [](BIO* file) { return PEM_read_bio_X509(file, nullptr, nullptr, nullptr); }), &X509_free};
 }
 
-bool holds_key(const std::string& path) {
+KeyPtr read_key(const std::string& path) {
   const auto read = [](BIO* file) {
     const auto no_password = [](char*, int, int, void*) { return 0; };  // Nobody is asked for one.
     return PEM_read_bio_PrivateKey(file, nullptr, no_password, nullptr);
   };
-  return holds<EVP_PKEY>(path, read, &EVP_PKEY_free);
+  return {read_from(path, read), &EVP_PKEY_free};
+}
+
+bool holds_certificate(const std::string& path) { return read_certificate(path) != nullptr; }
+
+bool holds_key(const std::string& path) { return read_key(path) != nullptr; }
+
+// A renewal keeps the key, so that there is no moment at which the two on disk do not belong together.
+absl::Status check_pair(const Security& security) {
+  if (security.cert.empty()) return absl::OkStatus();
+  const CertificatePtr certificate = read_certificate(security.cert);
+  const KeyPtr key = read_key(security.key);
+  if (certificate != nullptr && key != nullptr && X509_check_private_key(certificate.get(), key.get()) == 1)
+    return absl::OkStatus();
+  ERR_clear_error();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tls-key ", security.key, " is not the key of --tls-cert ", security.cert));
 }
 
 // gRPC says nothing of files that it cannot read or make sense of, and every connection fails.
@@ -83,7 +101,8 @@ absl::Status check_file(absl::string_view flag, const std::string& path, bool (*
 absl::Status check_files(const Security& security) {
   TITAN_RETURN_IF_ERROR(check_file("--tls-ca", security.ca, holds_certificate, "certificate"));
   TITAN_RETURN_IF_ERROR(check_file("--tls-cert", security.cert, holds_certificate, "certificate"));
-  return check_file("--tls-key", security.key, holds_key, "private key without a password");
+  TITAN_RETURN_IF_ERROR(check_file("--tls-key", security.key, holds_key, "private key without a password"));
+  return check_pair(security);
 }
 
 std::shared_ptr<tls::CertificateProviderInterface> watch(const Security& security) {

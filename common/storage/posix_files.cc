@@ -35,6 +35,7 @@ class Descriptor {
   int fd_;
 };
 
+// With O_NONBLOCK in `flags` a pipe's other end is not waited for, and a regular file is as without.
 Descriptor open_file(const std::string& path, int flags) {
   int fd;
   do {
@@ -151,14 +152,14 @@ class PosixFiles : public Files, public LargeWriter {
   }
 
   absl::StatusOr<absl::Time> touch(const std::string& path) override {
-    Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_NOFOLLOW);
+    Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
     if (fd.get() < 0) return failed("open", path);
     if (::futimens(fd.get(), nullptr) != 0) return failed("touch", path);
     return time_of(fd, path);
   }
 
   absl::StatusOr<absl::Time> modified(const std::string& path) override {
-    Descriptor fd = open_file(path, O_RDONLY | O_NOFOLLOW);
+    Descriptor fd = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (fd.get() < 0) return failed("open", path);
     return time_of(fd, path);
   }
@@ -257,7 +258,7 @@ class PosixFiles : public Files, public LargeWriter {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> readable(const std::string& path, int flags) {
-    Descriptor fd = open_file(path, flags | O_NONBLOCK);  // A pipe is refused, not waited for.
+    Descriptor fd = open_file(path, flags | O_NONBLOCK);
     if (fd.get() < 0) return failed("open", path);
     struct stat info;
     if (::fstat(fd.get(), &info) != 0) return failed("stat", path);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -116,14 +117,20 @@ absl::Status Client::nobody(const grpc::Status& said) const {
                     {{"address", addresses_}});
 }
 
+absl::Status Client::no_answer(absl::Duration waited) const {
+  const std::string within = absl::StrCat(" within ", absl::FormatDuration(waited));
+  if (!is_connected())
+    return nobody({grpc::StatusCode::UNAVAILABLE, absl::StrCat("it has answered no connection", within)});
+  return absl::DeadlineExceededError(absl::StrCat("no answer from the controller at ", address(), within));
+}
+
 template <typename Response>
 absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
   TITAN_RETURN_IF_ERROR(check());
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + timeout_;
   // What the last try said that found nobody.
-  grpc::Status unanswered(grpc::StatusCode::UNAVAILABLE,
-                          absl::StrCat("it has answered no connection within ", absl::FormatDuration(timeout_)));
+  std::optional<grpc::Status> unanswered;
   bool said = false;
   for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     grpc::ClientContext context;
@@ -134,14 +141,12 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
     if (status.ok()) return response;
     if (!is_unanswered(status)) {
       if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return to_status(status);
-      if (!is_connected()) return nobody(unanswered);
-      return absl::DeadlineExceededError(
-          absl::StrCat("no answer from the controller at ", address(), " within ", absl::FormatDuration(timeout_)));
+      return unanswered && !is_connected() ? nobody(*unanswered) : no_answer(timeout_);
     }
     unanswered = status;
     const absl::Time now = absl::Now();
     turn_away();
-    if (now + pause >= deadline) return nobody(unanswered);
+    if (now + pause >= deadline) return nobody(status);
     if (!said && now - start > kSayWaiting) {
       note(absl::StrCat("waiting for the controller at ", addresses_, " ..."));
       said = true;

@@ -71,6 +71,8 @@ class Client {
   void turn_away() const { current_ = (current_ + 1) % members_.size(); }
   // Before the next try: so long at most, and no longer than until a connection that was missing is there.
   void wait(absl::Duration pause) const;
+  // Why nothing was heard for so long: Unavailable without a connection, else DeadlineExceeded.
+  absl::Status no_answer(absl::Duration waited) const;
 
  private:
   struct Member {

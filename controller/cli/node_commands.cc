@@ -85,26 +85,17 @@ absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, con
   }
 }
 
-absl::Status ask_to_leave(Client& client, const std::vector<std::string>& names, const std::string& reason) {
-  for (const std::string& name : names) TITAN_RETURN_IF_ERROR(client.drain_node(name, reason).status());
-  return absl::OkStatus();
-}
-
-// Does something to each node, up to the first that fails, and prints those that it was done to. Gives the exit code.
-int one_by_one(const Globals& globals, const std::vector<std::string>& names,
-               const std::function<absl::StatusOr<v1::Node>(const std::string& name)>& act,
-               const std::function<std::string(const v1::Node&)>& text) {
+// Does something to each node and prints those that it was done to. Gives the exit code.
+int to_each(const Globals& globals, const std::vector<std::string>& names,
+            const std::function<absl::StatusOr<v1::Node>(const std::string& name)>& act,
+            const std::function<std::string(const v1::Node&)>& text) {
   std::vector<nlohmann::ordered_json> done;
-  int code = kExitOk;
-  for (const std::string& name : names) {
-    const absl::StatusOr<v1::Node> node = act(name);
-    if (!node.ok()) {
-      code = report(node.status());
-      break;
-    }
-    done.push_back(to_json(*node));
-    note(text(*node));
-  }
+  const int code = on_each(names, [&](const std::string& name) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const v1::Node node, act(name));
+    done.push_back(to_json(node));
+    note(text(node));
+    return absl::OkStatus();
+  });
   print_each(done, names.size() > 1, globals.format);
   return code;
 }
@@ -182,7 +173,7 @@ int describe_node(const Globals& globals, const std::string& name) {
 
 int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason) {
   Client client(globals.controller, globals.timeout, globals.access);
-  return one_by_one(
+  return to_each(
       globals, nodes, [&](const std::string& name) { return client.cordon_node(name, reason); },
       [](const v1::Node& node) {
         return absl::StrCat("node ", node_id(node), " takes no new ranks; running ones stay. `titanctl node uncordon ",
@@ -193,13 +184,13 @@ int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
 int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason, bool wait) {
   Client client(globals.controller, globals.timeout, globals.access);
   const absl::Time deadline = absl::Now() + globals.whole_wait();
-  // All are asked before one is waited for.
-  const absl::Status asked = wait ? ask_to_leave(client, nodes, reason) : absl::OkStatus();
+  // All are asked before one is waited for. One that cannot be is asked once more below, where its error is told.
+  for (const std::string& name : wait ? nodes : std::vector<std::string>())
+    if (absl::IsUnavailable(client.drain_node(name, reason).status())) break;
   const auto drain = [&](const std::string& name) -> absl::StatusOr<v1::Node> {
-    TITAN_RETURN_IF_ERROR(asked);
     return wait ? empty_node(client, name, reason, deadline) : client.drain_node(name, reason);
   };
-  return one_by_one(globals, nodes, drain, drain_text);
+  return to_each(globals, nodes, drain, drain_text);
 }
 
 int stop_unknown(const Globals& globals, const std::string& name, const std::string& job_uid, double grace_seconds) {
@@ -214,22 +205,18 @@ int stop_unknown(const Globals& globals, const std::string& name, const std::str
 
 int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
   Client client(globals.controller, globals.timeout, globals.access);
-  return one_by_one(
+  return to_each(
       globals, nodes, [&](const std::string& name) { return client.uncordon_node(name); },
       [](const v1::Node& node) { return absl::StrCat("node ", node_id(node), " takes new ranks again"); });
 }
 
 int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
   Client client(globals.controller, globals.timeout, globals.access);
-  std::vector<nlohmann::ordered_json> done;
-  const int code = on_each(nodes, [&](const std::string& name) -> absl::Status {
-    TITAN_ASSIGN_OR_RETURN(const v1::Node node, client.delete_node(name));
-    done.push_back(to_json(node));
-    note(absl::StrCat("node ", node_id(node), " is deleted with its events; its titan-worker may register anew"));
-    return absl::OkStatus();
-  });
-  print_each(done, nodes.size() > 1, globals.format);
-  return code;
+  return to_each(
+      globals, nodes, [&](const std::string& name) { return client.delete_node(name); },
+      [](const v1::Node& node) {
+        return absl::StrCat("node ", node_id(node), " is deleted with its events; its titan-worker may register anew");
+      });
 }
 
 }  // namespace titan::cli

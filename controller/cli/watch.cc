@@ -32,16 +32,12 @@ Stopper::Scope::~Scope() {
 namespace {
 
 // What a --timeout that ran out found.
-absl::Status still_waiting(const std::string& name, const v1::Job& last, absl::Duration waited) {
-  const std::string seconds = duration_text(absl::ToDoubleSeconds(waited));
-  if (last.name().empty()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the controller said nothing of job ", short_name(name), " in ", seconds));
-  }
-  return absl::DeadlineExceededError(
-      absl::StrCat("job ", short_name(last.name()), " is still ", state_name(last.state()), " at step ",
-                   last.progress().step(), "/", last.progress().total_steps(), " after ", seconds,
-                   last.pending_message().empty() ? "" : absl::StrCat(": ", last.pending_message())));
+absl::Status still_waiting(const Client& client, const v1::Job& last, absl::Duration waited) {
+  if (last.name().empty()) return client.no_answer(waited);
+  return absl::DeadlineExceededError(absl::StrCat(
+      "job ", short_name(last.name()), " is still ", state_name(last.state()), " at step ", last.progress().step(), "/",
+      last.progress().total_steps(), " after ", duration_text(absl::ToDoubleSeconds(waited)),
+      last.pending_message().empty() ? "" : absl::StrCat(": ", last.pending_message())));
 }
 
 }  // namespace
@@ -66,7 +62,7 @@ absl::StatusOr<v1::Job> watch_job(Client& client, const std::string& name, absl:
         done = true;
         return true;
       });
-  if (absl::IsDeadlineExceeded(status)) return still_waiting(name, last, absl::Now() - start);
+  if (absl::IsDeadlineExceeded(status)) return still_waiting(client, last, absl::Now() - start);
   if (!status.ok()) return status;
   if (!done) return absl::InternalError(absl::StrCat("the controller ended the watch of ", name));
   return found;

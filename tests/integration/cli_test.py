@@ -64,6 +64,7 @@ class Cli(unittest.TestCase):
             self.assertNotIn("[training]", done.stdout)
         self.refused(5, NOBODY, "events", "wait", "--timeout", "0.2")
         self.refused(5, NOBODY, "cancel", "a", "list", "--timeout", "0.2")
+        self.refused(5, NOBODY, "wait", "a", "--timeout", "0.2")
         self.refused(2, "unexpected 'node' for `titanctl list`", "list", "node")
 
     # A generator that fails in a pipe, or a variable that is not set, queues no job of defaults.
@@ -124,6 +125,8 @@ class Cli(unittest.TestCase):
             for flag in right:
                 words = [word for pair in {**right, flag: wrong}.items() for word in pair]
                 self.refused(2, f"{flag} {wrong} holds no", "list", "--timeout", "0.3", *words)
+            other = {**right, "--tls-key": folder + "/ca/ca.key"}
+            self.refused(2, "is not the key of --tls-cert", "list", "--timeout", "0.3", *(word for pair in other.items() for word in pair))
             self.refused(5, NOBODY, "list", "--timeout", "0.3", *(word for pair in right.items() for word in pair))
 
     # gRPC's own lines are for whoever asks for them.

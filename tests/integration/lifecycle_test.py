@@ -150,6 +150,8 @@ class Lifecycle(unittest.TestCase):
             nodes = self.cluster.ask("node", verb, "n1", "n2")
             self.assertEqual([("nodes/n1", verb != "uncordon"), ("nodes/n2", verb != "uncordon")], [(n["name"], n["cordoned"]) for n in nodes], verb)
             self.assertEqual("nodes/n1", self.cluster.ask("node", verb, "n1")["name"])
+            done = self.cluster.titanctl("node", verb, "n1", "nosuch", "n2", "-o", "json", check=False)
+            self.assertEqual((3, ["nodes/n1", "nodes/n2"]), (done.returncode, [n["name"] for n in json.loads(done.stdout)]), verb)
         self.cluster.titanctl("node", "uncordon", "n1", "n2")
         job, other = (self.submit(name, ranks_per_node=1, ranks=8) for name in ("wide", "wider"))
         done = self.cluster.titanctl("cancel", job, "nosuch", other, "-o", "json", check=False)

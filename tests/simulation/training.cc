@@ -11,14 +11,14 @@
 namespace titan::simulation {
 namespace {
 
-constexpr size_t kMostNodes = 1'000'000;
+constexpr size_t kAnyNumber = 1'000'000;
 constexpr absl::Duration kTrainTimeout = absl::Seconds(20);
 
 std::vector<v1::Placement> placements_of(const std::vector<v1::NodeRow>& rows) {
   std::vector<v1::Placement> placements;
   int ranks = 0;
   for (const v1::NodeRow& row : rows) {
-    const auto names = rank_protocol::unfold_names(row.names(), kMostNodes);
+    const auto names = rank_protocol::unfold_names(row.names(), kAnyNumber);
     for (const std::string& name : names.value()) {
       v1::Placement& placement = placements.emplace_back();
       placement.set_node(name);

@@ -72,11 +72,13 @@ TEST_F(StorageTest, ErrorsNameOperationAndPath) {
   EXPECT_EQ(posix_files().open(folder_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(StorageTest, APipeIsRefusedAtOnce) {
+TEST_F(StorageTest, APipeIsNotWaitedFor) {
   const std::string path = join_path(folder_, "pipe");
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(posix_files().open(path).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(posix_files().open_no_link(path).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(posix_files().touch(path).ok());
+  EXPECT_TRUE(posix_files().modified(path).ok());
 }
 
 TEST_F(StorageTest, ShortReadIsDataLoss) {
