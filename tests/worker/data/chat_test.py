@@ -327,6 +327,16 @@ class Chats(RowReader):
                 verified = subprocess.run([BIN / "titan-data", "verify", work], capture_output=True, text=True, timeout=60)
                 self.assertEqual(verified.returncode, 1, name)
                 shutil.rmtree(work)
+        work = self.root / "later"
+        shutil.copytree(self.root / "kept", work)
+        manifest = work / "titan-tokens.json"
+        later = {**json.loads(manifest.read_text()), "version": 3}
+        manifest.write_text(json.dumps(later))
+        self.assertIn("does not fit its checksum", self.answer(path=str(work), **ask)["error"])
+        del later["crc32c"]
+        compact = json.dumps(later, sort_keys=True, separators=(",", ":")).encode()
+        manifest.write_text(json.dumps({**later, "crc32c": f"{crc32c(compact):08x}"}))
+        self.assertIn("this Titan reads versions 1 and 2", self.answer(path=str(work), **ask)["error"])
         plain = self.root / "plain-text.jsonl"
         plain.write_text(json.dumps({"text": "one two three"}) + "\n")
         subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", folder, "--out", self.root / "unmarked", plain], check=True, capture_output=True)

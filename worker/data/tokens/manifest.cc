@@ -101,13 +101,13 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   if (!json.is_object() || json.value("format", nlohmann::json()) != "titan-tokens") {
     return damaged(path, "is no manifest of a token index");
   }
+  const nlohmann::json sum = json.value("crc32c", nlohmann::json());
+  json.erase("crc32c");
+  if (sum != sum_of(json)) return damaged(path, "does not fit its checksum");  // Nor does a version that is damaged.
   const nlohmann::json version = json.value("version", nlohmann::json());
   if (version != 1 && version != 2) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": this Titan reads versions 1 and 2 of the format"));
   }
-  const nlohmann::json sum = json.value("crc32c", nlohmann::json());
-  json.erase("crc32c");
-  if (sum != sum_of(json)) return damaged(path, "does not fit its checksum");
   TokenManifest manifest{.marked = version == 2};
   std::string missing;
   const nlohmann::json mark = json.value("tokenizer", nlohmann::json());
