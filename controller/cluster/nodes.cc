@@ -51,8 +51,6 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
                       absl::StrCat("node id '", hello.node(), "' must match [a-z]([a-z0-9-]{0,61}[a-z0-9])?"));
   }
-  // The scheduler keeps a place for each device, whatever a worker says of itself.
-  constexpr int kMostDevices = 4096;
   if (hello.resources().devices() < 0 || hello.resources().devices() > kMostDevices) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_DEVICES",
                       absl::StrCat("node ", hello.node(), " says that it has ", hello.resources().devices(),

@@ -15,6 +15,9 @@
 
 namespace titan::cluster {
 
+// The scheduler keeps a place for each device, whatever a worker says of itself.
+inline constexpr int kMostDevices = 4096;
+
 enum class NodeState {
   kReconciling,  // Known, and not heard of since the controller started or the node came back.
   kReady,

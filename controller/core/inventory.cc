@@ -41,7 +41,7 @@ Stray described(const v1::AttemptInventory& item) {
   Stray stray;
   stray.job = item.job();
   for (const v1::RankStatus& rank : item.ranks()) stray.ranks.push_back(rank.rank());
-  stray.devices = item.devices();
+  stray.devices = std::clamp(item.devices(), 0, cluster::kMostDevices);
   stray.device_indices.assign(item.device_indices().begin(), item.device_indices().end());
   stray.start_time_ns = item.start_unix_nanos();
   stray.step = last_step(item);

@@ -4,6 +4,7 @@ Each cell is either right (training goes on from what was committed) or refused 
 never disturbed. Prints its table.
 """
 
+import fcntl
 import os
 import shutil
 import signal
@@ -80,6 +81,23 @@ class FolderIdentity(unittest.TestCase):
     def signal_ranks(self, number):
         for rank in self.cluster.ranks():
             rank.kill(number)
+
+    def stop_apart_from_fence(self, dump):
+        """Stops the ranks where none holds the folder's lock: who stands still with it keeps everybody out, as a flock does."""
+
+        def stopped():
+            self.signal_ranks(signal.SIGSTOP)
+            wait_until("the ranks stand still", lambda: all(Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+                                                            for rank in self.cluster.ranks()), 60, poll=0.01)
+            with open(dump / ".fence.lock") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
+                except BlockingIOError:
+                    self.signal_ranks(signal.SIGCONT)
+                    return False
+
+        wait_until("ranks stopped apart from the fence", stopped, 60, poll=0.02)
 
     def kill_rank(self, job):
         """The attempt that follows; its predecessor's rank is killed."""
@@ -214,7 +232,7 @@ class FolderIdentity(unittest.TestCase):
         dump = self.folder / "paused"
         job = self.submit(dump)
         wait_committed(dump, 5)
-        self.signal_ranks(signal.SIGSTOP)
+        self.stop_apart_from_fence(dump)
         os.utime(dump / ".fence-alive", (1, 1))
         known = max(committed_steps(dump))
         done = self.cluster.titanctl("run", *tiny(dump, steps=known + 2, ranks=1, extra=SMALL))

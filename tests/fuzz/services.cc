@@ -152,6 +152,7 @@ class Port {
     grpc::CompletionQueue queue;
     grpc::ClientContext context;
     // What is waited for here comes at once, or when the clock moves, which it does not.
+    context.set_wait_for_ready(true);  // A slow machine may take its time to connect.
     rpc::set_deadline(context, method.server_streaming() ? absl::Milliseconds(30) : absl::Minutes(5));
     const auto call =
         stub.PrepareCall(&context, absl::StrCat("/", method.service()->full_name(), "/", method.name()), &queue);

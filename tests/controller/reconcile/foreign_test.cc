@@ -198,6 +198,21 @@ TEST_F(ForeignTest, UnknownAttemptsAreBounded) {
   EXPECT_EQ(reconciler->node("n3")->unknown.size(), 10'000u);
 }
 
+// What a node says that they hold is bounded, too: all of it is added up.
+TEST_F(ForeignTest, DevicesOfUnknownAttemptsAreBounded) {
+  v1::Register hello = hello_of(nodes.at("n3"));
+  for (const int devices : {2'147'483'647, 2'147'483'647, -5}) {
+    v1::AttemptInventory* item = hello.add_inventory();
+    item->mutable_id()->set_job_uid(absl::StrCat("x", hello.inventory_size()));
+    item->mutable_id()->set_number(1);
+    item->set_phase(v1::AttemptReport::STARTED);
+    item->set_devices(devices);
+  }
+  reconnect(nodes.at("n3"), hello);
+  EXPECT_EQ(reconciler->node("n3")->unknown.size(), 3u);
+  EXPECT_EQ(reconciler->node("n3")->devices_used, 2 * cluster::kMostDevices);
+}
+
 // The highest attempt that a node of the job names is bounded, too: numbers go on for ever.
 TEST_F(ForeignTest, ANodeOfTheJobCannotUseItsNumbersUp) {
   FakeNode& node = nodes.at("n1");
