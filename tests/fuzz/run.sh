@@ -68,7 +68,7 @@ fuzz() {
   mkdir -p "$work"
   spend "$seconds" "$program" --target="$target" -timeout=60 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=65536 \
     -print_final_stats=1 -verbosity=1 -artifact_prefix="$found/$target-" "$work" "tests/fuzz/corpus/$target" >"$log" 2>&1 ||
-    { finding=$(grep -aoE "Test unit written to .*" "$log" | tail -n 1 | sed 's/.* //'); finding=${finding:-see $log}; }
+    { finding=$(grep -aoE "Test unit written to .*" "$log" | tail -n 1 | sed 's/.* //' || true); finding=${finding:-see $log}; }
   executions=$(grep -a "stat::number_of_executed_units" "$log" | grep -oE "[0-9]+$" || echo 0)
   edges=$(grep -aoE "cov: [0-9]+" "$log" | tail -n 1 | grep -oE "[0-9]+" || echo 0)
   printf '%-16s %10s %8s %8s %8s  %s\n' "$target" "$executions" "$edges" "$(ls "$work" | wc -l)" "$seconds" "${finding#"$PWD"/}"

@@ -1,6 +1,8 @@
 // Each end of a worker's session with a peer that says whatever it likes: the controller and a node, as the values that
 // decide everything, under clocks that the input moves.
 
+#include <csignal>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,7 +19,11 @@ namespace {
 
 // The worlds check much themselves, as tests do. Of a node whose controller lies, each failure ends the process. A node
 // that lies may well be given a device twice, which is its own loss: there only what is required below counts.
-void make_failures_fatal(bool fatal) { GTEST_FLAG_SET(break_on_failure, fatal); }
+// A failure's breakpoint becomes an abort, at which libFuzzer keeps the input.
+void make_failures_fatal(bool fatal) {
+  GTEST_FLAG_SET(break_on_failure, fatal);
+  std::signal(SIGTRAP, fatal ? +[](int) { std::abort(); } : SIG_DFL);
+}
 
 // What a node may say of: jobs, nodes, phases and the lines of spools.
 const std::vector<std::string>& words_of_nodes() {
