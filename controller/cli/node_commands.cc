@@ -184,13 +184,13 @@ int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
 int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason, bool wait) {
   Client client(globals.controller, globals.timeout, globals.access);
   const absl::Time deadline = absl::Now() + globals.whole_wait();
+  const auto ask = [&](const std::string& name) { return client.drain_node(name, reason); };
+  if (!wait) return to_each(globals, nodes, ask, drain_text);
   // All are asked before one is waited for. One that cannot be is asked once more below, where its error is told.
-  for (const std::string& name : wait ? nodes : std::vector<std::string>())
-    if (absl::IsUnavailable(client.drain_node(name, reason).status())) break;
-  const auto drain = [&](const std::string& name) -> absl::StatusOr<v1::Node> {
-    return wait ? empty_node(client, name, reason, deadline) : client.drain_node(name, reason);
-  };
-  return to_each(globals, nodes, drain, drain_text);
+  for (const std::string& name : nodes)
+    if (absl::IsUnavailable(ask(name).status())) break;
+  return to_each(
+      globals, nodes, [&](const std::string& name) { return empty_node(client, name, reason, deadline); }, drain_text);
 }
 
 int stop_unknown(const Globals& globals, const std::string& name, const std::string& job_uid, double grace_seconds) {

@@ -166,10 +166,11 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
   for (const Slice& slice : slices) {
     at::Tensor& out = staged.tensors.emplace_back();
     if (!is_model(slice) || slice.local.numel() == 0) continue;
-    TITAN_ASSIGN_OR_RETURN(
-        out, read_parameter(*weights, *hf, slice.key.substr(6), slice.shape, Box{slice.offset, slice.size()}));
-    if (candidate.tied_head && slice.key.substr(6) == kEmbeddingName)
-      TITAN_RETURN_IF_ERROR(check_hf_head(*weights, *hf, slice.shape, Box{slice.offset, slice.size()}));
+    const std::string fqn = slice.key.substr(6);
+    const Box piece{slice.offset, slice.size()};
+    TITAN_ASSIGN_OR_RETURN(out, read_parameter(*weights, *hf, fqn, slice.shape, piece));
+    if (candidate.tied_head && fqn == kEmbeddingName)
+      TITAN_RETURN_IF_ERROR(check_hf_head(*weights, *hf, slice.shape, piece));
   }
   return staged;
 }

@@ -61,6 +61,12 @@ def crc32c(data):
     return value ^ 0xffffffff
 
 
+def write_manifest(path, manifest):
+    """A token index's, with the checksum that fits what it says."""
+    compact = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    path.write_text(json.dumps({**manifest, "crc32c": f"{crc32c(compact):08x}"}))
+
+
 class Fixed(chat_template_utils.datetime):
     @classmethod
     def now(cls, tz=None):
@@ -283,8 +289,7 @@ class Chats(RowReader):
             self.assertIn(f'was made with --train-on {made}, and the job has dataloader.train_on = "{other}"', error)
             manifest = json.loads((path / "titan-tokens.json").read_text())  # As older ones are.
             self.assertEqual((manifest.pop("train_on"), manifest.pop("crc32c") != ""), (made, True))
-            compact = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-            (path / "titan-tokens.json").write_text(json.dumps({**manifest, "crc32c": f"{crc32c(compact):08x}"}))
+            write_manifest(path / "titan-tokens.json", manifest)
             for train_on in (made, other):
                 self.assertEqual(self.answer(path=str(path), train_on=train_on, **ask)["rows"], rows)
 
@@ -334,8 +339,7 @@ class Chats(RowReader):
         manifest.write_text(json.dumps(later))
         self.assertIn("does not fit its checksum", self.answer(path=str(work), **ask)["error"])
         del later["crc32c"]
-        compact = json.dumps(later, sort_keys=True, separators=(",", ":")).encode()
-        manifest.write_text(json.dumps({**later, "crc32c": f"{crc32c(compact):08x}"}))
+        write_manifest(manifest, later)
         self.assertIn("this Titan reads versions 1 and 2", self.answer(path=str(work), **ask)["error"])
         plain = self.root / "plain-text.jsonl"
         plain.write_text(json.dumps({"text": "one two three"}) + "\n")
