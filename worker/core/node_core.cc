@@ -114,7 +114,7 @@ void on_tick(Step& step) {
   for (const AttemptKey& key : late) preparation_overdue(step, *step.find(key));
   if (state.raising != 0 && now >= state.raise_by) on_epoch_written(step, "the state folder does not answer");
   if (now < state.beat_at) return;
-  const int64_t interval = std::min(kBeatInterval, state.lease / kBeatsPerLease);
+  const int64_t interval = std::clamp(state.lease / kBeatsPerLease, kShortestBeat, kBeatInterval);
   const bool is_late = now - state.beat_at > interval;
   state.beat_at = now + interval;
   send_beat(step, is_late);

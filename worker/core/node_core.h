@@ -30,12 +30,13 @@ struct NodeConfig {
 // How long the node waits before it says that something takes too long.
 inline constexpr int64_t kBeatInterval = kSecond;  // At most,
 inline constexpr int64_t kBeatsPerLease = 5;       // and as many as the controller expects within a short lease.
-inline constexpr int64_t kPreparePatience = 60 * kSecond;  // A lock on shared storage alone may take 30 s.
-inline constexpr int64_t kStartPatience = 30 * kSecond;    // Beyond the token's.
-inline constexpr int64_t kShimPatience = 3 * kSecond;      // After the grace: a shim that hangs cannot end its ranks.
-inline constexpr int64_t kStopPatience = 10 * kSecond;     // After the grace: ranks that cannot be killed.
-inline constexpr int64_t kWritePatience = 5 * kSecond;     // A record that is not written by then.
-inline constexpr int64_t kSpoolPatience = kSecond;         // For events that come before a report.
+inline constexpr int64_t kShortestBeat = 20 * kMillisecond;  // However short a lease a controller says.
+inline constexpr int64_t kPreparePatience = 60 * kSecond;    // A lock on shared storage alone may take 30 s.
+inline constexpr int64_t kStartPatience = 30 * kSecond;      // Beyond the token's.
+inline constexpr int64_t kShimPatience = 3 * kSecond;        // After the grace: a shim that hangs cannot end its ranks.
+inline constexpr int64_t kStopPatience = 10 * kSecond;       // After the grace: ranks that cannot be killed.
+inline constexpr int64_t kWritePatience = 5 * kSecond;       // A record that is not written by then.
+inline constexpr int64_t kSpoolPatience = kSecond;           // For events that come before a report.
 inline constexpr int64_t kStacksPatience =
     5 * kSecond;  // For the stacks of all ranks, unless the controller says less.
 inline constexpr int64_t kExitsPatience = 10 * kSecond;  // For exit records that cannot be read.

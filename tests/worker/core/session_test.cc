@@ -290,6 +290,21 @@ TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
   EXPECT_EQ(world.last_beat().unanswered_milliseconds(), 0);
 }
 
+TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
+  for (const auto& [lease, most] : {std::pair(int64_t{1}, kSecond / kShortestBeat), {200, 25}, {5000, 1}}) {
+    World world;
+    world.connect();
+    v1::ControllerMessage message;
+    message.mutable_welcome()->set_cluster("c1");
+    message.mutable_welcome()->set_lease_milliseconds(lease);
+    world.command(message);
+    world.advance(2 * kSecond);  // The beat that was due may be a second away.
+    const int64_t before = world.beats();
+    world.advance(10 * kSecond);
+    EXPECT_NEAR(world.beats() - before, 10 * most, 1) << "a lease of " << lease << " ms";
+  }
+}
+
 TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
   World world;
   world.connect();
