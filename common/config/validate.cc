@@ -287,6 +287,12 @@ void check_names(Checker& check) {
   if (!s3::is_location(checkpoints)) inner("checkpoint.folder", checkpoints);
   inner("metrics.save_tb_folder", check.config().metrics.save_tb_folder);
   if (const auto& file = check.config().job.save_config_file) inner("job.save_config_file", *file);
+  inner("profiling.save_traces_folder", check.config().profiling.save_traces_folder);
+  inner("profiling.save_memory_snapshot_folder", check.config().profiling.save_memory_snapshot_folder);
+  inner("comm.save_traces_folder", check.config().comm.save_traces_folder);
+  const std::string& prefix = check.config().comm.save_traces_file_prefix;
+  if (absl::StrContains(prefix, '/'))
+    check.fail("comm.save_traces_file_prefix", prefix, "expects a name without /", "");
 }
 
 }  // namespace

@@ -96,4 +96,12 @@ void add_counter(prometheus::MetricFamily& family, double value, const Labels& l
   family.metric.push_back(std::move(metric));
 }
 
+std::vector<prometheus::MetricFamily> AskedGauge::Collect() const {
+  const std::optional<double> value = ask_();
+  if (!value) return {};
+  auto family = gauge_family(name_, help_);
+  add_gauge(family, *value, labels_);
+  return {std::move(family)};
+}
+
 }  // namespace titan::metrics

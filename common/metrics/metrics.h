@@ -3,9 +3,12 @@
 // Prometheus metrics, thinly: a registry, the usual shapes, and an HTTP page. Names and labels are the caller's.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -55,6 +58,19 @@ class Metrics {
 
 // From 100 µs to 1000 s, three to a decade.
 const std::vector<double>& time_buckets();
+
+// A gauge that is asked for its value whenever somebody reads the page; without one it has no series.
+class AskedGauge : public prometheus::Collectable {
+ public:
+  AskedGauge(std::string name, std::string help, Labels labels, std::function<std::optional<double>()> ask)
+      : name_(std::move(name)), help_(std::move(help)), labels_(std::move(labels)), ask_(std::move(ask)) {}
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const std::string name_, help_;
+  const Labels labels_;
+  const std::function<std::optional<double>()> ask_;
+};
 
 // Building blocks of a Collectable.
 prometheus::MetricFamily gauge_family(const std::string& name, const std::string& help);

@@ -12,15 +12,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/address.h"
+#include "common/rpc/certificate.h"
 #include "common/rpc/identity.h"
 #include "common/status/status.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "openssl/bio.h"
 #include "openssl/err.h"
-#include "openssl/evp.h"
-#include "openssl/pem.h"
 #include "openssl/x509.h"
 
 namespace titan::rpc {
@@ -46,31 +44,6 @@ absl::Status check_together(const Security& security) {
   if (security.tls() && security.insecure)
     return absl::InvalidArgumentError("--insecure and --tls-ca do not go together: leave one out");
   return absl::OkStatus();
-}
-
-using CertificatePtr = std::unique_ptr<X509, decltype(&X509_free)>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
-
-// What `read` finds in a file, null for nothing. What it finds amiss it leaves in OpenSSL's queue of errors, where
-// others would take it for their own.
-template <typename Read>
-auto read_from(const std::string& path, Read read) {
-  const std::unique_ptr<BIO, decltype(&BIO_free)> file(BIO_new_file(path.c_str(), "r"), &BIO_free);
-  auto* found = file == nullptr ? nullptr : read(file.get());
-  ERR_clear_error();
-  return found;
-}
-
-CertificatePtr read_certificate(const std::string& path) {
-  return {read_from(path, [](BIO* file) { return PEM_read_bio_X509(file, nullptr, nullptr, nullptr); }), &X509_free};
-}
-
-KeyPtr read_key(const std::string& path) {
-  const auto read = [](BIO* file) {
-    const auto no_password = [](char*, int, int, void*) { return 0; };  // Nobody is asked for one.
-    return PEM_read_bio_PrivateKey(file, nullptr, no_password, nullptr);
-  };
-  return {read_from(path, read), &EVP_PKEY_free};
 }
 
 bool holds_certificate(const std::string& path) { return read_certificate(path) != nullptr; }
@@ -172,6 +145,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(absl
                                       "trust everybody, since whoever reaches the port may do everything then"));
     return grpc::InsecureServerCredentials();
   }
+  if (security.cert.empty() && !security.folder.empty())
+    return absl::NotFoundError(absl::StrCat("--tls ", security.folder, " has no tls.crt and tls.key"));
   if (security.cert.empty())
     return absl::InvalidArgumentError("who listens with --tls-ca needs --tls-cert and --tls-key as well");
   TITAN_RETURN_IF_ERROR(check_files(security));

@@ -25,6 +25,8 @@ std::string variable(const char* name) {
 
 }  // namespace
 
+int exit_code_of_failed_start(const absl::Status& status) { return absl::IsInvalidArgument(status) ? 2 : 1; }
+
 Service::Options Service::from_environment() {
   Options options;
   options.socket = variable("NOTIFY_SOCKET");

@@ -2,11 +2,16 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "common/sync/sync.h"
 
 namespace titan::systemd {
+
+// With what a daemon ends that cannot start: 2, with which its unit is not started again, when its settings are wrong
+// (InvalidArgument); 1 when another attempt may go better.
+int exit_code_of_failed_start(const absl::Status& status);
 
 // A daemon as systemd sees it, by the protocol of sd_notify(3); without a socket, as under another supervisor, it does
 // nothing. Thread-safe, never blocks.

@@ -1,6 +1,7 @@
 #include "controller/api/job_gauges.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "controller/job/ettr.h"
@@ -16,9 +17,11 @@ namespace {
 // Not `job`: Prometheus gives that name to what it scrapes.
 metrics::Labels labels_of(const core::JobView& view) { return {{"titan_job", view.record->name}}; }
 
-// Since when it waits for nodes.
-int64_t waits_since(const core::JobView& view) {
-  return view.attempts.empty() ? view.record->create_time_ns : view.attempts.back()->end_time_ns;
+// Since when it waits for nodes; nothing when it has them, and waits for what its attempt is about.
+std::optional<int64_t> waits_since(const core::JobView& view) {
+  if (view.attempts.empty()) return view.record->create_time_ns;
+  const int64_t ended = view.attempts.back()->end_time_ns;
+  return ended == 0 ? std::nullopt : std::optional(ended);
 }
 
 }  // namespace
@@ -57,7 +60,7 @@ void JobGauges::add(const core::JobView& view) {
   if (job::is_final(view.record->state)) return;
   if (!view.pending_reason.empty()) {
     ++by_reason_[view.pending_reason];
-    longest_wait_ = std::max(longest_wait_, since(waits_since(view)));
+    if (const auto begun = waits_since(view)) longest_wait_ = std::max(longest_wait_, since(*begun));
   }
   if (view.attempts.empty()) return;  // It has no figures yet.
   if (shown_ == most_) {
@@ -98,7 +101,8 @@ std::vector<prometheus::MetricFamily> JobGauges::take() {
   for (const auto& [state, count] : by_state_) add_gauge(jobs, count, {{"state", state}});
   auto pending = gauge_family("titan_pending_jobs", "Jobs that wait, by reason.");
   for (const auto& [reason, count] : by_reason_) add_gauge(pending, count, {{"reason", reason}});
-  auto longest = gauge_family("titan_queue_longest_wait_seconds", "How long the job waits that waits the longest.");
+  auto longest =
+      gauge_family("titan_queue_longest_wait_seconds", "How long the job waits for nodes that waits the longest.");
   add_gauge(longest, longest_wait_);
   std::vector<prometheus::MetricFamily> families = {std::move(jobs), std::move(pending), std::move(longest)};
   for (auto* family : {&step_, &loss_, &tokens_, &mfu_, &experts_, &ettr_, &ranks_, &attempts_, &in_vain_, &step_age_,

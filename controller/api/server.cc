@@ -18,6 +18,12 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
+auth::GateOptions gate_of(const ServerOptions& options) {
+  auth::GateOptions gate = options.gate;
+  if (const auto where = split_host_port(options.address)) gate.listens = where->host;
+  return gate;
+}
+
 }  // namespace
 
 Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::unique_ptr<auth::Tokens> tokens,
@@ -26,7 +32,7 @@ Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::uniq
       on_tick_(options.on_tick),
       audit_(options.audit),
       tokens_(std::move(tokens)),
-      gate_(options.gate, *tokens_),
+      gate_(gate_of(options), *tokens_),
       jobs_(reconciler, store, answers_, ticks_, options.new_id, gate_),
       nodes_(reconciler, gate_),
       workers_(reconciler, answers_, gate_),
@@ -54,6 +60,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Connections that nothing comes of give back their descriptors.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 120'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, options.credentials, &server->port_));
   server->gate_.set_port(server->port_);

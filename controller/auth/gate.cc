@@ -1,5 +1,7 @@
 #include "controller/auth/gate.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pwd.h>
 
 #include <iterator>
@@ -66,6 +68,19 @@ std::optional<HostPort> local_peer(const std::string& peer) {
   return rpc::is_local(address) ? split_host_port(address) : std::nullopt;
 }
 
+// The server's end of a connection from `client`. Nothing when the client chose it among several: of two connections
+// from the same port, to two of them, it cannot be told which one calls.
+std::optional<std::string> server_end(const std::string& listens, const std::string& client) {
+  const bool is_v6 = absl::StrContains(client, ':');
+  if (listens == "localhost") return is_v6 ? "::1" : "127.0.0.1";
+  in_addr v4{};
+  in6_addr v6{};
+  const bool one =
+      (inet_pton(AF_INET, listens.c_str(), &v4) == 1 && v4.s_addr != INADDR_ANY) ||
+      (inet_pton(AF_INET6, listens.c_str(), &v6) == 1 && !IN6_IS_ADDR_UNSPECIFIED(&v6) && !IN6_IS_ADDR_V4MAPPED(&v6));
+  return one ? std::optional(listens) : std::nullopt;
+}
+
 bool by_unix_socket(const std::string& peer) { return absl::StartsWith(peer, "unix:"); }
 
 absl::Status refuse(absl::string_view reason, const std::string& message) {
@@ -129,18 +144,24 @@ std::string stranger(const absl::Status& refusal) {
   return "";
 }
 
+absl::StatusOr<uid_t> Gate::owner_of(const std::string& peer) const {
+  const std::optional<HostPort> client = local_peer(peer);
+  const std::optional<std::string> server = client ? server_end(options_.listens, client->host) : std::nullopt;
+  if (!server) return absl::UnimplementedError("the kernel is not asked");
+  return options_.owner({client->host, client->port, *server, port_});
+}
+
 absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& context) const {
   const std::string peer = context.peer();
   // Who may open the socket's file is decided by the file system.
   if (by_unix_socket(peer))
     return on_this_machine(admin(or_else(claimed_user(context), absl::StrCat("local:", options_.own))), options_.own);
-  const std::optional<HostPort> client = local_peer(peer);
-  if (!client) {
+  const absl::StatusOr<uid_t> owner = owner_of(peer);
+  if (absl::IsUnimplemented(owner.status())) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
                       absl::StrCat("nothing says who calls from ", peer_address(peer),
-                                   ": give titanctl a token with --token-file, or a certificate with --tls-cert"));
+                                   ": give titanctl a token with --token-file, or a certificate with --tls"));
   }
-  const absl::StatusOr<uid_t> owner = options_.owner({client->host, client->port, port_});
   if (!owner.ok()) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
                       absl::StrCat("it cannot be told which user of this machine calls (", owner.status().message(),
@@ -161,9 +182,7 @@ Caller Gate::anybody(const grpc::ServerContextBase& context) const {
   const std::string peer = context.peer();
   Caller caller = admin(or_else(claimed_user(context), peer_actor(peer)));
   if (by_unix_socket(peer)) return on_this_machine(std::move(caller), options_.own);
-  const std::optional<HostPort> client = local_peer(peer);
-  if (!client) return caller;
-  const absl::StatusOr<uid_t> owner = options_.owner({client->host, client->port, port_});
+  const absl::StatusOr<uid_t> owner = owner_of(peer);
   return owner.ok() ? on_this_machine(std::move(caller), *owner) : caller;
 }
 

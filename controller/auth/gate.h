@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -18,6 +19,7 @@ namespace titan::auth {
 struct GateOptions {
   uid_t own = geteuid();  // The controller's own user: an admin, as root is.
   SocketOwner owner = socket_owner;
+  std::string listens;    // On this host, as of --listen. The kernel is asked about clients of one address alone.
   bool insecure = false;  // Nobody is asked who they are: whoever reaches the port is an admin.
 };
 
@@ -45,6 +47,8 @@ class Gate {
  private:
   // Nothing: there is no certificate.
   static std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context);
+  // Which unix user is at the other end, if that is within this machine and can be told.
+  absl::StatusOr<uid_t> owner_of(const std::string& peer) const;
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;
   // Whoever reaches an insecure port: as which unix user, only if they are on this machine.
   Caller anybody(const grpc::ServerContextBase& context) const;

@@ -15,7 +15,6 @@
 #include <optional>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/status.h"
@@ -37,8 +36,20 @@ std::optional<Address> parse(const std::string& text) {
   return std::nullopt;
 }
 
+// Its addresses, of one family.
+struct Ends {
+  Address client, server;
+};
+
+std::optional<Ends> ends_of(const LocalConnection& connection) {
+  const std::optional<Address> client = parse(connection.client), server = parse(connection.server);
+  if (!client || !server || client->family != server->family) return std::nullopt;
+  return Ends{*client, *server};
+}
+
 absl::Status nobody(const LocalConnection& connection) {
-  return absl::NotFoundError(absl::StrCat("no open socket at ", connection.client, " port ", connection.client_port));
+  return absl::NotFoundError(absl::StrCat("no open socket at ", connection.client, " port ", connection.client_port,
+                                          " is connected to ", connection.server, " port ", connection.server_port));
 }
 
 class Netlink {
@@ -70,19 +81,19 @@ struct Question {
   inet_diag_req_v2 request = {};
 };
 
-Question question(const Address& address, const LocalConnection& connection) {
+Question question(const Ends& ends, const LocalConnection& connection) {
   Question asked;
   asked.header.nlmsg_len = sizeof asked;
   asked.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   asked.header.nlmsg_flags = NLM_F_REQUEST;
-  asked.request.sdiag_family = static_cast<uint8_t>(address.family);
+  asked.request.sdiag_family = static_cast<uint8_t>(ends.client.family);
   asked.request.sdiag_protocol = IPPROTO_TCP;
   asked.request.idiag_states = ~0U;
   inet_diag_sockid& id = asked.request.id;
   id.idiag_sport = htons(static_cast<uint16_t>(connection.client_port));
   id.idiag_dport = htons(static_cast<uint16_t>(connection.server_port));
-  memcpy(id.idiag_src, address.words.data(), sizeof id.idiag_src);
-  memcpy(id.idiag_dst, address.words.data(), sizeof id.idiag_dst);  // Who connects to an address of lo comes from it.
+  memcpy(id.idiag_src, ends.client.words.data(), sizeof id.idiag_src);
+  memcpy(id.idiag_dst, ends.server.words.data(), sizeof id.idiag_dst);
   id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   return asked;
 }
@@ -109,15 +120,14 @@ std::optional<Row> read_row(const std::string& line) {
   return row;
 }
 
-// Of the rows whose local end is `local` and whose remote one has this port. Two users at one end are none.
-absl::StatusOr<uid_t> owner_in(const std::string& path, const std::string& local, int server_port,
+// Of the row that has these ends. Two users there are none.
+absl::StatusOr<uid_t> owner_in(const std::string& path, const std::string& client, const std::string& server,
                                const LocalConnection& connection) {
   std::ifstream table(path);
   std::optional<uint64_t> found;
   for (std::string line; std::getline(table, line);) {
     const std::optional<Row> row = read_row(line);
-    const bool is_it = row && row->local == local && row->state == "01" && row->inode != 0 &&
-                       absl::EndsWith(row->remote, absl::StrFormat(":%04X", server_port));
+    const bool is_it = row && row->local == client && row->remote == server && row->state == "01" && row->inode != 0;
     if (!is_it) continue;
     if (found && *found != row->uid) return nobody(connection);
     found = row->uid;
@@ -129,10 +139,10 @@ absl::StatusOr<uid_t> owner_in(const std::string& path, const std::string& local
 }  // namespace
 
 absl::StatusOr<uid_t> owner_by_netlink(const LocalConnection& connection) {
-  const std::optional<Address> address = parse(connection.client);
-  if (!address) return nobody(connection);
+  const std::optional<Ends> ends = ends_of(connection);
+  if (!ends) return nobody(connection);
   const Netlink kernel;
-  const Question asked = question(*address, connection);
+  const Question asked = question(*ends, connection);
   TITAN_RETURN_IF_ERROR(kernel.send(&asked, sizeof asked));
   alignas(nlmsghdr) std::array<char, 4096> answer;
   TITAN_ASSIGN_OR_RETURN(const size_t size, kernel.receive(answer.data(), answer.size()));
@@ -147,16 +157,20 @@ absl::StatusOr<uid_t> owner_by_netlink(const LocalConnection& connection) {
 }
 
 absl::StatusOr<uid_t> owner_by_table(const LocalConnection& connection, const std::string& folder) {
-  const std::optional<Address> address = parse(connection.client);
-  if (!address) return nobody(connection);
-  const std::string port = absl::StrFormat(":%04X", connection.client_port);
-  if (address->family == AF_INET6)
-    return owner_in(folder + "/tcp6", in_table(address->words, 4) + port, connection.server_port, connection);
-  auto plain = owner_in(folder + "/tcp", in_table(address->words, 1) + port, connection.server_port, connection);
+  const std::optional<Ends> ends = ends_of(connection);
+  if (!ends) return nobody(connection);
+  const std::string client_port = absl::StrFormat(":%04X", connection.client_port);
+  const std::string server_port = absl::StrFormat(":%04X", connection.server_port);
+  const auto look = [&](const std::string& table, const Address& client, const Address& server, int words) {
+    return owner_in(folder + table, in_table(client.words, words) + client_port,
+                    in_table(server.words, words) + server_port, connection);
+  };
+  if (ends->client.family == AF_INET6) return look("/tcp6", ends->client, ends->server, 4);
+  auto plain = look("/tcp", ends->client, ends->server, 1);
   if (plain.ok()) return plain;
   // Sockets for both families, as gRPC's are, have IPv4 addresses in IPv6 form.
-  const Address mapped = {AF_INET6, {0, 0, htonl(0xFFFF), address->words[0]}};
-  return owner_in(folder + "/tcp6", in_table(mapped.words, 4) + port, connection.server_port, connection);
+  const auto mapped = [](const Address& plain) { return Address{AF_INET6, {0, 0, htonl(0xFFFF), plain.words[0]}}; };
+  return look("/tcp6", mapped(ends->client), mapped(ends->server), 4);
 }
 
 namespace {
@@ -174,7 +188,7 @@ bool kernel_answers() {
                  connect(client, raw, size) == 0;
   const int server_port = ntohs(address.sin_port);
   answers = answers && getsockname(client, raw, &size) == 0 &&
-            owner_by_netlink({"127.0.0.1", ntohs(address.sin_port), server_port}).ok();
+            owner_by_netlink({"127.0.0.1", ntohs(address.sin_port), "127.0.0.1", server_port}).ok();
   for (const int fd : {client, listener}) {
     if (fd >= 0) close(fd);
   }

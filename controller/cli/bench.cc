@@ -138,7 +138,9 @@ class Bench {
     mark_ = make_request_id();
     setenv(kMark, mark_.c_str(), 1);  // Before there are other threads.
     Interrupt::block_signals();
-    clean_run_folders(run_base(), absl::Now());
+    const absl::StatusOr<std::string> base = run_base();
+    if (!base.ok()) return report(base.status());
+    clean_run_folders(*base, absl::Now());
     const Interrupt interrupt([this](int) { stopper_.cancel(); });
     const int code = run_all();
     if (interrupt.count() > 0) note("interrupted; the table has the runs that ended");
@@ -194,7 +196,8 @@ class Bench {
 
   absl::StatusOr<Figures> run_once(const Prepared& prepared) {
     if (stopper_.cancelled()) return absl::CancelledError();
-    TITAN_ASSIGN_OR_RETURN(const auto state, RunFolder::make(run_base()));
+    TITAN_ASSIGN_OR_RETURN(const std::string base, run_base());
+    TITAN_ASSIGN_OR_RETURN(const auto state, RunFolder::make(base));
     auto figures = run_in(*state, prepared);
     if (figures.ok() || absl::IsCancelled(figures.status())) {
       state->remove();

@@ -13,6 +13,7 @@
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "controller/cli/client.h"
+#include "controller/cli/interrupt.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
 
@@ -47,6 +48,7 @@ class Partial {
     ::unlink(path_.c_str());
   }
 
+  const std::string& path() const { return path_; }
   absl::Status append(const std::string& data) { return write_all_bytes(fd_, data, path_); }
   // A link, not a rename, unless an older file may go: two backups must not replace each other.
   absl::Status keep(const std::string& file, bool force) {
@@ -131,8 +133,13 @@ int show_cluster(const Globals& globals) {
 int back_up(const Globals& globals, const std::string& file, bool force) {
   if (!force && ::access(file.c_str(), F_OK) == 0)
     return report(absl::AlreadyExistsError(absl::StrCat(file, " is there already; --force replaces it")));
+  Interrupt::block_signals();
   auto partial = Partial::create(file);
   if (!partial.ok()) return report(partial.status());
+  const Interrupt interrupt([path = partial->path()](int) {
+    ::unlink(path.c_str());
+    ::_exit(kExitInterrupted);
+  });
   Client client(globals.controller, globals.timeout, globals.access);
   const auto made = fetch(client, *partial);
   if (!made.ok()) return report(made.status());

@@ -1,5 +1,7 @@
 // titanctl cluster debug: what whoever looks for a fault needs, in one file.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
 #include <filesystem>
@@ -19,6 +21,7 @@
 #include "controller/cli/client.h"
 #include "controller/cli/cluster_commands.h"
 #include "controller/cli/debug_bundle.h"
+#include "controller/cli/interrupt.h"
 #include "controller/cli/pages.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
@@ -237,15 +240,21 @@ void add_remote(const Globals& globals, const DebugOptions& options, DebugBundle
 int debug(const Globals& globals, const DebugOptions& options) {
   const std::string name = absl::FormatTime("titan-debug-%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone());
   const std::string target = options.file.empty() ? name + ".tar.gz" : options.file;
-  auto bundle = DebugBundle::begin(name);
-  if (!bundle.ok()) return report(bundle.status());
+  Interrupt::block_signals();
+  const auto begun = DebugBundle::begin(name);
+  if (!begun.ok()) return report(begun.status());
+  DebugBundle& bundle = **begun;
+  const Interrupt interrupt([&bundle](int) {
+    bundle.abandon();
+    ::_exit(kExitInterrupted);
+  });
   note("collecting what this machine knows");
-  add_local(*bundle);
-  add_remote(globals, options, *bundle);
-  for (const std::string& missing : bundle->missing()) warn(absl::StrCat("not in the bundle: ", missing));
-  if (const absl::Status packed = bundle->pack(target); !packed.ok()) return report(packed);
+  add_local(bundle);
+  add_remote(globals, options, bundle);
+  for (const std::string& missing : bundle.missing()) warn(absl::StrCat("not in the bundle: ", missing));
+  if (const absl::Status packed = bundle.pack(target); !packed.ok()) return report(packed);
   if (globals.format != Format::kTable) {
-    print(ordered_json{{"file", target}, {"missing", bundle->missing()}}, globals.format);
+    print(ordered_json{{"file", target}, {"missing", bundle.missing()}}, globals.format);
   } else {
     print(target + "\n");
   }

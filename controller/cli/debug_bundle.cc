@@ -38,32 +38,34 @@ absl::Status run(std::vector<std::string> words) {
 
 }  // namespace
 
-absl::StatusOr<DebugBundle> DebugBundle::begin(const std::string& name) {
+absl::StatusOr<std::unique_ptr<DebugBundle>> DebugBundle::begin(const std::string& name) {
   std::error_code failed;
   std::string root = (fs::temp_directory_path(failed) / "titan-debug-XXXXXX").string();
   if (failed || ::mkdtemp(root.data()) == nullptr)  // Mode 0700.
     return errno_status(errno,
                         absl::StrCat("make a folder for temporary files, ", root, " (TMPDIR names another place)"));
   fs::create_directory(fs::path(root) / name, failed);
-  return DebugBundle(root, name);
+  return std::unique_ptr<DebugBundle>(new DebugBundle(root, name));
 }
 
-DebugBundle::DebugBundle(DebugBundle&& other) noexcept
-    : root_(std::exchange(other.root_, "")), name_(std::move(other.name_)), missing_(std::move(other.missing_)) {}
-
-DebugBundle::~DebugBundle() {
+void DebugBundle::abandon() {
+  const sync::Lock lock(mutex_);
   std::error_code ignored;
-  if (!root_.empty()) fs::remove_all(root_, ignored);
+  if (!std::exchange(abandoned_, true)) fs::remove_all(root_, ignored);
 }
 
 void DebugBundle::add(const std::string& path, const std::string& text) {
+  const sync::Lock lock(mutex_);
+  if (abandoned_ || !written_.ok()) return;
   const fs::path file = fs::path(root_) / name_ / path;
   std::error_code ignored;
   fs::create_directories(file.parent_path(), ignored);
   std::ofstream out(file, std::ios::binary);
   out << text;
   out.close();
-  if (!out) miss(path, absl::UnavailableError("it cannot be written to the folder for temporary files"));
+  if (!out)
+    written_ = errno_status(errno, absl::StrCat("write ", file.string(),
+                                                " to the folder for temporary files (TMPDIR names another place)"));
 }
 
 void DebugBundle::miss(const std::string& what, const absl::Status& why) {
@@ -74,6 +76,9 @@ absl::Status DebugBundle::pack(const std::string& file) {
   std::error_code failed;
   if (fs::exists(file, failed)) return absl::AlreadyExistsError(absl::StrCat(file, " is there already: name another"));
   add("missing.txt", missing_.empty() ? "nothing\n" : absl::StrJoin(missing_, "\n") + "\n");
+  const sync::Lock lock(mutex_);
+  if (abandoned_) return absl::CancelledError("interrupted");
+  TITAN_RETURN_IF_ERROR(written_);
   // Beside its place, so that a link puts it there whole; made here, so that its mode is not tar's.
   std::string part = file + ".XXXXXX";
   const int fd = ::mkstemp(part.data());  // Mode 0600.

@@ -40,8 +40,10 @@ class Run {
     config.resources.ranks_per_node = config.resources.ranks;  // There is one node.
     devices_ = config::processes(config);
     Interrupt::block_signals();
-    clean_run_folders(run_base(), absl::Now());
-    const auto folder = RunFolder::make(run_base());
+    const absl::StatusOr<std::string> base = run_base();
+    if (!base.ok()) return report(base.status());
+    clean_run_folders(*base, absl::Now());
+    const auto folder = RunFolder::make(*base);
     if (!folder.ok()) return report(folder.status());
     folder_ = folder->get();
     if (options_.keep_state) folder_->keep();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/status/status.h"
 
 namespace titan::cli {
 namespace {
@@ -59,16 +61,32 @@ std::vector<fs::path> private_places() {
   return places;
 }
 
+// Anybody may have made a folder of that name before, where all have their temporary files.
+absl::Status check_own(const fs::path& place) {
+  struct stat found {};
+  if (lstat(place.c_str(), &found) != 0) return errno_status(errno, absl::StrCat("look at ", place.string()));
+  if (S_ISDIR(found.st_mode) && found.st_uid == geteuid() && (found.st_mode & 022) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(place.string(), " is not a folder of this user alone"));
+}
+
+absl::Status make_place(const fs::path& place) {
+  std::error_code error;
+  fs::create_directories(place.parent_path(), error);
+  if (!error && mkdir(place.c_str(), 0700) != 0 && errno != EEXIST) error = {errno, std::generic_category()};
+  if (!error && access(place.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  if (error) return errno_status(error.value(), absl::StrCat("write to ", place.string()));
+  return place.parent_path() == fs::temp_directory_path() ? check_own(place) : absl::OkStatus();
+}
+
 }  // namespace
 
-std::string run_base() {
-  const std::vector<fs::path> places = private_places();
-  for (const fs::path& place : places) {
-    std::error_code error;
-    fs::create_directories(place, error);
-    if (!error && access(place.c_str(), W_OK | X_OK) == 0) return place.string();
+absl::StatusOr<std::string> run_base() {
+  absl::Status why;
+  for (const fs::path& place : private_places()) {
+    why = make_place(place);
+    if (why.ok()) return place.string();
   }
-  return places.back().string();
+  return annotate(why, "no place for the files of a run (XDG_CACHE_HOME names another)");
 }
 
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::make(const std::string& base) {

@@ -33,8 +33,9 @@ class RunFolder {
 };
 
 // $XDG_CACHE_HOME/titan, else ~/.cache/titan, else, for a user without a home, titan-UID in the folder for temporary
-// files; made when missing. Not the dump folder, which may be a network file system, while SQLite needs a local one.
-std::string run_base();
+// files, where it must be this user's alone; made when missing. Not the dump folder, which may be a network file
+// system, while SQLite needs a local one. Errors: those of the last of them.
+absl::StatusOr<std::string> run_base();
 
 // Removes folders of runs that ended more than a day before `now`, but not the newest few, none that is in use and none
 // that was asked to be kept.

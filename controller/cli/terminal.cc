@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/text/utf8.h"
@@ -105,6 +106,10 @@ void complain(std::string_view text) { report(absl::AbortedError({text.data(), t
 
 ExitCode report(const absl::Status& status) {
   if (is_missing_there(status)) return report(status, "`titanctl list` shows the jobs, `titanctl node list` the nodes");
+  if (rpc::reason(status) == kNoController && absl::StrContains(status.message(), "certificate verify failed"))
+    return report(status,
+                  "what answers has a certificate that has ended, or of an authority that is not in --tls: `titanctl "
+                  "cluster issue --renew` makes a new one");
   if (rpc::reason(status) == kNoController)
     return report(status, "start one with titan-controller, or name it with --controller or TITAN_CONTROLLER");
   if (rpc::reason(status) == kNotLeader)

@@ -69,9 +69,10 @@ void Core::add_event(Change& change, LiveJob& job, job::EventRecord event) {
 
 // Likewise for the node's record.
 void Core::add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
-                          absl::string_view severity, std::string actor) {
+                          absl::string_view severity, std::string actor, std::string job) {
   job::EventRecord event;
   event.time_ns = now_ns();
+  event.job = std::move(job);
   event.node = node.record.name;
   event.reason = std::string(reason);
   event.message = text::shortened(std::move(message), job::kLongestMessage);

@@ -162,8 +162,9 @@ class Core {
   void put_progress(Change& change, const LiveJob& job);
   void put_node(Change& change, const cluster::Node& node);
   void add_event(Change& change, LiveJob& job, job::EventRecord event);
+  // `job`: whose name the message has, so that it is shown to those alone who may see that job.
   void add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
-                      absl::string_view severity, std::string actor = "");
+                      absl::string_view severity, std::string actor = "", std::string job = "");
   void show(Change& change, const LiveJob& job);
   void measure(Measure::Kind kind, double value, std::string label = "");
   static JobViewPtr view_of(const LiveJob& job);
@@ -274,7 +275,7 @@ class Core {
   bool is_elsewhere(const std::string& node, const AttemptKey& key) const;
   bool may_tell(const cluster::Node& node, const AttemptKey& key, int rank) const;
   bool may_list(cluster::Node& node, const v1::AttemptId& id);
-  void note_foreign(cluster::Node& node, const std::string& what);
+  void note_foreign(cluster::Node& node, const std::string& what, const std::string& job = "");
 
   // strays.cc
   Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
@@ -293,7 +294,7 @@ class Core {
 
   // hangs.cc
   void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
-  void note_advance(LiveAttempt& attempt) const;
+  void note_advance(LiveAttempt& attempt, bool quiet) const;
   void begin_watch(LiveAttempt& attempt);
   void check_hangs();
   bool all_speak(const LiveAttempt& attempt) const;

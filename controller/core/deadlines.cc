@@ -159,7 +159,8 @@ void Core::give_up_parts(LiveJob& job) {
 void Core::take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message) {
   const std::string name = node.record.name;
   Change change;
-  add_node_event(change, node, "RankUnkillable", absl::StrCat(job.record.name, ": ", message), "warning");
+  add_node_event(change, node, "RankUnkillable", absl::StrCat(job.record.name, ": ", message), "warning", "",
+                 job.record.name);
   put_node(change, node);
   // An attempt that ends as it was asked to blames nobody by itself.
   if (job.stops() && !job.attempt->failing) {

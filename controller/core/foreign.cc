@@ -62,7 +62,7 @@ bool Core::may_list(cluster::Node& node, const v1::AttemptId& id) {
   return false;
 }
 
-void Core::note_foreign(cluster::Node& node, const std::string& what) {
+void Core::note_foreign(cluster::Node& node, const std::string& what, const std::string& job) {
   if (node.session == 0 || std::exchange(node.foreign_told, node.session) == node.session) return;
   Change change;
   add_node_event(change, node, "NodeSpeaksForOthers",
@@ -70,7 +70,7 @@ void Core::note_foreign(cluster::Node& node, const std::string& what) {
                               ": not taken. Is its titan-worker of an older copy of this cluster? Or somebody else has "
                               "its certificate: `titanctl node cordon ",
                               node.record.name, "`, and give it a new one. No more is told in this session"),
-                 "warning");
+                 "warning", "", job);
   put_node(change, node);
   commit(std::move(change));
 }

@@ -196,8 +196,10 @@ bool Core::catch_up(cluster::Node& node, const v1::AttemptInventory& item) {
   if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return false;
   LiveJob& job = live->second;
   if (node.sessions_here > 1 || item.id().number() - job.record.attempts > kMostBehind) {
-    note_foreign(node, absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name,
-                                    ", of which there are ", job.record.attempts));
+    note_foreign(node,
+                 absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name, ", of which there are ",
+                              job.record.attempts),
+                 job.record.name);
     return false;
   }
   std::vector<job::Placement> placements = placements_of(item, job.record.spec.ranks);

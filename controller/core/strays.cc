@@ -107,7 +107,7 @@ void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray
                               " (uid ", key.first, ") ", stray.ended ? "has ended" : "runs",
                               " here and this controller has no such job: left alone; `titanctl node stop ",
                               node.record.name, " --unknown ", key.first, "` ends it"),
-                 "warning");
+                 "warning", "", stray.job);
   put_node(change, node);
   commit(std::move(change));
 }
@@ -189,7 +189,7 @@ void Core::take(const StopUnknown& input) {
     add_node_event(change, *node, "UnknownAttemptStopped",
                    absl::StrCat("attempt ", key.second, " of job ", stray.job, " (uid ", key.first,
                                 ") is ended on request, saving first"),
-                   "info", input.actor);
+                   "info", input.actor, stray.job);
   }
   put_node(change, *node);
   expect(change, Dismissed{input, keys});

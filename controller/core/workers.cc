@@ -251,7 +251,8 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
       continue;
     }
     if (!speaks_of_its_own(*part, item)) {
-      note_foreign(node, absl::StrCat("the beat of ranks of job ", job->record.name, " that are not placed there"));
+      note_foreign(node, absl::StrCat("the beat of ranks of job ", job->record.name, " that are not placed there"),
+                   job->record.name);
       continue;
     }
     note_beat(*job, *part, item);
@@ -335,8 +336,10 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
     if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) {
-      note_foreign(node, absl::StrCat("the end of rank ", exit.rank(), " of job ", job.record.name,
-                                      ", which is not placed there"));
+      note_foreign(
+          node,
+          absl::StrCat("the end of rank ", exit.rank(), " of job ", job.record.name, ", which is not placed there"),
+          job.record.name);
       continue;
     }
     if (const auto known = attempt.exits.find(exit.rank()); known != attempt.exits.end()) {

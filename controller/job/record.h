@@ -200,7 +200,7 @@ inline constexpr size_t kLongestMessage = 4096;
 
 struct EventRecord {
   int64_t time_ns = 0;
-  std::string job;  // Full name; empty for node events.
+  std::string job;  // Full name; of a node event: whose name the message has, or empty.
   std::string node;
   int attempt = 0;
   int rank = -1;

@@ -27,6 +27,11 @@ void add_configuration(const Flags& flags, google::protobuf::Map<std::string, st
   out["kept_logs_mib"] = absl::StrCat(flags.kept_logs_mib);
   out["keep_finished_days"] = absl::StrCat(flags.keep_finished_days);
   out["log_format"] = flags.log_format;
+  out["audit_log"] = flags.audit_log;
+  out["tls_ca"] = flags.security.ca;
+  out["tls_cert"] = flags.security.cert;
+  out["insecure"] = flags.security.insecure ? "yes" : "no";
+  out["reflection"] = flags.reflection ? "yes" : "no";
   for (auto& [name, value] : out) value = redact::text(value);
 }
 

@@ -8,6 +8,7 @@
 #include "common/failpoint/failpoint.h"
 #include "common/rpc/address.h"
 #include "common/status/status.h"
+#include "common/systemd/service.h"
 #include "common/version/version.h"
 #include "controller/main/serve.h"
 #include "controller/store/backup.h"
@@ -67,11 +68,11 @@ absl::Status run_restore(const Flags& flags) {
   return restore(flags);
 }
 
-// For somebody who waits for it.
+// For somebody who waits for it; with titanctl's exit codes.
 int run_once(const absl::Status& status) {
   if (status.ok()) return 0;
   std::cerr << "titan-controller: " << status.message() << std::endl;
-  return 1;
+  return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ? 2 : 1;
 }
 
 int run(const Flags& flags) {
@@ -81,7 +82,7 @@ int run(const Flags& flags) {
   const absl::Status status = run_service(flags, journal);
   if (status.ok()) return 0;
   journal->write(journal::Level::kError, "StartFailed", std::string(status.message()));
-  return 1;
+  return systemd::exit_code_of_failed_start(status);
 }
 
 }  // namespace
@@ -109,7 +110,8 @@ int main(int argc, char** argv) {
   app.add_option("--restore", flags.restore,
                  "Check this backup, put it into --state, which must be empty, and end; see `titanctl cluster backup`");
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 65535));
   app.add_option("--metrics-address", flags.metrics_address,
                  "Address that the Prometheus page listens on; anybody who reaches it may read it")
       ->capture_default_str();

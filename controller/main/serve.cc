@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "common/host/descriptors.h"
 #include "common/metrics/folder_space.h"
+#include "common/rpc/certificate.h"
 #include "common/rpc/credentials.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
@@ -123,6 +124,11 @@ int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::Chan
   }
 }
 
+std::shared_ptr<metrics::AskedGauge> gauge_of_end(const std::string& certificate) {
+  return std::make_shared<metrics::AskedGauge>(rpc::kEndSeries, rpc::kEndHelp, metrics::Labels(),
+                                               [certificate] { return rpc::seconds_of_end(certificate); });
+}
+
 // --listen with the port that was bound.
 std::string bound_address(const std::string& listen, int port) {
   const std::optional<HostPort> parts = split_host_port(listen);
@@ -207,7 +213,14 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   host::raise_descriptor_limit();  // Every client and worker takes one.
   TITAN_ASSIGN_OR_RETURN(const auto credentials, rpc::server_credentials(flags.listen, flags.security));
   warn_if_open(flags, *journal);
+  rpc::CertificateEnd certificate(flags.security.cert);
+  const auto warn_of_its_end = [&] {
+    if (const auto said = certificate.due(absl::Now()))
+      journal->write(journal::Level::kWarning, "CertificateEnds", *said);
+  };
+  warn_of_its_end();
   metrics::Metrics metrics;
+  if (!flags.security.cert.empty()) metrics.add(gauge_of_end(flags.security.cert));
   reconcile::Measures measures(metrics);
   systemd::Service service(systemd::Service::from_environment(), system_clock());
   const auto ids = std::make_shared<Ids>();
@@ -270,9 +283,11 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   journal->write(listening.add("store", open.where));
   if (flags.store.empty()) service.ready();
 
-  const int received =
-      wait_for_signal(bound_address(candidate.bound, server->port()), rpc::own_channel(candidate.bound, flags.security),
-                      *journal, [&] { service.status(status_of_leader(*reconciler, options.cluster)); });
+  const int received = wait_for_signal(bound_address(candidate.bound, server->port()),
+                                       rpc::own_channel(candidate.bound, flags.security), *journal, [&] {
+                                         service.status(status_of_leader(*reconciler, options.cluster));
+                                         warn_of_its_end();
+                                       });
   service.stopping();
   journal->write(journal::Level::kInfo, "Ending", absl::StrCat("signal ", received, ", ending; ranks go on"));
   server.reset();          // No more calls,

@@ -20,7 +20,7 @@ namespace {
 absl::Status make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  return error ? absl::UnavailableError(absl::StrCat("cannot make ", folder, ": ", error.message())) : absl::OkStatus();
+  return error ? errno_status(error.value(), absl::StrCat("make the folder ", folder)) : absl::OkStatus();
 }
 
 absl::Status write_new(const std::string& path, const std::string& text, mode_t mode) {

@@ -125,6 +125,15 @@ absl::Status raise_epoch(const std::string& path) {
   return set.bind(encode_state(meta)).run();
 }
 
+// The state folder of a service belongs to the service's user, and root restores into it.
+absl::Status give_to_owner_of(const std::string& folder, const std::string& file) {
+  struct stat owner {};
+  if (::geteuid() != 0) return absl::OkStatus();
+  if (::stat(folder.c_str(), &owner) != 0) return errno_status(errno, absl::StrCat("look at ", folder));
+  if (::lchown(file.c_str(), owner.st_uid, owner.st_gid) != 0) return errno_status(errno, absl::StrCat("chown ", file));
+  return absl::OkStatus();
+}
+
 absl::Status put_into(const StoreInfo& info, const std::string& copy, const std::string& temporary,
                       const std::string& target) {
   TITAN_ASSIGN_OR_RETURN(const StoreInfo written, copy_store(copy, temporary));
@@ -133,10 +142,12 @@ absl::Status put_into(const StoreInfo& info, const std::string& copy, const std:
   }
   restored_point.pass();
   TITAN_RETURN_IF_ERROR(raise_epoch(temporary));
+  const std::string folder = fs::path(target).parent_path().string();
+  TITAN_RETURN_IF_ERROR(give_to_owner_of(folder, temporary));
   raised_point.pass();
   if (::rename(temporary.c_str(), target.c_str()) != 0) return errno_status(errno, absl::StrCat("rename ", temporary));
   renamed_point.pass();
-  return sync_path(fs::path(target).parent_path().string(), O_RDONLY | O_DIRECTORY);
+  return sync_path(folder, O_RDONLY | O_DIRECTORY);
 }
 
 }  // namespace
@@ -151,8 +162,8 @@ absl::StatusOr<StoreInfo> restore_store(const std::string& copy, const std::stri
   if (inside != fs::directory_iterator()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the state folder ", folder, " is not empty (", inside->path().filename().string(),
-                     " is there): a store is never replaced. Stop its controller and move the folder away, or name "
-                     "another one"));
+                     " is there): a store is never replaced. Stop its controller and move what is in it elsewhere, "
+                     "or name another folder"));
   }
   if (::chmod(folder.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod ", folder));
   const std::string target = absl::StrCat(folder, "/", kDatabaseName), temporary = target + ".restoring";

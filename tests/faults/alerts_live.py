@@ -218,6 +218,19 @@ def controller_dies(scene):
     scene.controller.revive()
 
 
+@fault("CertificateEnds", how="a worker's certificate counts for three more days; a new one comes without a restart")
+def certificate_ends(scene):
+    def issue(days, *words):
+        scene.pki("issue", "--ca", scene.folder / "ca", "--node", "n2", "--days", days, "--out", scene.folder / "tls", *words)
+    scene.pki("init-ca", scene.folder / "ca")
+    yield
+    issue(3)
+    scene.worker("n2").command += ["--tls", str(scene.folder / "tls")]
+    scene.start_again("n2")
+    yield
+    issue(365, "--renew")
+
+
 @fault("TwoLeaders", how="a second controller with a store of its own is scraped, too")
 def second_controller(scene):
     yield

@@ -3,6 +3,8 @@ may get to; without a controller what this machine knows, and what is missing.""
 
 import json
 import os
+import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -83,7 +85,8 @@ class Debug(unittest.TestCase):
             self.assertIn("titan_build_info", files["controller/metrics.txt"])
             self.assertGreater(int(json.loads(files["controller/store.json"])["revision"]), 1)
             self.assertGreater(int(json.loads(files["controller/store.json"])["file_bytes"]), 1)
-            self.assertEqual("127.0.0.1:0", json.loads(files["controller/configuration.json"])["listen"])
+            configuration = json.loads(files["controller/configuration.json"])
+            self.assertEqual(("127.0.0.1:0", "", "no"), tuple(configuration[key] for key in ("listen", "tls_ca", "insecure")))
             for host in ("controller/host.json", "local/host.json"):
                 self.assertTrue({"system", "limits", "memory", "cgroup"} <= set(json.loads(files[host])), host)
             self.assertEqual("(left out)", json.loads(files["local/environment.json"])["TITAN_REGISTRY_TOKEN"])
@@ -95,6 +98,42 @@ class Debug(unittest.TestCase):
         self.assertIn("no controller at 127.0.0.1:1", files["missing.txt"])
         self.assertEqual({"missing.txt", "local/version.json", "local/host.json", "local/environment.json"},
                          {path for path in files if not path.endswith(".env")})
+
+    def stopped(self, *words, folder):
+        """Its exit code after an interrupt, which comes as soon as something is in the folder."""
+        with subprocess.Popen([BIN / "titanctl", "cluster", *words], env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as process:
+            wait_until("something", lambda: any(folder.iterdir()))
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+            return process.returncode
+
+    def test_nothing_is_left_by_an_interrupt(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # Takes connections and says nothing.
+            nobody = ["--controller", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "50"]
+            for words in (["debug", "--out", self.folder / "bundle.tar.gz"], ["backup", self.folder / "tmp/copy"]):
+                with self.subTest(words=words[0]):
+                    temporary = self.folder / "tmp"
+                    temporary.mkdir(exist_ok=True)
+                    self.assertEqual(130, self.stopped(*words, *nobody, folder=temporary))
+                    self.assertEqual([temporary], list(self.folder.iterdir()))
+                    self.assertEqual([], list(temporary.iterdir()))
+
+    def test_a_full_folder_for_temporary_files_is_an_error(self):
+        disk = self.folder / "small"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", disk], capture_output=True).returncode != 0:
+            self.skipTest("nothing can be mounted here")
+        try:
+            done = subprocess.run([BIN / "titanctl", "cluster", "debug", "--out", self.folder / "bundle.tar.gz", "--controller", "127.0.0.1:1",
+                                   "--timeout", "1"], env={**os.environ, "TMPDIR": str(disk)}, capture_output=True, text=True, timeout=60)
+            self.assertEqual(1, done.returncode, done.stderr)
+            self.assertIn("TMPDIR names another place", done.stderr)
+            self.assertIn("No space left on device", done.stderr)
+            self.assertEqual([], list(disk.iterdir()))
+        finally:
+            subprocess.run(["umount", disk], check=True)
+        self.assertEqual([disk], list(self.folder.iterdir()))
 
     def test_what_is_there_is_not_replaced(self):
         file = self.folder / "bundle.tar.gz"

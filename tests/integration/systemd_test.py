@@ -120,6 +120,23 @@ class Systemd(unittest.TestCase):
                     else:
                         self.assertRegex(rest, r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning|error) event=\w+ message=")
 
+    # 2, with which a unit is not started again; what may still come is tried again.
+    def test_wrong_settings_are_not_tried_again(self):
+        controller = ["titan-controller", "--state", self.folder / "c"]
+        worker = ["titan-worker", "--state", self.folder / "w"]
+        for code, said, words in (
+                (2, "is beyond this machine", [*controller, "--listen", "0.0.0.0:0"]),
+                (2, "metrics-port", [*controller, "--listen", "127.0.0.1:0", "--metrics-port", "99999"]),
+                (2, "metrics-port", [*controller, "--listen", "127.0.0.1:0", "--metrics-port", ""]),
+                (1, "has no tls.crt and tls.key", [*controller, "--listen", "127.0.0.1:0", "--tls", self.folder / "none"]),
+                (2, "is beyond this machine", [*worker, "--controller", "c1.example:7700"]),
+                (2, "--devices", [*worker, "--controller", "127.0.0.1:1", "--devices", "cpu:x"]),
+                (1, "No such file or directory", [*worker, "--controller", "127.0.0.1:1", "--tls", self.folder / "none"])):
+            with self.subTest(words=words[3:]):
+                done = subprocess.run([BIN / words[0], *words[1:]], capture_output=True, text=True, timeout=60)
+                self.assertEqual(code, done.returncode, done.stderr)
+                self.assertIn(said, done.stderr)
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd is not installed")
     def test_the_units_are_what_systemd_reads(self):
         page = BIN.parent / "share/doc/titan/howto/operate.md"

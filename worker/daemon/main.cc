@@ -15,6 +15,7 @@
 #include "common/host/own_program.h"
 #include "common/journal/journal.h"
 #include "common/rpc/address.h"
+#include "common/rpc/certificate.h"
 #include "common/rpc/credentials.h"
 #include "common/storage/state_home.h"
 #include "common/systemd/service.h"
@@ -193,7 +194,7 @@ int list_failpoints() {
 
 int fail(titan::journal::Journal& journal, const absl::Status& status) {
   journal.write(titan::journal::Level::kError, "StartFailed", std::string(status.message()));
-  return 1;
+  return titan::systemd::exit_code_of_failed_start(status);
 }
 
 // Before any thread exists, so that all inherit it: gRPC's begin with the first credentials.
@@ -245,6 +246,12 @@ int main(int argc, char** argv) {
     flags.options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
   }
   titan::daemon::Metrics metrics(flags.options.node);
+  if (const std::string& certificate = flags.security.cert; !certificate.empty()) {
+    metrics.add_asked(titan::rpc::kEndSeries, titan::rpc::kEndHelp,
+                      [certificate] { return titan::rpc::seconds_of_end(certificate); });
+    if (const auto said = titan::rpc::CertificateEnd(certificate).due(absl::Now()))
+      journal->write(titan::journal::Level::kWarning, "CertificateEnds", *said);
+  }
   titan::systemd::Service service(titan::systemd::Service::from_environment(), titan::system_clock());
   absl::StatusOr<std::unique_ptr<titan::daemon::Daemon>> daemon =
       titan::daemon::Daemon::create(flags.options, {metrics, service, *journal});

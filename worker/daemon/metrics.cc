@@ -36,6 +36,10 @@ Metrics::Metrics(const std::string& node)
   metrics_.add(gpus_);
 }
 
+void Metrics::add_asked(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask) {
+  metrics_.add(std::make_shared<titan::metrics::AskedGauge>(name, help, labels_, std::move(ask)));
+}
+
 void Metrics::raise(prometheus::Counter& counter, int64_t total) {
   counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
 }

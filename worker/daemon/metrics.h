@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +38,8 @@ class Metrics {
 
   // How full the folders of this node are.
   const std::shared_ptr<titan::metrics::FolderSpace>& folders() const { return folders_; }
+  // More that is computed when somebody asks, with this node's labels.
+  void add_asked(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask);
   // What its GPUs do.
   const std::shared_ptr<GpuSeries>& gpus() const { return gpus_; }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -74,9 +75,12 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
 
 absl::Status write_file(const std::string& path, const std::string& bytes, bool durable, mode_t mode) {
   const std::string fresh = absl::StrCat(path, ".new");
-  // No link is followed: users write to some of the folders.
-  Descriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode));
+  // No link is followed and nobody is waited for: users write to some of the folders.
+  Descriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode));
   if (!fd) return errno_status(errno, absl::StrCat("create ", fresh));
+  struct stat file {};
+  if (::fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode))
+    return absl::FailedPreconditionError(absl::StrCat(fresh, " is there and is no file"));
   absl::Status status = write_all(fd.get(), bytes, fresh);
   if (status.ok() && durable && ::fsync(fd.get()) != 0) status = errno_status(errno, absl::StrCat("sync ", fresh));
   if (status.ok() && ::rename(fresh.c_str(), path.c_str()) != 0)

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/shim/files.h"
 #include "worker/shim/process.h"
+#include "worker/stacks/become_owner.h"
 #include "worker/stacks/look.h"
 
 namespace titan::stacks {
@@ -61,6 +62,9 @@ void limit_what_it_takes() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   limit_what_it_takes();
+  if (!become_owner_of(request.pids[first])) ::_exit(1);  // All of them are one job's.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);                     // A change of user takes it back.
+  if (::getppid() != parent) ::_exit(1);
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);

@@ -122,5 +122,14 @@ TEST(MetricsTest, ComputesOnDemand) {
   EXPECT_THAT(metrics.text(), HasSubstr("titan_live{x=\"y\"} 7"));
 }
 
+TEST(MetricsTest, AnAskedGaugeIsThereWhileItHasAValue) {
+  Metrics metrics;
+  std::optional<double> value;
+  metrics.add(std::make_shared<AskedGauge>("titan_asked", "Asked now.", Labels{{"x", "y"}}, [&] { return value; }));
+  EXPECT_THAT(metrics.text(), Not(HasSubstr("titan_asked")));
+  value = 7;
+  EXPECT_THAT(metrics.text(), HasSubstr("titan_asked{x=\"y\"} 7"));
+}
+
 }  // namespace
 }  // namespace titan::metrics

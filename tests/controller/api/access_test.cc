@@ -2,6 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <set>
+
+#include "common/sync/sync.h"
 #include "controller/api/convert.h"
 #include "tests/controller/api/service_case.h"
 
@@ -15,6 +18,8 @@ class AccessTest : public ServiceCase {
   void SetUp() override {
     gate_.owner = [this](const auth::LocalConnection& connection) -> absl::StatusOr<uid_t> {
       port_ = connection.server_port;
+      const sync::Lock lock(mutex_);
+      server_ends_.insert(connection.server);
       if (owner_ < 0) return absl::NotFoundError("no open socket");
       return static_cast<uid_t>(owner_);
     };
@@ -24,6 +29,8 @@ class AccessTest : public ServiceCase {
   const int64_t own_ = geteuid();
   std::atomic<int64_t> owner_ = own_;  // Of every connection; -1: not known.
   std::atomic<int> port_ = 0;
+  sync::Mutex mutex_;
+  std::set<std::string> server_ends_;  // Of the connections that were asked about.
 };
 
 // The controller's own user needs no configuration, and neither does root.
@@ -61,6 +68,31 @@ TEST_F(AccessTest, IsAskedForEachCall) {
   const absl::Status status = get("a").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(rpc::reason(status), "WHO_ARE_YOU");
+}
+
+// From one port of this machine several users can have connections to several of its addresses: of a controller that
+// listens on all of them the kernel would be asked about another's.
+TEST_F(AccessTest, BehindAllAddressesNobodyIsLocal) {
+  for (const char* every : {"0.0.0.0:0", "[::]:0"}) {
+    stop();
+    gate_.insecure = false;
+    start(every);
+    v1::Job made;
+    const absl::Status status = create(job("a"), &made);
+    EXPECT_EQ(rpc::reason(status), "WHO_ARE_YOU") << every << ": " << status;
+    stop();
+    gate_.insecure = true;
+    start(every);
+    ASSERT_TRUE(create(job(absl::StrCat("b", every[0] == '0')), &made).ok());
+    EXPECT_FALSE(reconciler_->published().find_by_name(made.name())->record->run_as_local) << every;
+  }
+  EXPECT_TRUE(server_ends_.empty()) << "the kernel is not asked";
+  stop();
+  gate_.insecure = false;
+  start("localhost:0");
+  v1::Job made;
+  EXPECT_TRUE(create(job("c"), &made).ok());
+  EXPECT_THAT(server_ends_, ::testing::ElementsAre("127.0.0.1")) << "and else about both ends";
 }
 
 TEST_F(AccessTest, InsecureAsksNobody) {

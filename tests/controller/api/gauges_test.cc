@@ -113,11 +113,16 @@ TEST(JobGaugesTest, TheLongestWait) {
   recovering.record.state = job::JobState::kRecovering;
   recovering.attempt.end_time_ns = before(absl::Seconds(90));
   recovering.pending_reason = "INSUFFICIENT_DEVICES";
+  Parts loading = running("c");  // It has its nodes.
+  loading.attempt.start_time_ns = before(absl::Seconds(300));
+  loading.pending_reason = "NO_STEP_YET";
   JobGauges gauges(10, kMoment);
   gauges.add(queued.view());
   gauges.add(recovering.view());
+  gauges.add(loading.view());
   const std::string page = page_of(gauges);
   EXPECT_THAT(page, HasSubstr("titan_queue_longest_wait_seconds 90\n"));
+  EXPECT_THAT(page, HasSubstr("titan_pending_jobs{reason=\"NO_STEP_YET\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("titan_pending_jobs{reason=\"INSUFFICIENT_DEVICES\"} 2\n"));
 }
 

@@ -88,12 +88,40 @@ TEST_F(RunFolderTest, AUserWithoutAHomeHasAFolderOfItsOwn) {
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
     if (name != nullptr) setenv(name, value.c_str(), 1);
-    return run_base();
+    return run_base().value();
   };
   EXPECT_EQ(base_with("XDG_CACHE_HOME", base_), base_ + "/titan");
   EXPECT_EQ(base_with("HOME", base_), base_ + "/.cache/titan");
   EXPECT_EQ(base_with("HOME", base_ + "/file"), own);
   EXPECT_EQ(base_with(nullptr, ""), own);
+  unsetenv("TMPDIR");
+}
+
+// Where everybody's temporary files are, whoever came first could own the folder, and answer in the place of a run's
+// controller.
+TEST_F(RunFolderTest, AFolderThatSomebodyElseMadeIsNotTaken) {
+  setenv("TMPDIR", base_.c_str(), 1);
+  unsetenv("XDG_CACHE_HOME");
+  unsetenv("HOME");
+  const std::string own = base_ + "/titan-" + std::to_string(getuid());
+  const auto refused = [](const char* what) {
+    const auto base = run_base();
+    EXPECT_EQ(base.status().code(), absl::StatusCode::kPermissionDenied) << what;
+    EXPECT_THAT(std::string(base.status().message()), ::testing::HasSubstr("XDG_CACHE_HOME")) << what;
+  };
+  fs::create_directory(own);
+  ASSERT_EQ(chmod(own.c_str(), 0777), 0);
+  refused("writable for all");
+  ASSERT_EQ(chmod(own.c_str(), 0755), 0);
+  EXPECT_EQ(run_base().value(), own);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(own.c_str(), 65534, 65534), 0);
+    refused("another user's");
+  }
+  fs::remove(own);
+  fs::create_directory(base_ + "/theirs");
+  fs::create_directory_symlink(base_ + "/theirs", own);
+  refused("a link");
   unsetenv("TMPDIR");
 }
 

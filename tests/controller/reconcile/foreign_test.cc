@@ -34,7 +34,10 @@ class ForeignTest : public World, public ::testing::Test {
     int count = 0;
     const auto written = store::scan_all(store, node_events_prefix(node));
     for (const auto& record : *written) {
-      count += job::decode<job::EventRecord>(record.value)->reason == "NodeSpeaksForOthers";
+      const auto event = job::decode<job::EventRecord>(record.value);
+      count += event->reason == "NodeSpeaksForOthers";
+      const bool names_it = absl::StrContains(event->message, job("a")->record->name);
+      EXPECT_EQ(event->job == job("a")->record->name, names_it) << event->message << ": shown to whom the job is shown";
     }
     return count;
   }

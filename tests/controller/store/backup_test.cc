@@ -3,6 +3,7 @@
 #include "controller/store/backup.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -93,6 +94,22 @@ TEST_F(BackupTest, IsConsistentWhileTheStoreIsWritten) {
     EXPECT_EQ(x->value, y->value);
   }
   EXPECT_EQ(mode(path("state")), 0700);
+  EXPECT_EQ(mode(path("state/titan.db")), 0600);
+}
+
+// A controller that is a service has a user of its own, and whoever restores its store is root.
+TEST_F(BackupTest, WhatIsRestoredBelongsToTheFoldersOwner) {
+  constexpr uid_t kService = 61234;
+  const bool is_root = ::geteuid() == 0;
+  ASSERT_TRUE(copy_store(path("titan.db"), path("copy")).ok());
+  fs::create_directory(path("state"));
+  if (is_root) {
+    ASSERT_EQ(::chown(path("state").c_str(), kService, kService), 0);
+  }
+  ASSERT_TRUE(restore_store(path("copy"), path("state")).ok());
+  struct stat file {};
+  ASSERT_EQ(::stat(path("state/titan.db").c_str(), &file), 0);
+  EXPECT_EQ(file.st_uid, is_root ? kService : ::geteuid());
   EXPECT_EQ(mode(path("state/titan.db")), 0600);
 }
 

@@ -822,7 +822,7 @@ TEST(WorkerFlagsTest, AreCheckedAndNamed) {
   EXPECT_EQ(address, 2);
   EXPECT_THAT(address_text, HasSubstr("'nonsense'"));
   const auto [devices, devices_text] = run("--devices tpu:3 --state " + folder.file("state"));
-  EXPECT_EQ(devices, 1);
+  EXPECT_EQ(devices, 2);
   EXPECT_THAT(devices_text, HasSubstr("--devices is 'tpu:3', expected auto, cpu:N or cuda:N"));
   const auto [rank, rank_text] = run("--devices cpu:1 --rank-binary /none/titan-rank --state " + folder.file("state"));
   EXPECT_EQ(rank, 1);

@@ -15,6 +15,7 @@
 #include "tests/worker/stacks/target.h"
 #include "worker/shim/files.h"
 #include "worker/shim/process.h"
+#include "worker/stacks/become_owner.h"
 #include "worker/stacks/supervise.h"
 
 namespace titan::stacks {
@@ -258,6 +259,30 @@ TEST(StacksTest, AnotherUsersProcessIsToldByWhatAnybodyMaySee) {
   ASSERT_EQ(::waitpid(other, &status, 0), other);
   EXPECT_EQ(status, 0);
   EXPECT_THAT(bytes, AllOf(HasSubstr("(sleeper) sleeping\n"), HasSubstr("no stack: this user may not trace it: run ")));
+}
+
+// Files and memory that a user made to deceive who reads them are not read by root.
+TEST(StacksTest, RootReadsAnothersProcessAsThatUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobody = 65534;
+  const Target target({kSleeps}, kNobody);
+  const Tool::Result result = Tool({"--deadline-milliseconds", kPatient, absl::StrCat(target.pid())}).wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.text, HasSubstr("titan_test_sleeps+0x"));
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (!become_owner_of(target.pid()) || ::geteuid() != kNobody || ::getegid() != kNobody) ::_exit(1);
+    if (::getgroups(0, nullptr) != 0 || ::setuid(0) == 0) ::_exit(2);
+    const std::string status = shim::read_file("/proc/self/status").value_or("");
+    const bool one_right = status.find("CapPrm:\t0000010000000000\n") != status.npos;  // CAP_CHECKPOINT_RESTORE.
+    const bool none = status.find("CapPrm:\t0000000000000000\n") != status.npos;
+    ::_exit((one_right || none) && status.find("NoNewPrivs:\t1\n") != status.npos ? 0 : 3);
+  }
+  int ended = 0;
+  ASSERT_EQ(::waitpid(other, &ended, 0), other);
+  EXPECT_EQ(ended, 0);
+  EXPECT_TRUE(become_owner_of(::getpid()));  // Root's own: nothing is given up.
+  EXPECT_EQ(::geteuid(), 0u);
 }
 
 TEST(StacksTest, WithoutTimeThereIsWhatTheKernelSays) {

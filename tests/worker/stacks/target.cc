@@ -97,10 +97,10 @@ bool eventually(const auto& done) {
 
 }  // namespace
 
-Target::Target(std::vector<Thread> threads)
+Target::Target(std::vector<Thread> threads, uid_t user)
     : page_(new (::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Page) {
   pid_ = ::fork();
-  if (pid_ == 0) run(threads);
+  if (pid_ == 0) run(threads, user);
   size_t spinning = 0;
   for (const Thread& thread : threads) spinning += thread.function == nullptr ? 1 : 0;
   eventually([&] {
@@ -112,7 +112,9 @@ Target::Target(std::vector<Thread> threads)
   });
 }
 
-void Target::run(const std::vector<Thread>& threads) {
+void Target::run(const std::vector<Thread>& threads, uid_t user) {
+  if (user != ::geteuid() && (::setgid(user) != 0 || ::setuid(user) != 0)) ::_exit(1);
+  ::prctl(PR_SET_DUMPABLE, 1);  // As a program is that begins as its user.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const auto enter = [this](const Thread& thread) {
     ::prctl(PR_SET_NAME, thread.name);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <vector>
@@ -25,8 +26,8 @@ class Target {
     void (*function)() = nullptr;  // Null: titan_test_spins.
     const char* name = "thread";
   };
-  // Returns once each thread is where it stays.
-  explicit Target(std::vector<Thread> threads);
+  // Returns once each thread is where it stays. Of this user, or, for root, of another one.
+  explicit Target(std::vector<Thread> threads, uid_t user = ::geteuid());
   ~Target();
   Target(const Target&) = delete;
   Target& operator=(const Target&) = delete;
@@ -43,7 +44,7 @@ class Target {
     std::atomic<long> count = 0;
     std::atomic<int> arrived = 0;
   };
-  [[noreturn]] void run(const std::vector<Thread>& threads);
+  [[noreturn]] void run(const std::vector<Thread>& threads, uid_t user);
 
   Page* const page_;
   pid_t pid_ = 0;
