@@ -6,8 +6,10 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace titan::rank_protocol {
 namespace {
@@ -20,9 +22,28 @@ struct Made {
 // All that is known of one group.
 struct KnownGroup {
   const FlightGroup* group = nullptr;
-  std::map<int, int64_t> issued;  // By member.
+  std::map<int, int64_t> issued;  // By member of which something is known,
+  std::vector<int> unknown;       // and the others.
   std::map<int64_t, std::vector<Made>> by_sequence;
 };
+
+constexpr size_t kMostMembers = 1 << 17;
+
+// Of "0-3,8-14/2". As much as is there: a text that was cut ends sooner.
+std::vector<int> listed(const std::string& members) {
+  std::vector<int> ranks;
+  for (const absl::string_view part : absl::StrSplit(members, ',')) {
+    const std::vector<absl::string_view> range = absl::StrSplit(part.substr(0, part.find('/')), '-');
+    int first = 0, last = 0, stride = 1;
+    const size_t slash = part.find('/');
+    const bool is_range = absl::SimpleAtoi(range.front(), &first) && absl::SimpleAtoi(range.back(), &last) &&
+                          (slash == part.npos || absl::SimpleAtoi(part.substr(slash + 1), &stride));
+    if (!is_range || range.size() > 2 || first < 0 || stride < 1) break;
+    for (int64_t rank = first; rank <= last && ranks.size() < kMostMembers; rank += stride)
+      ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
 
 std::map<uint64_t, KnownGroup> groups_of(const std::vector<RankFlight>& ranks) {
   std::map<uint64_t, KnownGroup> groups;
@@ -34,6 +55,11 @@ std::map<uint64_t, KnownGroup> groups_of(const std::vector<RankFlight>& ranks) {
     }
     for (const FlightCall& call : rank.calls) {
       groups[rank.groups[static_cast<size_t>(call.group)].key].by_sequence[call.sequence].push_back({&rank, &call});
+    }
+  }
+  for (auto& [key, group] : groups) {
+    for (const int member : listed(group.group->members)) {
+      if (group.issued.count(member) == 0) group.unknown.push_back(member);
     }
   }
   return groups;
@@ -58,8 +84,10 @@ using Step = std::tuple<std::string, std::string, std::string, int64_t>;
 // Of messages the other side has another name on each rank.
 std::string axis_of(const FlightGroup& group) { return group.name.substr(0, group.name.find(' ')); }
 
+// Rows that go to experts are others in each step.
 Step step_of(const RankFlight& rank, const FlightCall& call) {
-  return {axis_of(rank.groups[static_cast<size_t>(call.group)]), call.operation, call.type, call.elements};
+  const auto [operation, type, elements] = shape_of(call);
+  return {axis_of(rank.groups[static_cast<size_t>(call.group)]), call.operation, type, elements};
 }
 
 // By mark: what the rank did between two meetings of all, whole ones alone, and what since the last.
@@ -95,30 +123,71 @@ std::optional<Turn> turn_of(const RankFlight& rank) {
   return turn_between(rank, before->second, last->second);
 }
 
+// Ranks whose way left the one that they took before, where most did not: a validation is a turn of all.
+std::map<int, Turn> turns_of(const std::vector<RankFlight>& ranks) {
+  std::map<int, Turn> turns;
+  std::map<int64_t, size_t> at_mark;
+  for (const RankFlight& rank : ranks) {
+    const std::optional<Turn> turn = turn_of(rank);
+    if (!turn) continue;
+    turns[rank.rank] = *turn;
+    ++at_mark[turn->present->mark];
+  }
+  std::erase_if(turns, [&](const auto& one) { return 2 * at_mark[one.second.present->mark] > ranks.size(); });
+  return turns;
+}
+
 // How much speaks for those who came with one shape.
-std::pair<size_t, int64_t> worth(const std::vector<Made>& made) {
-  const auto as_before = [](const Made& one) { return !turn_of(*one.by); };
+std::pair<size_t, int64_t> worth(const std::vector<Made>& made, const std::map<int, Turn>& turns) {
+  const auto as_before = [&](const Made& one) { return turns.count(one.by->rank) == 0; };
   return {made.size(), std::count_if(made.begin(), made.end(), as_before)};
 }
 
-// The earliest collective to which members came with different operations, types or sizes. Most are right; of as many
-// on both sides, those who do what they did before.
-std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& groups) {
+std::string named(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
+}
+
+std::vector<int> ranks_of(const std::vector<Made>& made) {
+  std::vector<int> ranks;
+  for (const Made& one : made) ranks.push_back(one.by->rank);
+  return ranks;
+}
+
+using Shapes = std::map<Shape, std::vector<Made>>;
+
+// Most are right; of as many on both sides, those who do what they did before. Where nothing tells them apart, all
+// differ.
+Divergence mismatch_of(const KnownGroup& group, const Shapes& shapes, const std::map<int, Turn>& turns) {
+  const auto worth_of = [&turns](const auto& one) { return worth(one.second, turns); };
+  const auto is_less = [&](const auto& a, const auto& b) { return worth_of(a) < worth_of(b); };
+  const auto most = std::max_element(shapes.begin(), shapes.end(), is_less);
+  const auto best = worth_of(*most);
+  const bool is_one =
+      std::count_if(shapes.begin(), shapes.end(), [&](const auto& one) { return worth_of(one) == best; }) == 1;
+  Divergence found{Divergence::Kind::kMismatch, {}, *most->second.front().call, *group.group, ""};
+  for (const auto& [shape, made] : shapes) {
+    if (is_one && shape == most->first) continue;
+    const std::vector<int> ranks = ranks_of(made);
+    found.ranks.insert(found.ranks.end(), ranks.begin(), ranks.end());
+    const std::string what = described(*made.front().call);
+    found.instead =
+        is_one ? what : absl::StrCat(found.instead, found.instead.empty() ? "" : ", ", what, " of ", named(ranks));
+  }
+  std::sort(found.ranks.begin(), found.ranks.end());
+  return found;
+}
+
+// The earliest collective to which members came with different operations, types or sizes.
+std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& groups,
+                                         const std::map<int, Turn>& turns) {
   std::optional<Divergence> first;
   for (const auto& [key, group] : groups) {
     for (const auto& [sequence, made] : group.by_sequence) {
-      std::map<Shape, std::vector<Made>> shapes;
+      Shapes shapes;
       for (const Made& one : made) shapes[shape_of(*one.call)].push_back(one);
       if (shapes.size() < 2) continue;
-      const auto is_less = [](const auto& a, const auto& b) { return worth(a.second) < worth(b.second); };
-      const auto most = std::max_element(shapes.begin(), shapes.end(), is_less);
-      Divergence found{Divergence::Kind::kMismatch, {}, *most->second.front().call, *group.group, ""};
-      for (const auto& [shape, others] : shapes) {
-        if (shape == most->first) continue;
-        for (const Made& other : others) found.ranks.push_back(other.by->rank);
-        found.instead = described(*others.front().call);
-      }
-      std::sort(found.ranks.begin(), found.ranks.end());
+      Divergence found = mismatch_of(group, shapes, turns);
       if (!first || found.call.created_ns < first->call.created_ns) first = std::move(found);
       break;  // Those after it follow from it.
     }
@@ -129,27 +198,60 @@ std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& g
 struct Awaited {
   uint64_t key = 0;
   const FlightCall* call = nullptr;  // In which somebody waits for it; the earliest such.
+
+  void see(uint64_t of, const FlightCall& one) {
+    if (call == nullptr || one.created_ns < call->created_ns) *this = {of, &one};
+  }
 };
 
 struct Waits {
   std::set<int> waiting;           // Ranks that wait,
-  std::map<int, Awaited> awaited;  // and, by rank, those that are waited for.
+  std::map<int, Awaited> awaited;  // by rank, those that are waited for,
+  std::map<int, Awaited> unknown;  // and those of them of which nothing is known.
+  std::map<int, Awaited> inside;   // By rank: what it is inside of, and all came to.
 };
+
+// Members that have not issued a call, or have not begun to wait for it, while others are inside of it: it may need
+// them for its progress.
+std::vector<int> absent(const KnownGroup& group, int64_t sequence) {
+  std::vector<int> ranks;
+  for (const auto& [member, issued] : group.issued) {
+    if (issued < sequence) ranks.push_back(member);
+  }
+  const auto made = group.by_sequence.find(sequence);
+  if (made == group.by_sequence.end()) return ranks;
+  for (const Made& one : made->second) {
+    if (one.call->state == CallState::kPosted) ranks.push_back(one.by->rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+bool holds_up(const FlightCall& call) { return call.state == CallState::kInside || call.state == CallState::kQueued; }
+
+bool all_came(const KnownGroup& group, const FlightCall& call) {
+  return group.unknown.empty() && std::all_of(group.issued.begin(), group.issued.end(),
+                                              [&](const auto& one) { return one.second >= call.sequence; });
+}
 
 Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, KnownGroup>& groups) {
   Waits waits;
+  std::set<int> held_up;  // By others: what else they are inside of may only wait for that.
   for (const RankFlight& rank : ranks) {
     for (const FlightCall& call : rank.calls) {
-      if (call.completed) continue;
+      if (!holds_up(call)) continue;
       const uint64_t key = rank.groups[static_cast<size_t>(call.group)].key;
-      for (const auto& [member, issued] : groups.at(key).issued) {
-        if (issued >= call.sequence) continue;
-        waits.waiting.insert(rank.rank);
-        Awaited& awaited = waits.awaited[member];
-        if (awaited.call == nullptr || call.created_ns < awaited.call->created_ns) awaited = {key, &call};
-      }
+      const KnownGroup& group = groups.at(key);
+      const bool all = all_came(group, call), is_inside = call.state == CallState::kInside;
+      if (all && !is_inside) continue;  // The device may be done with it.
+      waits.waiting.insert(rank.rank);
+      for (const int member : absent(group, call.sequence)) waits.awaited[member].see(key, call);
+      for (const int member : group.unknown) waits.unknown[member].see(key, call);
+      if (all) waits.inside[rank.rank].see(key, call);
+      if (!all) held_up.insert(rank.rank);
     }
   }
+  std::erase_if(waits.inside, [&](const auto& one) { return held_up.count(one.first) > 0; });
   return waits;
 }
 
@@ -162,24 +264,39 @@ std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint6
   }
   if (first == nullptr) return std::nullopt;
   const KnownGroup& group = groups.at(first->key);
-  std::vector<int> ranks;
-  for (const auto& [member, issued] : group.issued) {
-    if (issued < first->call->sequence && waits.waiting.count(member) == 0) ranks.push_back(member);
-  }
+  std::vector<int> ranks = absent(group, first->call->sequence);
+  std::erase_if(ranks, [&](int rank) { return waits.waiting.count(rank) > 0; });
   return Divergence{Divergence::Kind::kMissing, ranks, *first->call, *group.group, ""};
 }
 
+// Those of `of` who have the earliest call.
+std::optional<Divergence> first_of(const std::map<int, Awaited>& of, Divergence::Kind kind,
+                                   const std::map<uint64_t, KnownGroup>& groups) {
+  const Awaited* first = nullptr;
+  for (const auto& [rank, awaited] : of) {
+    if (first == nullptr || awaited.call->created_ns < first->call->created_ns) first = &awaited;
+  }
+  if (first == nullptr) return std::nullopt;
+  std::vector<int> ranks;
+  for (const auto& [rank, awaited] : of) {
+    if (awaited.key == first->key && awaited.call->sequence == first->call->sequence) ranks.push_back(rank);
+  }
+  return Divergence{kind, ranks, *first->call, *groups.at(first->key).group, ""};
+}
+
 // In a circle: whoever goes another way than before.
-std::optional<Divergence> first_skipped(const std::vector<RankFlight>& ranks, const Waits& waits) {
+std::optional<Divergence> first_skipped(const std::vector<RankFlight>& ranks, const Waits& waits,
+                                        const std::map<int, Turn>& turns) {
   std::optional<Divergence> first;
   for (const RankFlight& rank : ranks) {
-    if (waits.waiting.count(rank.rank) == 0) continue;
-    const std::optional<Turn> turn = turn_of(rank);
-    if (!turn || (first && first->call.created_ns <= turn->present->created_ns)) continue;
-    const FlightGroup& group = rank.groups[static_cast<size_t>(turn->usual->group)];
-    first = Divergence{Divergence::Kind::kSkipped, {rank.rank}, *turn->usual, group, described(*turn->present)};
+    const auto turn = turns.find(rank.rank);
+    if (turn == turns.end() || waits.waiting.count(rank.rank) == 0) continue;
+    const auto& [usual, present] = turn->second;
+    if (first && first->call.created_ns <= present->created_ns) continue;
+    const FlightGroup& group = rank.groups[static_cast<size_t>(usual->group)];
+    first = Divergence{Divergence::Kind::kSkipped, {rank.rank}, *usual, group, described(*present)};
     first->call.sequence = group.issued + 1;
-    first->call.created_ns = turn->present->created_ns;
+    first->call.created_ns = present->created_ns;
   }
   return first;
 }
@@ -187,7 +304,7 @@ std::optional<Divergence> first_skipped(const std::vector<RankFlight>& ranks, co
 }  // namespace
 
 std::string Divergence::message() const {
-  const std::string who = absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
+  const std::string who = named(ranks);
   const std::string what = absl::StrCat(call.operation, " ", call.sequence, " of ", group.name, " (ranks ",
                                         group.members, "; ", call.elements, " ", call.type, ")");
   switch (kind) {
@@ -197,16 +314,43 @@ std::string Divergence::message() const {
       return absl::StrCat(who, " came to ", what, " with ", instead);
     case Kind::kSkipped:
       return absl::StrCat(who, " left out ", what, " and went on to ", instead);
+    case Kind::kUnfinished:
+      return absl::StrCat(who, ranks.size() == 1 ? " is" : " are", " in ", what, ", to which all came, and ",
+                          ranks.size() == 1 ? "does" : "do", " not get out of it");
+    case Kind::kUnknown:
+      return absl::StrCat(who, ", of which nothing is known, ", ranks.size() == 1 ? "is" : "are", " waited for in ",
+                          what);
   }
   return "";
 }
 
 std::optional<Divergence> first_divergence(const std::vector<RankFlight>& ranks) {
   const std::map<uint64_t, KnownGroup> groups = groups_of(ranks);
-  if (std::optional<Divergence> mismatch = first_mismatch(groups)) return mismatch;
+  const std::map<int, Turn> turns = turns_of(ranks);
+  if (std::optional<Divergence> mismatch = first_mismatch(groups, turns)) return mismatch;
   const Waits waits = waits_of(ranks, groups);
   if (std::optional<Divergence> found = first_missing(waits, groups)) return found;
-  return first_skipped(ranks, waits);
+  if (std::optional<Divergence> found = first_of(waits.inside, Divergence::Kind::kUnfinished, groups)) return found;
+  if (std::optional<Divergence> found = first_skipped(ranks, waits, turns)) return found;
+  return first_of(waits.unknown, Divergence::Kind::kUnknown, groups);
+}
+
+std::map<int, const FlightCall*> awaited_calls(const std::vector<RankFlight>& ranks) {
+  const std::map<uint64_t, KnownGroup> groups = groups_of(ranks);
+  std::map<int, const FlightCall*> awaited;
+  for (const RankFlight& rank : ranks) {
+    const FlightCall* inside = nullptr;
+    for (const FlightCall& call : rank.calls) {
+      if (!holds_up(call)) continue;
+      if (!all_came(groups.at(rank.groups[static_cast<size_t>(call.group)].key), call)) {
+        awaited.try_emplace(rank.rank, &call);
+        break;
+      }
+      if (call.state == CallState::kInside) inside = &call;
+    }
+    if (inside != nullptr) awaited.try_emplace(rank.rank, inside);
+  }
+  return awaited;
 }
 
 }  // namespace titan::rank_protocol

@@ -19,6 +19,14 @@ struct FlightGroup {
   bool operator==(const FlightGroup&) const = default;
 };
 
+// How far a rank is with a call.
+enum class CallState : uint8_t {
+  kQueued = 0,     // The device waits for it, and the host sooner or later; also of ranks that say no more.
+  kCompleted = 1,  // The rank has waited for it, to the end.
+  kPosted = 2,     // Issued, and nobody waits for it yet.
+  kInside = 3,     // The host issues it or waits for it.
+};
+
 struct FlightCall {
   int group = 0;         // Place in RankFlight::groups.
   int64_t sequence = 0;  // On its group, from 1; on all its members the same.
@@ -28,7 +36,7 @@ struct FlightCall {
   // Where in the program: how many times all ranks had synchronized, and the number since.
   int64_t mark = 0, since_mark = 0;
   int64_t created_ns = 0;  // Since the epoch, by the rank's clock.
-  bool completed = false;  // The rank has waited for it, to the end.
+  CallState state = CallState::kQueued;
 
   bool operator==(const FlightCall&) const = default;
 };

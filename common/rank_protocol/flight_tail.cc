@@ -38,7 +38,7 @@ struct TailCall {
   int64_t mark, since_mark;
   int64_t created_ns;
   int32_t group;
-  std::atomic<uint32_t> completed;
+  std::atomic<uint32_t> state;  // A CallState.
   char operation[kOperationBytes];
   char type[kTypeBytes];
 };
@@ -74,6 +74,10 @@ absl::Status not_a_tail(const std::string& path, const char* what) {
   return absl::DataLossError(absl::StrCat("flight tail ", path, " ", what));
 }
 
+CallState state_of(uint32_t number) {
+  return number <= static_cast<uint32_t>(CallState::kInside) ? static_cast<CallState>(number) : CallState::kCompleted;
+}
+
 std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
   std::vector<std::pair<int64_t, const TailCall*>> order;
   for (int i = 0; i < FlightTail::kCalls; ++i) {
@@ -86,7 +90,7 @@ std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
     if (call->group < 0 || static_cast<size_t>(call->group) >= groups) continue;  // One of more than fit.
     calls.push_back({call->group, call->sequence, get_text(call->operation), get_text(call->type), call->elements,
                      call->mark, call->since_mark, call->created_ns,
-                     call->completed.load(std::memory_order_relaxed) != 0});
+                     state_of(call->state.load(std::memory_order_relaxed))});
   }
   return calls;
 }
@@ -127,7 +131,7 @@ void FlightTail::add_call(int64_t number, const FlightCall& call) {
   to.since_mark = call.since_mark;
   to.created_ns = call.created_ns;
   to.group = call.group;
-  to.completed.store(call.completed ? 1 : 0, std::memory_order_relaxed);
+  to.state.store(static_cast<uint32_t>(call.state), std::memory_order_relaxed);
   put_text(to.operation, call.operation);
   put_text(to.type, call.type);
   to.stamp.store(number + 1, std::memory_order_release);
@@ -136,9 +140,10 @@ void FlightTail::add_call(int64_t number, const FlightCall& call) {
   }
 }
 
-void FlightTail::completed(int64_t number) {
+void FlightTail::set_state(int64_t number, CallState state) {
   TailCall& call = page_->call[number % kCalls];
-  if (call.stamp.load(std::memory_order_relaxed) == number + 1) call.completed.store(1, std::memory_order_release);
+  if (call.stamp.load(std::memory_order_relaxed) != number + 1) return;  // Written over.
+  call.state.store(static_cast<uint32_t>(state), std::memory_order_release);
 }
 
 absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {

@@ -29,7 +29,7 @@ class FlightTail {
   // `number`: from 0, in order. `group`: as the recorder counts them, from 0.
   void add_group(int number, const FlightGroup& group);
   void add_call(int64_t number, const FlightCall& call);
-  void completed(int64_t number);
+  void set_state(int64_t number, CallState state);
 
  private:
   explicit FlightTail(FlightTailPage* page) : page_(page) {}

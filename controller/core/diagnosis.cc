@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
@@ -26,8 +27,20 @@ bool is_about_a_collective(const job::ErrorReport& error) {
   return absl::StartsWith(error.reason, "COLLECTIVE_") || absl::StrContains(error.message, ": COLLECTIVE_");
 }
 
+// NCCL's watchdog ends a process by itself, with these words alone.
+bool waited_in_vain(const std::pair<const int, job::RankExit>& exit) {
+  return exit.second.exit_code == rank_protocol::kExitPeerLost && absl::StrContains(exit.second.message, "timeout");
+}
+
 bool was_aborted(const std::pair<const int, job::RankExit>& exit) {
   return exit.second.signal == kSigAbort && exit.second.stop_reason.empty();
+}
+
+rank_protocol::CallState state_of(const v1::FlightCall& call) {
+  using rank_protocol::CallState;
+  if (call.completed()) return CallState::kCompleted;
+  if (call.posted()) return CallState::kPosted;
+  return call.inside() ? CallState::kInside : CallState::kQueued;
 }
 
 rank_protocol::RankFlight flight_of(const v1::RankDiagnosis& from) {
@@ -42,7 +55,7 @@ rank_protocol::RankFlight flight_of(const v1::RankDiagnosis& from) {
     const v1::FlightCall& call = from.calls(i);
     if (call.group() < 0 || call.group() >= groups) continue;  // A node's word is not trusted.
     flight.calls.push_back({call.group(), call.sequence(), call.operation(), call.type(), call.elements(), call.mark(),
-                            call.since_mark(), call.created_nanoseconds(), call.completed()});
+                            call.since_mark(), call.created_nanoseconds(), state_of(call)});
   }
   return flight;
 }
@@ -76,7 +89,8 @@ Core::Question Core::question_of(const LiveAttempt& attempt) {
   const bool hangs = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
                                  [](const job::Refusal& refusal) { return refusal.reason == "HANG"; });
   const bool stuck = std::any_of(attempt.errors.begin(), attempt.errors.end(), is_about_a_collective);
-  if (hangs || stuck) return Question::kStandstill;
+  const bool in_vain = std::any_of(attempt.exits.begin(), attempt.exits.end(), waited_in_vain);
+  if (hangs || stuck || in_vain) return Question::kStandstill;
   const bool aborted = std::any_of(attempt.exits.begin(), attempt.exits.end(), was_aborted);
   return aborted ? Question::kDisagreement : Question::kNone;
 }

@@ -13,7 +13,8 @@ namespace {
 // The ranks' own timeouts come first, since they name the culprit.
 constexpr int kPatience = 3;
 constexpr int kQuietPatience = 10;
-// What this attempt has done before at a slow pace, it may do again.
+// What this attempt has done before at a slow pace, it may do again: ten times as slow, but beyond ten times its
+// timeout no slower than twice.
 constexpr int kSlowerThanEver = 10;
 constexpr size_t kRanksNamed = 8;
 
@@ -27,13 +28,11 @@ double least_limit_seconds(const LiveJob& job) {
 absl::Duration hang_limit(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const job::RestartPolicy& policy = job.record.spec.restart;
-  bool quiet = false;
-  for (const auto& [node, part] : attempt.parts) {
-    for (const auto& [rank, seen] : part.ranks) quiet = quiet || is_quiet(seen.phase);
-  }
   double seconds = least_limit_seconds(job);
-  if (quiet) seconds = std::max(seconds, kQuietPatience * policy.init_timeout_seconds);
-  return std::max(absl::Seconds(seconds), kSlowerThanEver * attempt.longest_pause);
+  if (in_quiet_phase(attempt)) seconds = std::max(seconds, kQuietPatience * policy.init_timeout_seconds);
+  const absl::Duration pause = attempt.longest_working_pause;
+  const absl::Duration most = kSlowerThanEver * absl::Seconds(policy.train_timeout_seconds);
+  return std::max({absl::Seconds(seconds), 2 * pause, std::min(kSlowerThanEver * pause, most)});
 }
 
 std::string who_hangs(const LiveAttempt& attempt) {
@@ -50,10 +49,18 @@ std::string who_hangs(const LiveAttempt& attempt) {
 
 }  // namespace
 
-void Core::note_advance(LiveAttempt& attempt) const {
+bool in_quiet_phase(const LiveAttempt& attempt) {
+  return std::any_of(attempt.parts.begin(), attempt.parts.end(), [](const auto& part) {
+    const auto& ranks = part.second.ranks;
+    return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
+  });
+}
+
+void Core::note_advance(LiveAttempt& attempt, bool quiet) const {
   const absl::Duration pause = attempt.advanced_at ? now_.monotonic - *attempt.advanced_at : absl::ZeroDuration();
   // What is heard first after a pause of this process, before a tick has noticed that, measures the pause.
   if (!is_paused()) attempt.longest_pause = std::max(attempt.longest_pause, pause);
+  if (!is_paused() && !quiet) attempt.longest_working_pause = std::max(attempt.longest_working_pause, pause);
   attempt.advanced_at = now_.monotonic;
 }
 
@@ -75,7 +82,7 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
     attempt.stragglers.see(rank.rank(), rank.own_steps(), rank.own_nanoseconds(), now);
   }
   if (counter > part.counter) {
-    note_advance(attempt);
+    note_advance(attempt, quiet);
     const absl::Duration step = now - part.last_advance;  // Of this node: others show the same one a little later.
     // Beats that waited for a controller that stood still come all at once, and show no step either.
     if (!quiet && step >= options_.beat / 2 && step != absl::InfiniteDuration()) {

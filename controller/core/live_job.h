@@ -84,6 +84,7 @@ struct LiveAttempt {
   // moments: what is slow by nature does not hang.
   std::optional<absl::Duration> advanced_at;
   absl::Duration longest_pause;
+  absl::Duration longest_working_pause;               // While it neither loads, saves nor validates.
   absl::Duration longest_step;                        // Likewise while nothing but steps was made.
   job::Stragglers stragglers;                         // Of this process: a restarted controller begins anew.
   std::optional<absl::Duration> prepare_by, stop_by;  // Deadlines for what its nodes were told.
@@ -107,6 +108,9 @@ struct LiveAttempt {
     return true;
   }
 };
+
+// Whether a rank of it does what may take long and shows nothing.
+bool in_quiet_phase(const LiveAttempt& attempt);
 
 // Nobody is further ahead of a store than a copy of it can be old.
 inline constexpr int kMostBehind = 10'000;  // Attempts of one job.

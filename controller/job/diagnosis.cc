@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/rank_protocol/flight_tail.h"
@@ -26,24 +27,21 @@ std::string named(const RankFlight& flight, const FlightCall& call) {
                       " ", call.type, ")");
 }
 
-// The oldest call that it has issued and that is not done is what a rank waits for; of a pipeline there may be several.
-std::string position(const RankFinding& finding) {
+std::string position(const RankFinding& finding, const FlightCall* awaited) {
   const RankFlight& flight = finding.flight;
   if (flight.calls.empty()) return finding.flight_missing.empty() ? "no collective yet" : finding.flight_missing;
-  const auto open =
-      std::find_if(flight.calls.begin(), flight.calls.end(), [](const FlightCall& call) { return !call.completed; });
-  if (open != flight.calls.end()) return absl::StrCat("waits for ", named(flight, *open));
+  if (awaited != nullptr) return absl::StrCat("waits for ", named(flight, *awaited));
   return absl::StrCat("waits for nobody; last ", named(flight, flight.calls.back()));
 }
 
-std::string place_of(int rank, const RankFinding& finding) {
+std::string place_of(int rank, const RankFinding& finding, const FlightCall* awaited) {
   const std::string phase =
       finding.phase.empty() ? "no beacon" : absl::StrCat("step ", finding.step, ", ", finding.phase);
   const std::string since = finding.phase.empty() || finding.phase_milliseconds <= 0
                                 ? ""
                                 : absl::StrCat(" for ", finding.phase_milliseconds / 1000, " s");
   return absl::StrCat("rank ", rank, " on ", finding.node, finding.alive ? "" : " (ended)", ": ", phase, since, "; ",
-                      position(finding), "\n");
+                      position(finding, awaited), "\n");
 }
 
 // What differs from process to process without meaning anything: numbers of processes and threads.
@@ -105,6 +103,19 @@ void add_stacks(const Findings& findings, const std::vector<int>& first, std::st
   }
 }
 
+bool is_stopped(const RankFinding& finding) {
+  return absl::StrContains(finding.stacks, ") stopped\n") || absl::StrContains(finding.stacks, ") stopped, ");
+}
+
+// Of several that are in one call, those that somebody has stopped there hold up the others.
+void keep_stopped(const Findings& findings, std::vector<int>& ranks) {
+  std::vector<int> stopped;
+  for (const int rank : ranks) {
+    if (is_stopped(findings.ranks.at(rank))) stopped.push_back(rank);
+  }
+  if (!stopped.empty()) ranks = std::move(stopped);
+}
+
 std::string ranks_without_answer(const Findings& findings) {
   std::vector<int> silent;
   for (int rank = 0; rank < findings.world; ++rank) {
@@ -127,7 +138,9 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
   }
   DiagnosisRecord record;
   std::optional<Divergence> divergence = rank_protocol::first_divergence(flights);
-  if (divergence && !findings.stuck && divergence->kind == Divergence::Kind::kMissing) divergence.reset();
+  // Only that they disagreed can be seen of ranks that do not stand still.
+  if (divergence && !findings.stuck && divergence->kind != Divergence::Kind::kMismatch) divergence.reset();
+  if (divergence && divergence->kind == Divergence::Kind::kUnfinished) keep_stopped(findings, divergence->ranks);
   if (divergence) {
     record.verdict = divergence->message();
     record.ranks = divergence->ranks;
@@ -138,14 +151,19 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
   report = absl::StrCat(title, "\n",
                         divergence ? record.verdict : "no rank is seen to have gone another way than the others", "\n",
                         ranks_without_answer(findings), "\n");
+  const std::map<int, const FlightCall*> awaited = rank_protocol::awaited_calls(flights);
+  const auto place = [&awaited](int rank, const RankFinding& finding) {
+    const auto found = awaited.find(rank);
+    return place_of(rank, finding, found == awaited.end() ? nullptr : found->second);
+  };
   size_t told = 0;
   for (const int rank : record.ranks) {
     const auto found = findings.ranks.find(rank);
-    if (found != findings.ranks.end() && told++ < kPositions) absl::StrAppend(&report, place_of(rank, found->second));
+    if (found != findings.ranks.end() && told++ < kPositions) absl::StrAppend(&report, place(rank, found->second));
   }
   for (const auto& [rank, finding] : findings.ranks) {
     if (std::find(record.ranks.begin(), record.ranks.end(), rank) != record.ranks.end()) continue;
-    if (told++ < kPositions) absl::StrAppend(&report, place_of(rank, finding));
+    if (told++ < kPositions) absl::StrAppend(&report, place(rank, finding));
   }
   if (told > kPositions) absl::StrAppend(&report, "and ", counted(told - kPositions, "more rank"), "\n");
   add_stacks(findings, record.ranks, report);

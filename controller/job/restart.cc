@@ -84,7 +84,9 @@ std::string how_it_left(const RankExit& exit) {
 }
 
 // It lived until its node was told to end it.
-bool was_ended_by_titan(const RankExit& exit) { return exit.signal == kSigKill && !exit.stop_reason.empty(); }
+bool was_ended_by_titan(const RankExit& exit) {
+  return exit.signal == kSigKill && !exit.stop_reason.empty() && !exit.out_of_memory;
+}
 
 // Killed by the controller, which stopped what was left of the attempt.
 bool is_collateral(const RankExit& exit, int64_t stop_time_ns) {

@@ -1,5 +1,5 @@
-"""Random hangs of real jobs: a rank spins, waits, is stopped, leaves a collective out or brings another size, on random meshes over
-two nodes. Each must be named, with its collective and the stacks of all ranks, soon after the ranks' own timeout.
+"""Random hangs of real jobs: a rank spins, waits, stops, leaves a collective out, brings another size, or is frozen from outside at any
+moment, inside of a collective too, on random meshes over two nodes. Each must be named, with its collective and the stacks of all ranks, soon after the ranks' own timeout.
 
 As a script: `hangs.py [--cases 50] [--seed N]` prints a table. As a test (ctest): the few cases below.
 """
@@ -8,6 +8,7 @@ import argparse
 import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import BIN, Cluster, wait_until  # noqa: E402
-from jobs import tiny  # noqa: E402
+from jobs import tiny, wait_step  # noqa: E402
 
 LIBRARY = BIN.parent / "tests" / "libfailing_model.so"
 TIMEOUT = 4  # Of a collective, in seconds.
@@ -31,7 +32,7 @@ MESHES = {  # Degrees, and the axes on which a collective of the last stage can 
     "pp 2, tp 2": (["--parallelism.pipeline_parallel_degree", 2, "--parallelism.tensor_parallel_degree", 2], ["tp"]),
     "pp 2, fsdp 2": (["--parallelism.pipeline_parallel_degree", 2, "--parallelism.data_parallel_shard_degree", 2], ["fsdp"]),
 }
-KINDS = ["spin", "hang", "stop", "skip", "size"]
+KINDS = ["spin", "hang", "stop", "skip", "size", "freeze"]
 
 
 class Case:
@@ -40,13 +41,15 @@ class Case:
 
     def __str__(self):
         where = f" of {self.axis}" if self.kind in ("skip", "size") else ""
-        return f"{self.mesh}{'' if self.shared else ', sockets'}: rank {self.rank} {self.kind}{where}, call {self.call}"
+        when = f" after {self.call * 20} ms" if self.kind == "freeze" else f", call {self.call}"
+        return f"{self.mesh}{'' if self.shared else ', sockets'}: rank {self.rank} {self.kind}{where}{when}"
 
     @classmethod
     def draw(cls, random_numbers):  # A first step has 8 calls at most, and the longer timeout.
         mesh = random_numbers.choice(list(MESHES))
-        ranks = [2, 3] if mesh.startswith("pp") else [0, 1, 2, 3]  # The last stage has the loss.
-        return cls(mesh, random_numbers.choice(KINDS), random_numbers.choice(ranks), random_numbers.randint(20, 60),
+        kind = random_numbers.choice(KINDS)
+        ranks = [2, 3] if mesh.startswith("pp") and kind != "freeze" else [0, 1, 2, 3]  # The last stage has the loss.
+        return cls(mesh, kind, random_numbers.choice(ranks), random_numbers.randint(20, 60),
                    random_numbers.choice(MESHES[mesh][1]), random_numbers.random() < 0.6)
 
 
@@ -67,12 +70,18 @@ class Hangs:
         """What the controller says of the first attempt, its diagnosis, and seconds from the timeout to it."""
         struck = self.folder / "plan.struck"
         struck.unlink(missing_ok=True)
-        self.plan.write_text(f"{case.rank} {case.kind} {case.call} {case.axis}\n")
+        self.plan.write_text("-1 spin 0\n" if case.kind == "freeze" else f"{case.rank} {case.kind} {case.call} {case.axis}\n")
+        batch = 8 if case.mesh.startswith("pp") else 2  # A pipeline takes each of them by itself.
         extra = ["--experimental.custom_import", LIBRARY, "--model.name", "failing", "--model.flavor", "small",
-                 "--training.global_batch_size", 16, "--training.local_batch_size", 2, "--checkpoint.no_enable",
+                 "--training.global_batch_size", 16, "--training.local_batch_size", batch, "--checkpoint.no_enable",
                  "--comm.train_timeout_seconds", TIMEOUT, "--restart.no_progress_limit", 1, *MESHES[case.mesh][0],
                  *([] if case.shared else ["--comm.no_shared_memory"])]
         job = self.cluster.submit(*tiny(self.folder / f"dump-{number}", steps=100000, ranks=4, ranks_per_node=2, extra=extra))
+        if case.kind == "freeze":
+            wait_step(self.folder / f"dump-{number}", 3)
+            time.sleep(case.call * 0.02)
+            next(rank for rank in self.cluster.ranks() if rank.rank == case.rank).kill(signal.SIGSTOP)
+            struck.write_text(str(time.time()))
         attempt = wait_until("end of the attempt", lambda: next((a for a in self.cluster.job(job)["attempts"] if a["end_cause"]), None),
                              timeout=120, poll=0.2)
         due = float(struck.read_text()) + (TIMEOUT if case.kind != "size" or not case.shared else 0)
@@ -108,7 +117,7 @@ class Hangs:
 class AFewHangs(unittest.TestCase):
     def test_the_rank_and_the_collective_are_named(self):
         cases = [Case("fsdp 2, tp 2", "spin", 2, 26, "", True), Case("pp 2, tp 2", "stop", 3, 29, "", False),
-                 Case("fsdp 2, cp 2", "skip", 1, 27, "cp", True)]  # fmt: skip
+                 Case("fsdp 2, cp 2", "skip", 1, 27, "cp", True), Case("pp 2, fsdp 2", "freeze", 1, 31, "", False)]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             hangs = Hangs(folder)
             self.addCleanup(hangs.close)

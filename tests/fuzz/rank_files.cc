@@ -62,7 +62,8 @@ const std::string& flight_page() {
       tail->add_group(0, {"tp", "0-1", 7, 0});
       tail->add_group(1, {"dp", "0,2", 9, 0});
       for (int i = 0; i < 3; ++i)
-        tail->add_call(i, {i % 2, i / 2 + 1, "all_reduce", "float", 16, 1, i, 1000 + i, i < 2});
+        tail->add_call(i, {i % 2, i / 2 + 1, "all_reduce", "float", 16, 1, i, 1000 + i,
+                           i < 2 ? protocol::CallState::kCompleted : protocol::CallState::kInside});
     }
     return read_back(path);
   }();

@@ -75,7 +75,7 @@ void hold_watchdogs() {
   if (auto hold = reinterpret_cast<HoldWatchdogs>(dlsym(RTLD_DEFAULT, kHoldWatchdogsSymbol))) hold();
 }
 
-void before_watchdogs_end(std::function<void()> call) {
+void before_watchdogs_end(std::function<void(const std::string& words)> call) {
   if (auto set = reinterpret_cast<BeforeWatchdogsEnd>(dlsym(RTLD_DEFAULT, kBeforeWatchdogsEndSymbol))) {
     set(std::move(call));
   }

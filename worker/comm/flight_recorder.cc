@@ -82,7 +82,12 @@ void FlightRecorder::tell_call(const Recording& recording, int64_t elements) {
   call.mark = recording.mark;
   call.since_mark = recording.since_mark;
   call.created_ns = recording.created_ns;
+  call.state = rank_protocol::CallState::kInside;
   tail_->file->add_call(recording.number, call);
+}
+
+void FlightRecorder::tell_state(int64_t number, rank_protocol::CallState state) {
+  if (tail_ != nullptr) tail_->file->set_state(number, state);
 }
 
 int FlightRecorder::way(int group, int source, int destination) {
@@ -141,24 +146,33 @@ void FlightRecorder::started(int64_t number) {
   Recording* recording = find(number);
   if (recording == nullptr || recording->progress != Progress::kScheduled) return;
   recording->progress = Progress::kStarted;
+  tell_state(number, rank_protocol::CallState::kPosted);
   recording->started_ns = now;
   int64_t& last = groups_[recording->group].last_started;
   last = std::max(last, recording->sequence);
+}
+
+void FlightRecorder::waiting(int64_t number) {
+  sync::Lock lock(mutex_);
+  const Recording* recording = find(number);
+  if (recording == nullptr || recording->progress == Progress::kCompleted) return;
+  tell_state(number, rank_protocol::CallState::kInside);
 }
 
 void FlightRecorder::waited(int64_t number) {
   const int64_t now = now_ns();
   sync::Lock lock(mutex_);
   Recording* recording = find(number);
-  if (recording == nullptr) return;
+  if (recording == nullptr || recording->progress == Progress::kCompleted) return;
   recording->waited = true;
-  if (waits_ == Waits::kEndIt) complete(*recording, now);
+  if (waits_ == Waits::kEndIt) return complete(*recording, now);
+  tell_state(number, rank_protocol::CallState::kQueued);
 }
 
 void FlightRecorder::complete(Recording& recording, int64_t now_ns) {
   recording.progress = Progress::kCompleted;
   recording.completed_ns = now_ns;
-  if (tail_ != nullptr) tail_->file->completed(recording.number);
+  tell_state(recording.number, rank_protocol::CallState::kCompleted);
   int64_t& last = groups_[recording.group].last_completed;
   last = std::max(last, recording.sequence);
 }

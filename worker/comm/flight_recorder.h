@@ -15,7 +15,8 @@
 
 namespace titan::rank_protocol {
 class FlightTail;
-}
+enum class CallState : uint8_t;
+}  // namespace titan::rank_protocol
 
 namespace titan::comm {
 
@@ -98,13 +99,14 @@ class FlightRecorder {
   // The number of a new group.
   int add_group(std::string name, std::vector<int> ranks);
 
-  // Return a number for started() and waited(). `operation` is a literal.
+  // Return a number for what follows. `operation` is a literal.
   int64_t begin(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
                 std::chrono::milliseconds timeout);
   // A message of `group` between two of its members, by index.
   int64_t begin_message(int group, const char* operation, int source, int destination, const at::Tensor& tensor,
                         std::chrono::milliseconds timeout);
-  void started(int64_t number);
+  void started(int64_t number);  // The backend has it.
+  void waiting(int64_t number);  // From now on this rank waits for it.
   void waited(int64_t number);
 
   // All ranks are here, at the same place of the program, and the device has done what this rank waited for.
@@ -125,6 +127,7 @@ class FlightRecorder {
   int keep(RecordedGroup group) TITAN_REQUIRES(mutex_);
   void tell_group(int number) TITAN_REQUIRES(mutex_);
   void tell_call(const Recording& recording, int64_t elements) TITAN_REQUIRES(mutex_);
+  void tell_state(int64_t number, rank_protocol::CallState state) TITAN_REQUIRES(mutex_);
 
   struct Tail;
 

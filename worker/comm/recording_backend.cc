@@ -11,6 +11,7 @@ class RecordedWork : public c10d::Work {
   bool isCompleted() override { return inner_->isCompleted(); }
 
   bool wait(std::chrono::milliseconds timeout) override {
+    recorder_.waiting(number_);
     const bool done = inner_->wait(timeout);
     recorder_.waited(number_);
     return done;

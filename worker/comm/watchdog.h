@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace titan::comm {
 
@@ -10,12 +11,12 @@ void hold_watchdogs();
 
 // From now on a watchdog thread that ends the process because a collective timed out or a peer is gone calls this
 // before. It must return soon.
-void before_watchdogs_end(std::function<void()> call);
+void before_watchdogs_end(std::function<void(const std::string& words)> call);
 
 // What the CUDA shared object exports for them.
 using HoldWatchdogs = void (*)();
 inline constexpr char kHoldWatchdogsSymbol[] = "titan_expect_broken_groups";
-using BeforeWatchdogsEnd = void (*)(std::function<void()> call);
+using BeforeWatchdogsEnd = void (*)(std::function<void(const std::string& words)> call);
 inline constexpr char kBeforeWatchdogsEndSymbol[] = "titan_before_watchdogs_end";
 
 }  // namespace titan::comm

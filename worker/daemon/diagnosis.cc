@@ -32,7 +32,9 @@ void add_flight(const rank_protocol::RankFlight& flight, int most_calls, v1::Ran
     added->set_mark(call.mark);
     added->set_since_mark(call.since_mark);
     added->set_created_nanoseconds(call.created_ns);
-    added->set_completed(call.completed);
+    added->set_completed(call.state == rank_protocol::CallState::kCompleted);
+    added->set_posted(call.state == rank_protocol::CallState::kPosted);
+    added->set_inside(call.state == rank_protocol::CallState::kInside);
   }
 }
 

@@ -34,6 +34,7 @@ constexpr int kFlushMilliseconds = 200;
 constexpr int kStrayPatienceMilliseconds = 2000;
 constexpr int kStrayPauseMilliseconds = 1;
 constexpr int64_t kWishesEvery = 100 * kMilli;
+constexpr int64_t kDiesWithin = 30 * kSecond;  // A process with much memory, once it is killed.
 constexpr int64_t kStacksPatienceMilliseconds = 4000;
 constexpr int64_t kStacksFresh = 10 * kSecond;
 
@@ -270,6 +271,7 @@ void Shim::stop(bool save, int64_t grace_milliseconds, const std::string& reason
 
 void Shim::kill_all(const std::string& reason) {
   if (stop_reason_.empty()) stop_reason_ = reason;
+  killed_ = true;
   for (const Rank& rank : ranks_) {
     if (rank.running) ::kill(-rank.process.pid, SIGKILL);
   }
@@ -300,6 +302,13 @@ json Shim::take_stacks(int64_t patience_milliseconds) {
 }
 
 // Ranks that a collective has failed wait to be looked at.
+// A kill for memory after which no rank ends was that of another process, and is not for a rank that is killed later.
+void Shim::look_for_kills() {
+  const int64_t kills = oom_.read(), now = monotonic_nanos();
+  if (std::exchange(oom_looked_, kills) != kills) oom_changed_at_ = now;
+  if (now - oom_changed_at_ > kDiesWithin) oom_seen_ = std::max(oom_seen_, kills);
+}
+
 void Shim::look_for_wishes() {
   wishes_at_ = monotonic_nanos() + kWishesEvery;
   if (stacks_pid_ != 0) return;
@@ -372,9 +381,8 @@ void Shim::record_exit(Rank& rank, int wait_status) {
     record->exit_code = WEXITSTATUS(wait_status);
   }
   const int64_t oom_now = oom_.read();
-  const bool killed_by_us = !stop_reason_.empty();
   record->out_of_memory = record->exit_code == rank_protocol::kExitOutOfMemory ||
-                          (record->signal == SIGKILL && oom_now > oom_seen_ && !killed_by_us);
+                          (record->signal == SIGKILL && oom_now > oom_seen_ && !killed_);  // Else it may be ours.
   if (record->signal == SIGKILL && oom_now > oom_seen_) ++oom_seen_;  // Each kill is counted for one rank.
   if (record->out_of_memory) record->memory_limit_bytes = spec_.group.limit_bytes;
   record->stop_reason = stop_reason_;
@@ -437,7 +445,10 @@ bool Shim::commands_waiting() const {
 void Shim::check_deadlines() {
   const int64_t now = monotonic_nanos();
   if (commands_waiting()) write_commands();
-  if (state_ == State::kRunning && now >= wishes_at_) look_for_wishes();
+  if (state_ == State::kRunning && now >= wishes_at_) {
+    look_for_wishes();
+    look_for_kills();
+  }
   if (kill_at_ != 0 && now >= kill_at_) kill_all(stop_reason_);
   if (retry_at_ != 0 && now >= retry_at_) retry_records();
   if (now >= orphan_at_ && stop_reason_.empty()) {

@@ -67,6 +67,7 @@ class Shim {
   // ago.
   nlohmann::json take_stacks(int64_t patience_milliseconds);
   void look_for_wishes();
+  void look_for_kills();
   void end_stacks(int wait_status);
 
   void reap();
@@ -90,7 +91,10 @@ class Shim {
   ExitLog exits_;
   LogPump logs_;
   OutOfMemoryCounter oom_;
-  int64_t oom_seen_ = 0;
+  int64_t oom_seen_ = 0;        // Kills for memory that are accounted for,
+  int64_t oom_looked_ = 0;      // all of them at the last look,
+  int64_t oom_changed_at_ = 0;  // and when they were fewer.
+  bool killed_ = false;         // This shim has killed its ranks.
   Descriptor signals_;
   Listener store_;
   State state_ = State::kPrepared;

@@ -16,7 +16,7 @@ namespace titan::rank_protocol {
 namespace {
 
 FlightCall call(int64_t sequence, int group = 0) {
-  return {group, sequence, "all_gather", "bfloat16", 1024, 3, sequence, 1'000 + sequence, false};
+  return {group, sequence, "all_gather", "bfloat16", 1024, 3, sequence, 1'000 + sequence, CallState::kQueued};
 }
 
 TEST(FlightTailTest, IsReadWhileTheRankLivesAndAfter) {
@@ -28,7 +28,7 @@ TEST(FlightTailTest, IsReadWhileTheRankLivesAndAfter) {
     (*tail)->add_group(0, {"tp", "4-7", group_key("tp", {4, 5, 6, 7}), 0});
     (*tail)->add_group(1, {"pp 0->1", "0,1", 9, 0});
     (*tail)->add_call(0, call(1));
-    (*tail)->completed(0);
+    (*tail)->set_state(0, CallState::kCompleted);
     (*tail)->add_call(1, call(1, 1));
     const auto seen = read_flight_tail(path);
     ASSERT_TRUE(seen.ok()) << seen.status();
@@ -40,7 +40,7 @@ TEST(FlightTailTest, IsReadWhileTheRankLivesAndAfter) {
   EXPECT_EQ(flight->groups,
             (std::vector<FlightGroup>{{"tp", "4-7", group_key("tp", {4, 5, 6, 7}), 1}, {"pp 0->1", "0,1", 9, 1}}));
   FlightCall first = call(1);
-  first.completed = true;
+  first.state = CallState::kCompleted;
   EXPECT_EQ(flight->calls, (std::vector<FlightCall>{first, call(1, 1)}));
 }
 
@@ -52,7 +52,7 @@ TEST(FlightTailTest, KeepsTheNewestCallsAndTheFirstGroups) {
   const int64_t made = 3 * FlightTail::kCalls + 17;
   for (int64_t i = 0; i < made; ++i) (*tail)->add_call(i, call(i + 1));
   (*tail)->add_call(made, call(1, FlightTail::kGroups + 1));
-  (*tail)->completed(0);  // Long written over.
+  (*tail)->set_state(0, CallState::kCompleted);  // Long written over.
   const auto flight = read_flight_tail(folder.file("f"));
   ASSERT_TRUE(flight.ok());
   EXPECT_EQ(flight->groups.size(), static_cast<size_t>(FlightTail::kGroups));
@@ -60,7 +60,7 @@ TEST(FlightTailTest, KeepsTheNewestCallsAndTheFirstGroups) {
   EXPECT_EQ(flight->calls.front().sequence, made - FlightTail::kCalls + 2);
   EXPECT_EQ(flight->calls.back().sequence, made);
   EXPECT_EQ(flight->groups[0].issued, made);
-  for (const FlightCall& one : flight->calls) EXPECT_FALSE(one.completed);
+  for (const FlightCall& one : flight->calls) EXPECT_NE(one.state, CallState::kCompleted);
 }
 
 TEST(FlightTailTest, WhatIsNoneIsSaidToBe) {

@@ -12,6 +12,7 @@
 namespace titan::job {
 namespace {
 
+using rank_protocol::CallState;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -25,8 +26,9 @@ RankFinding finding(int issued, bool done, int64_t elements = 8) {
   found.step = 3;
   found.flight.groups.push_back({"tp", "0-3", 9, issued});
   for (int call = 1; call <= issued; ++call) {
+    const auto state = done || call < issued ? CallState::kCompleted : CallState::kQueued;
     found.flight.calls.push_back(
-        {0, call, "all_reduce", "float", call == issued ? elements : 8, 1, call - 1, call, done || call < issued});
+        {0, call, "all_reduce", "float", call == issued ? elements : 8, 1, call - 1, call, state});
   }
   return found;
 }
@@ -48,6 +50,19 @@ TEST(DiagnosisTest, NamesWhoDidNotCome) {
   EXPECT_EQ(record.verdict, "rank 2 never came to all_reduce 5 of tp (ranks 0-3; 8 float)");
   EXPECT_THAT(record.ranks, ElementsAre(2));
   EXPECT_EQ(record.collective, "all_reduce 5 of tp (ranks 0-3)");
+}
+
+// Of ranks that are inside of one call, who was stopped there holds up the others.
+TEST(DiagnosisTest, WhoIsStoppedInsideOfACallIsNamed) {
+  Findings findings = four(-1);
+  for (auto& [rank, finding] : findings.ranks) finding.flight.calls.back().state = CallState::kInside;
+  EXPECT_THAT(diagnose(findings, "attempt 1").ranks, ElementsAre(0, 1, 2, 3));
+  findings.ranks[3].stacks = "process 1003\n2 threads: 1003 (titan-rank) stopped, 1004 (pt_worker) stopped\n";
+  const DiagnosisRecord record = diagnose(findings, "attempt 1");
+  EXPECT_EQ(record.verdict,
+            "rank 3 is in all_reduce 5 of tp (ranks 0-3; 8 float), to which all came, and does not get out of it");
+  findings.stuck = false;
+  EXPECT_EQ(diagnose(findings, "attempt 1").verdict, "") << "one of them was killed: the others only wait";
 }
 
 TEST(DiagnosisTest, RanksThatAreAlikeShareABlockAfterTheCulprits) {

@@ -61,6 +61,16 @@ TEST(ClassifyTest, ARankThatTitanEndedIsNoCause) {
   EXPECT_EQ(classify(facts).cause, Cause::kStorageError) << "who names a cause outranks who only stood still";
 }
 
+// While it saved because it was asked to, the kernel killed it: nobody of Titan's did.
+TEST(ClassifyTest, OutOfMemoryWhileItSavesIsTheCause) {
+  RankExit full = killed(1, 9, 20);
+  full.stop_reason = "DRAINED";
+  full.out_of_memory = true;
+  const AttemptEnd end = classify({.exits = {left(0, rank_protocol::kExitPeerLost, 21), full}, .num_ranks = 2});
+  EXPECT_EQ(end.cause, Cause::kOutOfMemory);
+  EXPECT_EQ(end.node, "n1");
+}
+
 TEST(ClassifyTest, ANewerAttemptOutranksAll) {
   EndFacts facts{.exits = {left(0, rank_protocol::kExitFenced)}, .num_ranks = 2, .newer_attempt = 8};
   EXPECT_EQ(classify(facts).cause, Cause::kStaleAttempt);

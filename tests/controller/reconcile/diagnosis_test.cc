@@ -135,6 +135,17 @@ TEST_F(DiagnosisTest, ARankThatIsKilledCostsNoTime) {
   EXPECT_FALSE(ended().diagnosed);
 }
 
+// NCCL's watchdog ends the process of whoever waited, with these words and no error event.
+TEST_F(DiagnosisTest, ARankThatAWatchdogEndedWaitedForAnother) {
+  exit_rank(first(), attempt, 0, rank_protocol::kExitPeerLost, 0, "",
+            "titan-rank: PEER_LOST: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)");
+  settle();
+  EXPECT_EQ(second().count(Kind::kDiagnose), 1);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(ended().end_cause, "HANG");
+  EXPECT_EQ(ended().verdict, kVerdict);
+}
+
 // Gloo aborts a process that is sent another size than it asked for: nobody lives who could say so.
 TEST_F(DiagnosisTest, OfAnAbortOnlyADisagreementIsTold) {
   exit_rank(first(), attempt, 0, -1, 6);

@@ -375,7 +375,7 @@ class World {
 
   // A rank leaves; its node says so, and that it has ended when it was the last one there.
   void exit_rank(FakeNode& node, const FakeNode::Key& key, int rank, int code, int signal,
-                 const std::string& stop_reason = "") {
+                 const std::string& stop_reason = "", const std::string& last_words = "") {
     FakeNode::Attempt& attempt = node.attempts.at(key);
     if (!attempt.gone.insert(rank).second) return;
     if (attempt.gone.size() == attempt.ranks.size()) attempt.phase = v1::AttemptReport::ENDED;
@@ -384,6 +384,7 @@ class World {
     exit.set_exit_code(code);
     exit.set_signal(signal);
     exit.set_stop_reason(stop_reason);
+    exit.set_last_words(last_words);
     exit.set_time_unix_nanos(absl::ToUnixNanos(clock.now()));
     say(node, report(key, attempt));
   }

@@ -179,9 +179,19 @@ TEST(FlightRecorderTest, ThreadsLoseNothing) {
 rank_protocol::FlightCall as_told(const Recording& recording) {
   int64_t elements = 1;
   for (int i = 0; i < recording.input.dims; ++i) elements *= recording.input.sizes[i];
-  return {
-      recording.group, recording.sequence,   recording.operation,  c10::toString(recording.input.type),       elements,
-      recording.mark,  recording.since_mark, recording.created_ns, recording.progress == Progress::kCompleted};
+  using rank_protocol::CallState;
+  const CallState open = recording.waited                             ? CallState::kQueued
+                         : recording.progress == Progress::kScheduled ? CallState::kInside
+                                                                      : CallState::kPosted;
+  return {recording.group,
+          recording.sequence,
+          recording.operation,
+          c10::toString(recording.input.type),
+          elements,
+          recording.mark,
+          recording.since_mark,
+          recording.created_ns,
+          recording.progress == Progress::kCompleted ? CallState::kCompleted : open};
 }
 
 // Some of everything that a rank does, to what is written over and to what is not.
@@ -240,6 +250,32 @@ TEST(FlightRecorderTest, ItsTailSaysTheSame) {
   std::filesystem::remove_all(folder);
 }
 
+// Whether its program is in a call, or others could go on without it.
+TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  using rank_protocol::CallState;
+  const auto state = [&] { return rank_protocol::read_flight_tail(folder + "/tail")->calls.back().state; };
+  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+    FlightRecorder recorder(10, waits);
+    recorder.attach(rank_protocol::FlightTail::create(folder + "/tail", 0).value());
+    const int group = recorder.add_group("fsdp", {0, 1});
+    const int64_t number = recorder.begin(group, "all_reduce", at::zeros({2}), at::zeros({2}), milliseconds(1));
+    EXPECT_EQ(state(), CallState::kInside) << "it is issued";
+    recorder.started(number);
+    EXPECT_EQ(state(), CallState::kPosted);
+    recorder.waiting(number);
+    EXPECT_EQ(state(), CallState::kInside);
+    recorder.waited(number);
+    EXPECT_EQ(state(), waits == Waits::kEndIt ? CallState::kCompleted : CallState::kQueued);
+    recorder.synchronized();
+    EXPECT_EQ(state(), CallState::kCompleted);
+    recorder.waiting(number);
+    EXPECT_EQ(state(), CallState::kCompleted) << "who asks again has it at once";
+  }
+  std::filesystem::remove_all(folder);
+}
+
 // A call that ends after the ring has gone round is over in the tail all the same.
 TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
@@ -254,7 +290,8 @@ TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
     recorder.synchronized();
     const rank_protocol::RankFlight told = rank_protocol::read_flight_tail(folder + "/tail").value();
     EXPECT_EQ(told.calls.size(), open.size());
-    for (const rank_protocol::FlightCall& call : told.calls) EXPECT_TRUE(call.completed);
+    for (const rank_protocol::FlightCall& call : told.calls)
+      EXPECT_EQ(call.state, rank_protocol::CallState::kCompleted);
     EXPECT_EQ(recorder.flight().recordings.size(), 2U);
   }
   std::filesystem::remove_all(folder);

@@ -185,6 +185,7 @@ extern "C" __attribute__((visibility("default"))) void titan_expect_broken_group
   titan::comm::expect_broken_groups();
 }
 
-extern "C" __attribute__((visibility("default"))) void titan_before_watchdogs_end(std::function<void()> call) {
+extern "C" __attribute__((visibility("default"))) void titan_before_watchdogs_end(
+    std::function<void(const std::string& words)> call) {
   titan::comm::before_lost_peer_ends(std::move(call));
 }

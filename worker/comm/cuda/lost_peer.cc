@@ -21,7 +21,7 @@ namespace {
 std::terminate_handler handler_before = nullptr;
 std::atomic<bool> breaks_groups{false};
 std::mutex last_words_mutex;
-std::function<void()> last_words;
+std::function<void(const std::string& words)> last_words;
 constexpr std::chrono::seconds kTimeToLeave{20};
 
 // The watchdog's text goes on for several lines with advice.
@@ -30,9 +30,9 @@ std::string first_line(const c10::Error& error) {
   return text.substr(0, text.find('\n'));
 }
 
-void say_last_words() {
+void say_last_words(const std::string& words) {
   const std::lock_guard<std::mutex> lock(last_words_mutex);
-  if (last_words) last_words();
+  if (last_words) last_words(words);
   last_words = {};
 }
 
@@ -43,7 +43,7 @@ void say_last_words() {
     if (breaks_groups) std::this_thread::sleep_for(kTimeToLeave);
     const std::string text = first_line(error);
     const bool own = text.find("CUDA error") != std::string::npos;
-    if (!own) say_last_words();
+    if (!own) say_last_words(text);
     std::fprintf(stderr, "titan-rank: %s: %s\n", own ? "DEVICE" : "PEER_LOST", text.c_str());
     std::fflush(nullptr);
     std::_Exit(own ? rank_protocol::kExitInternal : rank_protocol::kExitPeerLost);
@@ -62,7 +62,7 @@ void report_lost_peers() {
 
 void expect_broken_groups() { breaks_groups = true; }
 
-void before_lost_peer_ends(std::function<void()> call) {
+void before_lost_peer_ends(std::function<void(const std::string& words)> call) {
   const std::lock_guard<std::mutex> lock(last_words_mutex);
   last_words = std::move(call);
 }

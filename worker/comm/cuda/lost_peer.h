@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace titan::comm {
 
@@ -15,6 +16,6 @@ void report_lost_peers();
 void expect_broken_groups();
 
 // What is called before the process ends for a lost peer.
-void before_lost_peer_ends(std::function<void()> call);
+void before_lost_peer_ends(std::function<void(const std::string& words)> call);
 
 }  // namespace titan::comm

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/sync/sync.h"
+#include "worker/comm/group.h"
 
 namespace titan::runtime {
 namespace {
@@ -257,10 +258,14 @@ void FailureWatch::State::tell(const std::string& reason) {
   set(read);
 }
 
-std::function<void()> FailureWatch::record_first() const {
-  return [state = state_] {
+std::function<void(const std::string& words)> FailureWatch::record_first() const {
+  return [state = state_](const std::string& words) {
+    const char* const why = comm::is_timeout(words) ? kCollectiveTimeout : "PEER_LOST";
+    const std::string reason = absl::StrCat("rank ", state->setup.rank, ": ", why, ": ", words);
+    const bool telling = run_detached([state, reason] { state->tell(reason); });
     sync::Lock lock(state->mutex);
     state->start_recording(/*shows_stacks=*/true);
+    if (telling) state->wait_for(state->told, kStorePatience);
     state->await_recordings();
   };
 }

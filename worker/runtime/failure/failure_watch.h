@@ -54,9 +54,9 @@ class FailureWatch {
   // all others. Takes at most a few seconds, also when store and disk do not answer and connections do not break.
   Failure failed(const Failure& own);
 
-  // For whoever ends the process without failed(): records what this rank did, and stays until the others have, as
-  // failed() does. May be called when this watch is gone.
-  std::function<void()> record_first() const;
+  // For whoever ends the process without failed(), with these words: tells the others, records what this rank did, and
+  // stays until the others have, as failed() does. May be called when this watch is gone.
+  std::function<void(const std::string& words)> record_first() const;
 
  private:
   struct State;

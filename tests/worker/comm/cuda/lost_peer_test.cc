@@ -52,12 +52,13 @@ TEST(LostPeerDeathTest, EndsWithItsExitCode) {
 // The recordings are written before there is nobody to write them.
 TEST(LostPeerDeathTest, WhatIsToComeBeforeDoes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(die_on_a_thread([] {
-                before_lost_peer_ends([] { std::fprintf(stderr, "recorded\n"); });
-                C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
-              }),
-              ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
-              "^recorded\ntitan-rank: PEER_LOST: NCCL communicator was aborted\n$");
+  EXPECT_EXIT(
+      die_on_a_thread([] {
+        before_lost_peer_ends([](const std::string& words) { std::fprintf(stderr, "recorded %s\n", words.c_str()); });
+        C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
+      }),
+      ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
+      "^recorded NCCL communicator was aborted\ntitan-rank: PEER_LOST: NCCL communicator was aborted\n$");
 }
 
 // The device's own trouble reaches the watchdog too.
