@@ -68,12 +68,14 @@ allocation_of() {
     *) echo 512 ;;
   esac
 }
+# Whether what is not freed is a finding. gRPC's threads begin and end beside the target `services`, whenever it is looked at.
+counts_leaks() { [ "$1" = services ] && echo 0 || echo 1; }
 # Prints a target's line. Of findings, as of all that goes wrong, the first is enough: the next comes when it is mended.
 fuzz() {
   local target=$1 work=build/fuzz/corpus/$1 log=build/fuzz/$1.log finding=none program executions edges
   program=$(program_of "$target")
   mkdir -p "$work"
-  spend "$seconds" "$program" --target="$target" -timeout=60 -rss_limit_mb=2048 -malloc_limit_mb="$(allocation_of "$target")" -max_len=65536 \
+  spend "$seconds" "$program" --target="$target" -timeout=60 -rss_limit_mb=2048 -malloc_limit_mb="$(allocation_of "$target")" -detect_leaks="$(counts_leaks "$target")" -max_len=65536 \
     -print_final_stats=1 -verbosity=1 -artifact_prefix="$found/$target-" "$work" "tests/fuzz/corpus/$target" >"$log" 2>&1 ||
     { finding=$(grep -aoE "Test unit written to .*" "$log" | tail -n 1 | sed 's/.* //' || true); finding=${finding:-see $log}; }
   executions=$(grep -a "stat::number_of_executed_units" "$log" | grep -oE "[0-9]+$" || echo 0)

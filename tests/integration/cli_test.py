@@ -112,7 +112,7 @@ class Cli(unittest.TestCase):
                             ["titan-worker", "--controller", "192.0.2.1:7700"]):
                 done = subprocess.run([BIN / command[0], *command[1:], "--metrics-port", "-1", "--state", folder], capture_output=True,
                                       text=True, timeout=30)
-                self.assertEqual(1, done.returncode, command)
+                self.assertEqual(2, done.returncode, command)
                 self.assertIn("--insecure", done.stderr)
 
     # Nor is somebody told to start a controller whose own file is wrong.

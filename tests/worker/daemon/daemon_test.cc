@@ -454,9 +454,9 @@ TEST_F(DaemonTest, CommandsAreIdempotent) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   const auto pid = beat_ranks()[0].pid();
+  const size_t reports = controller_.heard("n1").reports.size();
   controller_.send("n1", prepare(1, 1, {}));
   controller_.send("n1", start(1, 1));
-  const size_t reports = controller_.heard("n1").reports.size();
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").reports.size() >= reports + 2; }));
   EXPECT_EQ(last(1).phase(), Report::STARTED);
   EXPECT_EQ(beat_ranks()[0].pid(), pid);
