@@ -5,12 +5,14 @@ Prints the figures that docs/security.md keeps.
 
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
@@ -62,6 +64,12 @@ class TlsCluster(Cluster):
     def served(self):
         host, port = self.address.split(":")
         return ssl.get_server_certificate((host, int(port)))
+
+    def ends_of_certificates(self):
+        """Of the controller and of both nodes, as their pages say."""
+        ports = [self.metrics_port, *(json.loads((self.folder / f"{name}-ports.json").read_text())["metrics"] for name in NODES)]
+        pages = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20).read().decode() for port in ports]
+        return [float(re.search(r"^titan_certificate_expiry_timestamp_seconds\S* (\S+)$", page, re.M)[1]) for page in pages]
 
     def ready(self):
         return self.ask("cluster", "info")["ready_nodes"] == len(NODES)
@@ -145,9 +153,10 @@ class Rotation(unittest.TestCase):
         alice = self.token("alice")
         opened = self.follow(alice)
 
-        begun, before = time.monotonic(), cluster.served()
+        begun, before, ends = time.monotonic(), cluster.served(), cluster.ends_of_certificates()
         cluster.issue("--renew")
         wait_until("the new certificate", lambda: cluster.served() != before)
+        self.assertTrue(all(new > old for new, old in zip(cluster.ends_of_certificates(), ends)), "what the pages say of their ends")
         self.cut()
         self.steps_go_on()
         self.note("certificates of controller and nodes renewed, sockets cut", begun)
