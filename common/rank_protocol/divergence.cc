@@ -6,10 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "common/rank_protocol/flight_tail.h"
 
 namespace titan::rank_protocol {
 namespace {
@@ -24,26 +23,9 @@ struct KnownGroup {
   const FlightGroup* group = nullptr;
   std::map<int, int64_t> issued;  // By member of which something is known,
   std::vector<int> unknown;       // and the others.
+  int64_t all_issued = 0;         // To this call all have come.
   std::map<int64_t, std::vector<Made>> by_sequence;
 };
-
-constexpr size_t kMostMembers = 1 << 17;
-
-// Of "0-3,8-14/2". As much as is there: a text that was cut ends sooner.
-std::vector<int> listed(const std::string& members) {
-  std::vector<int> ranks;
-  for (const absl::string_view part : absl::StrSplit(members, ',')) {
-    const std::vector<absl::string_view> range = absl::StrSplit(part.substr(0, part.find('/')), '-');
-    int first = 0, last = 0, stride = 1;
-    const size_t slash = part.find('/');
-    const bool is_range = absl::SimpleAtoi(range.front(), &first) && absl::SimpleAtoi(range.back(), &last) &&
-                          (slash == part.npos || absl::SimpleAtoi(part.substr(slash + 1), &stride));
-    if (!is_range || range.size() > 2 || first < 0 || stride < 1) break;
-    for (int64_t rank = first; rank <= last && ranks.size() < kMostMembers; rank += stride)
-      ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
-}
 
 std::map<uint64_t, KnownGroup> groups_of(const std::vector<RankFlight>& ranks) {
   std::map<uint64_t, KnownGroup> groups;
@@ -61,6 +43,9 @@ std::map<uint64_t, KnownGroup> groups_of(const std::vector<RankFlight>& ranks) {
     for (const int member : listed(group.group->members)) {
       if (group.issued.count(member) == 0) group.unknown.push_back(member);
     }
+    const auto is_less = [](const auto& a, const auto& b) { return a.second < b.second; };
+    if (group.unknown.empty())
+      group.all_issued = std::min_element(group.issued.begin(), group.issued.end(), is_less)->second;
   }
   return groups;
 }
@@ -206,9 +191,9 @@ struct Awaited {
 
 struct Waits {
   std::set<int> waiting;           // Ranks that wait,
-  std::map<int, Awaited> awaited;  // by rank, those that are waited for,
-  std::map<int, Awaited> unknown;  // and those of them of which nothing is known.
-  std::map<int, Awaited> inside;   // By rank: what it is inside of, and all came to.
+  std::map<int, Awaited> awaited;  // by rank, those that are waited for and wait for nobody,
+  std::map<int, Awaited> unknown;  // and those that are waited for and of which nothing is known.
+  std::map<int, Awaited> inside;   // By rank: what it is inside of, and all came to, while nobody holds it up.
 };
 
 // Members that have not issued a call, or have not begun to wait for it, while others are inside of it: it may need
@@ -229,39 +214,43 @@ std::vector<int> absent(const KnownGroup& group, int64_t sequence) {
 
 bool holds_up(const FlightCall& call) { return call.state == CallState::kInside || call.state == CallState::kQueued; }
 
-bool all_came(const KnownGroup& group, const FlightCall& call) {
-  return group.unknown.empty() && std::all_of(group.issued.begin(), group.issued.end(),
-                                              [&](const auto& one) { return one.second >= call.sequence; });
-}
-
 Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, KnownGroup>& groups) {
   Waits waits;
   std::set<int> held_up;  // By others: what else they are inside of may only wait for that.
+  std::map<std::pair<uint64_t, int64_t>, Awaited> held;  // By group and sequence, what anybody waits in.
   for (const RankFlight& rank : ranks) {
     for (const FlightCall& call : rank.calls) {
       if (!holds_up(call)) continue;
       const uint64_t key = rank.groups[static_cast<size_t>(call.group)].key;
-      const KnownGroup& group = groups.at(key);
-      const bool all = all_came(group, call), is_inside = call.state == CallState::kInside;
-      if (all && !is_inside) continue;  // The device may be done with it.
+      const bool all_came = call.sequence <= groups.at(key).all_issued;
+      if (all_came && call.state != CallState::kInside) continue;  // The device may be done with it.
       waits.waiting.insert(rank.rank);
-      for (const int member : absent(group, call.sequence)) waits.awaited[member].see(key, call);
-      for (const int member : group.unknown) waits.unknown[member].see(key, call);
-      if (all) waits.inside[rank.rank].see(key, call);
-      if (!all) held_up.insert(rank.rank);
+      held[{key, call.sequence}].see(key, call);
+      if (all_came) waits.inside[rank.rank].see(key, call);
+      if (!all_came) held_up.insert(rank.rank);
     }
   }
+  for (const auto& [place, one] : held) {
+    const KnownGroup& group = groups.at(one.key);
+    for (const int member : absent(group, one.call->sequence)) waits.awaited[member].see(one.key, *one.call);
+    for (const int member : group.unknown) waits.unknown[member].see(one.key, *one.call);
+  }
+  std::erase_if(waits.awaited, [&](const auto& one) { return waits.waiting.count(one.first) > 0; });
   std::erase_if(waits.inside, [&](const auto& one) { return held_up.count(one.first) > 0; });
   return waits;
 }
 
-// Who is waited for and waits for nobody.
-std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint64_t, KnownGroup>& groups) {
+const Awaited* earliest(const std::map<int, Awaited>& of) {
   const Awaited* first = nullptr;
-  for (const auto& [rank, awaited] : waits.awaited) {
-    if (waits.waiting.count(rank) > 0) continue;
+  for (const auto& [rank, awaited] : of) {
     if (first == nullptr || awaited.call->created_ns < first->call->created_ns) first = &awaited;
   }
+  return first;
+}
+
+// Who is waited for and waits for nobody.
+std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint64_t, KnownGroup>& groups) {
+  const Awaited* const first = earliest(waits.awaited);
   if (first == nullptr) return std::nullopt;
   const KnownGroup& group = groups.at(first->key);
   std::vector<int> ranks = absent(group, first->call->sequence);
@@ -272,10 +261,7 @@ std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint6
 // Those of `of` who have the earliest call.
 std::optional<Divergence> first_of(const std::map<int, Awaited>& of, Divergence::Kind kind,
                                    const std::map<uint64_t, KnownGroup>& groups) {
-  const Awaited* first = nullptr;
-  for (const auto& [rank, awaited] : of) {
-    if (first == nullptr || awaited.call->created_ns < first->call->created_ns) first = &awaited;
-  }
+  const Awaited* const first = earliest(of);
   if (first == nullptr) return std::nullopt;
   std::vector<int> ranks;
   for (const auto& [rank, awaited] : of) {
@@ -342,7 +328,7 @@ std::map<int, const FlightCall*> awaited_calls(const std::vector<RankFlight>& ra
     const FlightCall* inside = nullptr;
     for (const FlightCall& call : rank.calls) {
       if (!holds_up(call)) continue;
-      if (!all_came(groups.at(rank.groups[static_cast<size_t>(call.group)].key), call)) {
+      if (call.sequence > groups.at(rank.groups[static_cast<size_t>(call.group)].key).all_issued) {
         awaited.try_emplace(rank.rank, &call);
         break;
       }

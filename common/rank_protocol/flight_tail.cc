@@ -10,7 +10,9 @@
 #include <new>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/rank_protocol/page_file.h"
 #include "common/rank_protocol/rank_file.h"
 #include "common/status/status.h"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr uint64_t kTailMagic = 0x544847494c465454;  // "TTFLIGHT" in memory order.
 constexpr uint32_t kTailVersion = 1;
+constexpr size_t kMostMembers = 1 << 17;  // Of a text that a user's program wrote.
 constexpr size_t kNameBytes = 32, kMembersBytes = 48, kOperationBytes = 24, kTypeBytes = 16;
 
 }  // namespace
@@ -182,6 +185,21 @@ std::string shortened(const std::vector<int>& ranks) {
     begin = end;
   }
   return text;
+}
+
+std::vector<int> listed(const std::string& members) {
+  std::vector<int> ranks;
+  for (const absl::string_view part : absl::StrSplit(members, ',')) {
+    const std::vector<absl::string_view> range = absl::StrSplit(part.substr(0, part.find('/')), '-');
+    int first = 0, last = 0, stride = 1;
+    const size_t slash = part.find('/');
+    const bool is_range = absl::SimpleAtoi(range.front(), &first) && absl::SimpleAtoi(range.back(), &last) &&
+                          (slash == part.npos || absl::SimpleAtoi(part.substr(slash + 1), &stride));
+    if (!is_range || range.size() > 2 || first < 0 || stride < 1) break;
+    for (int64_t rank = first; rank <= last && ranks.size() < kMostMembers; rank += stride)
+      ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
 }
 
 // FNV-1a, over names and numbers as text.

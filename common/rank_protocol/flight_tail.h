@@ -41,8 +41,9 @@ class FlightTail {
 // FailedPrecondition for one of a newer version.
 absl::StatusOr<RankFlight> read_flight_tail(const std::string& path);
 
-// For FlightGroup::members and ::key.
+// For FlightGroup::members and ::key. listed() is the way back, as far as the text goes: one that was cut ends sooner.
 std::string shortened(const std::vector<int>& ranks);
+std::vector<int> listed(const std::string& members);
 uint64_t group_key(const std::string& name, const std::vector<int>& ranks);
 
 }  // namespace titan::rank_protocol

@@ -165,7 +165,7 @@ void Core::take_progress(LiveJob& job, int64_t step, int64_t commit, Change& cha
   if (step > attempt.record.last_step) {
     const bool is_first = attempt.record.last_step <= attempt.record.resumed_step;
     attempt.record.last_step = step;
-    if (attempt.advanced_at) note_advance(attempt, is_first || in_quiet_phase(attempt));
+    if (attempt.advanced_at) note_advance(attempt, is_first || attempt.in_quiet_phase());
   }
   if (!job::note_progress(job.record.history, step, commit) || attempt.recovered) return;
   attempt.recovered = true;

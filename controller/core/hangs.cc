@@ -29,7 +29,7 @@ absl::Duration hang_limit(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const job::RestartPolicy& policy = job.record.spec.restart;
   double seconds = least_limit_seconds(job);
-  if (in_quiet_phase(attempt)) seconds = std::max(seconds, kQuietPatience * policy.init_timeout_seconds);
+  if (attempt.in_quiet_phase()) seconds = std::max(seconds, kQuietPatience * policy.init_timeout_seconds);
   const absl::Duration pause = attempt.longest_working_pause;
   const absl::Duration most = kSlowerThanEver * absl::Seconds(policy.train_timeout_seconds);
   return std::max({absl::Seconds(seconds), 2 * pause, std::min(kSlowerThanEver * pause, most)});
@@ -48,13 +48,6 @@ std::string who_hangs(const LiveAttempt& attempt) {
 }
 
 }  // namespace
-
-bool in_quiet_phase(const LiveAttempt& attempt) {
-  return std::any_of(attempt.parts.begin(), attempt.parts.end(), [](const auto& part) {
-    const auto& ranks = part.second.ranks;
-    return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
-  });
-}
 
 void Core::note_advance(LiveAttempt& attempt, bool quiet) const {
   const absl::Duration pause = attempt.advanced_at ? now_.monotonic - *attempt.advanced_at : absl::ZeroDuration();

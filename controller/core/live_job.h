@@ -55,6 +55,10 @@ struct NodePart {
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
   int steps_measured = 0;
   std::map<int, RankSeen> ranks;  // By rank.
+  // Whether a rank of it does what may take long and shows nothing.
+  bool in_quiet_phase() const {
+    return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
+  }
 };
 
 struct LiveAttempt {
@@ -107,10 +111,10 @@ struct LiveAttempt {
     }
     return true;
   }
+  bool in_quiet_phase() const {
+    return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.second.in_quiet_phase(); });
+  }
 };
-
-// Whether a rank of it does what may take long and shows nothing.
-bool in_quiet_phase(const LiveAttempt& attempt);
 
 // Nobody is further ahead of a store than a copy of it can be old.
 inline constexpr int kMostBehind = 10'000;  // Attempts of one job.

@@ -55,9 +55,7 @@ bool left_well(const v1::RankExitReport& exit) {
 // besides the beats that show it; longer where nothing shows between begin and end.
 absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
   if (testing::planted(testing::Bug::kOneStepIsALoss)) return absl::Seconds(3);
-  const bool quiet =
-      std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
-  if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
+  if (part.in_quiet_phase()) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
   const absl::Duration usual = 2 * beat + std::max(beat, 3 * attempt.longest_step);
   if (part.steps_measured < kStepsToKnow) return std::max({kUnknownStep, usual, 2 * attempt.longest_pause});
   return usual;

@@ -1,7 +1,6 @@
 // All events in the order in which they happened, whatever the order of their keys and however many there are.
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "controller/api/event_stream.h"
 #include "controller/store/memory_store.h"
 #include "tests/controller/api/service_case.h"
@@ -94,11 +93,7 @@ TEST_F(EventsTest, OneThatMakesNoSenseIsSetAside) {
   ASSERT_TRUE(create(job("a"), &created).ok());
   const auto damage = [&](int64_t number, const std::string& value) {
     const std::string key = core::event_key(core::job_events_prefix(created.uid()), number);
-    store::Transaction transaction;
-    transaction.mutations.push_back(store::put(key, value));
-    absl::Notification written;
-    store_->commit(std::move(transaction), [&](const auto&) { written.Notify(); });
-    written.WaitForNotification();
+    put_record(key, value);
     return key;
   };
   const std::string first = damage(900, "no JSON");
@@ -120,12 +115,7 @@ TEST_F(EventsTest, ALongMessageIsCutForWhoReadsIt) {
   job::EventRecord event;
   event.job = created.name();
   event.message = std::string(10'000, 'w');
-  store::Transaction transaction;
-  transaction.mutations.push_back(
-      store::put(core::event_key(core::job_events_prefix(created.uid()), 900), job::encode(event)));
-  absl::Notification written;
-  store_->commit(std::move(transaction), [&](const auto&) { written.Notify(); });
-  written.WaitForNotification();
+  put_record(core::event_key(core::job_events_prefix(created.uid()), 900), job::encode(event));
   v1::ListEventsRequest of_job;
   of_job.set_job("a");
   for (const v1::ListEventsRequest& request : {v1::ListEventsRequest(), of_job}) {

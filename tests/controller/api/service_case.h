@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/config/json.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/error.h"
@@ -62,6 +63,15 @@ class ServiceCase : public ::testing::Test {
     server_.reset();
     store_.reset();
     reconciler_.reset();
+  }
+
+  // Puts a record into the store, as a controller of any version may have.
+  void put_record(const std::string& key, const std::string& value) {
+    store::Transaction transaction;
+    transaction.mutations.push_back(store::put(key, value));
+    absl::Notification written;
+    store_->commit(std::move(transaction), [&](const auto&) { written.Notify(); });
+    written.WaitForNotification();
   }
 
   static v1::CreateJobRequest job(const std::string& id) {

@@ -1,7 +1,6 @@
 // Users who come with a token.
 
 #include "absl/strings/escaping.h"
-#include "absl/synchronization/notification.h"
 #include "controller/auth/tokens.h"
 #include "tests/controller/api/service_case.h"
 
@@ -127,11 +126,7 @@ TEST_F(TokenTest, OnlyTheirProjectsAreSeen) {
   event.node = "n1";
   event.job = "projects/text/jobs/b";
   event.message = "projects/text/jobs/b: a rank cannot be ended";
-  store::Transaction transaction;
-  transaction.mutations.push_back(store::put(core::event_key(core::node_events_prefix("n1"), 1), job::encode(event)));
-  absl::Notification written;
-  store_->commit(std::move(transaction), [&](const auto&) { written.Notify(); });
-  written.WaitForNotification();
+  put_record(core::event_key(core::node_events_prefix("n1"), 1), job::encode(event));
   EXPECT_THAT(events_of("alicetoken"), ElementsAre("projects/vision/jobs/a"));
   EXPECT_THAT(events_of("evetoken00"), UnorderedElementsAre("projects/vision/jobs/a", "projects/text/jobs/b"));
 }
