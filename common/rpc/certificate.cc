@@ -37,12 +37,28 @@ KeyPtr read_key(const std::string& path) {
   return {read_from(path, read), &EVP_PKEY_free};
 }
 
+std::vector<CertificatePtr> certificates_in(const std::string& pem) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
+                                                       &BIO_free);
+  std::vector<CertificatePtr> found;
+  while (X509* const next = PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr))
+    found.emplace_back(next, &X509_free);
+  ERR_clear_error();
+  return found;
+}
+
+absl::Time end_of(const X509& certificate) {
+  std::tm end{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &end) != 1) return absl::InfinitePast();
+  return absl::FromTM(end, absl::UTCTimeZone());
+}
+
 absl::StatusOr<absl::Time> end_of_certificate(const std::string& path) {
   const CertificatePtr certificate = read_certificate(path);
-  std::tm end{};
-  if (certificate == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1)
+  const absl::Time end = certificate == nullptr ? absl::InfinitePast() : end_of(*certificate);
+  if (end == absl::InfinitePast())
     return absl::InvalidArgumentError(absl::StrCat(path, " holds no certificate in PEM format"));
-  return absl::FromTM(end, absl::UTCTimeZone());
+  return end;
 }
 
 std::optional<double> seconds_of_end(const std::string& path) {

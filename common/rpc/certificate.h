@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -20,6 +21,11 @@ using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 CertificatePtr read_certificate(const std::string& path);
 KeyPtr read_key(const std::string& path);
 
+// All certificates of a text in PEM, up to the first that is none.
+std::vector<CertificatePtr> certificates_in(const std::string& pem);
+
+absl::Time end_of(const X509& certificate);
+
 // When the certificate of a file ends. Errors: InvalidArgument when there is none.
 absl::StatusOr<absl::Time> end_of_certificate(const std::string& path);
 
@@ -28,8 +34,7 @@ std::optional<double> seconds_of_end(const std::string& path);
 inline constexpr char kEndSeries[] = "titan_certificate_expiry_timestamp_seconds";
 inline constexpr char kEndHelp[] = "When this daemon's certificate ends, Unix time.";
 
-// Says in time that a certificate ends. Connections that stand go on without it, so that nothing fails before the next
-// one is made, and then every one does.
+// Says in time that a certificate ends: nothing fails before, and then whoever has it is let in no more.
 class CertificateEnd {
  public:
   explicit CertificateEnd(std::string path) : path_(std::move(path)) {}  // Empty: there is none.

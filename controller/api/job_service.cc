@@ -222,7 +222,8 @@ grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext*
 
 template <typename Message>
 void JobService::keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream) {
-  if (!caller.token.empty()) ticks_.add(stream.guard([this, caller] { return gate_.stands(caller); }));
+  if (!caller.token.empty() || !caller.certificate.empty())
+    ticks_.add(stream.guard([this, caller] { return gate_.stands(caller); }));
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::CallbackServerContext* context,

@@ -16,8 +16,8 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
                       public cluster::Session,
                       public std::enable_shared_from_this<WorkerSession> {
  public:
-  WorkerSession(reconcile::Reconciler& reconciler, Routers& answers, auth::Caller caller)
-      : reconciler_(reconciler), answers_(answers), caller_(std::move(caller)) {}
+  WorkerSession(reconcile::Reconciler& reconciler, Routers& answers, const auth::Gate& gate, auth::Caller caller)
+      : reconciler_(reconciler), answers_(answers), gate_(gate), caller_(std::move(caller)) {}
 
   void begin() {
     self_ = shared_from_this();
@@ -39,6 +39,8 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   void OnReadDone(bool ok) override {
     if (!ok) return end();
+    // A worker that is told so comes again, with what its files hold by then.
+    if (const absl::Status stands = gate_.stands(caller_); !stands.ok()) return finish(rpc::to_grpc(stands));
     const grpc::Status read = grpc::SerializationTraits<v1::WorkerMessage>::Deserialize(&bytes_, &incoming_);
     if (!read.ok()) return finish(read);
     if (node_.empty()) {
@@ -112,6 +114,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   reconcile::Reconciler& reconciler_;
   Routers& answers_;
+  const auth::Gate& gate_;
   const auth::Caller caller_;
   std::shared_ptr<WorkerSession> self_;
   std::string node_;  // Set by the first message; reading side only.
@@ -135,7 +138,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerService::Sess
     grpc::CallbackServerContext* context) {
   const absl::StatusOr<auth::Caller> caller = gate_.admit(*context, "WorkerService.Session");
   if (!caller.ok()) return new NoSession(caller.status());
-  auto session = std::make_shared<WorkerSession>(reconciler_, answers_, *caller);
+  auto session = std::make_shared<WorkerSession>(reconciler_, answers_, gate_, *caller);
   session->begin();
   return session.get();
 }

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -79,6 +80,15 @@ std::optional<std::string> server_end(const std::string& listens, const std::str
       (inet_pton(AF_INET, listens.c_str(), &v4) == 1 && v4.s_addr != INADDR_ANY) ||
       (inet_pton(AF_INET6, listens.c_str(), &v6) == 1 && !IN6_IS_ADDR_UNSPECIFIED(&v6) && !IN6_IS_ADDR_V4MAPPED(&v6));
   return one ? std::optional(listens) : std::nullopt;
+}
+
+// With those that signed it; empty when there is none.
+std::string certificate_of(const grpc::AuthContext& peer) {
+  for (const char* property : {GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME, GRPC_X509_PEM_CERT_PROPERTY_NAME}) {
+    const std::vector<grpc::string_ref> found = peer.FindPropertyValues(property);
+    if (!found.empty()) return {found.front().data(), found.front().size()};
+  }
+  return "";
 }
 
 bool by_unix_socket(const std::string& peer) { return absl::StartsWith(peer, "unix:"); }
@@ -186,13 +196,17 @@ Caller Gate::anybody(const grpc::ServerContextBase& context) const {
   return owner.ok() ? on_this_machine(std::move(caller), *owner) : caller;
 }
 
-std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextBase& context) {
+std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextBase& context) const {
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
-  if (peer == nullptr || peer->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME).empty()) return std::nullopt;
+  std::string certificate = peer == nullptr ? "" : certificate_of(*peer);
+  if (certificate.empty()) return std::nullopt;
+  if (absl::Status stands = trust_.stands(certificate); !stands.ok()) return stands;
   std::vector<std::string> uris;
   for (const grpc::string_ref& uri : peer->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
     uris.emplace_back(uri.data(), uri.size());
-  return caller_of(rpc::identity_in(uris));
+  absl::StatusOr<Caller> caller = caller_of(rpc::identity_in(uris));
+  if (caller.ok()) caller->certificate = std::move(certificate);
+  return caller;
 }
 
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
@@ -209,10 +223,12 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
                       absl::StrCat("the token is that of ", caller.actor, " and the certificate that of ",
                                    (*certificate)->actor, ": give one of them alone"));
   }
+  if (certificate) caller.certificate = (*certificate)->certificate;
   return by_name(std::move(caller));
 }
 
 absl::Status Gate::stands(const Caller& caller) const {
+  if (!caller.certificate.empty()) TITAN_RETURN_IF_ERROR(trust_.stands(caller.certificate));
   return caller.token.empty() ? absl::OkStatus() : tokens_.stands(caller.token);
 }
 

@@ -3,15 +3,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "common/rpc/identity.h"
 #include "controller/auth/caller.h"
 #include "controller/auth/socket_owner.h"
 #include "controller/auth/tokens.h"
+#include "controller/auth/trust.h"
 #include "grpcpp/server_context.h"
 
 namespace titan::auth {
@@ -19,15 +22,18 @@ namespace titan::auth {
 struct GateOptions {
   uid_t own = geteuid();  // The controller's own user: an admin, as root is.
   SocketOwner owner = socket_owner;
-  std::string listens;    // On this host, as of --listen. The kernel is asked about clients of one address alone.
-  bool insecure = false;  // Nobody is asked who they are: whoever reaches the port is an admin.
+  std::string listens;      // On this host, as of --listen. The kernel is asked about clients of one address alone.
+  bool insecure = false;    // Nobody is asked who they are: whoever reaches the port is an admin.
+  std::string authorities;  // File of those that sign certificates; empty: there are none.
+  Trust::Clock now = [] { return absl::Now(); };
 };
 
 // What every call passes first. Who calls is asked for each call, which takes some microseconds: gRPC does not tell
 // when a connection ends, and its port may be another user's by then.
 class Gate {
  public:
-  Gate(GateOptions options, const Tokens& tokens) : options_(std::move(options)), tokens_(tokens) {}
+  Gate(GateOptions options, const Tokens& tokens)
+      : options_(std::move(options)), tokens_(tokens), trust_(options_.authorities, options_.now) {}
 
   // The port that clients within this machine are connected to; before the first call.
   void set_port(int port) { port_ = port; }
@@ -46,7 +52,7 @@ class Gate {
 
  private:
   // Nothing: there is no certificate.
-  static std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context);
+  std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context) const;
   // Which unix user is at the other end, if that is within this machine and can be told.
   absl::StatusOr<uid_t> owner_of(const std::string& peer) const;
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;
@@ -55,6 +61,7 @@ class Gate {
 
   const GateOptions options_;
   const Tokens& tokens_;
+  mutable Trust trust_;  // It remembers what it has seen.
   std::atomic<int> port_{0};
 };
 

@@ -268,6 +268,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
   server_options.credentials = credentials;
   server_options.gate.insecure = flags.security.insecure;
+  server_options.gate.authorities = flags.security.ca;
   TITAN_ASSIGN_OR_RETURN(server_options.audit, open_audit(flags, journal));
   server_options.metrics = &metrics;
   server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch,

@@ -45,7 +45,7 @@ class Identity(FaultCase):
         self.assertEqual(1, code)
         self.assertIn("--state titan-controller-state", said)
         code, said = self.controller("--restore", self.left / "nothing.db", "--state", self.left / "new")
-        self.assertEqual(1, code)
+        self.assertEqual(2, code)
         self.assertIn("there is no file", said)
         (self.left / "text.db").write_text("no store" * 1000)
         code, said = self.controller("--restore", self.left / "text.db", "--state", self.left / "new")

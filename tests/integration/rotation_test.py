@@ -126,7 +126,7 @@ class Rotation(unittest.TestCase):
             said = (self.folder / f"{path.name}-{verb}").read_text()
             self.assertEqual(1, process.returncode, said)
             self.assertIn(word, said)
-        self.note(f"{', '.join(opened)} of a token that {word} have ended", begun)
+        self.note(f"{', '.join(opened)} have ended: {word}", begun)
 
     def refused(self, path):
         done = subprocess.run([BIN / "titanctl", "list"], env=self.by_token(path), capture_output=True, text=True, timeout=60)
@@ -187,13 +187,24 @@ class Rotation(unittest.TestCase):
         self.cut()
         old_admin = self.folder / "old-admin"
         subprocess.run(["cp", "-r", cluster.ca / "admin", old_admin], check=True)
+        reaching = {**cluster.environment, "TITAN_CONTROLLER": cluster.address}
+        by_old = [BIN / "titanctl", "--tls", old_admin, "--tls-ca", following / "ca.crt"]
+        with open(self.folder / "old-events", "w") as out:
+            opened = {"events": subprocess.Popen([*by_old, "events", self.job, "-f"], env=reaching, stdout=out, stderr=out)}
+        self.addCleanup(opened["events"].wait)
+        self.addCleanup(opened["events"].kill)
+        wait_until("the first of events", lambda: (self.folder / "old-events").stat().st_size > 0)
         cluster.pki("issue", "--ca", following, "--admin", "admin", "--out", cluster.ca / "admin", "--renew")
+        forgotten = time.monotonic()
         cluster.trust(following)
-        self.kill_daemons()
-        wait_until("both nodes, the old authority forgotten", self.up)
+        self.expect_ended(Path("old"), opened, forgotten, "no authority that is trusted")
         self.steps_go_on()
-        self.note("authority replaced: both, then the new one alone; daemons killed twice", begun)
-        old = cluster.titanctl("--timeout", "2", "--tls", old_admin, "--tls-ca", following / "ca.crt", "list", check=False)
+        wait_until("both nodes, the old authority forgotten", self.up)
+        self.kill_daemons()
+        wait_until("both nodes again", self.up)
+        self.steps_go_on()
+        self.note("authority replaced: both, then the new one alone; daemons killed after each", begun)
+        old = subprocess.run([*by_old, "--timeout", "2", "list"], env=reaching, capture_output=True, text=True, timeout=60)
         self.assertNotEqual(0, old.returncode, "an admin of the old authority comes in")
 
         self.assertEqual(ranks, {p.identity for p in cluster.ranks()}, "a rank was restarted")

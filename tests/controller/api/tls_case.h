@@ -36,6 +36,7 @@ class TlsCase : public ServiceCase {
   void serve_with(const std::string& where, const rpc::Identity& identity, const std::vector<std::string>& hosts) {
     stop();
     certify(authority_, where, identity, hosts);
+    gate_.authorities = where + "/ca.crt";
     credentials_ = rpc::server_credentials("127.0.0.1:0", security(where)).value();
     start("127.0.0.1:0");
   }

@@ -86,5 +86,53 @@ TEST_F(TlsTest, RotatedFilesAreTakenWithoutARestart) {
   EXPECT_EQ(made->owner(), "user:alice");
 }
 
+// TLS asks for certificates as a connection is made. What comes through it later counts as long as they do.
+TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
+  certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
+  certify(authority_, folder("n1"), {Kind::kNode, "n1"});
+  const auto workers = v1::WorkerService::NewStub(connect(security(folder("n1"))));
+  grpc::ClientContext of_session, of_watch;
+  const auto session = workers->Session(&of_session);
+  v1::WorkerMessage message;
+  message.mutable_register_()->set_node("n1");
+  message.mutable_register_()->set_instance("i");
+  session->Write(message);
+  v1::ControllerMessage welcome;
+  ASSERT_TRUE(session->Read(&welcome) && welcome.has_welcome());
+  ASSERT_TRUE(submit(security(folder("alice")), "a").ok());
+  const auto watch = jobs_->WatchJobs(&of_watch, {});
+  v1::JobChange change;
+  ASSERT_TRUE(watch->Read(&change));
+
+  const pki::Pair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
+  certify(next, folder("next"), {Kind::kController, ""}, {"127.0.0.1"});
+  std::filesystem::rename(folder("next") + "/ca.crt", controller_ + "/ca.crt");
+  while (watch->Read(&change)) {
+  }
+  EXPECT_EQ(rpc::reason(rpc::from_grpc(watch->Finish())), "CERTIFICATE_UNTRUSTED");
+  v1::Job made;
+  EXPECT_EQ(rpc::reason(create(job("b"), &made)), "CERTIFICATE_UNTRUSTED");
+  message.Clear();
+  message.mutable_beat();
+  session->Write(message);
+  while (session->Read(&welcome)) {
+  }
+  EXPECT_EQ(rpc::reason(rpc::from_grpc(session->Finish())), "CERTIFICATE_UNTRUSTED");
+}
+
+TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
+  std::atomic<int> shifts = 0;
+  gate_.now = [&shifts] { return absl::Now() + absl::Minutes(50 * shifts); };
+  serve_with(controller_ + "/again", {Kind::kController, ""}, {"127.0.0.1"});
+  certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
+  ASSERT_TRUE(submit(security(folder("alice")), "a").ok());
+  v1::Job made;
+  shifts = 1;
+  EXPECT_TRUE(create(job("b"), &made).ok());
+  shifts = 2;
+  EXPECT_EQ(rpc::reason(create(job("c"), &made)), "CERTIFICATE_ENDED");
+  stop();  // Before its clock goes.
+}
+
 }  // namespace
 }  // namespace titan::api

@@ -1,0 +1,83 @@
+#include "controller/auth/trust.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "openssl/err.h"
+#include "openssl/x509_vfy.h"
+
+namespace titan::auth {
+namespace {
+
+constexpr absl::Duration kLookAgain = absl::Seconds(1);
+constexpr size_t kMostKnown = 20'000;  // Of some 1.5 KB each.
+
+absl::Status turn_away(absl::string_view reason, absl::string_view why) {
+  return rpc::error(absl::StatusCode::kUnauthenticated, reason,
+                    absl::StrCat("the certificate that this connection began with ", why,
+                                 ": come again with one of `titanctl cluster issue`"));
+}
+
+absl::Status refusal(int error) {
+  if (error == X509_V_ERR_CERT_HAS_EXPIRED)
+    return turn_away("CERTIFICATE_ENDED", "has ended, or that of its authority has");
+  return turn_away("CERTIFICATE_UNTRUSTED", absl::StrCat("is of no authority that is trusted here now (",
+                                                         X509_verify_cert_error_string(error), ")"));
+}
+
+}  // namespace
+
+void Trust::look_again(absl::Time now) {
+  looked_ = now;
+  std::ifstream file(path_);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (text == text_) return;
+  std::vector<rpc::CertificatePtr> authorities = rpc::certificates_in(text);
+  if (authorities.empty()) return;  // TLS goes on with those that it has, too.
+  text_ = std::move(text);
+  authorities_ = std::move(authorities);
+  ends_.clear();
+}
+
+absl::StatusOr<absl::Time> Trust::verify(const std::string& chain, absl::Time now) const {
+  const std::vector<rpc::CertificatePtr> given = rpc::certificates_in(chain);
+  if (given.empty()) return refusal(X509_V_ERR_UNSPECIFIED);
+  const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> store(X509_STORE_new(), &X509_STORE_free);
+  for (const rpc::CertificatePtr& authority : authorities_) X509_STORE_add_cert(store.get(), authority.get());
+  const auto drop = [](STACK_OF(X509) * between) { sk_X509_free(between); };  // They are `given`'s.
+  const std::unique_ptr<STACK_OF(X509), decltype(drop)> between(sk_X509_new_null(), drop);
+  for (const rpc::CertificatePtr& one : given) sk_X509_push(between.get(), one.get());
+  const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> context(X509_STORE_CTX_new(),
+                                                                                &X509_STORE_CTX_free);
+  X509_STORE_CTX_init(context.get(), store.get(), given.front().get(), between.get());
+  X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
+  X509_STORE_CTX_set_time(context.get(), 0, absl::ToTimeT(now));
+  const bool stands = X509_verify_cert(context.get()) == 1;
+  ERR_clear_error();
+  if (!stands) return refusal(X509_STORE_CTX_get_error(context.get()));
+  absl::Time first = absl::InfiniteFuture();
+  const STACK_OF(X509)* way = X509_STORE_CTX_get0_chain(context.get());
+  for (int i = 0; i < sk_X509_num(way); ++i) first = std::min(first, rpc::end_of(*sk_X509_value(way, i)));
+  return first;
+}
+
+absl::Status Trust::stands(const std::string& chain) {
+  sync::Lock lock(mutex_);
+  const absl::Time now = now_();
+  if (now - looked_ >= kLookAgain || now < looked_) look_again(now);
+  const auto known = ends_.find(chain);
+  if (known != ends_.end() && now < known->second) return absl::OkStatus();
+  look_again(now);  // TLS may have looked at the file later than we have.
+  const absl::StatusOr<absl::Time> end = verify(chain, now);
+  if (!end.ok()) return end.status();
+  if (ends_.size() >= kMostKnown) ends_.clear();
+  ends_[chain] = *end;
+  return absl::OkStatus();
+}
+
+}  // namespace titan::auth

@@ -1,0 +1,103 @@
+// A certificate counts as long as it and its authority do, also on a connection that stands.
+
+#include "controller/auth/trust.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/error.h"
+#include "controller/pki/certificate.h"
+#include "gtest/gtest.h"
+
+namespace titan::auth {
+namespace {
+
+class TrustTest : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  static pki::Pair authority(absl::Duration length = absl::Hours(10)) {
+    return pki::make_authority("test", {kBegin, length}).value();
+  }
+  static std::string certificate(const pki::Pair& authority, absl::Duration length = absl::Hours(1)) {
+    const std::string key = pki::make_key().value();
+    return pki::issue(authority, {"titan:node:n1", {}, false}, key, {kBegin, length}).value();
+  }
+  void name(const std::string& text) {
+    std::ofstream(path_ + ".new") << text;
+    std::filesystem::rename(path_ + ".new", path_);
+  }
+  std::string refusal(const std::string& chain) { return std::string(rpc::reason(trust_.stands(chain))); }
+
+  static inline const absl::Time kBegin = absl::FromUnixSeconds(1'800'000'000);
+  const std::string path_ = ::testing::TempDir() + absl::StrCat("titan-trust-", getpid(), ".crt");
+  absl::Time now_ = kBegin;
+  Trust trust_{path_, [this] { return now_; }};
+};
+
+TEST_F(TrustTest, CountsUntilItsEnd) {
+  const pki::Pair one = authority();
+  name(one.certificate);
+  const std::string chain = certificate(one);
+  EXPECT_EQ(refusal(chain), "");
+  now_ = kBegin + absl::Minutes(59);
+  EXPECT_EQ(refusal(chain), "");
+  now_ = kBegin + absl::Minutes(61);
+  EXPECT_EQ(refusal(chain), "CERTIFICATE_ENDED");
+  now_ = kBegin;  // A clock that was wrong.
+  EXPECT_EQ(refusal(chain), "");
+}
+
+TEST_F(TrustTest, NoLongerThanItsAuthority) {
+  const pki::Pair brief = authority(absl::Minutes(30));
+  name(brief.certificate);
+  const std::string chain = certificate(brief);
+  EXPECT_EQ(refusal(chain), "");
+  now_ = kBegin + absl::Minutes(31);
+  EXPECT_EQ(refusal(chain), "CERTIFICATE_ENDED");
+}
+
+// What a file says anew counts within a second, and at once for those of whom the old one knew nothing.
+TEST_F(TrustTest, TheFileIsReadAgain) {
+  const pki::Pair old = authority(), next = authority();
+  const std::string of_old = certificate(old), of_next = certificate(next);
+  name(old.certificate);
+  EXPECT_EQ(refusal(of_old), "");
+  EXPECT_EQ(refusal(of_next), "CERTIFICATE_UNTRUSTED");
+  name(old.certificate + next.certificate);
+  EXPECT_EQ(refusal(of_next), "");
+  EXPECT_EQ(refusal(of_old), "");
+  name(next.certificate);
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(refusal(of_old), "CERTIFICATE_UNTRUSTED");
+  EXPECT_EQ(refusal(of_next), "");
+}
+
+TEST_F(TrustTest, AFileThatIsGoneChangesNothing) {
+  const pki::Pair one = authority();
+  const std::string chain = certificate(one);
+  EXPECT_EQ(refusal(chain), "CERTIFICATE_UNTRUSTED");
+  name(one.certificate);
+  EXPECT_EQ(refusal(chain), "");
+  std::filesystem::remove(path_);
+  now_ += absl::Minutes(1);
+  EXPECT_EQ(refusal(chain), "");
+  name("no certificate");
+  now_ += absl::Minutes(1);
+  EXPECT_EQ(refusal(chain), "");
+}
+
+TEST_F(TrustTest, WhatIsNoCertificateIsNobodys) {
+  const pki::Pair one = authority();
+  name(one.certificate);
+  EXPECT_EQ(refusal(""), "CERTIFICATE_UNTRUSTED");
+  EXPECT_EQ(refusal("no certificate"), "CERTIFICATE_UNTRUSTED");
+  EXPECT_EQ(refusal(certificate(authority()) + one.certificate), "CERTIFICATE_UNTRUSTED");  // Its authority is not it.
+}
+
+}  // namespace
+}  // namespace titan::auth
