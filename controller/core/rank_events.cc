@@ -125,13 +125,14 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
     put_progress(change, job);
     if (!current) return;
     take_progress(job, step, full ? step : 0, change);
-    apply(job, job::JobEvent::kCheckpointDone);
+    if (apply(job, job::JobEvent::kCheckpointDone)) end_explanation(job);
   } else if (kind == event::kCheckpointFailed) {
     job.progress.failed_save = absl::StrCat("step ", step, ": ", text(json, "reason"));
     tell("CheckpointFailed", job.progress.failed_save, "warning");
     measure(Measure::kCheckpointFailed, 1);
     put_progress(change, job);
-    if (current) apply(job, job::JobEvent::kCheckpointDone);  // It is over; earlier checkpoints stay, training goes on.
+    // It is over; earlier checkpoints stay, training goes on.
+    if (current && apply(job, job::JobEvent::kCheckpointDone)) end_explanation(job);
   } else if (kind == event::kRejected) {
     tell("CheckpointRejected", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
   } else if (kind == event::kTrace) {

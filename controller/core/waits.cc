@@ -1,5 +1,5 @@
-// What an attempt waits for that is neither in the queue nor training: told to people every few seconds, since nothing
-// else shows why a job is RESERVING, STARTING, STOPPING or RECOVERING for long.
+// What an attempt waits for that is neither in the queue nor only training: told to people every few seconds, since
+// nothing else shows why a job is RESERVING, STARTING, CHECKPOINTING, STOPPING or RECOVERING for long.
 
 #include <algorithm>
 
@@ -16,11 +16,11 @@ using job::JobState;
 constexpr absl::Duration kExplainEvery = absl::Seconds(5);
 constexpr size_t kNodesNamed = 3;
 constexpr char kPreparing[] = "PREPARING", kStoreWaits[] = "STORE_WAITS", kStarting[] = "STARTING_RANKS",
-               kNoStepYet[] = "NO_STEP_YET", kEnding[] = "ENDING", kDiagnosing[] = "DIAGNOSING";
+               kNoStepYet[] = "NO_STEP_YET", kSaving[] = "SAVING", kEnding[] = "ENDING", kDiagnosing[] = "DIAGNOSING";
 
 bool is_explanation(const std::string& reason) {
   return reason == kPreparing || reason == kStoreWaits || reason == kStarting || reason == kNoStepYet ||
-         reason == kEnding || reason == kDiagnosing;
+         reason == kSaving || reason == kEnding || reason == kDiagnosing;
 }
 
 // "6 ranks in load, 2 ranks in rendezvous": what most do first.
@@ -76,6 +76,8 @@ Core::Wait Core::wait_of(const LiveJob& job) const {
       if (!nodes.empty()) return {kStarting, absl::StrCat("its ranks do not run yet on ", named_parts(attempt, nodes))};
       return {kNoStepYet, absl::StrCat("no rank has finished a step yet: ", phases_of(attempt))};
     }
+    case JobState::kCheckpointing:
+      return {kSaving, absl::StrCat("the checkpoint that was asked for is not committed yet: ", phases_of(attempt))};
     case JobState::kStopping:
     case JobState::kRecovering:
       if (attempt.compared && attempt.diagnose_by) return {kDiagnosing, "what its ranks did is being compared"};

@@ -80,6 +80,25 @@ TEST_F(WaitsTest, WhatIsLeftOfAFailedAttempt) {
       << "a controller that starts knows it from what it sees";
 }
 
+TEST_F(WaitsTest, ASaveThatWasAskedForUntilItIsThereOrGivenUp) {
+  ASSERT_TRUE(submit(spec("a", 2)).ok());
+  train("a", 1);
+  for (const char* end : {R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})",
+                          R"({"kind":"checkpoint_failed","step":2,"reason":"the disk is full"})"}) {
+    reconciler->checkpoint(job("a")->record->uid, [](const auto&) {});
+    settle();
+    for (auto& [name, node] : nodes) node.attempts.at(key("a")).rank_phase = name == "n1" ? "checkpoint" : "train";
+    advance(absl::Seconds(6));
+    ASSERT_EQ(state("a"), "CHECKPOINTING");
+    EXPECT_EQ(waits("a"),
+              "SAVING: the checkpoint that was asked for is not committed yet: 1 rank in checkpoint, 1 rank in train");
+    event(nodes.at("n1"), key("a"), 0, end);
+    settle();
+    EXPECT_EQ(state("a"), "RUNNING");
+    EXPECT_EQ(waits("a"), ": ");
+  }
+}
+
 // A reason of its own stays: nobody of the job can be reached.
 TEST_F(WaitsTest, UnreachableNodesAreSaidFirst) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
