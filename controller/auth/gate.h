@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <memory>
 #include <optional>
 #include <string>
 

@@ -22,7 +22,6 @@ from jobs import tiny, wait_step  # noqa: E402
 
 LIBRARY = BIN.parent / "tests" / "libfailing_model.so"
 TIMEOUT = 4  # Of a collective, in seconds.
-PEER_LOST = 12  # Exit code of a rank.
 LIMIT = 15.0  # From the timeout to the diagnosis.
 MESHES = {  # Degrees, and the axes on which a collective of the last stage can be left out.
     "fsdp 4": (["--parallelism.data_parallel_shard_degree", 4], ["fsdp"]),
@@ -107,9 +106,8 @@ class Hangs:
         for ranks in re.findall(r"^stacks of ranks? (\S*\d)", report, re.M):
             for first, last, stride in re.findall(r"(\d+)(?:-(\d+))?(?:/(\d+))?", ranks):
                 shown.update(range(int(first), int(last or first) + 1, int(stride or 1)))
-        # Of whom Gloo aborted, and of those who lost them and left at once, there may be nothing left to look at.
-        gone = {case.rank} | {exit["rank"] for exit in attempt["exits"] if exit["signal"] == 6 or exit["exit_code"] == PEER_LOST}
-        if not shown >= {0, 1, 2, 3} - (gone if attempt["end_cause"] == "RANK_KILLED" else set()):
+        aborted = {case.rank} | {exit["rank"] for exit in attempt["exits"] if exit["signal"] == 6}  # By Gloo: nothing is left to look at.
+        if not shown >= {0, 1, 2, 3} - (aborted if attempt["end_cause"] == "RANK_KILLED" else set()):
             wrong.append(f"stacks of ranks {sorted(shown)} alone")
         if late is None or late > LIMIT:
             wrong.append(f"diagnosed {late} s after the timeout")
