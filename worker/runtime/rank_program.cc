@@ -24,6 +24,7 @@
 #include "common/storage/process_identity.h"
 #include "nlohmann/json.hpp"
 #include "worker/comm/allocator_settings.h"
+#include "worker/comm/gloo_disagreement.h"
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
 #include "worker/nn/low_precision/recipes.h"
@@ -287,6 +288,9 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   };
   auto watch = std::make_unique<FailureWatch>(std::move(setup));
   comm::before_watchdogs_end(watch->record_first());
+  comm::before_gloo_aborts([leave = watch->fail_and_leave()](const std::string& words) {
+    leave(Failure(rank_protocol::kExitInternal, kCollectiveMismatch, words));
+  });
   return watch;
 }
 

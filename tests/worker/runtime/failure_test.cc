@@ -80,6 +80,7 @@ class Attempt {
     std::function<void()> records = {};
     std::function<void()> shows = {};
     milliseconds stacks_patience{3'000};
+    milliseconds word_patience{20};
   };
 
   explicit Attempt(int world) : Attempt(world, Setting()) {}
@@ -111,6 +112,7 @@ class Attempt {
                                   },
                               .show_stacks = setting.shows,
                               .stacks_patience = setting.stacks_patience,
+                              .word_patience = setting.word_patience,
                               .break_connections =
                                   [broken = own.broken, breaks = setting.breaks] {
                                     broken->set_value();
@@ -141,7 +143,7 @@ class Attempt {
     std::shared_future<void> broken_seen = broken->get_future().share();
     std::shared_ptr<std::promise<bool>> recorded = std::make_shared<std::promise<bool>>();
     std::shared_future<bool> recorded_seen = recorded->get_future().share();
-    bool expects_broken = false;
+    std::atomic<bool> expects_broken = false;
     std::promise<std::string> left;
     std::unique_ptr<FailureWatch> watch;
   };
@@ -258,6 +260,37 @@ TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
   Attempt attempt(3, {.absent = 1, .shows = [] {}, .stacks_patience = std::chrono::hours(1)});
   attempt.watch(1).failed(stuck);
   for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
+}
+
+// Gloo closes the connections of a rank that has waited too long before that rank can say so: who sees them close first
+// does not take that for the reason.
+TEST(FailureWatchTest, ABrokenConnectionWaitsForItsReason) {
+  const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
+  const auto shown = std::make_shared<std::atomic<int>>(0);
+  Attempt attempt(3, {.shows = [shown] { ++*shown; }, .word_patience = std::chrono::hours(1)});
+  std::future<Failure> lost = std::async(std::launch::async, [&] { return attempt.watch(2).failed(kLost); });
+  while (!attempt.expects_broken(2)) std::this_thread::yield();  // It has failed.
+  attempt.watch(1).failed(stuck);
+  EXPECT_STREQ(
+      lost.get().what(),
+      "tp all_reduce among ranks 1, 2: connection closed; the first to fail was rank 1: COLLECTIVE_TIMEOUT: tp "
+      "all_reduce: took no part within 3 s");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
+  EXPECT_EQ(*shown, 3);
+}
+
+// A failure on a thread that nobody asks (Gloo's) reaches the others as any does, and then ends this rank: once.
+TEST(FailureWatchTest, AThreadOfSomebodyElseFailsForItsRank) {
+  const Failure differs(kExitInternal, kCollectiveMismatch, "another rank sends more");
+  const auto shown = std::make_shared<std::atomic<int>>(0);
+  Attempt attempt(3, {.shows = [shown] { ++*shown; }});
+  attempt.watch(1).fail_and_leave()(differs);
+  EXPECT_EQ(attempt.left_with(1), differs.what());
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
+  EXPECT_EQ(*shown, 3);
+  EXPECT_STREQ(attempt.watch(0).failed(kLost).what(),
+               "tp all_reduce among ranks 1, 2: connection closed; the first to fail was rank 1: COLLECTIVE_MISMATCH: "
+               "another rank sends more");
 }
 
 // A disk that never answers holds nobody.

@@ -45,7 +45,7 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
     case absl::StatusCode::kDeadlineExceeded:
       // Who reads data waits for a disk or a hub, and for no rank.
       if (absl::StrContains(reason, "DATA")) throw Failure(kExitStorage, reason, message);
-      throw Failure(kExitPeerLost, "PEER_LOST", message);
+      throw Failure(kExitPeerLost, kPeerLost, message);
     default:
       break;
   }
@@ -55,7 +55,7 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
 namespace {
 
 // A rank that is gone is another matter than one that stands still or has taken another way.
-const char* lost_reason(const std::string& words) { return comm::is_timeout(words) ? kCollectiveTimeout : "PEER_LOST"; }
+const char* lost_reason(const std::string& words) { return comm::is_timeout(words) ? kCollectiveTimeout : kPeerLost; }
 
 }  // namespace
 

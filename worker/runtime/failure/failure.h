@@ -13,6 +13,8 @@ namespace titan::runtime {
 // did something else than the others.
 inline constexpr char kCollectiveTimeout[] = "COLLECTIVE_TIMEOUT";
 inline constexpr char kCollectiveMismatch[] = "COLLECTIVE_MISMATCH";
+// A rank is gone, or has closed its connections: by itself no reason.
+inline constexpr char kPeerLost[] = "PEER_LOST";
 
 // Why a rank ends early: what its exit code and its error event say.
 class Failure : public std::runtime_error {

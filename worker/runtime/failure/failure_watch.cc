@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,8 @@ constexpr std::chrono::seconds kRecordPatience{2};         // For the own record
 constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the others: a restart waits for it.
 // Where ranks stand still a look at their threads is worth more than a second.
 constexpr std::chrono::seconds kStacksPatience{7};
-constexpr std::chrono::seconds kBeginPatience{1};  // For the others to begin: who is stopped never does.
+constexpr std::chrono::seconds kLeavePatience{10};  // For another thread of this rank to leave with what it has.
+constexpr std::chrono::seconds kBeginPatience{1};   // For the others to begin: who is stopped never does.
 
 // False when the process can have no more threads.
 bool run_detached(std::function<void()> call) {
@@ -128,6 +130,8 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   void await_recordings();
   void start_breaking();
   void tell(const std::string& reason);
+  void await_word(const std::string& reason) TITAN_REQUIRES(mutex);
+  Failure fail(const Failure& own);
   void set(bool& flag);
   void wait_for(const bool& flag, std::chrono::milliseconds limit);
 };
@@ -228,14 +232,14 @@ void FailureWatch::State::watch() {
   sync::Lock lock(mutex);
   if (over) return;
   first = reason;
+  changed.notify_all();
   start_recording(is_worth_a_look(reason));
   wait_for(recorded, record_patience());  // As they are, not as they are once they are broken.
   if (over) return;
   start_breaking();
   wait_for(over, setup.patience);
   if (over) return;
-  setup.leave(
-      Failure(rank_protocol::kExitPeerLost, "PEER_LOST", absl::StrCat("the attempt has failed, first ", reason)));
+  setup.leave(Failure(rank_protocol::kExitPeerLost, kPeerLost, absl::StrCat("the attempt has failed, first ", reason)));
 }
 
 // Writes this rank's reason unless another was first.
@@ -260,39 +264,61 @@ void FailureWatch::State::tell(const std::string& reason) {
 
 std::function<void(const std::string& words)> FailureWatch::record_first() const {
   return [state = state_](const std::string& words) {
-    const char* const why = comm::is_timeout(words) ? kCollectiveTimeout : "PEER_LOST";
+    const char* const why = comm::is_timeout(words) ? kCollectiveTimeout : kPeerLost;
     const std::string reason = absl::StrCat("rank ", state->setup.rank, ": ", why, ": ", words);
-    const bool telling = run_detached([state, reason] { state->tell(reason); });
     sync::Lock lock(state->mutex);
+    state->await_word(why);
+    const bool telling = run_detached([state, reason] { state->tell(reason); });
     state->start_recording(/*shows_stacks=*/true);
     if (telling) state->wait_for(state->told, kStorePatience);
     state->await_recordings();
   };
 }
 
-Failure FailureWatch::failed(const Failure& own) {
-  State& state = *state_;
-  if (state.setup.expect_broken) state.setup.expect_broken();
-  const std::string reason = absl::StrCat("rank ", state.setup.rank, ": ", own.reason(), ": ", own.what());
-  const bool telling = run_detached([shared = state_, reason] { shared->tell(reason); });
-  sync::Lock lock(state.mutex);
-  state.over = true;  // Whoever would end this process need not.
-  state.changed.notify_all();
-  state.start_recording(is_worth_a_look(reason) || (state.first && is_worth_a_look(*state.first)));
-  const bool by_other = state.breaking;
-  if (telling) state.wait_for(state.told, kStorePatience);  // Who sees the broken connections will look there.
-  state.wait_for(state.recorded, state.record_patience());
-  if (!by_other) state.start_breaking();
-  state.wait_for(state.broken, kBreakPatience);
-  const bool was_cut = by_other && (state.cut || !state.broken);
-  if (telling && state.setup.rank == 0) state.wait_for(state.read, kReaderPatience);
-  if (state.recorded) state.await_recordings();
-  if (!state.first) return own;
+// For a reason that says nothing but that another rank is gone.
+void FailureWatch::State::await_word(const std::string& reason) {
+  if (reason != kPeerLost) return;
+  const auto deadline = SteadyClock::now() + setup.word_patience;
+  while (!first && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
+}
+
+Failure FailureWatch::State::fail(const Failure& own) {
+  if (setup.expect_broken) setup.expect_broken();
+  const std::string reason = absl::StrCat("rank ", setup.rank, ": ", own.reason(), ": ", own.what());
+  sync::Lock lock(mutex);
+  await_word(own.reason());
+  const bool telling = run_detached([self = shared_from_this(), reason] { self->tell(reason); });
+  over = true;  // Whoever would end this process need not.
+  changed.notify_all();
+  start_recording(is_worth_a_look(reason) || (first && is_worth_a_look(*first)));
+  const bool by_other = breaking;
+  if (telling) wait_for(told, kStorePatience);  // Who sees the broken connections will look there.
+  wait_for(recorded, record_patience());
+  if (!by_other) start_breaking();
+  wait_for(broken, kBreakPatience);
+  const bool was_cut = by_other && (cut || !broken);
+  if (telling && setup.rank == 0) wait_for(read, kReaderPatience);
+  if (recorded) await_recordings();
+  if (!first) return own;
   const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
-  if (!by_peer && !(was_cut && may_follow(own, *state.first))) return own;
-  return {rank_protocol::kExitPeerLost, by_peer ? own.reason() : "PEER_LOST",
-          absl::StrCat(by_peer ? "" : absl::StrCat(own.reason(), ": "), own.what(), "; the first to fail was ",
-                       *state.first)};
+  if (!by_peer && !(was_cut && may_follow(own, *first))) return own;
+  return {
+      rank_protocol::kExitPeerLost, by_peer ? own.reason() : kPeerLost,
+      absl::StrCat(by_peer ? "" : absl::StrCat(own.reason(), ": "), own.what(), "; the first to fail was ", *first)};
+}
+
+Failure FailureWatch::failed(const Failure& own) { return state_->fail(own); }
+
+std::function<void(const Failure& own)> FailureWatch::fail_and_leave() const {
+  return [state = state_](const Failure& own) {
+    bool is_leaving = false;
+    {
+      sync::Lock lock(state->mutex);
+      is_leaving = std::exchange(state->over, true);
+    }
+    if (is_leaving) return std::this_thread::sleep_for(kLeavePatience);
+    state->setup.leave(state->fail(own));
+  };
 }
 
 }  // namespace titan::runtime

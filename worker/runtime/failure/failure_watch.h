@@ -33,6 +33,9 @@ class FailureWatch {
     // So long a rank that ends waits for the looks at the others that have begun with theirs. One that stands still
     // (SIGSTOP, a machine that is gone) begins with nothing, and is not waited for beyond a second.
     std::chrono::milliseconds stacks_patience{3'000};
+    // So long a rank whose connection broke waits for a reason before it gives that as one: a rank that has waited too
+    // long closes its connections first (Gloo), and says so a moment later. One that was killed says nothing.
+    std::chrono::milliseconds word_patience{500};
     // Breaks this rank's connections, and says whether there were any that it could break. Called once at most, on a
     // thread of its own that nobody waits for long: what it needs must stay until the process ends. May throw.
     std::function<bool()> break_connections;
@@ -53,6 +56,10 @@ class FailureWatch {
   // it. With recordings it stays until all ranks have theirs, or a second: the first end of a rank may bring that of
   // all others. Takes at most a few seconds, also when store and disk do not answer and connections do not break.
   Failure failed(const Failure& own);
+
+  // For a thread whose caller cannot be told of a failure: as failed(), and then ends the process with what should be
+  // reported. Where this rank is about to leave already, it gets the time to. May be called when this watch is gone.
+  std::function<void(const Failure& own)> fail_and_leave() const;
 
   // For whoever ends the process without failed(), with these words: tells the others, records what this rank did, and
   // stays until the others have, as failed() does. May be called when this watch is gone.

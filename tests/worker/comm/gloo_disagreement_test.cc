@@ -1,0 +1,53 @@
+// What Gloo's own thread finds wrong is heard of before it ends the process.
+#include "worker/comm/gloo_disagreement.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/worker/comm/thread_ranks.h"
+
+namespace titan::comm {
+namespace {
+
+using mesh::Axis;
+
+void say_and_leave(const std::string& words) {
+  std::fprintf(stderr, "heard: %s %s\n", is_disagreement(words) ? "disagreement" : "something else", words.c_str());
+  std::_Exit(7);
+}
+
+// Rank 1 brings another element to an all-reduce over sockets.
+void bring_another_size() {
+  before_gloo_aborts([](const std::string&) { std::abort(); });
+  before_gloo_aborts(say_and_leave);  // The last one counts.
+  testing::run_ranks(
+      {}, 2, {Axis::kFsdp},
+      [](testing::ThreadRank& self) {
+        self.mesh->group(Axis::kFsdp).all_reduce(at::ones({64 + self.rank}));
+        self.mesh->group(Axis::kFsdp).barrier();
+      },
+      testing::Via::kGloo);
+}
+
+TEST(GlooDisagreementDeathTest, AnotherSizeIsSaidBeforeTheEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(bring_another_size(), ::testing::ExitedWithCode(7), "heard: disagreement another rank sends more than");
+}
+
+// A mistake of anybody else stays what it is.
+TEST(GlooDisagreementDeathTest, OtherEndsAreNotTouched) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        before_gloo_aborts(say_and_leave);
+        std::thread([] { throw std::runtime_error("op.preamble of somebody else"); }).join();
+      },
+      ::testing::KilledBySignal(SIGABRT), "");
+}
+
+}  // namespace
+}  // namespace titan::comm
