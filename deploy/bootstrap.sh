@@ -48,7 +48,7 @@ debian_packages=(
   libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev libcurl4-openssl-dev libexpat1-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   prometheus libfaketime
-  clang-format clang-tidy clang libclang-rt-14-dev
+  clang-format clang-tidy
 )
 
 missing_of() {

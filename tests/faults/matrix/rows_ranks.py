@@ -1,6 +1,8 @@
 """Rows of the ranks: killed, stopped, out of memory."""
 
+import contextlib
 import os
+import random
 import re
 import signal
 import subprocess
@@ -129,10 +131,11 @@ def rank_stopped(case: Measured):
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 
 
-@row(20, "the kernel kills a rank for memory", how="a memory cgroup (version 1) around the worker, smaller than what its rank takes",
+@row(20, "the kernel kills a rank for memory", how="a memory cgroup (version 1) around the worker, smaller than what its rank takes: 20 times, each at another limit",
      anchor="Slurm has the state OUT_OF_MEMORY; others show exit code 137",
      invariant="each attempt's cause is OUT_OF_MEMORY, read from the cgroup, and the job goes on when there is memory", ci="faults_matrix")
 def rank_out_of_memory(case: Measured):
+    kills = 2 if case.short else 20
     group = MEMORY_GROUPS / f"titan-fault-{os.getpid()}"
     try:
         group.mkdir()
@@ -146,14 +149,19 @@ def rank_out_of_memory(case: Measured):
     worker.command = ["/bin/sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *worker.command]
     worker.revive()
     (group / "memory.limit_in_bytes").write_text("120M")
+    limits = random.Random(20)
     begun = time.time()
-    patient = ["--restart.no_progress_limit", 100, "--restart.backoff_initial_seconds", 0.1]
+    patient = ["--restart.no_progress_limit", 100, "--restart.backoff_initial_seconds", 0.1, "--restart.backoff_max_seconds", 0.5]
     job = case.cluster.submit(*tiny(case.dump, steps=20, ranks=1, extra=patient))
     ended = journal_after(case, "AttemptEnded", begun, "attempt=1 ", limit=60)
-    journal_after(case, "AttemptEnded", begun, "attempt=2 ", limit=60)
+    for number in range(2, kills + 1):
+        with contextlib.suppress(OSError):  # Less than the next rank has by now: the limit from before strikes it.
+            (group / "memory.limit_in_bytes").write_text(f"{limits.randint(100, 160)}M")
+        journal_after(case, "AttemptEnded", begun, f"attempt={number} ", limit=60)
     (group / "memory.limit_in_bytes").write_text("-1")
     case.finish(job)
     attempts = case.attempts(job)
+    case.assertGreaterEqual(len(attempts) - 1, kills)
     case.assertEqual({"OUT_OF_MEMORY"}, {a["end_cause"] for a in attempts[:-1]}, [a["end_message"] for a in attempts])
     case.assertRegex(attempts[0]["end_message"], "memory")
     case.assert_same_curve(20, ranks=1)

@@ -247,7 +247,7 @@ at::Tensor Stage::backward(size_t index, Microbatch& microbatch, const at::Tenso
 }
 
 // What the next pass would overwrite must not leave the stage: messages are sent while it runs.
-at::Tensor Stage::to_keep(at::Tensor result) const {
+at::Tensor Stage::to_keep(const at::Tensor& result) const {
   return options_.graphs != nullptr && options_.graphs->overwrites(result) ? result.clone() : result;
 }
 
@@ -282,7 +282,7 @@ at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, boo
   }
   finish_reduction();
   if (options_.first) return {};  // Nobody is before it.
-  return to_keep(std::move(gradient));
+  return to_keep(gradient);
 }
 
 at::Tensor Stage::backward(int microbatch, at::Tensor output_gradient, bool last) {

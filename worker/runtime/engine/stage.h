@@ -102,7 +102,7 @@ class Stage : public StageRunner {
   bool as_graph(size_t index) const {
     return options_.graphs != nullptr && blocks_[index].as_graph && wants_input_gradient(index);
   }
-  at::Tensor to_keep(at::Tensor result) const;
+  at::Tensor to_keep(const at::Tensor& result) const;
   at::Tensor first_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context);
   torch::autograd::Edge second_pass(size_t index, Saved& saved, nn::MicrobatchContext context);
   at::Tensor forward(size_t index, const at::Tensor& input, Microbatch& microbatch);

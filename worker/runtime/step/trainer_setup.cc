@@ -35,7 +35,6 @@
 namespace titan::runtime {
 
 using rank_protocol::kExitBadConfig;
-using rank_protocol::kExitInternal;
 using rank_protocol::kExitStorage;
 using rank_protocol::kExitUserError;
 using rank_protocol::Phase;
