@@ -156,7 +156,7 @@ def rank_out_of_memory(case: Measured):
     ended = journal_after(case, "AttemptEnded", begun, "attempt=1 ", limit=60)
     for number in range(2, kills + 1):
         with contextlib.suppress(OSError):  # Less than the next rank has by now: the limit from before strikes it.
-            (group / "memory.limit_in_bytes").write_text(f"{limits.randint(100, 160)}M")
+            (group / "memory.limit_in_bytes").write_text(f"{limits.randint(90, 120)}M")
         journal_after(case, "AttemptEnded", begun, f"attempt={number} ", limit=60)
     (group / "memory.limit_in_bytes").write_text("-1")
     case.finish(job)
