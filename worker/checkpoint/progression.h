@@ -22,7 +22,7 @@ struct Progression {
   struct Step {
     int64_t count = 2;
     Point delta;
-    auto operator<=>(const Step&) const = default;
+    auto operator<=>(const Step&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
   Point base;
   std::vector<Step> steps;  // Innermost first.
