@@ -320,10 +320,10 @@ def damaged_store(scene):
     scene.start_again("controller")
 
 
-@fault("SchedulerSlow", how="a control group (version 1) gives the controller 2 ms of a processor in each second, while 300 jobs wait and a node is cordoned and "
+@fault("SchedulerSlow", how="a control group (version 1) gives the controller 4 ms of a processor in each second, while 600 jobs wait and a node is cordoned and "
        "uncordoned (with waits 5 times shorter)", interval="5s", lease_ms=600_000, shorter=5)
 def starved_controller(scene):
-    for i in range(0, 300, 5):
+    for i in range(0, 600, 5):
         for one in [scene.submit_later(f"waits-{i + k}", ranks=5) for k in range(5)]:
             one.wait()
     group = scene.group(CPU_GROUPS)
@@ -331,7 +331,7 @@ def starved_controller(scene):
     scene.repeat(lambda: [scene.titanctl("node", verb, "n2", "--timeout", 60, check=False, timeout=120) for verb in ("cordon", "uncordon")])
     yield
     (group / "cgroup.procs").write_text(str(scene.controller.pid))
-    (group / "cpu.cfs_quota_us").write_text("2000")
+    (group / "cpu.cfs_quota_us").write_text("4000")
     yield
     (group / "cpu.cfs_quota_us").write_text("-1")
 
