@@ -133,7 +133,9 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   void await_word(const std::string& reason) TITAN_REQUIRES(mutex);
   Failure fail(const Failure& own);
   void set(bool& flag);
-  void wait_for(const bool& flag, std::chrono::milliseconds limit);
+  // `flag` is one of the above, or `first`: true once it is set.
+  template <typename Flag>
+  void wait_for(const Flag& flag, std::chrono::milliseconds limit);
 };
 
 FailureWatch::FailureWatch(Setup setup) : state_(std::make_shared<State>(std::move(setup))) {
@@ -149,7 +151,8 @@ void FailureWatch::State::set(bool& flag) {
 }
 
 // Call with the lock held.
-void FailureWatch::State::wait_for(const bool& flag, std::chrono::milliseconds limit) {
+template <typename Flag>
+void FailureWatch::State::wait_for(const Flag& flag, std::chrono::milliseconds limit) {
   const auto deadline = SteadyClock::now() + limit;
   while (!flag && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
 }
@@ -277,9 +280,7 @@ std::function<void(const std::string& words)> FailureWatch::record_first() const
 
 // For a reason that says nothing but that another rank is gone.
 void FailureWatch::State::await_word(const std::string& reason) {
-  if (reason != kPeerLost) return;
-  const auto deadline = SteadyClock::now() + setup.word_patience;
-  while (!first && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
+  if (reason == kPeerLost) wait_for(first, setup.word_patience);
 }
 
 Failure FailureWatch::State::fail(const Failure& own) {
