@@ -1,6 +1,9 @@
 """Resident memory does not grow with the steps: RSS of every rank from step --to on is at most 2 % above that from step --from on.
 
 Of each, the least that was seen in as many steps as hold one save: a save under way holds what it writes, and that is no growth.
+A rank keeps as many blocks as were ever in use at once, and on some step that is one more (4 MiB in this job, once or twice in
+a thousand steps), since its threads come in another order: a rise that stops. So one above 2 % fails where as many steps more
+bring another.
 
   steady_memory.py [--from 100] [--to 500] [--nproc 2] [--dtype float32]
 """
@@ -14,6 +17,7 @@ from pathlib import Path
 from rank_runs import RankRun, Report
 
 SAVE_EVERY = 20  # Steps.
+LIMIT = 2  # Percent.
 
 
 def rss_kib(pid):
@@ -37,6 +41,11 @@ def least_rss(run, step, deadline):
         time.sleep(0.02)
 
 
+def growth(before, after):
+    """In percent."""
+    return 100 * (after / before - 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", type=int, default=100, dest="first")
@@ -56,13 +65,15 @@ def main():
             "parallelism.data_parallel_shard_degree": options.nproc}, options.nproc)
         try:
             deadline = time.monotonic() + 600
-            before = least_rss(run, options.first, deadline)
-            after = least_rss(run, options.last, deadline)
+            length = options.last - options.first
+            seen = [least_rss(run, step, deadline) for step in (options.first, options.last)]
+            if any(growth(*rss) > LIMIT for rss in zip(*seen)):
+                seen.append(least_rss(run, options.last + length, deadline))
         finally:
             run.kill()
-    for rank, (a, b) in enumerate(zip(before, after)):
-        print(f"rank {rank}: {a / 1024:.1f} MiB from step {options.first} on, {b / 1024:.1f} MiB from step {options.last} on")
-        report.below(f"rank {rank}: growth in percent", 100 * (b / a - 1), 2)
+    for rank, rss in enumerate(zip(*seen)):
+        print(f"rank {rank}: {', '.join(f'{kib / 1024:.1f}' for kib in rss)} MiB, each from {length} steps later on, the first from step {options.first}")
+        report.below(f"rank {rank}: growth in percent", min(map(growth, rss, rss[1:])), LIMIT)
     report.finish()
 
 
