@@ -424,6 +424,7 @@ TEST_F(EtcdStoreTest, AFullEtcdRefuses) {
   options.prefix = prefix_;
   auto running = std::make_unique<Elector>(std::make_shared<EtcdClient>(EtcdEndpoints{{full.address()}}), options);
   ASSERT_TRUE(running->campaign(absl::Now() + absl::Seconds(20)).ok());
+  std::promise<absl::StatusOr<int64_t>> kept;  // Answered when the store ends.
   const auto store = *EtcdStore::open(std::move(running));
   absl::Status refused;
   int64_t acknowledged = 0;
@@ -434,7 +435,6 @@ TEST_F(EtcdStoreTest, AFullEtcdRefuses) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_GT(acknowledged, 3);
   EXPECT_EQ(store->revision(), acknowledged);
-  std::promise<absl::StatusOr<int64_t>> kept;
   store->commit({{put("kept", "x")}}, [&](const absl::StatusOr<int64_t>& result) { kept.set_value(result); });
   EXPECT_EQ(commit(*store, {put("k", "x")}, WhenFull::kRefuse).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(kept.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
