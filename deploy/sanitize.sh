@@ -27,6 +27,8 @@ chosen=()
 [ ${#tests[@]} = 0 ] || chosen=(-R "^($(IFS='|'; echo "${tests[*]}"))\$")
 # shellcheck source=deploy/build.sh
 . deploy/build.sh
+# Histories that take a machine minutes take it an hour here, and what these look for does not want ten thousand of them.
+export TITAN_SIMULATION_SEEDS=${TITAN_SIMULATION_SEEDS:-500} TITAN_SIMULATION_NODES=${TITAN_SIMULATION_NODES:-1000}
 cmake --preset "$preset" >/dev/null
 timed "build" ninja -C "build/$preset" -j "$(build_jobs)" "${tests[@]}"
 timed "test" ctest --test-dir "build/$preset" --output-on-failure -j "$(nproc)" "${chosen[@]}" "$@"

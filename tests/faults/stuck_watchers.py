@@ -2,7 +2,8 @@
 
 The process of fifty watchers is stopped (SIGSTOP) while clients submit, and goes on afterwards. Every submission must be
 acknowledged meanwhile, what the controller keeps for the watchers must stay within bounds, and each of them must then see every
-job in order, or be told that it fell behind.
+job in order, or be told that it fell behind; or find its connection closed, where it was stopped for as long as a peer has to
+answer (a slow machine).
 """
 
 import json
@@ -20,6 +21,7 @@ from submit_kills import BIN, LOAD, Controller  # noqa: E402
 
 WATCHERS = 50
 SUBMITTED = 1000
+KEEPALIVE_S = 5  # So long at least a peer has to answer.
 MEBIBYTES = 64 * SANITIZED  # More than the jobs themselves need; fifty copies of all changes would need more.
 
 
@@ -59,6 +61,7 @@ def main():
         print(json.dumps({"reading_per_second": reading["per_second"], "stuck_per_second": stuck["per_second"],
                           "grown_mib": round(grown, 1), **said}))
         assert follow.returncode == 0, said
+        assert said["cut_off"] == 0 or SUBMITTED / stuck["per_second"] > KEEPALIVE_S, "a connection was closed too early"
         assert grown < MEBIBYTES, f"the controller has grown by {grown:.0f} MiB while nobody read"
 
 

@@ -308,7 +308,7 @@ int run_watch(const Flags& flags) {
   return well ? 0 : fail("a change was missed or came out of order");
 }
 
-// Watchers of all jobs, until standard input ends and those that were not told that they fell behind have seen so many.
+// Watchers of all jobs, until standard input ends and those whose stream was not ended have seen so many.
 int run_follow(const Flags& flags) {
   const std::vector<std::string> names(static_cast<size_t>(flags.watchers));
   Watchers watchers(flags.controller, flags.channels, names, /*read_one_in=*/1, [](const v1::JobChange&) {});
@@ -320,11 +320,12 @@ int run_follow(const Flags& flags) {
   say({{"phase", "followed"},
        {"watchers", watchers.size()},
        {"messages", watchers.messages()},
-       {"fewest_jobs", watchers.behind() == watchers.size() ? 0 : watchers.fewest_jobs()},
+       {"fewest_jobs", watchers.ended() == watchers.size() ? 0 : watchers.fewest_jobs()},
        {"behind", watchers.behind()},
+       {"cut_off", watchers.cut_off()},
        {"ended", watchers.ended()},
        {"out_of_order", watchers.out_of_order()}});
-  const bool told = watchers.behind() == watchers.ended();
+  const bool told = watchers.behind() + watchers.cut_off() == watchers.ended();
   return complete && told && watchers.out_of_order() == 0 ? 0 : fail("a watcher lost something and was not told");
 }
 

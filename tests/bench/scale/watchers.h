@@ -31,6 +31,8 @@ class Watchers {
   int ended() const { return ended_; }
   // Those of them that were told that they fell behind.
   int behind() const { return behind_; }
+  // Those of them whose connection was given up, as that of a process is that answers nothing for the keepalive's time.
+  int cut_off() const { return cut_off_; }
   // Of the readers: a job went back to an older revision.
   int64_t out_of_order() const { return out_of_order_; }
   // The fewest jobs that a reader whose stream goes on has seen.
@@ -42,7 +44,7 @@ class Watchers {
 
   const Seen seen_;
   std::atomic<int64_t> messages_ = 0, out_of_order_ = 0;
-  std::atomic<int> ended_ = 0, behind_ = 0;
+  std::atomic<int> ended_ = 0, behind_ = 0, cut_off_ = 0;
   std::vector<std::unique_ptr<Reader>> readers_;
 };
 
