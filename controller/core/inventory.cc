@@ -136,15 +136,15 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     if (attempt.advanced_at) attempt.advanced_at = now_.monotonic;  // Nobody could see what its ranks did.
     const bool refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
                                      [&](const job::Refusal& refusal) { return refusal.node == node.record.name; });
-    if (!present && (refused || (ending && !attempt.start_sent))) {
-      part.ended = true;  // It never heard of it, or has done with it: nothing was lost.
+    // It never heard of it, or has done with it; or all of it was told to a predecessor.
+    const bool nothing_to_lose = !present && (refused || (ending && !attempt.start_sent));
+    const bool was_told =
+        present && seen->second == Phase::ENDED && attempt.exits_on(node.record.name) == part.placement.num_ranks;
+    if (nothing_to_lose || was_told) {
+      part.ended = true;
       conclude(job, {}, absl::ZeroDuration());
     } else if (!present && attempt.start_sent) {
       end_part_that_is_gone(job, node.record.name);
-    } else if (present && seen->second == Phase::ENDED &&
-               attempt.exits_on(node.record.name) == part.placement.num_ranks) {
-      part.ended = true;  // All of it was told to a predecessor.
-      conclude(job, {}, absl::ZeroDuration());
     } else if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) {
       continue;
     } else if (ending ||
