@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "grpcpp/grpcpp.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "tests/bench/scale/figures.h"
 
 namespace titan::scale {
