@@ -336,6 +336,7 @@ class Hostile(unittest.TestCase):
             token.write_text(cluster.token("--user", "root", "--role", "admin", "--project", "*"))
             victim = next(p for p in cluster.processes("fake_rank"))
             run_folder = next((cluster.folder / "n1/jobs").glob("*/attempt-1"))
+            wait_until("all files of a running attempt", (run_folder / "offsets.json").exists)  # The last that comes.
             uid = run_folder.parent.name
             folders = {"the controller's state": cluster.folder / "controller", "the worker's state": cluster.folder / "n1"}
             targets = {

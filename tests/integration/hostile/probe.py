@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 
+NEXT = ".new"  # Ends the name of a file that takes the place of the one without it.
 PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,7 +41,7 @@ def generic(path, uids):
     """The name of a file without what differs from run to run."""
     for uid in uids:
         path = path.replace(uid, "UID")
-    path = re.sub(r"\.\d+(\.new)?$", ".N", path)
+    path = re.sub(r"\.\d+$", ".N", path.removesuffix(NEXT))
     return re.sub(r"(attempt|rank|step)-\d+", lambda found: found.group(1) + "-N", path)
 
 
@@ -57,9 +58,12 @@ def got_of(path):
 
 
 def files(folder, known, uids):
-    """By generic name. `known`: paths that a friend has seen there, which may be opened though they cannot be listed."""
+    """By generic name. `known`: paths that a friend has seen there, which may be opened though they cannot be listed.
+
+    What was seen while it was written is tried by both of its names: by now it may have the other one.
+    """
     got = {}
-    for path in sorted({os.path.join(folder, name) for name in known}):
+    for path in sorted({os.path.join(folder, name) for seen in known for name in (seen, seen.removesuffix(NEXT))}):
         got.setdefault(generic(os.path.relpath(path, folder), uids), set()).update(got_of(path))
     return {name: sorted(what) for name, what in got.items()}
 
