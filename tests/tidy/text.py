@@ -11,6 +11,7 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 MACHINE_PATH = re.compile(r"(?<![\w$}])/(work|root|home/\w+)/")
+LARGEST = 512 << 10
 CODE = (".h", ".cc", ".cu", ".cuh")
 
 
@@ -42,6 +43,11 @@ class Text(unittest.TestCase):
 
     def test_no_machine_paths(self):
         self.assertEqual([], self.lines(MACHINE_PATH))
+
+    # A core dump, a checkpoint or a trace that slipped in stays in the history for good.
+    def test_nothing_large(self):
+        sizes = {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in tracked()}
+        self.assertEqual({}, {name: size for name, size in sizes.items() if size > LARGEST})
 
     @unittest.skipUnless(shutil.which("clang-format"), "clang-format is not installed")
     def test_formatted(self):

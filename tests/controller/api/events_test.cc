@@ -92,7 +92,7 @@ TEST_F(EventsTest, OneThatMakesNoSenseIsSetAside) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
   const auto damage = [&](int64_t number, const std::string& value) {
-    const std::string key = core::event_key(core::job_events_prefix(created.uid()), number);
+    std::string key = core::event_key(core::job_events_prefix(created.uid()), number);
     put_record(key, value);
     return key;
   };

@@ -34,8 +34,12 @@ class TlsCase : public ServiceCase {
     return {where + "/ca.crt", where + "/tls.crt", where + "/tls.key"};
   }
   void serve_with(const std::string& where, const rpc::Identity& identity, const std::vector<std::string>& hosts) {
-    stop();
     certify(authority_, where, identity, hosts);
+    serve(where);
+  }
+  // With what lies there already.
+  void serve(const std::string& where) {
+    stop();
     gate_.authorities = where + "/ca.crt";
     credentials_ = rpc::server_credentials("127.0.0.1:0", security(where)).value();
     start("127.0.0.1:0");

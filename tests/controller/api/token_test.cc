@@ -8,7 +8,6 @@ namespace titan::api {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 class TokenTest : public ServiceCase {
@@ -46,7 +45,7 @@ class TokenTest : public ServiceCase {
     request.set_id(id);
     v1::Token token;
     owner_ = geteuid();
-    const grpc::Status status = auth_->RevokeToken(with("").get(), request, &token);
+    grpc::Status status = auth_->RevokeToken(with("").get(), request, &token);
     owner_ = geteuid() + 1;
     return status;
   }

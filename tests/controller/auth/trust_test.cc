@@ -91,6 +91,16 @@ TEST_F(TrustTest, AFileThatIsGoneChangesNothing) {
   EXPECT_EQ(refusal(chain), "");
 }
 
+// Also where TLS would have let them in.
+TEST_F(TrustTest, ANodeSignsNobody) {
+  const pki::Pair one = authority();
+  name(one.certificate);
+  const std::string key = pki::make_key().value();
+  const pki::Pair node = {pki::issue(one, {"titan:node:n1", {}, false}, key, {kBegin, absl::Hours(1)}).value(), key};
+  EXPECT_EQ(refusal(node.certificate), "");
+  EXPECT_EQ(refusal(certificate(node) + node.certificate), "CERTIFICATE_UNTRUSTED");
+}
+
 TEST_F(TrustTest, WhatIsNoCertificateIsNobodys) {
   const pki::Pair one = authority();
   name(one.certificate);

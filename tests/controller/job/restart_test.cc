@@ -261,10 +261,10 @@ TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
 // one, and what two pairs without a common node meet is no node's doing.
 TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
   const auto ends_at = [](const std::string& leader, const std::string& follower, bool elsewhere) {
-    const AttemptEnd end = classify({.refusals = {{follower, "DUMP_FOLDER_NOT_SHARED", "no token"}},
-                                     .num_ranks = 2,
-                                     .leader = leader,
-                                     .elsewhere = elsewhere});
+    AttemptEnd end = classify({.refusals = {{follower, "DUMP_FOLDER_NOT_SHARED", "no token"}},
+                               .num_ranks = 2,
+                               .leader = leader,
+                               .elsewhere = elsewhere});
     EXPECT_EQ(end.at_odds, (std::vector<std::string>{leader, follower}));
     return end;
   };

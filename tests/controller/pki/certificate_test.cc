@@ -3,8 +3,10 @@
 #include <openssl/bio.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -135,6 +137,21 @@ TEST_F(CertificateTest, KeysAreTheirOwnersAndAreNeverReplacedUnasked) {
   ASSERT_TRUE(issue_into(out, read, node, kDay, KeyIs::kKept).ok());
   EXPECT_EQ(text(out + "/tls.key"), key);
   EXPECT_NE(text(out + "/tls.crt"), certificate);
+}
+
+// What did not fit on the disk is not there: the same command does it, when there is room.
+TEST_F(CertificateTest, AFullDiskLeavesNoHalfKey) {
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limit{100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const absl::Status made = write_authority(folder_ + "/ca", authority_);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(std::string(made.message()), AllOf(HasSubstr("ca.key"), HasSubstr("File too large"))) << made;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/ca"));
+  EXPECT_TRUE(write_authority(folder_ + "/ca", authority_).ok());
 }
 
 // A certificate of a new authority is taken while others still have one of the old: no step of a rotation cuts anybody

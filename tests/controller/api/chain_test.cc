@@ -1,0 +1,122 @@
+// Certificates behind which others stand than the authority itself: those of a company, which has more than one, and
+// those that somebody signs who is none.
+
+#include <openssl/bio.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "common/rpc/certificate.h"
+#include "tests/controller/api/tls_case.h"
+
+namespace titan::api {
+namespace {
+
+using rpc::Identity;
+using Kind = Identity::Kind;
+
+rpc::CertificatePtr certificate_of(const pki::Pair& pair) {
+  return std::move(rpc::certificates_in(pair.certificate).front());
+}
+
+std::string pem_of(X509* certificate) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> out(BIO_new(BIO_s_mem()), &BIO_free);
+  EXPECT_EQ(PEM_write_bio_X509(out.get(), certificate), 1);
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(out.get(), &bytes);
+  return {bytes, static_cast<size_t>(size)};
+}
+
+rpc::KeyPtr key_of(const pki::Pair& pair) {
+  const auto size = static_cast<int>(pair.key.size());
+  const std::unique_ptr<BIO, decltype(&BIO_free)> text(BIO_new_mem_buf(pair.key.data(), size), &BIO_free);
+  return {PEM_read_bio_PrivateKey(text.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free};
+}
+
+// An authority that may have others below it. It signs itself, or `above` signs it.
+pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullptr) {
+  pki::Pair made = pki::make_authority(name, {absl::Now(), absl::Hours(1)}).value();
+  const pki::Pair& signer = above != nullptr ? *above : made;
+  const rpc::CertificatePtr certificate = certificate_of(made), signers = certificate_of(signer);
+  X509* const it = certificate.get();
+  X509_EXTENSION_free(X509_delete_ext(it, X509_get_ext_by_NID(it, NID_basic_constraints, -1)));
+  const std::unique_ptr<X509_EXTENSION, decltype(&X509_EXTENSION_free)> of_any_length(
+      X509V3_EXT_conf_nid(nullptr, nullptr, NID_basic_constraints, "critical,CA:TRUE"), &X509_EXTENSION_free);
+  EXPECT_EQ(X509_add_ext(it, of_any_length.get(), -1), 1);
+  EXPECT_EQ(X509_set_issuer_name(it, X509_get_subject_name(signers.get())), 1);
+  EXPECT_GT(X509_sign(it, key_of(signer).get(), EVP_sha256()), 0);
+  made.certificate = pem_of(it);
+  return made;
+}
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class ChainTest : public TlsCase {
+ protected:
+  // A certificate of the office, with the office's own when it is to be shown too, for whoever trusts `trusted`.
+  void of_office(const std::string& where, const Identity& identity, const std::string& trusted, bool shown,
+                 const std::vector<std::string>& hosts = {}) {
+    certify(office_, where, identity, hosts);
+    if (shown) std::ofstream(where + "/tls.crt", std::ios::app) << office_.certificate;
+    std::ofstream(where + "/ca.crt") << trusted;
+  }
+  void serve_trusting(const std::string& trusted) {
+    of_office(controller_ + "/c", {Kind::kController, ""}, trusted, true, {"127.0.0.1"});
+    serve(controller_ + "/c");
+  }
+
+  const pki::Pair company_ = wide_authority("company");
+  const pki::Pair office_ = wide_authority("office", &company_);
+};
+
+TEST_F(ChainTest, AnOfficeIsTrustedForItsCompany) {
+  serve_trusting(company_.certificate);
+  of_office(folder("alice"), {Kind::kAdmin, "alice"}, company_.certificate, true);
+  const absl::StatusOr<v1::Job> made = submit(security(folder("alice")), "a");
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->owner(), "user:alice");
+  of_office(folder("n1"), {Kind::kNode, "n1"}, company_.certificate, true);
+  const absl::Status registered = register_as(security(folder("n1")), "n1");
+  EXPECT_TRUE(registered.ok()) << registered;
+}
+
+// Where nobody shows the way to the company, there is none.
+TEST_F(ChainTest, AnOfficeThatIsNotShownIsNobodys) {
+  serve_trusting(company_.certificate);
+  of_office(folder("alice"), {Kind::kAdmin, "alice"}, company_.certificate, false);
+  EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
+}
+
+// Its sisters are not trusted then.
+TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
+  serve_trusting(office_.certificate);
+  of_office(folder("alice"), {Kind::kAdmin, "alice"}, office_.certificate, false);
+  const absl::StatusOr<v1::Job> made = submit(security(folder("alice")), "a");
+  EXPECT_TRUE(made.ok()) << made.status();
+  const pki::Pair sister = wide_authority("sister", &company_);
+  certify(sister, folder("eve"), {Kind::kAdmin, "eve"});
+  std::ofstream(folder("eve") + "/tls.crt", std::ios::app) << sister.certificate << company_.certificate;
+  std::ofstream(folder("eve") + "/ca.crt") << office_.certificate;
+  EXPECT_EQ(submit(security(folder("eve")), "b").status().code(), absl::StatusCode::kUnavailable);
+}
+
+// Whoever has a node's key has that node, and makes no admins with it.
+TEST_F(ChainTest, ANodeSignsNobody) {
+  certify(authority_, folder("n1"), {Kind::kNode, "n1"});
+  const pki::Pair node = {read(folder("n1") + "/tls.crt"), read(folder("n1") + "/tls.key")};
+  certify(node, folder("alice"), {Kind::kAdmin, "alice"});
+  std::ofstream(folder("alice") + "/tls.crt", std::ios::app) << node.certificate;
+  std::ofstream(folder("alice") + "/ca.crt") << authority_.certificate;
+  EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace titan::api
