@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/certificate.h"
 #include "common/rpc/identity.h"
 #include "common/status/status.h"
 #include "controller/cli/terminal.h"
@@ -67,14 +68,19 @@ absl::Status issue(const pki::Pair& authority, const Identity& identity, const I
 struct Issued {
   std::string uri;
   std::string folder;
+  absl::Time end;
 };
 
 void tell(const Globals& globals, const std::vector<Issued>& all) {
   std::vector<nlohmann::ordered_json> json;
   std::string text;
   for (const Issued& one : all) {
-    json.push_back({{"identity", one.uri}, {"folder", one.folder}});
-    absl::StrAppend(&text, one.uri, ": ", one.folder, "/tls.crt, tls.key and ca.crt\n");
+    const auto end = [&one](absl::string_view format) {
+      return absl::FormatTime(format, one.end, absl::UTCTimeZone());
+    };
+    json.push_back({{"identity", one.uri}, {"folder", one.folder}, {"end", end(absl::RFC3339_sec)}});
+    absl::StrAppend(&text, one.uri, ": ", one.folder, "/tls.crt, tls.key and ca.crt, until ", end("%Y-%m-%d %H:%M UTC"),
+                    "\n");
   }
   if (globals.format == Format::kTable) print(text);
   print_each(json, all.size() > 1, globals.format);
@@ -109,7 +115,9 @@ int issue_certificate(const Globals& globals, const IssueRequest& request) {
     const std::string folder =
         subjects->size() == 1 ? request.out : absl::StrCat(request.out, "/", folder_name(identity));
     if (const absl::Status issued = issue(*authority, identity, request, folder); !issued.ok()) return report(issued);
-    all.push_back({rpc::to_uri(identity), folder});
+    const absl::StatusOr<absl::Time> end = rpc::end_of_certificate(folder + "/tls.crt");
+    if (!end.ok()) return report(end.status());
+    all.push_back({rpc::to_uri(identity), folder, *end});
   }
   tell(globals, all);
   return kExitOk;

@@ -22,7 +22,9 @@ void add_init(CLI::App& parent, Choice& choice) {
   init.add_option("folder", made->folder, "Folder to make, for its owner alone: whoever has its key is every node")
       ->required();
   init.add_option("--admin", made->admin, "What the first admin is called")->capture_default_str();
-  init.add_option("--days", made->days, "How long both count")->capture_default_str()->check(kDays);
+  init.add_option("--days", made->days, "How long the authority counts; the admin's certificate a year of it")
+      ->capture_default_str()
+      ->check(kDays);
 }
 
 void add_issue(CLI::App& parent, Choice& choice) {

@@ -8,11 +8,13 @@
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/rpc/certificate.h"
 #include "common/status/status.h"
 
 namespace titan::pki {
@@ -128,6 +130,15 @@ absl::StatusOr<std::string> alternative_names(const Subject& subject) {
   return absl::StrJoin(names, ",");
 }
 
+// What is said of an end, and warned of in time, has to hold: nobody's is later than that of who stands behind it.
+absl::StatusOr<Validity> within(const X509& issuer, const Validity& wanted) {
+  const absl::Time last = rpc::end_of(issuer);
+  if (last > wanted.from) return Validity{wanted.from, std::min(wanted.length, last - wanted.from)};
+  return absl::FailedPreconditionError(absl::StrCat("the authority's certificate ended at ",
+                                                    absl::FormatTime(last, absl::UTCTimeZone()),
+                                                    ": make another with `titanctl cluster init-ca`"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> make_key() {
@@ -161,7 +172,8 @@ absl::StatusOr<std::string> issue(const Pair& authority, const Subject& subject,
   TITAN_ASSIGN_OR_RETURN(const Key issuer_key, read_key(authority.key));
   TITAN_ASSIGN_OR_RETURN(const Key key, read_key(key_pem));
   TITAN_ASSIGN_OR_RETURN(const std::string names, alternative_names(subject));
-  TITAN_ASSIGN_OR_RETURN(const Certificate made, begin(subject.uri, *key, validity));
+  TITAN_ASSIGN_OR_RETURN(const Validity counts, within(*issuer, validity));
+  TITAN_ASSIGN_OR_RETURN(const Certificate made, begin(subject.uri, *key, counts));
   if (X509_check_private_key(issuer.get(), issuer_key.get()) != 1)
     return failed("sign: the authority's key is not that of its certificate");
   X509V3_CTX context;

@@ -33,8 +33,9 @@ absl::StatusOr<std::string> make_key();
 // An authority that signs itself, and no other authorities. `name` is for people.
 absl::StatusOr<Pair> make_authority(absl::string_view name, const Validity& validity);
 
-// The certificate of `subject` with this key. Errors: InvalidArgument when a host is no name or address, or what the
-// authority is made of cannot be read.
+// The certificate of `subject` with this key, which ends with the authority's at the latest. Errors: InvalidArgument
+// when a host is no name or address, or what the authority is made of cannot be read; FailedPrecondition when the
+// authority's has ended.
 absl::StatusOr<std::string> issue(const Pair& authority, const Subject& subject, absl::string_view key,
                                   const Validity& validity);
 

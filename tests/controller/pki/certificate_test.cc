@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "absl/time/clock.h"
+#include "common/rpc/certificate.h"
 #include "controller/pki/files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -81,6 +82,18 @@ TEST_F(CertificateTest, CountsForItsPurposeAndTimeAlone) {
   EXPECT_EQ(verify(root, client, X509_PURPOSE_SSL_CLIENT, absl::Now() + absl::Hours(25)), X509_V_ERR_CERT_HAS_EXPIRED);
   const Pair other = make_authority("test", kDay).value();
   EXPECT_NE(verify(other.certificate, client, X509_PURPOSE_SSL_CLIENT, absl::Now()), X509_V_OK);
+}
+
+// The daemons warn before their own certificate ends: it must not fail before that.
+TEST_F(CertificateTest, EndsWithItsAuthorityAtTheLatest) {
+  const Validity week = {kDay.from, absl::Hours(7 * 24)}, after = {kDay.from + absl::Hours(25), absl::Hours(1)};
+  const Subject node = {"titan:node:n1", {}, false};
+  const std::string of_a_week = issue(authority_, node, key_, week).value();
+  const auto end = [](const std::string& pem) { return rpc::end_of(*rpc::certificates_in(pem).front()); };
+  EXPECT_EQ(end(of_a_week), end(authority_.certificate));
+  const absl::Status late = issue(authority_, node, key_, after).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(late.message()), HasSubstr("init-ca"));
 }
 
 TEST_F(CertificateTest, NamesItsHosts) {
