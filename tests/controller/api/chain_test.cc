@@ -5,9 +5,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -54,23 +52,19 @@ pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullp
   return made;
 }
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 class ChainTest : public TlsCase {
  protected:
-  // A certificate of the office, with the office's own when it is to be shown too, for whoever trusts `trusted`.
-  void of_office(const std::string& where, const Identity& identity, const std::string& trusted, bool shown,
-                 const std::vector<std::string>& hosts = {}) {
-    certify(office_, where, identity, hosts);
-    if (shown) std::ofstream(where + "/tls.crt", std::ios::app) << office_.certificate;
+  // In `where`: a certificate by `issuer`, those that are shown behind it, and those that its owner trusts.
+  void certify_by(const pki::Pair& issuer, const std::string& where, const Identity& identity, const std::string& shown,
+                  const std::string& trusted, const std::vector<std::string>& hosts = {}) {
+    certify(issuer, where, identity, hosts);
+    std::ofstream(where + "/tls.crt", std::ios::app) << shown;
     std::ofstream(where + "/ca.crt") << trusted;
   }
   void serve_trusting(const std::string& trusted) {
-    of_office(controller_ + "/c", {Kind::kController, ""}, trusted, true, {"127.0.0.1"});
-    serve(controller_ + "/c");
+    const std::string where = controller_ + "/c";
+    certify_by(office_, where, {Kind::kController, ""}, office_.certificate, trusted, {"127.0.0.1"});
+    serve(where);
   }
 
   const pki::Pair company_ = wide_authority("company");
@@ -79,11 +73,11 @@ class ChainTest : public TlsCase {
 
 TEST_F(ChainTest, AnOfficeIsTrustedForItsCompany) {
   serve_trusting(company_.certificate);
-  of_office(folder("alice"), {Kind::kAdmin, "alice"}, company_.certificate, true);
+  certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, office_.certificate, company_.certificate);
   const absl::StatusOr<v1::Job> made = submit(security(folder("alice")), "a");
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->owner(), "user:alice");
-  of_office(folder("n1"), {Kind::kNode, "n1"}, company_.certificate, true);
+  certify_by(office_, folder("n1"), {Kind::kNode, "n1"}, office_.certificate, company_.certificate);
   const absl::Status registered = register_as(security(folder("n1")), "n1");
   EXPECT_TRUE(registered.ok()) << registered;
 }
@@ -91,30 +85,28 @@ TEST_F(ChainTest, AnOfficeIsTrustedForItsCompany) {
 // Where nobody shows the way to the company, there is none.
 TEST_F(ChainTest, AnOfficeThatIsNotShownIsNobodys) {
   serve_trusting(company_.certificate);
-  of_office(folder("alice"), {Kind::kAdmin, "alice"}, company_.certificate, false);
+  certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", company_.certificate);
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }
 
 // Its sisters are not trusted then.
 TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
   serve_trusting(office_.certificate);
-  of_office(folder("alice"), {Kind::kAdmin, "alice"}, office_.certificate, false);
+  certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", office_.certificate);
   const absl::StatusOr<v1::Job> made = submit(security(folder("alice")), "a");
   EXPECT_TRUE(made.ok()) << made.status();
   const pki::Pair sister = wide_authority("sister", &company_);
-  certify(sister, folder("eve"), {Kind::kAdmin, "eve"});
-  std::ofstream(folder("eve") + "/tls.crt", std::ios::app) << sister.certificate << company_.certificate;
-  std::ofstream(folder("eve") + "/ca.crt") << office_.certificate;
+  certify_by(sister, folder("eve"), {Kind::kAdmin, "eve"}, sister.certificate + company_.certificate,
+             office_.certificate);
   EXPECT_EQ(submit(security(folder("eve")), "b").status().code(), absl::StatusCode::kUnavailable);
 }
 
 // Whoever has a node's key has that node, and makes no admins with it.
 TEST_F(ChainTest, ANodeSignsNobody) {
-  certify(authority_, folder("n1"), {Kind::kNode, "n1"});
-  const pki::Pair node = {read(folder("n1") + "/tls.crt"), read(folder("n1") + "/tls.key")};
-  certify(node, folder("alice"), {Kind::kAdmin, "alice"});
-  std::ofstream(folder("alice") + "/tls.crt", std::ios::app) << node.certificate;
-  std::ofstream(folder("alice") + "/ca.crt") << authority_.certificate;
+  const std::string key = pki::make_key().value();
+  const pki::Subject n1 = {rpc::to_uri({Kind::kNode, "n1"}), {}, false};
+  const pki::Pair node = {pki::issue(authority_, n1, key, {absl::Now(), absl::Hours(1)}).value(), key};
+  certify_by(node, folder("alice"), {Kind::kAdmin, "alice"}, node.certificate, authority_.certificate);
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }
 
