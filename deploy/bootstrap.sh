@@ -102,7 +102,11 @@ cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-cr
 
 pip_install() { logged "$deps/venv/bin/python" -m pip install --no-input --progress-bar off "$@"; }
 make_venv() {
-  [ -x "$deps/venv/bin/python" ] || logged python3 -m venv "$deps/venv"
+  # Of Debian's own python3, which this script installs: another one that comes first in PATH pickles and imports differently.
+  if [ "$(readlink -f "$deps/venv/bin/python" 2>/dev/null)" != "$(readlink -f /usr/bin/python3)" ]; then
+    rm -rf "$deps/venv"
+    logged /usr/bin/python3 -m venv "$deps/venv"
+  fi
   # shellcheck disable=SC2086
   pip_install $base_tools
   # shellcheck disable=SC2086

@@ -19,6 +19,7 @@ struct Job {
   bool print_config = false;
   std::optional<std::string> save_config_file;
   std::string custom_config_module;
+  std::string umask;  // Octal; empty: that of the submitting process.
 };
 
 struct Profiling {
@@ -48,6 +49,7 @@ struct Model {
   std::string hf_assets_path = "./tests/assets/tokenizer";
   std::vector<std::string> converters;
   bool print_after_conversion = false;
+  std::optional<double> load_balance_coeff;  // Not set: the family's own, see balance_coeff().
 };
 
 // One of [[optimizer.param_groups]]: the parameters whose names the pattern finds go by these. What is not set is
@@ -213,6 +215,7 @@ struct ActivationCheckpoint {
   bool preserve_rng_state = true;
   std::string determinism_check = "default";
   bool debug = false;
+  std::vector<std::int64_t> layers;  // Empty: the mode counts for every layer.
 };
 
 struct Compile {
@@ -277,6 +280,8 @@ struct Comm {
   std::string save_traces_file_prefix = "rank_";
   bool shared_memory = true;
   std::string mode = "default";
+  int max_ctas = 0;          // Of a collective's communicator; 0: NCCL's own choice.
+  int message_max_ctas = 4;  // Of a communicator that carries messages.
 };
 
 struct MemoryEstimation {
