@@ -52,6 +52,9 @@ constexpr std::string_view kKnown[] = {
     "torch.uint8",
 };
 
+constexpr std::string_view kMemoryFormats[] = {"TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST",
+                                               "TORCH_PRESERVE_FORMAT"};
+
 }  // namespace
 
 std::string_view known_name(std::string_view module, std::string_view name) {
@@ -59,6 +62,17 @@ std::string_view known_name(std::string_view module, std::string_view name) {
   const std::string full = std::string(module) + "." + std::string(name);
   const auto* found = std::lower_bound(std::begin(kKnown), std::end(kKnown), full);
   return found != std::end(kKnown) && *found == full ? *found : std::string_view{};
+}
+
+// torch has the same enum in two places, and its members count from 0.
+std::optional<std::int64_t> known_enum_value(std::string_view enum_class, std::string_view member) {
+  if (enum_class != "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING" &&
+      enum_class != "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING") {
+    return std::nullopt;
+  }
+  const auto* found = std::find(std::begin(kMemoryFormats), std::end(kMemoryFormats), member);
+  if (found == std::end(kMemoryFormats)) return std::nullopt;
+  return found - std::begin(kMemoryFormats);
 }
 
 }  // namespace titan::pickle

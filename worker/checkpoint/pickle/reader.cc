@@ -33,6 +33,8 @@ constexpr std::pair<uint8_t, const char*> kRefused[] = {
     {0x97, "NEXT_BUFFER"}, {0x98, "READONLY_BUFFER"},
 };
 
+constexpr std::string_view kGetattr = "builtins.getattr";
+
 std::string opcode_name(uint8_t opcode) {
   for (const auto& [known, name] : kRefused) {
     if (known == opcode) return name;
@@ -91,13 +93,19 @@ class Machine {
   }
 
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  Id pop() {
+  // May be getattr, which only `reduce` and the memo take.
+  Id pop_callee() {
     if (stack_.size() <= floor()) {
       damaged("it takes from an empty stack");
       return 0;
     }
     const Id id = stack_.back();
     stack_.pop_back();
+    return id;
+  }
+  Id pop() {
+    const Id id = pop_callee();
+    if (is_getattr(id)) foreign_name("builtins", "getattr");
     return id;
   }
   // What stands since the last mark, which goes with it.
@@ -109,6 +117,9 @@ class Machine {
     std::vector<Id> items(stack_.begin() + static_cast<ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
+    for (const Id id : items) {
+      if (is_getattr(id)) foreign_name("builtins", "getattr");
+    }
     return items;
   }
   // The collection that something is put into; it stays.
@@ -165,14 +176,19 @@ class Machine {
     push(std::move(value));
   }
 
+  bool is_getattr(Id id) const { return document_.at(id).kind == Kind::kClass && document_.at(id).text == kGetattr; }
+  void foreign_name(std::string_view module, std::string_view name) {
+    refuse(absl::StatusCode::kFailedPrecondition,
+           absl::StrCat("it names ", std::string(module.substr(0, 128)), ".", std::string(name.substr(0, 128)),
+                        ", which no checkpoint of model, optimizer and train state needs; nothing of it was run"));
+  }
   void push_name(std::string_view module, std::string_view name) {
-    const std::string_view known = known_name(module, name);
-    if (known.empty() && status_.ok()) {
-      return refuse(
-          absl::StatusCode::kFailedPrecondition,
-          absl::StrCat("it names ", std::string(module.substr(0, 128)), ".", std::string(name.substr(0, 128)),
-                       ", which no checkpoint of model, optimizer and train state needs; nothing of it was run"));
+    // Protocol 2 writes Python 2's name of the module.
+    if (name == "getattr" && (module == "builtins" || module == "__builtin__")) {
+      return push_text(Kind::kClass, kGetattr);
     }
+    const std::string_view known = known_name(module, name);
+    if (known.empty() && status_.ok()) return foreign_name(module, name);
     push_text(Kind::kClass, known);
   }
   void stack_global() {
@@ -182,9 +198,25 @@ class Machine {
     push_name(document_.at(module).text, document_.at(name).text);
   }
 
+  // getattr(CLASS, "NAME"), as Debian 12's Python 3.11.2 pickles a member of an enum: it becomes the object that other
+  // versions write, CLASS(VALUE). Any other attribute of anything is refused.
+  void enum_member(Id arguments) {
+    const std::vector<Id> items = document_.at(arguments).items;
+    if (document_.at(arguments).kind != Kind::kTuple || items.size() != 2) return foreign_name("builtins", "getattr");
+    const Value& of = document_.at(items[0]);
+    const Value& member = document_.at(items[1]);
+    const std::optional<int64_t> value =
+        of.kind == Kind::kClass && member.kind == Kind::kText ? known_enum_value(of.text, member.text) : std::nullopt;
+    if (!value.has_value()) return foreign_name("builtins", "getattr");
+    push_integer(Kind::kInt, *value);
+    push_tuple(1);
+    if (status_.ok()) push(Kind::kObject, {items[0], pop()});
+  }
+
   // An object: a class, or a function, and what it is given.
   void reduce() {
-    const Id arguments = pop(), callee = pop();
+    const Id arguments = pop(), callee = pop_callee();
+    if (is_getattr(callee)) return enum_member(arguments);
     if (document_.at(callee).kind != Kind::kClass)
       return damaged(absl::StrCat("it calls ", name(document_.at(callee).kind)));
     if (document_.at(arguments).kind != Kind::kTuple) return damaged("arguments that are no tuple");
@@ -214,7 +246,7 @@ class Machine {
   }
   // Python numbers them without gaps.
   void put(uint64_t index) {
-    const Id id = pop();
+    const Id id = pop_callee();
     stack_.push_back(id);
     if (index > memo_.size())
       return damaged(absl::StrCat("it keeps number ", index, " after ", memo_.size(), " values"));

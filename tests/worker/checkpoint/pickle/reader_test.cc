@@ -15,7 +15,9 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::Eq;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string what(const std::string& pickle, const Limits& limits = {}) {
   const auto document = read(pickle, "x.pkl", limits);
@@ -38,7 +40,7 @@ TEST(PickleReaderTest, RefusesForeignNamesAndOpcodesByName) {
                                   "c__builtin__\neval\n")),
               HasSubstr("__builtin__.eval"));
   EXPECT_THAT(refusal(std::string("\x80\x02"
-                                  "cbuiltins\ngetattr\n")),
+                                  "cbuiltins\ngetattr\n.")),
               HasSubstr("builtins.getattr"));
   EXPECT_THAT(refusal(std::string("\x80\x02"
                                   "ctorch\nload\n")),
@@ -52,6 +54,73 @@ TEST(PickleReaderTest, RefusesForeignNamesAndOpcodesByName) {
                                   "123456789.",
                                   14)),
               HasSubstr("integer of 9 bytes"));
+}
+
+std::string pickled_in(char protocol, const std::string& body) { return std::string("\x80") + protocol + body + "."; }
+
+// A member of an enum is written as CLASS(VALUE) by most versions of Python, and as getattr(CLASS, "NAME") by 3.11.2,
+// which is Debian 12's: both are the same object, under Python 2's name of the module (protocol 2) as well.
+TEST(PickleReaderTest, ReadsEnumMembersInBothForms) {
+  const std::string metadata = "ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n";
+  const std::string sharded = "ctorch.distributed._shard.sharded_tensor.metadata\nMEM_FORMAT_ENCODING\n";
+  const std::string preserve = std::string("\x8c\x15", 2) + "TORCH_PRESERVE_FORMAT";
+  const std::string by_value = pickled_in(4, metadata + "K\x02\x85R");
+  const std::string by_name[] = {
+      pickled_in(4, "cbuiltins\ngetattr\n" + metadata + preserve + "\x86R"),
+      pickled_in(2, "c__builtin__\ngetattr\n" + metadata + preserve + "\x86R"),
+      pickled_in(4,
+                 "\x8c\x08"
+                 "builtins"
+                 "\x8c\x07"
+                 "getattr"
+                 "\x93" +
+                     metadata + preserve + "\x86R"),
+      pickled_in(2, "cbuiltins\ngetattr\nq" + std::string(1, '\0') + sharded + preserve + "\x86R"),
+  };
+  const auto expected = read(by_value, "x.pkl");
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  for (const std::string& pickle : by_name) {
+    const auto document = read(pickle, "x.pkl");
+    ASSERT_TRUE(document.ok()) << document.status();
+    EXPECT_EQ(document->root().kind, Value::Kind::kObject);
+    EXPECT_THAT(std::string(document->class_of(document->root())), HasSubstr("MEM_FORMAT_ENCODING"));
+    const Value& arguments = document->at(document->root().items[1]);
+    ASSERT_EQ(arguments.items.size(), 1u);
+    EXPECT_EQ(document->at(arguments.items[0]).integer, 2);
+  }
+}
+
+// getattr opens every door of Python, so nothing but a known member of a known enum may follow it, and it may stand
+// nowhere else.
+TEST(PickleReaderTest, RefusesEveryOtherUseOfGetattr) {
+  const std::string getattr = "cbuiltins\ngetattr\n";
+  const std::string known = "ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n";
+  const std::string member = std::string("\x8c\x15", 2) + "TORCH_PRESERVE_FORMAT";
+  for (const std::string& body : {
+           getattr,              // The name itself.
+           "]" + getattr + "a",  // In a list, a tuple, a dict, as a key.
+           "(" + getattr + "t",
+           "}K\x01" + getattr + "s",
+           "}" + getattr + "K\x01s",
+           "](" + getattr + "e",
+           getattr + "q" + std::string(1, '\0') + "0",                     // Kept, then dropped.
+           getattr + known + std::string("\x8c\x07", 2) + "__doc__\x86R",  // No member.
+           getattr + "ctorch\nSize\n" + member + "\x86R",                  // No enum.
+           getattr + known + "\x85R",  // Too few and too many arguments, or other ones.
+           getattr + known + member + "N\x87R",
+           getattr + known + "]\x86R",
+           getattr + known + "R",
+           getattr + "]" + member + "\x86R",
+           getattr + getattr + member + "\x86R",
+           getattr + known + getattr + "\x86R",
+           getattr + known + member + "\x86Rb",  // Built without an object below it.
+           getattr + "N\x81",                    // As a class of NEWOBJ.
+           getattr + "Q",                        // As a persistent name.
+       }) {
+    EXPECT_THAT(what(pickled_in(4, body)), Not(Eq("read"))) << testing::PrintToString(body);
+  }
+  EXPECT_THAT(refusal(pickled_in(4, getattr + "ctorch\nSize\n" + member + "\x86R")), HasSubstr("builtins.getattr"));
+  EXPECT_THAT(refusal(pickled_in(4, "]" + getattr + "a")), HasSubstr("builtins.getattr"));
 }
 
 TEST(PickleReaderTest, NamesThePlaceOfDamage) {
