@@ -37,8 +37,15 @@ class Run(TitanctlCase):
 
     # Four ranks as threads take one device of the private node.
     def test_a_mesh_in_one_process(self):
+        # What somebody put among the steps stays: weights of a hub without an index, an export for torch.load.
+        foreign = [self.dump / "checkpoint/step-0/model.safetensors", self.dump / "checkpoint/step-3/model.pt"]
+        for path in foreign:
+            path.parent.mkdir(parents=True)
+            path.write_text("weights")
         process = self.start("run", *tiny(self.dump, steps=5, ranks=4, extra=["--comm.mode", "local_tensor"]))
         out, err = process.communicate(timeout=60)
+        self.assertEqual([True, True], [path.exists() for path in foreign])
+        self.assertRegex(out + err, r"step-0, \S*step-3: not written by an attempt of a job")
         self.assertEqual(0, process.returncode, err)
         self.assertIn("SUCCEEDED", err)
         self.assertEqual(5, len([line for line in out.splitlines() if "loss:" in line]))

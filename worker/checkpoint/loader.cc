@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "worker/checkpoint/load_word.h"
+#include "worker/checkpoint/step_folders.h"
 #include "worker/checkpoint/step_loading.h"
 #include "worker/checkpoint/verdict.h"
 
@@ -39,14 +41,45 @@ std::vector<Candidate> Loader::plan(Part part) {
     if (const absl::Status taken = session_.take_folder(); !taken.ok()) {
       return {{.from = Candidate::From::kError, .error = not_a_lost_rank(taken)}};
     }
-    const absl::Status swept = session_.janitor.clean_leftovers();
-    if (storage::is_fenced(swept)) return {{.from = Candidate::From::kError, .error = swept}};
-    if (!swept.ok()) {
-      session_.emit(event::kWarning,
-                    {{"message", absl::StrCat("leftovers of earlier attempts stay: ", std::string(swept.message()))}});
+    if (part != Part::kInitial) {
+      if (const absl::Status cleaned = clean_leftovers(); !cleaned.ok()) {
+        return {{.from = Candidate::From::kError, .error = cleaned}};
+      }
     }
   }
-  return plan_load(session_.files, setup, session_.folder, part);
+  std::vector<Candidate> plan = plan_load(session_.files, setup, session_.folder, part);
+  if (part != Part::kResumed && plan.front().from == Candidate::From::kFresh) warn_of_unread_weights();
+  return plan;
+}
+
+// Errors: is_fenced() alone; whatever else goes wrong is a warning.
+absl::Status Loader::clean_leftovers() {
+  const auto unknown = session_.janitor.clean_leftovers();
+  if (storage::is_fenced(unknown.status())) return unknown.status();
+  if (!unknown.ok()) {
+    warn(absl::StrCat("leftovers of earlier attempts stay: ", std::string(unknown.status().message())));
+  } else if (!unknown->empty()) {
+    warn(
+        absl::StrCat(absl::StrJoin(*unknown, ", "),
+                     ": not written by an attempt of a job (no manifest.json, and other files than an attempt's); left "
+                     "as it is and not loaded"));
+  }
+  return absl::OkStatus();
+}
+
+void Loader::warn(const std::string& message) const { session_.emit(event::kWarning, {{"message", message}}); }
+
+// Weights that somebody put among the steps are not loaded by lying there.
+void Loader::warn_of_unread_weights() const {
+  const auto steps = list_steps(session_.files, session_.folder);
+  if (!steps.ok()) return;
+  for (const StepFolder& step : *steps) {
+    if (step.has_manifest || (!step.has_hf_index && !step.has_dcp)) continue;
+    warn(absl::StrCat(step.path, " holds ", step.has_hf_index ? "Hugging Face weights" : "a DCP checkpoint",
+                      ", which are not loaded, so that training begins from new weights; to load them set "
+                      "checkpoint.initial_load_path to that folder",
+                      step.has_hf_index ? " and checkpoint.initial_load_in_hf = true" : ""));
+  }
 }
 
 // Rank 0 looks for the next candidate that is worth everybody's time; the others hear of it.

@@ -22,7 +22,10 @@ class Loader {
   absl::Status agree(const std::string& topic, const Candidate& candidate, const absl::StatusOr<StagedLoad>& staged);
   absl::Status fill_verified(const Candidate& candidate, const std::vector<Slice>& slices);
   LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part);
+  absl::Status clean_leftovers();
   void reject(const Candidate& candidate, const absl::Status& why) const;
+  void warn(const std::string& message) const;
+  void warn_of_unread_weights() const;
 
   Session& session_;
 };

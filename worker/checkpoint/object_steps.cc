@@ -30,9 +30,11 @@ absl::Status nothing() { return absl::OkStatus(); }
 
 std::string name_of(const s3::Object& object) { return object.key.substr(object.key.rfind('/') + 1); }
 
-// What last_save_in_hf writes under names that never return.
+// What last_save_in_hf writes under names that never return: "model-SALT-00001-of-00003.safetensors". Files of a hub
+// have no salt.
 bool is_export(const std::string& name) {
-  return absl::StartsWith(name, "model-") && absl::EndsWith(name, ".safetensors");
+  return absl::StartsWith(name, "model-") && absl::EndsWith(name, ".safetensors") &&
+         std::count(name.begin(), name.end(), '-') > 3;
 }
 
 absl::StatusOr<Manifest> read_manifest(storage::Files& files, const std::string& folder, int64_t step) {
@@ -122,10 +124,10 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::unnamed(const Manifest& ma
 }
 
 absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, const std::vector<s3::Object>& objects,
-                                                                absl::Time now) {
+                                                                absl::Time now, std::vector<std::string>& unknown) {
   std::set<std::string> writers;  // "a3-00012" of each shard.
   size_t shards = 0;
-  bool live = false, of_others = false;
+  bool live = false, of_others = false, retired = false, stranger = false;
   std::vector<std::string> doomed, exports, beside;  // `beside`: what goes in any case.
   for (const s3::Object& object : objects) {
     const std::string name = name_of(object);
@@ -136,11 +138,13 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
     if (name == kManifestName || name == kHfIndexName) {
       TITAN_ASSIGN_OR_RETURN(gone, s3::is_gone(*client_, object.key, object.size));
       (name == kManifestName ? live : of_others) |= !gone;
+      retired |= gone;
     }
     of_others |= name == kDcpMetadataName;
     // Its name returns: deleted late it could be the one of the next export.
     if (name == "config.json") continue;
     if (!gone || now - object.modified > s3::kMarkStays) doomed.push_back(object.key);
+    stranger |= !is_shard(name) && !is_export(name) && !gone;
     if (is_shard(name)) ++shards, writers.insert(name.substr(0, name.find('-') + 6));
   }
   const auto with = [](std::vector<std::string> some, const std::vector<std::string>& more) {
@@ -148,6 +152,11 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
     return some;
   };
   if (of_others) return beside;
+  // Without the mark that a step of ours was here, what no attempt writes is somebody else's, and so is all beside it.
+  if (!live && !retired && stranger) {
+    unknown.push_back(step_path(folder_, step));
+    return beside;
+  }
   if (!live) return with(std::move(beside), doomed);
   beside = with(std::move(beside), exports);
   // Manifests of large jobs take long to read and a start should not: only a folder that looks odd is looked into.
@@ -161,7 +170,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
   return with(std::move(beside), shards_of_nobody);
 }
 
-absl::Status ObjectSteps::clean_leftovers() {
+absl::StatusOr<std::vector<std::string>> ObjectSteps::clean_leftovers() {
   const std::string prefix = key_.empty() ? "" : key_ + "/";
   TITAN_ASSIGN_OR_RETURN(s3::Listing all, client_->list(prefix, /*deep=*/true));
   std::map<int64_t, std::vector<s3::Object>> steps;
@@ -171,14 +180,14 @@ absl::Status ObjectSteps::clean_leftovers() {
       steps[step].push_back(std::move(object));
     }
   }
-  std::vector<std::string> doomed;
+  std::vector<std::string> doomed, unknown;
   for (const auto& [step, objects] : steps) {
-    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> more, leftovers(step, objects, all.now));
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> more, leftovers(step, objects, all.now, unknown));
     doomed.insert(doomed.end(), more.begin(), more.end());
   }
   TITAN_RETURN_IF_ERROR(objects_->check());
   delete_keys(std::move(doomed));
-  return absl::OkStatus();
+  return unknown;
 }
 
 absl::Status ObjectSteps::clean_step(const Manifest& manifest) {

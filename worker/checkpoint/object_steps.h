@@ -28,7 +28,7 @@ class ObjectSteps : public Janitor {
                        bool& discard) override;
   absl::Status publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
                               bool& discard) override;
-  absl::Status clean_leftovers() override;
+  absl::StatusOr<std::vector<std::string>> clean_leftovers() override;
   absl::Status clean_step(const Manifest& manifest) override;
   absl::Status remove_if_empty(int64_t) override { return absl::OkStatus(); }  // What is empty is not there.
   absl::Status purge(int keep_latest_k) override;
@@ -37,7 +37,7 @@ class ObjectSteps : public Janitor {
   std::string key_of(int64_t step, const std::string& name) const;
   absl::Status publish(const s3::ObjectFence::Commit& commit, bool& discard);
   absl::StatusOr<std::vector<std::string>> leftovers(int64_t step, const std::vector<s3::Object>& objects,
-                                                     absl::Time now);
+                                                     absl::Time now, std::vector<std::string>& unknown);
   absl::StatusOr<std::vector<std::string>> unnamed(const Manifest& manifest, const std::vector<s3::Object>& objects);
   void delete_keys(std::vector<std::string> keys);
 

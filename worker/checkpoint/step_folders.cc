@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/s3/location.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/dcp_metadata.h"
@@ -16,7 +17,16 @@ namespace {
 
 constexpr char kStepPrefix[] = "step-";
 
-bool is_temporary(const std::string& name) { return absl::EndsWith(name, ".tmp"); }
+bool is_number(std::string_view text) { return !text.empty() && text.find_first_not_of("0123456789") == text.npos; }
+
+// What storage::atomic_write() names a file until it is whole: "NAME.PID.COUNT.tmp".
+bool is_temporary(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '.');
+  const size_t size = parts.size();
+  return size > 3 && parts[size - 1] == "tmp" && is_number(parts[size - 2]) && is_number(parts[size - 3]);
+}
+
+bool is_of_an_attempt(const std::string& name) { return is_shard(name) || is_temporary(name); }
 
 // What cannot be looked at in a store is an error, and not a step that is not there.
 absl::Status look_into(storage::Files& files, StepFolder& step) {
@@ -152,25 +162,28 @@ absl::Status Janitor::sweep(const StepFolder& step) {
   return absl::OkStatus();
 }
 
-absl::Status Janitor::clean_leftovers() {
+absl::StatusOr<std::vector<std::string>> Janitor::clean_leftovers() {
+  std::vector<std::string> unknown;
   auto names = files_.list(folder_);
-  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (absl::IsNotFound(names.status())) return unknown;
   if (!names.ok()) return names.status();
-  return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
+  TITAN_RETURN_IF_ERROR(fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
     std::vector<std::string> doomed;
     for (const std::string& name : *names) {
       if (absl::StartsWith(name, kPurgedPrefix) || absl::StartsWith(name, kExportPrefix)) doomed.push_back(name);
     }
     TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files_, folder_));
     for (const StepFolder& step : steps) {
-      if (!step.has_manifest && !step.has_hf_index && !step.has_dcp) {
-        doomed.push_back(absl::StrCat(kStepPrefix, step.step));
-        continue;
-      }
       if (step.has_manifest) TITAN_RETURN_IF_ERROR(sweep(step));
+      if (step.has_manifest || step.has_hf_index || step.has_dcp) continue;
+      TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(step.path));
+      const bool ours = std::all_of(entries.begin(), entries.end(), is_of_an_attempt);
+      if (ours) doomed.push_back(absl::StrCat(kStepPrefix, step.step));
+      if (!ours) unknown.push_back(step.path);
     }
     return retire(doomed);
-  });
+  }));
+  return unknown;
 }
 
 absl::Status Janitor::clean_step(const Manifest& manifest) {
@@ -215,8 +228,9 @@ absl::StatusOr<std::vector<int64_t>> Janitor::doomed_steps(int keep_latest_k) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> folders, list_steps(files_, folder_));
   std::vector<StoredStep> steps;
   for (const StepFolder& folder : folders) {
-    if (!folder.has_manifest && !folder.has_hf_index && !folder.has_dcp) continue;
     const auto trust = trust_.find(folder.step);
+    // Of the folders without a manifest only an export of this attempt is known to be the job's.
+    if (!folder.has_manifest && trust == trust_.end()) continue;
     steps.push_back({folder.step, is_full(folder), trust == trust_.end() ? StoredStep::kFound : trust->second});
   }
   return steps_to_purge(std::move(steps), keep_latest_k);
@@ -225,6 +239,20 @@ absl::StatusOr<std::vector<int64_t>> Janitor::doomed_steps(int keep_latest_k) {
 void Janitor::forget(int64_t step) {
   full_.erase(step);
   trust_.erase(step);
+}
+
+// Where somebody keeps other files beside a step, the step alone is deleted, its manifest first; false where there are
+// none. Call under the fence.
+absl::StatusOr<bool> Janitor::remove_from_shared(const std::string& path) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
+  if (std::binary_search(entries.begin(), entries.end(), kHfIndexName)) return false;
+  const auto of_the_step = [](const std::string& name) { return name == kManifestName || is_of_an_attempt(name); };
+  if (std::all_of(entries.begin(), entries.end(), of_the_step)) return false;
+  TITAN_RETURN_IF_ERROR(files_.remove(storage::join_path(path, kManifestName)));
+  for (const std::string& name : entries) {
+    if (is_of_an_attempt(name)) TITAN_RETURN_IF_ERROR(files_.remove(storage::join_path(path, name)));
+  }
+  return true;
 }
 
 absl::Status Janitor::purge(int keep_latest_k) {
@@ -238,7 +266,8 @@ absl::Status Janitor::purge(int keep_latest_k) {
       auto lock = files_.try_lock(manifest, storage::LockMode::kExclusive);
       if (absl::IsUnavailable(lock.status())) continue;  // Being read; the next purge sees it again.
       if (lock.ok()) locks.push_back(*std::move(lock));
-      names.push_back(absl::StrCat(kStepPrefix, step));
+      TITAN_ASSIGN_OR_RETURN(const bool shared, remove_from_shared(step_path(folder_, step)));
+      if (!shared) names.push_back(absl::StrCat(kStepPrefix, step));
       forget(step);
     }
     return retire(names);

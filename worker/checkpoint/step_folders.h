@@ -72,8 +72,10 @@ class Janitor {
   virtual absl::Status publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
                                       bool& discard);
 
-  // At the start of an attempt, before it saves: folders that never got a manifest, shards of dead attempts.
-  virtual absl::Status clean_leftovers();
+  // At the start of an attempt, before it saves: deletes the shards of dead attempts, and step folders that hold
+  // nothing else. A folder with any file that no attempt writes is left as it is; returns the paths of those that hold
+  // no checkpoint either, which nobody but their owner knows the use of.
+  virtual absl::StatusOr<std::vector<std::string>> clean_leftovers();
 
   // After step `manifest.step` was published: its folder keeps what the manifest names (and a Hugging Face export).
   virtual absl::Status clean_step(const Manifest& manifest);
@@ -106,6 +108,7 @@ class Janitor {
  private:
   absl::Status retire(const std::vector<std::string>& names);  // Entries of folder_; call under the fence.
   absl::Status sweep(const StepFolder& step);
+  absl::StatusOr<bool> remove_from_shared(const std::string& path);
 
   std::map<int64_t, StoredStep::Trust> trust_;
   std::map<int64_t, bool> full_;  // Kinds that are known; a manifest is read once.

@@ -22,6 +22,7 @@ using storage::posix_files;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace event = rank_protocol::event;
 
 class CheckpointTest : public ::testing::Test {
@@ -404,6 +405,49 @@ TEST_F(CheckpointTest, ALaterAttemptReplacesAStepAndCleansUp) {
   ASSERT_TRUE(second.save(5).ok());
   EXPECT_THAT(entries(5), ElementsAre("a2-00000.safetensors", "a2-00001.safetensors", "manifest.json"));
   EXPECT_EQ(Attempt(options(1, 3)).load()->step, 5);
+}
+
+// Only what carries the marks of an attempt is deleted: neither a start nor keep_latest_k touches what somebody else
+// put among the steps.
+TEST_F(CheckpointTest, FoldersOfOthersStay) {
+  const std::string folder = dump_ + "/checkpoint";
+  const auto put = [&](int64_t step, const std::string& name) {
+    ASSERT_TRUE(posix_files().make_folders(step_path(folder, step)).ok());
+    ASSERT_TRUE(storage::atomic_write(posix_files(), step_path(folder, step) + "/" + name, "bytes").ok());
+  };
+  put(0, "model.safetensors");           // Weights in one file, without an index.
+  put(3, "model.pt");                    // An export for torch.load.
+  put(4, "model.safetensors.part.tmp");  // A download.
+  put(6, "a1-00000.safetensors");        // A step that is being copied in beside a note of its owner.
+  put(6, "README");
+  put(7, "a1-00000.safetensors");  // What a dead attempt leaves, alone.
+  put(7, "manifest.json.12.0.tmp");
+  put(8, "model.safetensors.index.json");  // A hub's folder.
+  put(9, ".metadata");                     // torch.distributed.checkpoint's.
+  Attempt::Options two = options(1);
+  two.config.keep_latest_k = 2;
+  Attempt job(std::move(two));
+  ASSERT_TRUE(job.load().ok());
+  std::string said;
+  for (const auto& warning : job.events(event::kWarning)) {
+    absl::StrAppend(&said, warning.members.at("message").get<std::string>(), "\n");
+  }
+  for (const char* step : {"step-0", "step-3", "step-4", "step-6"}) EXPECT_THAT(said, HasSubstr(step));
+  EXPECT_THAT(said, HasSubstr("left as it is and not loaded"));
+  EXPECT_THAT(said, HasSubstr("step-8 holds Hugging Face weights, which are not loaded"));
+  EXPECT_THAT(said, HasSubstr("step-9 holds a DCP checkpoint"));
+  EXPECT_THAT(said, Not(HasSubstr("step-7")));
+
+  for (const int64_t step : {3, 10, 11, 12}) ASSERT_TRUE(job.save(step).ok());
+  EXPECT_THAT(entries(0), ElementsAre("model.safetensors"));
+  EXPECT_THAT(entries(3), ElementsAre("model.pt")) << "a step was saved beside it, and purged";
+  EXPECT_THAT(entries(4), ElementsAre("model.safetensors.part.tmp"));
+  EXPECT_THAT(entries(6), ElementsAre("README", "a1-00000.safetensors"));
+  EXPECT_THAT(entries(8), ElementsAre("model.safetensors.index.json"));
+  EXPECT_THAT(entries(9), ElementsAre(".metadata"));
+  EXPECT_FALSE(posix_files().is_folder(step_path(folder, 7)));
+  EXPECT_FALSE(posix_files().is_folder(step_path(folder, 10)));
+  EXPECT_THAT(entries(12), ElementsAre("a1-00000.safetensors", "manifest.json"));
 }
 
 // A new job that starts at attempt 1 on a folder where another job's attempt 1 left shards: neither touches the other's
