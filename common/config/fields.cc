@@ -21,6 +21,9 @@ std::vector<Field> fields_of(Job& c) {
       Field("save_config_file", c.save_config_file,
             "Also write the resolved configuration as JSON to this file under dump_folder"),
       Field("custom_config_module", c.custom_config_module, "Python module that extends the configuration"),
+      Field("umask", c.umask,
+            "Permissions that files and folders of the job do not get, in octal: \"027\" keeps checkpoints, traces and "
+            "metrics from everybody but the user and the group; when not set that of `titanctl submit`'s shell"),
   };
 }
 

@@ -12,6 +12,7 @@
 #include "common/config/raw.h"
 #include "common/config/support.h"
 #include "common/config/update_rules.h"
+#include "common/host/file_mask.h"
 #include "common/hub/dataset_path.h"
 #include "common/mesh/mesh.h"
 #include "common/models/registry.h"
@@ -277,6 +278,11 @@ void check_names(Checker& check) {
     check.fail("scheduling.job_id", scheduling.job_id, kRule, "");
   }
   if (check.config().job.dump_folder.empty()) check.fail("job.dump_folder", "", "must not be empty", "");
+  const std::string& umask = check.config().job.umask;
+  if (!umask.empty() && !host::parse_umask(umask)) {
+    check.fail("job.umask", umask, "expects an octal number that leaves the owner all permissions",
+               "\"022\" or \"027\"");
+  }
 
   const auto inner = [&](const std::string& key, const std::string& folder) {
     const bool leaves = folder.empty() || folder.front() == '/' || folder == ".." || absl::StartsWith(folder, "../") ||

@@ -28,7 +28,7 @@ absl::StatusOr<void*> map_new(absl::string_view what, int fd, const std::string&
 absl::StatusOr<void*> create_page_file(absl::string_view what, const std::string& path, size_t bytes,
                                        absl::FunctionRef<void(void* page)> set_up) {
   const std::string fresh = absl::StrCat(path, ".new");
-  const int fd = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  const int fd = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", what, " ", path));
   const absl::Cleanup close_it = [fd] { ::close(fd); };
   absl::Cleanup remove_it = [&fresh] { ::unlink(fresh.c_str()); };

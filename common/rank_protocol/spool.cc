@@ -127,7 +127,7 @@ SpoolWriter::~SpoolWriter() = default;
 absl::StatusOr<SpoolWriter> SpoolWriter::open(const std::string& path) {
   auto state = std::make_unique<State>();
   state->path = path;
-  state->fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  state->fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (state->fd < 0) return errno_status(errno, absl::StrCat("open spool ", path));
   struct stat info {};
   if (::fstat(state->fd, &info) != 0) return errno_status(errno, absl::StrCat("open spool ", path));

@@ -39,7 +39,7 @@ class Descriptor {
 Descriptor open_file(const std::string& path, int flags) {
   int fd;
   do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);  // The umask says what stays.
   } while (fd < 0 && errno == EINTR);
   return Descriptor(fd);
 }

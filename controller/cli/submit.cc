@@ -5,9 +5,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/config/json.h"
 #include "common/config/validate.h"
+#include "common/host/file_mask.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "controller/cli/client.h"
@@ -59,7 +61,13 @@ void tell_start(Client& client, const v1::Job& queued) {
 }
 
 absl::StatusOr<v1::JobSpec> spec_of_source(const Source& source) {
-  TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(source));
+  TITAN_ASSIGN_OR_RETURN(Prepared prepared, prepare(source));
+  // Slurm sends it along as well: who may read the job's files is the submitting user's choice, not the daemon's.
+  std::string& mask = prepared.loaded.config.job.umask;
+  if (mask.empty()) {
+    TITAN_ASSIGN_OR_RETURN(const mode_t current, host::current_umask());
+    mask = absl::StrFormat("%03o", current & 077);
+  }
   return to_spec(prepared);
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/host/file_mask.h"
 #include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/rank_file.h"
@@ -172,6 +173,13 @@ json config_of(const std::string& launch_json) {
   return launch.is_object() ? launch.value("config", json::object()) : json::object();
 }
 
+// job.umask, which the ranks obey as well.
+std::optional<mode_t> umask_of(const json& launch) {
+  const json::json_pointer at("/config/job/umask");
+  const json mask = launch.contains(at) ? launch.at(at) : json();
+  return host::parse_umask(mask.is_string() ? mask.get<std::string>() : "");
+}
+
 Refusal in_their_words(Refusal refusal, const std::optional<shim::RankUser>& user) {
   if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", whose job it is)");
   return refusal;
@@ -209,6 +217,7 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   prepared.facts = facts_of(*launch, run_folder + "/launch.json");
   if (record.leader && !record.dump_folder.empty()) {
     const AsUser as(spec.user);
+    const host::FileMask mask(umask_of(json_of_launch));
     prepared.refusal = in_their_words(make_dump_folder(record, launch->committed_step, prepared.folder_id), spec.user);
   }
   return prepared;

@@ -21,7 +21,7 @@ uint32_t sum_of(const char* record, size_t bytes, int64_t block) {
 class Descriptor {
  public:
   // Opened each time: a network file system shows what others wrote to who opens.
-  Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
+  Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }

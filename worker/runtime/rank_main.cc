@@ -4,6 +4,7 @@
 #include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,6 +15,7 @@
 #include <sstream>
 
 #include "common/host/descriptors.h"
+#include "common/host/file_mask.h"
 #include "common/version/version.h"
 #include "worker/runtime/dry_run/dry_run.h"
 #include "worker/runtime/local_ranks.h"
@@ -126,6 +128,8 @@ int run(const std::vector<std::string>& words) {
                    "titan-rank", reporter.get());
     leave(rank_protocol::kExitBadConfig);
   }
+  // Before the first file of the job is made.
+  if (const auto mask = host::parse_umask(job->config.job.umask)) ::umask(*mask);
   const double before_main = seconds_since_exec();
   at::set_num_threads(job->threads);  // Before the first operation: a thread that has computed keeps its number.
   if (job->mode == CommMode::kDryRun) leave(run_dry(*job, options->json));

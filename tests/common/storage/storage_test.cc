@@ -26,6 +26,30 @@ class StorageTest : public ::testing::Test {
   std::string folder_;
 };
 
+// A folder that a group shares is of use only when its files are the group's as well.
+TEST_F(StorageTest, FilesFollowTheUmask) {
+  const auto mode_of = [&](const std::string& name) {
+    struct stat file {};
+    EXPECT_EQ(::stat(join_path(folder_, name).c_str(), &file), 0) << name;
+    return file.st_mode & 0777;
+  };
+  const mode_t before = ::umask(002);
+  Files& files = posix_files();
+  EXPECT_TRUE(files.create(join_path(folder_, "created")).ok());
+  EXPECT_TRUE(files.append_to(join_path(folder_, "appended")).ok());
+  EXPECT_TRUE(files.touch(join_path(folder_, "touched")).ok());
+  EXPECT_TRUE(files.lock(join_path(folder_, "locked"), LockMode::kExclusive, absl::ZeroDuration()).ok());
+  EXPECT_TRUE(atomic_write(files, join_path(folder_, "written"), "bytes").ok());
+  EXPECT_TRUE(files.make_folders(join_path(folder_, "made/within")).ok());
+  ::umask(077);
+  EXPECT_TRUE(atomic_write(files, join_path(folder_, "private"), "bytes").ok());
+  ::umask(before);
+  for (const char* name : {"created", "appended", "touched", "locked", "written"})
+    EXPECT_EQ(mode_of(name), 0664u) << name;
+  EXPECT_EQ(mode_of("made/within"), 0775u);
+  EXPECT_EQ(mode_of("private"), 0600u);
+}
+
 // The standard check value, and RFC 3720's (B.4): a wrong polynomial or bit order would make every checkpoint
 // "corrupt".
 TEST(Crc32cTest, KnownValues) {

@@ -173,6 +173,7 @@ ROWS = [
     ("job.description", "another", "record", "a job"),
     ("job.print_config", True, "log"),
     ("job.save_config_file", "used.json", "files"),
+    ("job.umask", "027", "record", "a job"),
     ("job.custom_config_module", "mine", "refused", "a job", "experimental.custom_import"),
 
     ("profiling.enable_profiling", True, "files", "a trace a step"),

@@ -34,6 +34,30 @@ std::string rows_of(const Prepared& prepared) {
   });
 }
 
+// What the worker makes in a job's folder has the permissions that the job's user left it, whatever the daemon's own.
+TEST(PrepareFilesTest, TheDumpFolderFollowsTheJobsUmask) {
+  const rank_protocol::TempFolder folder;
+  const auto mode_of = [](const std::string& path) {
+    return static_cast<unsigned>(fs::status(path).permissions() & fs::perms::all);
+  };
+  const auto prepare = [&](const std::string& dump, const std::string& umask) {
+    nlohmann::json launch = shim::fake_launch(1, {}, 1);
+    launch["config"]["job"]["umask"] = umask;
+    const std::string run_folder = folder.file("run-" + dump);
+    fs::create_directories(run_folder);
+    const Prepared prepared =
+        prepare_files(leading_record(folder.file(dump), 1), run_folder, launch.dump(), shim::Spec{}, "", "");
+    EXPECT_EQ(prepared.refusal.message, "");
+  };
+  prepare("of-a-group", "002");
+  prepare("of-a-user", "077");
+  EXPECT_EQ(mode_of(folder.file("of-a-group")), 0775u);
+  EXPECT_EQ(mode_of(folder.file("of-a-group/.titan-folder")), 0664u);
+  EXPECT_EQ(mode_of(folder.file("of-a-group/.fence.lock")), 0664u);
+  EXPECT_EQ(mode_of(folder.file("of-a-user")), 0700u);
+  EXPECT_EQ(mode_of(folder.file("of-a-user/.titan-folder")), 0600u);
+}
+
 // The storage of a preparation may answer when its attempt was given up long ago and a newer one is prepared.
 TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   const rank_protocol::TempFolder folder;

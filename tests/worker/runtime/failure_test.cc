@@ -2,6 +2,7 @@
 #include "worker/runtime/failure/failure.h"
 
 #include <c10/core/impl/alloc_cpu.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -50,6 +51,10 @@ TEST(FailureTest, DataThatCannotBeReachedIsStorage) {
   EXPECT_EQ(of_data.reason(), "DATA");
   EXPECT_EQ(failure_of([&] { check(down, kExitUserError, "CHECKPOINT"); }).exit_code(), kExitPeerLost);
   EXPECT_EQ(failure_of([] { check(absl::NotFoundError("x"), kExitUserError, "DATA"); }).exit_code(), kExitUserError);
+  // No attempt is worth repeating where the user may not write.
+  const Failure denied = failure_of([] { check(absl::PermissionDeniedError("open f"), kExitStorage, "FENCE"); });
+  EXPECT_EQ(denied.exit_code(), kExitUserError);
+  EXPECT_THAT(denied.what(), ::testing::HasSubstr("job.umask"));
 }
 
 // A rank that is gone is another matter than one that stands still or does something else, and these are worth a look.

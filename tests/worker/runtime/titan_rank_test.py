@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
 ASSETS = os.path.join(os.environ["TITAN_DEPS"], "assets")
 RANK = os.path.join(os.environ["TITAN_BIN"], "titan-rank")
@@ -528,7 +529,7 @@ class TitanRankTest(unittest.TestCase):
         launch = {
             "version": 1, "job": "default/tiny", "job_uid": "u-1", "attempt": 3, "threads_per_rank": 1,
             "ranks": [{"rank": 0, "local_rank": 0, "node": "n1", "host": "127.0.0.1"}],
-            "config": {"job": {"dump_folder": folder}, "training": {"steps": 2, "seq_len": 64, "local_batch_size": 1},
+            "config": {"job": {"dump_folder": folder, "umask": "002"}, "training": {"steps": 2, "seq_len": 64, "local_batch_size": 1},
                        "lr_scheduler": {"warmup_steps": 1}, "activation_checkpoint": {"mode": "none"}},
         }
         path = os.path.join(run, "launch.json")
@@ -545,6 +546,10 @@ class TitanRankTest(unittest.TestCase):
         code, events, output = start(3)
         self.assertEqual(code, 0, output)
         self.assertEqual([events[0]["kind"], events[-1]["kind"]], ["started", "finished"])
+        modes = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777 for path in Path(folder).rglob("*")}
+        self.assertIn("metrics.jsonl", modes)
+        self.assertIn("fence.json", modes)
+        self.assertEqual({}, {name: oct(mode) for name, mode in modes.items() if mode not in (0o664, 0o775)})
         del launch["ranks"]  # As daemons write it, by node.
         launch["nodes"] = [{"node": "n1", "host": "127.0.0.1", "ranks": 1}]
         code, events, output = start(2)  # Late: its successor has taken the folder over.

@@ -39,6 +39,13 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
         throw Failure(exit_code, "MODEL_MISMATCH", absl::StrReplaceAll(message, {{checkpoint::kModelMismatch, ""}}));
       }
       break;
+    case absl::StatusCode::kPermissionDenied:
+      // The next attempt would be refused like this one. A storage error is worth another attempt.
+      if (exit_code != kExitStorage) break;
+      throw Failure(kExitUserError, reason,
+                    absl::StrCat(message,
+                                 "; the job's user may not do that. Where a folder is shared by a group, all "
+                                 "its jobs need a umask that leaves the group its permissions (job.umask)"));
     case absl::StatusCode::kResourceExhausted:
       throw Failure(kExitStorage, "DISK_FULL", message);
     case absl::StatusCode::kUnavailable:

@@ -53,7 +53,7 @@ void prepare(SpawnSetup& setup, int socket, const std::string& log) {
   ::posix_spawnattr_setsigdefault(&setup.attributes, &all);
   ::posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   ::posix_spawn_file_actions_adddup2(&setup.actions, socket, 0);
-  ::posix_spawn_file_actions_addopen(&setup.actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  ::posix_spawn_file_actions_addopen(&setup.actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
   ::posix_spawn_file_actions_adddup2(&setup.actions, 1, 2);
   ::posix_spawn_file_actions_addclosefrom_np(&setup.actions, kFirstOther);
 }
