@@ -124,11 +124,13 @@ install_cuda() { pip_install $cuda_packages; }
 # Everything that needs no package but Python's.
 install_wheels() {
   log=$deps/wheels.log
-  step "LibTorch" "$torch $torch_libraries $base_tools" make_venv
-  step "Parquet" "$parquet_packages" install_parquet
-  step "test clients" "$client_packages" install_clients
-  if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages" install_oracles; fi
-  if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages" install_cuda; fi
+  local python  # A virtual environment of another one is made again, with all that was in it.
+  python="$(/usr/bin/python3 --version) of Debian"
+  step "LibTorch" "$torch $torch_libraries $base_tools, $python" make_venv
+  step "Parquet" "$parquet_packages, $python" install_parquet
+  step "test clients" "$client_packages, $python" install_clients
+  if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages, $python" install_oracles; fi
+  if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages, $python" install_cuda; fi
   step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"
 }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import BIN, Cluster, wait_until  # noqa: E402
 from jobs import committed_steps, last_step, tiny, wait_committed, wait_step  # noqa: E402
+from mounts import PRIVATE_MOUNTS, may_mount_privately  # noqa: E402
 
 SMALL = ["--training.seq_len", 64, "--training.local_batch_size", 1, "--checkpoint.no_last_save_model_only"]
 FOREVER = 100_000
@@ -26,11 +27,10 @@ def private_mounts():
     """Re-runs this program where its mounts are its own, as root may; False where that is refused."""
     if os.environ.get("TITAN_PRIVATE_MOUNTS"):
         return True
-    unshare = ["unshare", "-m", "--propagation", "private"]
-    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode:
+    if not may_mount_privately():
         return False
     os.environ["TITAN_PRIVATE_MOUNTS"] = "1"
-    os.execvp("unshare", [*unshare, sys.executable, *sys.argv])
+    os.execvp("unshare", [*PRIVATE_MOUNTS, sys.executable, *sys.argv])
 
 
 def copy_folder(source, target):

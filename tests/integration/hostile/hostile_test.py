@@ -56,7 +56,8 @@ class Victims(Cluster):
         self.programs = self.folder / "programs"
         (self.programs / "results").mkdir(parents=True)
         (self.programs / "results").chmod(0o777)
-        for program in (BIN / "titanctl", FAKE_RANK, PROBE):
+        # Another user may not enter the folder of ours, which may lie in root's home: what that user runs is copied.
+        for program in (BIN / "titanctl", BIN / "titan-shim", BIN / "titan-stacks", FAKE_RANK, PROBE):
             shutil.copy(program, self.programs)
         (self.programs / "rank").write_text(RANK.format(python=PYTHON))
         (self.programs / "rank").chmod(0o755)
@@ -84,7 +85,8 @@ class Victims(Cluster):
         if self.tls:
             command = [*command, "--tls", self.tls / name]
         if name != "controller":
-            command = [*command, "--rank-binary", self.programs / "rank", *(["--rank-user", self.rank_user] if self.rank_user else [])]
+            command = [*command, "--rank-binary", self.programs / "rank", "--shim-binary", self.programs / "titan-shim",
+                       *(["--rank-user", self.rank_user] if self.rank_user else [])]
         environment, self.environment = self.environment, {**self.environment, **PLANTED}
         self.environment.pop("TITAN_TLS", None)
         try:

@@ -1,0 +1,10 @@
+"""Mounts that nobody but a test sees."""
+
+import subprocess
+
+PRIVATE_MOUNTS = ["unshare", "-m", "--propagation", "private"]  # Begins a command whose mounts end with it.
+
+
+def may_mount_privately():
+    """Root may, unless its root folder is not a mount (a chroot) or the container forbids it."""
+    return subprocess.run([*PRIVATE_MOUNTS, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode == 0
