@@ -114,7 +114,9 @@ json without_ranks(const Launch& launch) {
           {"config", launch.config},
           {"threads_per_rank", launch.threads_per_rank},
           {"committed_step", launch.committed_step},
-          {"folder_id", launch.folder_id}};
+          {"folder_id", launch.folder_id},
+          {"previous_end_cause", launch.previous_end_cause},
+          {"previous_end_message", launch.previous_end_message}};
 }
 
 }  // namespace
@@ -212,11 +214,16 @@ absl::StatusOr<Launch> launch_from_json(const json& from) {
   TITAN_RETURN_IF_ERROR(read_text(from, "job_uid", "", launch.job_uid));
   TITAN_RETURN_IF_ERROR(read_int(from, "attempt", "", 1, launch.attempt));
   TITAN_RETURN_IF_ERROR(read_int(from, "threads_per_rank", "", 1, launch.threads_per_rank));
-  if (const auto step = from.find("committed_step"); step != from.end()) {  // Older controllers do not say these two.
+  if (const auto step = from.find("committed_step");
+      step != from.end()) {  // Older controllers do not say this and the next ones.
     if (!step->is_number_integer()) return wrong("committed_step", "an integer");
     launch.committed_step = step->get<int64_t>();
   }
-  if (from.contains("folder_id")) TITAN_RETURN_IF_ERROR(read_text(from, "folder_id", "", launch.folder_id));
+  for (const auto& [key, text] :
+       {std::pair("folder_id", &launch.folder_id), std::pair("previous_end_cause", &launch.previous_end_cause),
+        std::pair("previous_end_message", &launch.previous_end_message)}) {
+    if (from.contains(key)) TITAN_RETURN_IF_ERROR(read_text(from, key, "", *text));
+  }
   const auto config = from.find("config");
   if (config == from.end() || !config->is_object()) return wrong("config", "an object");
   launch.config = *config;

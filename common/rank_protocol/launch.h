@@ -33,6 +33,9 @@ struct Launch {
   // was one must not begin anew.
   int64_t committed_step = -1;
   std::string folder_id;  // Of the dump folder (common/storage/folder_id.h); empty before the first attempt saw it.
+  // How the attempt before this one ended: a controller whose store is older than that learns it from a node.
+  std::string previous_end_cause = {};  // UPPER_SNAKE; empty: there was none, or a controller of an older version.
+  std::string previous_end_message = {};
 };
 
 // Every rank is listed.

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,6 +21,7 @@ namespace titan::rank_protocol {
 namespace {
 
 constexpr std::string_view kPrefix = "{\"seq\":";
+constexpr size_t kMostOfPrefix = 32;  // The prefix with any number after it.
 constexpr int64_t kTailStep = 64 << 10;
 constexpr int64_t kLongestSkipped = 256 << 20;
 
@@ -62,13 +64,45 @@ std::string too_long(int64_t sequence, int64_t bytes) {
   return absl::StrCat("{\"seq\":", sequence, ",\"kind\":\"event_too_long\",\"bytes\":", bytes, "}");
 }
 
+void skip(SpoolBatch& batch, int64_t offset, int64_t bytes) {
+  if (bytes == 0) return;
+  const bool follows = !batch.damage.empty() && batch.damage.back().offset + batch.damage.back().bytes == offset;
+  if (follows) {
+    batch.damage.back().bytes += bytes;
+  } else {
+    batch.damage.push_back({offset, bytes});
+  }
+}
+
+// Where the last event in a line begins: a writer that died in the middle of one, and junk without a line end, stand
+// before the next event on the same line. No event has this prefix inside it, since quotes in a text are escaped.
+// npos: nowhere.
+size_t event_in(std::string_view line) {
+  size_t at = line.rfind(kPrefix);
+  while (at != std::string_view::npos && sequence_of(line.substr(at)) == 0) {
+    at = at == 0 ? std::string_view::npos : line.rfind(kPrefix, at - 1);
+  }
+  return at;
+}
+
+// The line at `offset` begins with `bytes`, which are no event and have no end in them: damage up to where an event may
+// begin.
+SpoolBatch skip_junk(SpoolBatch batch, int64_t offset, std::string_view bytes) {
+  size_t at = bytes.rfind(kPrefix);
+  while (at != std::string_view::npos && sequence_of(bytes.substr(at), /*whole=*/false) == 0) {
+    at = at == 0 ? std::string_view::npos : bytes.rfind(kPrefix, at - 1);
+  }
+  if (at == std::string_view::npos) at = bytes.size() - kMostOfPrefix;
+  skip(batch, offset, static_cast<int64_t>(at));
+  batch.next_offset = offset + static_cast<int64_t>(at);
+  return batch;
+}
+
 // The line at `offset`, which begins with `bytes` and has no end in them; nothing while it has none at all.
 absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, std::string_view bytes,
-                                          const std::string& path) {
-  SpoolBatch batch;
-  batch.next_offset = offset;
+                                          const std::string& path, SpoolBatch batch) {
   const int64_t sequence = sequence_of(bytes, /*whole=*/false);
-  if (sequence == 0) return not_an_event(path, offset);
+  if (sequence == 0) return skip_junk(std::move(batch), offset, bytes);
   // Of a file without an end, which costs nothing to make, not all is read.
   const int64_t last = size - offset > kLongestSkipped ? offset + kLongestSkipped : size;
   for (int64_t at = offset + static_cast<int64_t>(bytes.size()); at < last; at += kTailStep) {
@@ -80,7 +114,9 @@ absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, 
     batch.lines.push_back({sequence, too_long(sequence, stop - offset), stop + 1});
     return batch;
   }
-  if (last < size) return not_an_event(path, offset);
+  if (last == size) return batch;  // It is being written.
+  skip(batch, offset, last - offset);
+  batch.next_offset = last;
   return batch;
 }
 
@@ -177,11 +213,9 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
   } closer{fd};
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("read spool ", path));
-  if (offset < 0 || offset > info.st_size) {
-    return absl::OutOfRangeError(
-        absl::StrCat("spool ", path, " has ", info.st_size, " bytes, offset ", offset, " lies outside"));
-  }
   SpoolBatch batch;
+  batch.was_cut = offset < 0 || offset > info.st_size;
+  if (batch.was_cut) offset = 0;
   batch.next_offset = offset;
   std::string bytes;
   size_t end = std::string::npos;
@@ -190,23 +224,27 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
     end = bytes.rfind('\n');
     if (end != std::string::npos) break;
     if (want >= info.st_size - offset) return batch;  // Nothing, or a torn line.
-    if (want > kLongestLine) return skip_long_line(fd, offset, info.st_size, bytes, path);
+    if (want > kLongestLine) return skip_long_line(fd, offset, info.st_size, bytes, path, std::move(batch));
   }
   for (size_t begin = 0; begin <= end;) {
     const size_t stop = bytes.find('\n', begin);
+    const int64_t at = offset + static_cast<int64_t>(begin);
     SpoolLine line;
-    line.json = bytes.substr(begin, stop - begin);
-    line.sequence = sequence_of(line.json);
-    if (line.sequence == 0) {
-      if (!batch.lines.empty()) return batch;  // The good lines first; the next call starts at the bad one.
-      return not_an_event(path, offset + static_cast<int64_t>(begin));
-    }
-    const auto length = static_cast<int64_t>(line.json.size());
-    if (length > kLongestLine) line.json = too_long(line.sequence, length);
     line.end_offset = offset + static_cast<int64_t>(stop) + 1;
     batch.next_offset = line.end_offset;
-    batch.lines.push_back(std::move(line));
+    const std::string_view whole = std::string_view(bytes).substr(begin, stop - begin);
     begin = stop + 1;
+    const size_t event = event_in(whole);
+    if (event == std::string_view::npos) {
+      skip(batch, at, line.end_offset - at);
+      continue;
+    }
+    skip(batch, at, static_cast<int64_t>(event));
+    line.json = whole.substr(event);
+    line.sequence = sequence_of(line.json);
+    const auto length = static_cast<int64_t>(line.json.size());
+    if (length > kLongestLine) line.json = too_long(line.sequence, length);
+    batch.lines.push_back(std::move(line));
   }
   return batch;
 }

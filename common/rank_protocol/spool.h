@@ -41,16 +41,24 @@ struct SpoolLine {
 
 inline constexpr int64_t kLongestLine = 1 << 20;
 
+// Bytes that are not events: junk, a line that was torn and written on, the hole that a crash left.
+struct SpoolDamage {
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
 struct SpoolBatch {
   std::vector<SpoolLine> lines;
+  std::vector<SpoolDamage> damage;  // Skipped, in the order of the file; neighbours are one.
+  bool was_cut = false;             // The file ends before the offset, so it was read from its start.
   int64_t next_offset = 0;
 };
 
 // Reads whole lines after a byte offset; the offset after the last whole line goes back to the caller, who saves it.
 // About max_bytes at a time; a longer line comes whole, up to kLongestLine. Of one beyond that only the number and
 // the length come, as {"seq":N,"kind":"event_too_long","bytes":LENGTH}, so that one event can fill no memory and no
-// message. Errors: NotFound (no such file yet), OutOfRange (the file ends before offset), DataLoss (a line without its
-// number).
+// message. Damage is skipped up to the next event and reported beside the events. Whether numbers follow each other is
+// the caller's to check. Errors: NotFound (no such file), those of reading.
 absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, int64_t max_bytes);
 
 // File names in an attempt's run folder on one node.

@@ -124,14 +124,25 @@ TITAN_FUZZ(spool, 1500) {
     const auto batch = protocol::read_spool(path, offset, batch_bytes);
     if (!batch.ok()) break;
     require(batch->next_offset >= offset && batch->next_offset <= static_cast<int64_t>(file.size()), "offsets grow");
+    require(!batch->was_cut, "it has not become shorter");
+    const int64_t start = offset;
+    int64_t damaged = 0, lines = 0;
+    for (const protocol::SpoolDamage& part : batch->damage) {
+      require(part.offset >= start && part.bytes > 0 && part.offset + part.bytes <= batch->next_offset,
+              "damage lies in what was read");
+      damaged += part.bytes;
+    }
     for (const protocol::SpoolLine& line : batch->lines) {
       require(line.sequence > 0 && line.end_offset > offset, "lines are numbered, and in order");
       require(file[static_cast<size_t>(line.end_offset - 1)] == '\n', "a line is whole");
       require(line.json.size() <= protocol::kLongestLine, "and not longer than a message may be");
       offset = line.end_offset;
+      lines += static_cast<int64_t>(line.json.size()) + 1;
     }
-    require(offset == batch->next_offset, "nothing is skipped");
-    if (batch->lines.empty()) break;
+    offset = batch->next_offset;
+    const bool may_be_cut = static_cast<int64_t>(file.size()) > protocol::kLongestLine;
+    require(may_be_cut || damaged + lines == offset - start, "nothing is skipped without a word");
+    if (offset == start) break;
   }
   auto writer = protocol::SpoolWriter::open(path);
   if (!writer.ok()) return;

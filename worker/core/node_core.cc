@@ -270,6 +270,9 @@ v1::Register NodeCore::make_register(Now now) const {
     item->set_job(attempt.facts.job);
     item->set_start_unix_nanos(attempt.facts.start_unix_nanos);
     item->set_threads_per_rank(attempt.facts.threads_per_rank);
+    item->set_resumed_step(attempt.resumed_step.value_or(attempt.facts.committed_step));
+    item->set_previous_end_cause(attempt.facts.previous_end_cause);
+    item->set_previous_end_message(attempt.facts.previous_end_message);
     if (attempt.facts.nodes != nullptr) {
       item->mutable_nodes()->Assign(attempt.facts.nodes->begin(), attempt.facts.nodes->end());
     }

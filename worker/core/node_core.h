@@ -91,9 +91,10 @@ struct Attempt {
   Op op = 0;  // What the stage waits for.
   std::vector<Rank> ranks;
   LaunchFacts facts;
-  std::string launch_json;         // Until it is prepared.
-  std::vector<int> asked_devices;  // One for each rank, as the controller says; empty: any.
-  int64_t prepare_by = 0;          // 0: answered.
+  std::optional<int64_t> resumed_step;  // As its ranks have said; unknown to a daemon that began after that.
+  std::string launch_json;              // Until it is prepared.
+  std::vector<int> asked_devices;       // One for each rank, as the controller says; empty: any.
+  int64_t prepare_by = 0;               // 0: answered.
 
   Shim shim = Shim::kNone;
   Op link = 0;  // Of kSpawning and kLinked.

@@ -1,11 +1,16 @@
 // What the controller hears of attempts: reports, beats and events.
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/launch.h"
 #include "common/testing/planted.h"
+#include "nlohmann/json.hpp"
 #include "worker/core/step.h"
 
 namespace titan::node {
@@ -15,6 +20,7 @@ using Kind = Pending::Kind;
 using Phase = AttemptRecord::Phase;
 
 constexpr int64_t kShortestSilence = 3 * kSecond;
+constexpr char kLoadedKind[] = "\"kind\":\"loaded\"";  // As ranks write it.
 
 void identify(const Attempt& attempt, v1::AttemptId* id) {
   id->set_job_uid(attempt.record.key.job_uid);
@@ -62,6 +68,40 @@ void write_places(Step& step, Attempt& attempt) {
   write.key = attempt.record.key;
   for (const Rank& rank : attempt.ranks) write.places[rank.rank] = rank.tail.acknowledged();
   step.out(std::move(write));
+}
+
+void add_damage(std::map<int64_t, std::string>& damage, int64_t offset, const std::string& text) {
+  std::string& all = damage[offset];
+  absl::StrAppend(&all, all.empty() ? "" : "; ", text);
+}
+
+// What is wrong with what was read, each once. An error is tried again at each beat: the disk may have been unreadable
+// for a moment.
+std::map<int64_t, std::string> damage_of(Rank& rank, const SpoolRead& done) {
+  std::map<int64_t, std::string> damage;
+  const bool is_new = std::exchange(rank.unread, done.error) != done.error;
+  if (is_new && !done.error.empty()) add_damage(damage, rank.tail.offset(), done.error);
+  if (done.was_cut) {
+    add_damage(damage, rank.tail.offset(),
+               absl::StrCat("its event file was read up to byte ", rank.tail.offset(),
+                            " and is shorter now: read again from its start"));
+  }
+  return damage;
+}
+
+// From which step its ranks go on: a controller with an older store asks. The event is one of the first of a rank.
+void note_loaded(Attempt& attempt, const std::string& line) {
+  if (attempt.resumed_step || !absl::StrContains(line, kLoadedKind)) return;
+  const nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!event.is_object()) return;
+  const auto kind = event.find("kind"), step = event.find("step");
+  if (kind == event.end() || *kind != rank_protocol::event::kLoaded) return;
+  if (step != event.end() && step->is_number_integer()) attempt.resumed_step = step->get<int64_t>();
+}
+
+std::string missing_text(const SpoolTail::Gap& gap) {
+  if (gap.first == gap.last) return absl::StrCat("event ", gap.first, " is missing");
+  return absl::StrCat("events ", gap.first, " to ", gap.last, " are missing");
 }
 
 }  // namespace
@@ -150,20 +190,32 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
     return forward_events(step, *attempt, *rank);
   }
   std::vector<SpoolLine> lines = done.lines;
-  std::string damage = done.error;
   const int64_t before = rank->tail.offset();
-  if (damage.empty() && !rank->tail.take(lines, done.next_offset)) {
-    damage = absl::StrCat("the spool of rank ", rank->rank, " is damaged: an event does not follow the one before");
+  std::map<int64_t, std::string> damage = damage_of(*rank, done);
+  if (done.error.empty()) {
+    const int64_t start = done.was_cut ? 0 : before;
+    const auto gaps = rank->tail.take(lines, start, done.next_offset, rank->exit.has_value());
+    for (const SpoolDamage& part : done.damage) {  // What was not passed is read again.
+      if (part.offset < rank->tail.offset()) add_damage(damage, part.offset, part.message);
+    }
+    for (const SpoolTail::Gap& gap : gaps) add_damage(damage, gap.offset, missing_text(gap));
   }
-  // Tried again at each beat: the disk may have been unreadable for a moment.
-  if (std::exchange(rank->unread, damage) != damage && !damage.empty())
-    note(step, what.key, journal::Level::kError, "SpoolUnread", damage);
-  if (!lines.empty() && attempt->stage != Stage::kForgetting) {
+  for (const auto& [offset, text] : damage) {
+    note(step, what.key, journal::Level::kError, done.error.empty() ? "SpoolDamaged" : "SpoolUnread",
+         absl::StrCat("rank ", rank->rank, ": ", text));
+  }
+  if ((!lines.empty() || !damage.empty()) && attempt->stage != Stage::kForgetting) {
     v1::WorkerMessage message;
     v1::RankEvents* const events = message.mutable_events();
     identify(*attempt, events->mutable_id());
     events->set_rank(rank->rank);
+    for (const auto& [offset, text] : damage) {
+      v1::SpoolDamage* const told = events->add_damage();
+      told->set_offset(offset);
+      told->set_message(text);
+    }
     for (SpoolLine& line : lines) {
+      note_loaded(*attempt, line.json);
       v1::RankEvent* const event = events->add_events();
       event->set_sequence(line.sequence);
       event->set_json(std::move(line.json));
@@ -222,7 +274,10 @@ void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
 }
 
 void rewind(Attempt& attempt) {
-  for (Rank& rank : attempt.ranks) rank.tail_said = false;
+  for (Rank& rank : attempt.ranks) {
+    rank.tail_said = false;
+    rank.unread.clear();  // Another controller may not have heard it.
+  }
   if (testing::planted(testing::Bug::kEventsAreSentOnce)) return;
   for (Rank& rank : attempt.ranks) {
     rank.tail.rewind();

@@ -34,9 +34,15 @@ class SpoolTail {
   bool may_read() const { return sent_.offset - acknowledged_.offset < kWindowBytes; }
   int64_t offset() const { return sent_.offset; }
 
-  // Takes what was read from offset(). False when an event does not follow the one before it: the file is damaged, and
-  // only those before it are taken, which `lines` then holds.
-  bool take(std::vector<SpoolLine>& lines, int64_t next_offset);
+  // Events that are missing before the one that begins after `offset`.
+  struct Gap {
+    int64_t offset = 0;
+    int64_t first = 0, last = 0;
+  };
+  // Takes what was read from `start`, which is offset() unless the file was cut; `lines` holds what is to be sent then.
+  // An event that was taken before is left out. A number that jumps ahead is believed when the next one is higher
+  // still, or when no other can come (`is_last`); until a next one is there it is not taken. Gives what is missing.
+  std::vector<Gap> take(std::vector<SpoolLine>& lines, int64_t start, int64_t next_offset, bool is_last);
 
   // Everything up to this sequence is durable at the controller; true when the place has moved.
   bool acknowledge(int64_t sequence);
@@ -47,6 +53,8 @@ class SpoolTail {
   const Place& acknowledged() const { return acknowledged_; }
 
  private:
+  void skip_to(int64_t offset);
+
   Place acknowledged_;
   Place sent_;
   std::deque<Place> in_flight_;  // After each event sent and not acknowledged.

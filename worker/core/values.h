@@ -60,6 +60,9 @@ struct LaunchFacts {
   int threads_per_rank = 0;
   // All its nodes. Copies share it: names that cannot be told together are many. Null: none are known.
   std::shared_ptr<const std::vector<v1::NodeRow>> nodes;
+  int64_t committed_step = 0;  // Newest one of the job when it was launched; 0: none.
+  std::string previous_end_cause;
+  std::string previous_end_message;
 };
 
 // ---- Effects ----
@@ -302,11 +305,17 @@ struct RanksSeen {
   std::string exits_unknown;              // Why they cannot be read.
   std::map<int, std::string> last_words;  // Of ranks without a record.
 };
+struct SpoolDamage {
+  int64_t offset = 0;
+  std::string message;  // For people.
+};
 struct SpoolRead {
   Op op = 0;
   std::vector<SpoolLine> lines;
   int64_t next_offset = 0;
-  std::string error;  // The file is damaged; no file yet is none.
+  std::string error;                // It cannot be read now; no file yet is no error.
+  std::vector<SpoolDamage> damage;  // Skipped, by offset.
+  bool was_cut = false;             // The file is shorter than it was, and was read from its start.
 };
 struct LogTailRead {
   Op op = 0;

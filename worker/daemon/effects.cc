@@ -113,6 +113,25 @@ json to_json(const node::ShimCommand& command) {
   return json::object();
 }
 
+// Events as they may be sent, and in words what was none.
+void take_batch(const rank_protocol::SpoolBatch& batch, node::SpoolRead& done) {
+  done.next_offset = batch.next_offset;
+  done.was_cut = batch.was_cut;
+  for (const rank_protocol::SpoolDamage& part : batch.damage) {
+    done.damage.push_back({part.offset, absl::StrCat(part.bytes, " bytes at byte ", part.offset,
+                                                     " of its event file are not events and were skipped")});
+  }
+  for (const rank_protocol::SpoolLine& line : batch.lines) {
+    std::string text = text::valid_utf8(line.json);
+    if (json::accept(text)) {
+      done.lines.push_back({line.sequence, std::move(text), line.end_offset});
+    } else {
+      done.damage.push_back({line.end_offset - 1, absl::StrCat("event ", line.sequence, ", which ends before byte ",
+                                                               line.end_offset, " of its event file, is not JSON")});
+    }
+  }
+}
+
 }  // namespace
 
 shim::Spec Daemon::make_spec(const AttemptRecord& record) const {
@@ -277,12 +296,11 @@ void Daemon::perform(node::ReadSpool& effect) {
     absl::StatusOr<rank_protocol::SpoolBatch> batch =
         between(spool_points, [&] { return rank_protocol::read_spool(path, effect.offset, effect.max_bytes); });
     if (batch.ok()) {
-      for (rank_protocol::SpoolLine& line : batch->lines) {
-        done.lines.push_back({line.sequence, text::valid_utf8(line.json), line.end_offset});
-      }
-      done.next_offset = batch->next_offset;
+      take_batch(*batch, done);
     } else if (!absl::IsNotFound(batch.status())) {
       done.error = text_of(batch.status());
+    } else if (effect.offset > 0) {
+      done.error = absl::StrCat("its event file is gone: ", path);
     }
     return done;
   });

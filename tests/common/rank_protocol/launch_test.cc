@@ -1,6 +1,7 @@
 #include "common/rank_protocol/launch.h"
 
 #include <fstream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/folded_launch.h"
@@ -24,6 +25,8 @@ Launch example() {
   launch.threads_per_rank = 2;
   launch.committed_step = 200;
   launch.folder_id = "f1";
+  launch.previous_end_cause = "RANK_KILLED";
+  launch.previous_end_message = "rank 1 on n2 was killed by signal 9";
   return launch;
 }
 
@@ -89,8 +92,9 @@ TEST(LaunchTest, TheFoldedFormTellsNodesTogether) {
 
 TEST(LaunchTest, EveryMissingMemberIsNamed) {
   const json whole = to_json(example());
+  const std::set<std::string> newer = {"committed_step", "folder_id", "previous_end_cause", "previous_end_message"};
   for (const auto& member : whole.items()) {
-    if (member.key() == "committed_step" || member.key() == "folder_id") continue;  // Older controllers lack them.
+    if (newer.contains(member.key())) continue;  // Older controllers lack them.
     json cut = whole;
     cut.erase(member.key());
     const absl::Status status = launch_from_json(cut).status();
@@ -103,10 +107,13 @@ TEST(LaunchTest, AnOlderControllerKnowsNoCommittedStep) {
   json old = to_json(example());
   old.erase("committed_step");
   old.erase("folder_id");
+  old.erase("previous_end_cause");
+  old.erase("previous_end_message");
   const absl::StatusOr<Launch> read = launch_from_json(old);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->committed_step, -1);
   EXPECT_EQ(read->folder_id, "");
+  EXPECT_EQ(read->previous_end_cause, "");
 }
 
 TEST(LaunchTest, NamesWrongValues) {

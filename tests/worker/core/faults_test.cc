@@ -360,6 +360,47 @@ TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
 }
 
+// Damage of a spool is the job's to know, once; the events after it come.
+TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.settle();
+  SpoolRead damaged;
+  damaged.lines = {{1, R"({"seq":1})", 100}, {4, R"({"seq":4})", 500}, {5, R"({"seq":5})", 600}};
+  damaged.damage = {{100, "50 bytes at byte 100 of its event file are not events and were skipped"}};
+  damaged.next_offset = 600;
+  world.spools[0] = {damaged};
+  world.advance(kBeatInterval);
+  EXPECT_EQ(world.damage, (std::vector<std::string>{
+                              "50 bytes at byte 100 of its event file are not events and were skipped; events 2 to 3 "
+                              "are missing"}));
+  EXPECT_EQ(world.gaps(), 2) << "events 4 and 5 came";
+  world.advance(5 * kBeatInterval);
+  EXPECT_EQ(world.damage.size(), 1u);
+}
+
+// It cannot be known yet whether the number is right: nothing is said twice meanwhile.
+TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.settle();
+  SpoolRead doubtful;
+  doubtful.lines = {{7, R"({"seq":7})", 100}};
+  doubtful.damage = {{0, "90 bytes"}};
+  doubtful.next_offset = 100;
+  world.spools[0] = {doubtful, doubtful, doubtful};
+  world.advance(3 * kBeatInterval);
+  EXPECT_TRUE(world.damage.empty());
+  SpoolRead both = doubtful;
+  both.lines.push_back({8, R"({"seq":8})", 200});
+  both.next_offset = 200;
+  world.spools[0] = {both};
+  world.advance(kBeatInterval);
+  EXPECT_EQ(world.damage, (std::vector<std::string>{"90 bytes; events 1 to 6 are missing"}));
+}
+
 TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
   World world;
   world.connect();

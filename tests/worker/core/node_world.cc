@@ -302,6 +302,12 @@ void World::perform(const Effect& effect) {
             read.error = error;
             const auto shim = shims.find(it.key);
             if (shim == shims.end() || !error.empty()) return feed(read);
+            if (const auto made = spools.find(it.rank); made != spools.end() && !made->second.empty()) {
+              read = made->second.front();
+              made->second.pop_front();
+              read.op = it.op;
+              return feed(read);
+            }
             for (const Rank& rank : shim->second.ranks) {
               if (rank.rank != it.rank) continue;
               for (int64_t at = it.offset / kEventBytes; at < rank.events; ++at) {
@@ -387,6 +393,7 @@ void World::hear(const v1::WorkerMessage& message) {
   if (message.has_events()) {
     const v1::RankEvents& events = message.events();
     int64_t& known = events_[{events.id().number(), events.rank()}];
+    for (const v1::SpoolDamage& part : events.damage()) damage.push_back(part.message());
     for (const v1::RankEvent& event : events.events()) {
       if (event.sequence() > known + 1) ++gaps_;
       if (event.sequence() == known + 1) ++known;

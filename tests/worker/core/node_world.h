@@ -141,7 +141,9 @@ class World {
   void relent();               // They die of the signals that they got.
   std::string token_refusal;   // Reason.
   std::string prepare_refusal;
-  std::map<int, std::string> printed;  // By rank: the end of its log.
+  std::map<int, std::string> printed;           // By rank: the end of its log.
+  std::map<int, std::deque<SpoolRead>> spools;  // By rank: what the next reads of its events find, in place of its own.
+  std::vector<std::string> damage;              // Of spools, as the controller heard it.
   bool new_shims_hang = false;
   bool rebooted = false;
   SimShim& shim(int attempt) { return shims.at({"u1", attempt}); }
