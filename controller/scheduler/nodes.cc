@@ -22,10 +22,14 @@ bool counts(const Hold& hold, const NodeState& node) { return hold.job->job.devi
 
 }  // namespace
 
-void Nodes::attach(NodeState& node) { known_.add(node.node.devices, 1); }
+void Nodes::attach(NodeState& node) {
+  known_.add(node.node.devices, 1);
+  if (!node.node.cordoned) in_service_.add(node.node.devices, 1);
+}
 
 void Nodes::detach(NodeState& node) {
   known_.add(node.node.devices, -1);
+  if (!node.node.cordoned) in_service_.add(node.node.devices, -1);
   node.known = false;
   refresh(node);
 }

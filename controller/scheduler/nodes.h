@@ -36,8 +36,9 @@ class Nodes {
   const NodeIndex& index(bool targeted) const { return targeted ? target_ : open_; }
   // Usable nodes by devices that no owner has; hidden ones too.
   const Counts& unclaimed(bool targeted) const { return targeted ? target_unclaimed_ : open_unclaimed_; }
-  const Counts& usable() const { return usable_; }  // By all their devices.
-  const Counts& known() const { return known_; }    // The same of all nodes, ready or not.
+  const Counts& usable() const { return usable_; }          // By all their devices.
+  const Counts& known() const { return known_; }            // The same of all nodes, ready or not.
+  const Counts& in_service() const { return in_service_; }  // Those of them that are not cordoned.
 
   // The nodes that a request would get first if it waited for them: the ones whose claims end first, then the emptiest.
   // Empty when all usable nodes but those in `without` are too few.
@@ -62,7 +63,7 @@ class Nodes {
 
   const std::string device_;
   NodeIndex open_, target_;
-  Counts open_unclaimed_, target_unclaimed_, usable_, known_;
+  Counts open_unclaimed_, target_unclaimed_, usable_, known_, in_service_;
   std::map<int, std::set<Draining>> draining_;  // Usable nodes by all their devices.
   std::set<Draining> target_draining_;
   bool merged_ = false;

@@ -1,6 +1,7 @@
 // Which nodes and devices a job gets.
 
 #include <algorithm>
+#include <utility>
 
 #include "controller/scheduler/pool.h"
 
@@ -75,16 +76,40 @@ std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
   return runs;
 }
 
-// Where the job fits: what is open; what was promised, if it may; both; and at last what jobs behind it hold, from the
-// last one on. Null: nowhere.
+// A lost node may return; one that was cordoned does not before its operator says so.
+bool Pool::could_ever_run(const Waiting& job) const {
+  int64_t room = nodes_.in_service().room(job.request);
+  for (const NodeState* node : job.refused) {
+    const bool counts = node->known && !node->node.cordoned && node->node.device == job.job.device;
+    if (counts) room -= job.request.share(node->node.devices);
+  }
+  return job.request.divides() && room >= job.request.ranks;
+}
+
+void Pool::find_useless() {
+  if (!std::exchange(useless_stale_, false)) return;
+  useless_.clear();
+  for (Waiting* job : holders_) {
+    if (!could_ever_run(*job)) useless_.insert(job);
+  }
+}
+
+// Where the job fits: what is open; what was promised, if it may; both; then what jobs hold that cannot run anyway, and
+// at last what jobs behind it hold, from the last one on. Null: nowhere.
 NodeIndex* Pool::make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted) {
   const auto room = [&](bool targeted) { return nodes_.index(targeted).counts().room(job.request); };
   const bool owner = promise_.job == &job;  // It is placed once, so it may choose among all at their cost.
   if (!owner && room(false) >= job.request.ranks) return &nodes_.index(false);
   if (!owner && promised && room(true) >= job.request.ranks) return &nodes_.index(true);
   const auto fits = [&] { return room(false) + (promised ? room(true) : 0) >= job.request.ranks; };
+  for (auto victim = useless_.begin(); victim != useless_.end() && !fits(); ++victim) {
+    if (*victim == &job) continue;
+    lift(**victim, true);
+    lifted.push_back(*victim);
+  }
   for (auto victim = holders_.rbegin(); !fits(); ++victim) {
     if (victim == holders_.rend() || (*victim)->place <= job.place) return nullptr;
+    if ((*victim)->lifted) continue;
     lift(**victim, true);
     lifted.push_back(*victim);
   }

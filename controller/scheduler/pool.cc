@@ -8,10 +8,12 @@ void Pool::attach(NodeState& node) {
   node.known = true;
   nodes_.attach(node);
   nodes_.refresh(node);
+  useless_stale_ = true;
   changed();
 }
 
 void Pool::detach(NodeState& node) {
+  useless_stale_ = true;
   if (node.targeted) drop_promise();
   nodes_.detach(node);
   changed();
@@ -26,6 +28,7 @@ void Pool::refresh(NodeState& node) {
 void Pool::add(Waiting& job) {
   if (!job.held.empty()) {
     holders_.insert(&job);
+    useless_stale_ = true;
     for (NodeState* node : job.held) {
       node->holds.push_back({&job, &job.job.reserved.at(node->node.name)});
       nodes_.refresh(*node);
@@ -42,6 +45,7 @@ void Pool::remove(Waiting& job) {
   never_told_.erase(&job);
   if (job.held.empty()) return;
   holders_.erase(&job);
+  useless_.erase(&job);
   for (NodeState* node : job.held) {
     std::erase_if(node->holds, [&](const Hold& hold) { return hold.job == &job; });
     nodes_.refresh(*node);
@@ -55,6 +59,7 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
   if (dirty_) {
     dirty_ = false;
     cut_.reset();
+    find_useless();
     bool waits = false;
     int placed = 0;
     for (Shape* shape = queue_.first(); shape != nullptr;) {

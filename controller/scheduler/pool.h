@@ -77,6 +77,8 @@ class Pool {
   std::optional<std::vector<Run>> place(Waiting& job, absl::Time now);
   bool may_use_promised(const Waiting& job, absl::Time now) const;
   int64_t most_room(const Waiting& job, const Shunned& shunned, bool promised) const;
+  bool could_ever_run(const Waiting& job) const;
+  void find_useless();
   NodeIndex* make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted);
   Shares choose(NodeIndex& index, const Waiting& job, const Shunned& shunned);
   void choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& shares);
@@ -101,6 +103,8 @@ class Pool {
   Nodes nodes_;
   Queue queue_;
   std::set<Waiting*, InPlace> holders_;  // Waiting jobs with devices reserved.
+  std::set<Waiting*, InPlace> useless_;  // Those of them that could not run, were every node in service ready and idle.
+  bool useless_stale_ = false;
   Promise promise_;
   uint64_t version_ = 1;      // Grows whenever a job that did not fit may fit now.
   bool dirty_ = false;        // Some shape was not looked at since.

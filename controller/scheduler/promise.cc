@@ -61,8 +61,10 @@ void Pool::improve_promise(const Shunned& shunned) {
     exchanged = true;
   }
   for (NodeState* node : shunned.hidden) nodes_.hide(*node, false);
-  if (!exchanged) return;
-  promise_.shadow = std::min(promise_.shadow, nodes_.targets_drained());
+  // Also when the end of a job that runs there was learnt, or comes earlier than was thought.
+  const absl::Time shadow = std::min(promise_.shadow, nodes_.targets_drained());
+  if (!exchanged && shadow == promise_.shadow) return;
+  promise_.shadow = shadow;
   changed();
 }
 

@@ -63,11 +63,24 @@ struct World {
     });
   }
 
-  // Whether another waiting job that comes before (or behind) this one has the device reserved.
+  // Whether it could run, were every node that is not cordoned ready and idle.
+  bool could_ever_run(const Job& job) const {
+    if (job.ranks % (job.ranks_per_node > 0 ? job.ranks_per_node : job.unit) != 0) return false;
+    int room = 0;
+    for (const auto& [name, node] : nodes) {
+      const bool counts = node.device == job.device && !node.cordoned && !job.refused.contains(name);
+      if (counts) room += share(job, node.devices);
+    }
+    return room >= job.ranks;
+  }
+
+  // Whether another waiting job has the device reserved, and keeps it from this one (or would have to give it up): it
+  // keeps it when it comes before and could ever use it.
   bool held(const Job& job, const std::string& node, int device, bool by_earlier) const {
     return std::any_of(waiting.begin(), waiting.end(), [&](const auto& item) {
       const Job& other = item.second;
-      if (other.uid == job.uid || other.device != job.device || before(other, job) != by_earlier) return false;
+      if (other.uid == job.uid || other.device != job.device) return false;
+      if ((before(other, job) && could_ever_run(other)) != by_earlier) return false;
       const auto devices = other.reserved.find(node);
       return devices != other.reserved.end() && std::count(devices->second.begin(), devices->second.end(), device) > 0;
     });

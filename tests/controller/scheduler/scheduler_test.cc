@@ -312,6 +312,23 @@ TEST_F(SchedulerTest, HigherPriorityAndRecoveringDoNotBlockEachOther) {
   EXPECT_EQ(cycle()["urgent"].runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
+// One of its nodes is out of service: what it holds of the others serves nobody, and whoever can run takes it, also one
+// that comes after it. A node that is merely lost may return.
+TEST_F(SchedulerTest, AGangThatCannotRunHoldsNothing) {
+  node("n1", 2, 2);
+  scheduler_.set_node({"n2", "cpu", 2, "", true, /*cordoned=*/true});
+  scheduler_.add_job(recovering(job("gang", 2, 1, 0, 1), {{"n1", {0}}}));
+  scheduler_.add_job(recovering(job("free", 2, 0, 0, 2), {{"n1", {1}}}));
+  std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_EQ(outcomes["free"].runs, (Runs{{"n1", 0, {0, 1}}}));
+  EXPECT_THAT(outcomes["gang"].runs, IsEmpty());
+  scheduler_.release("free");
+  scheduler_.set_node({"n2", "cpu", 2, "", /*ready=*/false});
+  EXPECT_THAT(place(job("other", 2, 0, 0, 3)).runs, IsEmpty()) << "n2 is back in service, and lost for a moment";
+  scheduler_.set_node({"n2", "cpu", 2, "", true, /*cordoned=*/true});
+  EXPECT_EQ(cycle()["other"].runs, (Runs{{"n1", 0, {0, 1}}}));
+}
+
 TEST_F(SchedulerTest, ARecoveringJobReturnsToItsDevices) {
   node("n1", 4, 4);
   node("n2", 4, 4);
@@ -483,6 +500,24 @@ TEST_F(BackfillTest, NothingStartsThereAfterTheShadowTime) {
   EXPECT_FALSE(outstayed.contains("quick"));
   scheduler_.release("long");
   EXPECT_THAT(cycle(absl::Seconds(300))["large"].runs, SizeIs(2));
+}
+
+// An end that is learnt later, or comes earlier than was thought, counts from then on; a later one changes nothing.
+TEST_F(BackfillTest, AnEndThatIsLearntLaterGivesAShadowTime) {
+  scheduler_.release("short");
+  scheduler_.release("long");
+  scheduler_.remove_job("large");
+  scheduler_.occupy("endless", "n1", {1});
+  scheduler_.add_job(job("large", 4, 2, 0, 1));
+  scheduler_.add_job(limited(job("quick", 1, 0, 0, 4), absl::Seconds(30)));
+  EXPECT_THAT(cycle()["quick"].runs, IsEmpty());
+  scheduler_.occupy("endless", "n1", {}, kStart + absl::Seconds(40));
+  EXPECT_TRUE(scheduler_.has_work());
+  EXPECT_THAT(cycle()["quick"].runs, SizeIs(1));
+  EXPECT_EQ(scheduler_.reservations()[0].shadow, kStart + absl::Seconds(40));
+  scheduler_.occupy("endless", "n1", {}, kStart + absl::Seconds(90));
+  EXPECT_THAT(place(limited(job("slow", 1, 0, 0, 5), absl::Seconds(50))).runs, IsEmpty());
+  EXPECT_EQ(scheduler_.reservations()[0].shadow, kStart + absl::Seconds(40)) << "it never moves back";
 }
 
 TEST_F(BackfillTest, AReadyNodeElsewhereReplacesOneThatIsNot) {
