@@ -56,7 +56,8 @@ class Systemd(unittest.TestCase):
         self.addCleanup(manager.socket.close)
         environment = {**os.environ, "NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": str(WATCHDOG_SECONDS * 1_000_000)}
         environment.pop("WATCHDOG_PID", None)
-        log = open(folder / "log", "wb")
+        self.log = folder / "log"
+        log = open(self.log, "wb")
         self.addCleanup(log.close)
         process = subprocess.Popen([BIN / name, "--state", folder / "state", *flags], env=environment, stderr=log)
         self.addCleanup(process.wait)
@@ -70,8 +71,12 @@ class Systemd(unittest.TestCase):
         return process, manager, re.search(r'"port": (\d+)', ports.read_text())[1]  # There before it is ready.
 
     def check_life(self, process, manager):
+        for ignored in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):  # A closed terminal, a rotated log.
+            process.send_signal(ignored)
         before = manager.count("WATCHDOG=1")
         wait_until("signs of life", lambda: manager.count("WATCHDOG=1") >= before + 3)
+        said = re.findall(r'event=SignalIgnored message="(SIG\w+): there is nothing to reload; going on"', self.log.read_text())
+        self.assertEqual(["SIGHUP", "SIGUSR1", "SIGUSR2"], sorted(said))
         process.send_signal(signal.SIGTERM)
         self.assertEqual(0, process.wait(timeout=30))
         self.assertEqual(1, manager.count("STOPPING=1"))

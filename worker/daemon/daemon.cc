@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/host/signals.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
@@ -156,14 +157,16 @@ void Daemon::run() {
 }
 
 void Daemon::watch_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  const sigset_t set = host::daemon_signals();
   signals_ = shim::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.watch(signals_.get(), [this] {
     signalfd_siginfo info{};
     while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+      const auto received = static_cast<int>(info.ssi_signo);
+      if (!host::ends_daemon(received)) {
+        says_.journal.write(journal::Level::kInfo, "SignalIgnored", host::going_on(received));
+        continue;
+      }
       says_.service.stopping();
       feed(node::Shutdown{});
     }

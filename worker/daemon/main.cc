@@ -1,6 +1,5 @@
 // titan-worker: the daemon of a node.
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +12,7 @@
 #include "common/failpoint/failpoint.h"
 #include "common/host/descriptors.h"
 #include "common/host/own_program.h"
+#include "common/host/signals.h"
 #include "common/journal/journal.h"
 #include "common/rpc/address.h"
 #include "common/rpc/certificate.h"
@@ -197,15 +197,6 @@ int fail(titan::journal::Journal& journal, const absl::Status& status) {
   return titan::systemd::exit_code_of_failed_start(status);
 }
 
-// Before any thread exists, so that all inherit it: gRPC's begin with the first credentials.
-void block_signals() {
-  sigset_t watched;
-  sigemptyset(&watched);
-  sigaddset(&watched, SIGTERM);
-  sigaddset(&watched, SIGINT);
-  ::sigprocmask(SIG_BLOCK, &watched, nullptr);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -219,7 +210,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (flags.list_failpoints) return list_failpoints();
-  block_signals();
+  titan::host::block_daemon_signals();    // Before any thread exists: gRPC's begin with the first credentials.
   titan::host::raise_descriptor_limit();  // Its ranks inherit it: the first hosts a store for all others.
   const std::shared_ptr<titan::journal::Journal> journal = titan::journal::on_stderr(flags.log_format);
   if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) return fail(*journal, armed);

@@ -1,0 +1,28 @@
+#include "common/host/signals.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::host {
+
+sigset_t daemon_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
+  return signals;
+}
+
+void block_daemon_signals() {
+  const sigset_t signals = daemon_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+bool ends_daemon(int signal) { return signal == SIGTERM || signal == SIGINT; }
+
+std::string going_on(int signal) {
+  const char* const name = ::sigabbrev_np(signal);
+  return absl::StrCat("SIG", name == nullptr ? "?" : name, ": there is nothing to reload; going on");
+}
+
+}  // namespace titan::host
