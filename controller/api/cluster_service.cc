@@ -57,6 +57,7 @@ grpc::Status ClusterService::GetCluster(grpc::ServerContext* context, const v1::
     response->set_jobs(response->jobs() + 1);
     response->set_live_jobs(response->live_jobs() + (job::is_final(view.record->state) ? 0 : 1));
   });
+  response->set_default_time_limit_seconds(options_.default_time_limit_seconds);
   add_damaged(store_, *response);
   return grpc::Status::OK;
 }

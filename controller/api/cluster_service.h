@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -19,6 +20,7 @@ struct ClusterOptions {
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy_store;
   std::string scratch;                        // Folder for copies until they are sent.
   std::function<v1::Diagnostics()> diagnose;  // Called on gRPC's threads; none: not known.
+  int64_t default_time_limit_seconds = 0;
 };
 
 // Rare calls that take long: on gRPC's synchronous interface, whose threads nobody else needs.

@@ -352,6 +352,14 @@ v1::Node to_proto(const reconcile::NodeView& view) {
                                                         : "left alone",
                                       ": this controller has no such job"));
   }
+  for (const auto& [key, left] : view.left) {
+    v1::LeftAttempt* attempt = node.add_left();
+    attempt->set_job_uid(key.first);
+    attempt->set_job(left.job);
+    attempt->set_attempt(key.second);
+    attempt->set_ranks(left.ranks);
+    *attempt->mutable_until_time() = timestamp(absl::ToUnixNanos(left.until_wall));
+  }
   node.set_refusal(view.refusal);
   for (const core::SlowRank& slow : view.slow) *node.add_slow_ranks() = to_proto(slow);
   node.set_slow(view.is_slow);

@@ -28,6 +28,7 @@ v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
   erase(*node.mutable_jobs(), [](const std::string& job) { return job; });
   erase(*node.mutable_slow_ranks(), [](const v1::SlowRank& rank) { return rank.job(); });
   erase(*node.mutable_unknown(), [](const v1::UnknownAttempt& attempt) { return attempt.job(); });
+  erase(*node.mutable_left(), [](const v1::LeftAttempt& attempt) { return attempt.job(); });
   return node;
 }
 
@@ -110,7 +111,7 @@ grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* c
       if (missing) response->set_name(absl::StrCat("nodes/", node));
       reactor->Finish(missing ? grpc::Status::OK : rpc::to_grpc(view.status()));
     };
-    reconciler_.delete_node(node, answer, caller.actor);
+    reconciler_.delete_node(node, answer, caller.actor, request->force());
     return absl::OkStatus();
   });
 }

@@ -263,10 +263,11 @@ absl::StatusOr<v1::Node> Client::uncordon_node(const std::string& name) {
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes().UncordonNode(&context, request, &node); });
 }
 
-absl::StatusOr<v1::Node> Client::delete_node(const std::string& name) {
+absl::StatusOr<v1::Node> Client::delete_node(const std::string& name, bool force) {
   TITAN_ASSIGN_OR_RETURN(const v1::Node before, get_node(name));
   v1::DeleteNodeRequest request;
   request.set_name(name);
+  request.set_force(force);
   return call_to_delete(before, [&](grpc::ClientContext& context, v1::Node& node) {
     return nodes().DeleteNode(&context, request, &node);
   });

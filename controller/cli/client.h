@@ -44,7 +44,7 @@ class Client {
   absl::StatusOr<v1::Node> cordon_node(const std::string& name, const std::string& reason);
   absl::StatusOr<v1::Node> drain_node(const std::string& name, const std::string& reason);
   absl::StatusOr<v1::Node> uncordon_node(const std::string& name);
-  absl::StatusOr<v1::Node> delete_node(const std::string& name);
+  absl::StatusOr<v1::Node> delete_node(const std::string& name, bool force = false);
   absl::StatusOr<v1::Node> stop_unknown(const std::string& node, const std::string& job_uid, absl::Duration grace);
 
   absl::StatusOr<v1::Cluster> get_cluster();

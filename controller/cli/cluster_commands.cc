@@ -116,6 +116,10 @@ int show_cluster(const Globals& globals) {
   row("uptime", age(cluster->start_time()));
   row("revision", absl::StrCat(cluster->revision()));
   row("nodes", absl::StrCat(cluster->ready_nodes(), " of ", cluster->nodes(), " ready"));
+  if (cluster->default_time_limit_seconds() > 0) {
+    row("time limit", absl::StrCat(duration_text(static_cast<double>(cluster->default_time_limit_seconds())),
+                                   ", of jobs that give none of their own"));
+  }
   row("jobs", absl::StrCat(cluster->live_jobs(), " of ", cluster->jobs(), " not over"));
   if (cluster->unknown_attempts() > 0)
     row("unknown", absl::StrCat(counted(cluster->unknown_attempts(), "attempt of a job", "attempts of jobs"),

@@ -31,8 +31,8 @@ std::string span(const std::optional<absl::Duration>& duration, const char* mark
 
 std::string why(const v1::Job& job, const Pace& pace) {
   if (pace.stalled) return "no step for " + span(pace.since_step);
-  if (!job.failure_reason().empty()) return job.failure_reason();
   if (!job.pending_reason().empty()) return job.pending_reason();
+  if (!job.failure_reason().empty()) return job.failure_reason();
   return job.title();
 }
 
@@ -57,6 +57,33 @@ std::string world_text(const v1::Attempt& attempt) {
   const std::map<std::string, int> mesh(attempt.mesh().begin(), attempt.mesh().end());
   return absl::StrCat(counted(attempt.ranks(), "rank"), mesh.empty() ? "" : ": ",
                       absl::StrJoin(mesh, ", ", absl::PairFormatter(" ")));
+}
+
+// As ranks name the file with their last collectives, at the end of what they say.
+constexpr std::string_view kRecording = "; this rank's last collectives are in ";
+
+bool names_recording(const v1::Attempt& attempt) {
+  const auto in = [](const std::string& text) { return text.find(kRecording) != std::string::npos; };
+  return in(attempt.end_message()) || std::any_of(attempt.exits().begin(), attempt.exits().end(),
+                                                  [&](const auto& exit) { return in(exit.message()); });
+}
+
+std::string without_recording(const std::string& text) { return text.substr(0, text.find(kRecording)); }
+
+// The attempts as they are shown: recordings are those of the newest attempt that left some, which has replaced those
+// of the attempts before.
+std::vector<v1::Attempt> shown_attempts(const v1::Job& job) {
+  std::vector<v1::Attempt> attempts(job.attempts().begin(), job.attempts().end());
+  bool replaced = false;
+  for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt) {
+    const bool names = names_recording(*attempt);
+    if (replaced && names) {
+      attempt->set_end_message(without_recording(attempt->end_message()));
+      for (v1::RankExit& exit : *attempt->mutable_exits()) exit.set_message(without_recording(exit.message()));
+    }
+    replaced = replaced || names;
+  }
+  return attempts;
 }
 
 void append_attempt(std::string& out, const v1::Attempt& attempt) {
@@ -172,7 +199,11 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
   row("started", time_text(job.start_time()));
   row("ended", time_text(job.end_time()));
   if (pace.elapsed) row("elapsed", span(pace.elapsed));
-  if (pace.left) row("left", "about " + span(pace.left));
+  if (pace.left) {
+    google::protobuf::Timestamp end;
+    end.set_seconds(absl::ToUnixSeconds(absl::Now() + *pace.left));
+    row("left", absl::StrCat("about ", span(pace.left), ", until ", time_text(end)));
+  }
   row("step", step_text(progress) + last_step_text(pace));
   row("", nothing_to_do(job));
   if (progress.step() > 0) {
@@ -185,7 +216,7 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
   if (!progress.failed_save().empty()) row("failed save", progress.failed_save());
   for (const v1::SlowRank& slow : job.slow_ranks()) row("slow", slow_text(slow));
   if (job.attempts_size() > 0) absl::StrAppend(&out, "attempts\n");
-  for (const v1::Attempt& attempt : job.attempts()) append_attempt(out, attempt);
+  for (const v1::Attempt& attempt : shown_attempts(job)) append_attempt(out, attempt);
   if (!troubles.empty()) absl::StrAppend(&out, "warnings\n");
   for (const v1::Event& event : troubles) {
     absl::StrAppend(&out, "  ", time_text(event.time()), "  ", event.reason(), ": ",

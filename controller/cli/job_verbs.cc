@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "common/text/shape.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
@@ -67,12 +68,19 @@ absl::StatusOr<std::vector<v1::Job>> list_all(Client& client, const ListOptions&
   return jobs;
 }
 
-// The newest warnings and errors of a job; none when they cannot be read.
+// Without how often it was said: the controller adds that.
+std::string kind_of(const std::string& message) { return text::shape_of(message.substr(0, message.find(" (said "))); }
+
+// The newest warnings and errors of a job, of each kind one; none when they cannot be read.
 std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
   std::deque<v1::Event> newest;
   Stopper stopper;
   (void)stream_events(client, {.job = job}, stopper, [&newest](const v1::Event& event) {
     if (event.severity() != "warning" && event.severity() != "error") return true;
+    // Of one kind the newest: what repeats itself must not push out the rest.
+    std::erase_if(newest, [&](const v1::Event& other) {
+      return other.reason() == event.reason() && kind_of(other.message()) == kind_of(event.message());
+    });
     newest.push_back(event);
     if (newest.size() > kTroublesShown) newest.pop_front();
     return true;
@@ -132,12 +140,30 @@ absl::Status confirm_cancel(const std::vector<std::string>& jobs, bool yes) {
   return absl::CancelledError("nothing was cancelled");
 }
 
-// Watches until the job is over. Errors: those of watch_job.
+// Of a job whose ranks cannot be reached: what may still run, and where.
+std::string unreachable_text(const v1::Job& job) {
+  if (job.pending_reason() != "NODE_UNREACHABLE") return "";
+  return absl::StrCat("job ", short_name(job.name()), " is ", state_name(job.state()), ": ", job.pending_message());
+}
+
+// How its newest attempt ended, which says what was not saved.
+std::string end_text(const v1::Job& job) {
+  if (job.attempts().empty() || job.attempts().rbegin()->end_message().empty()) return "";
+  return absl::StrCat(": ", job.attempts().rbegin()->end_message());
+}
+
+// Watches until the job is over, and says when that waits for a node that cannot be reached. Errors: those of
+// watch_job.
 absl::StatusOr<v1::Job> watch_to_end(const Globals& globals, Client& client, const std::string& name) {
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
-  return watch_job(client, name, absl::Now() + globals.whole_wait(), stopper,
-                   [](const v1::Job& seen) { return is_final(seen.state()); });
+  std::string said;
+  return watch_job(client, name, absl::Now() + globals.whole_wait(), stopper, [&said](const v1::Job& seen) {
+    const std::string text = unreachable_text(seen);
+    if (!text.empty() && text != said) note(text);
+    said = text;
+    return is_final(seen.state());
+  });
 }
 
 }  // namespace
@@ -248,8 +274,10 @@ int cancel(const Globals& globals, const CancelOptions& options) {
       job = *ended;
     }
     done.push_back(job_json(job));
+    const std::string unreachable = unreachable_text(job);
+    if (!unreachable.empty()) note(unreachable);
     note(absl::StrCat("job ", short_name(job.name()), " ", state_name(job.state()),
-                      is_final(job.state()) ? ""
+                      is_final(job.state()) ? end_text(job)
                       : options.now
                           ? "; its ranks are being killed"
                           : absl::StrCat("; it saves at the next step edge first, and `titanctl cancel --now ",

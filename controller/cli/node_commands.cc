@@ -11,6 +11,7 @@
 #include "common/text/gibibytes.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_text.h"
+#include "controller/cli/output.h"
 #include "controller/cli/pages.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
@@ -42,6 +43,13 @@ std::string unknown_text(const v1::UnknownAttempt& attempt) {
                       age(attempt.start_time()), "; ", attempt.message());
 }
 
+// "2 ranks of un (attempt 1) may still run here, until 22:10:05 at the latest".
+std::string left_text(const v1::LeftAttempt& attempt) {
+  return absl::StrCat(counted(attempt.ranks(), "rank"), " of ", short_name(attempt.job()), " (attempt ",
+                      attempt.attempt(), "), given up while the node was silent; until ",
+                      time_text(attempt.until_time()), " at the latest");
+}
+
 absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
   std::vector<v1::Node> nodes;
   v1::ListNodesRequest request;
@@ -56,6 +64,10 @@ absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
 std::string if_known(int64_t bytes) { return bytes == 0 ? "" : gibibytes(bytes); }
 
 std::string drain_text(const v1::Node& node) {
+  if (node.jobs().empty() && !node.left().empty()) {
+    return absl::StrCat("node ", node_id(node), " takes no new ranks, and may still run ", left_text(node.left(0)),
+                        node.left_size() > 1 ? absl::StrCat("; and ", node.left_size() - 1, " more") : "");
+  }
   if (node.jobs().empty()) {
     const std::string rest = node.unknown().empty()
                                  ? "is empty and takes no new ranks"
@@ -75,9 +87,11 @@ absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, con
                                     absl::Time deadline) {
   while (true) {
     auto node = client.drain_node(name, reason);
-    if (!node.ok() || node->jobs().empty()) return node;
+    if (!node.ok() || (node->jobs().empty() && node->left().empty())) return node;
     if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("node ", node_id(*node), " still runs ", jobs_text(*node),
+      const std::string what = node->jobs().empty() ? absl::StrCat("may still run ", left_text(node->left(0)))
+                                                    : absl::StrCat("still runs ", jobs_text(*node));
+      return absl::DeadlineExceededError(absl::StrCat("node ", node_id(*node), " ", what,
                                                       "; it stays cordoned, and `titanctl node drain ", node_id(*node),
                                                       " --wait` waits again"));
     }
@@ -126,6 +140,9 @@ int list_nodes(const Globals& globals) {
   print(table.text());
   for (const v1::Node& node : *nodes) {
     if (!node.refusal().empty()) note(absl::StrCat("node ", node_id(node), " is refused: ", node.refusal()));
+    for (const v1::LeftAttempt& attempt : node.left()) {
+      note(absl::StrCat("node ", node_id(node), " may still run ", left_text(attempt)));
+    }
     if (node.unknown_size() == 0) continue;
     note(absl::StrCat("node ", node_id(node), " runs ",
                       counted(node.unknown_size(), "attempt of a job", "attempts of jobs"),
@@ -165,6 +182,7 @@ int describe_node(const Globals& globals, const std::string& name) {
   for (const v1::SlowRank& slow : node->slow_ranks()) {
     row("slow", absl::StrCat(short_name(slow.job()), " ", slow_text(slow)));
   }
+  for (const v1::LeftAttempt& attempt : node->left()) row("may run", left_text(attempt));
   row("refused", node->refusal());
   for (const v1::UnknownAttempt& attempt : node->unknown()) row("unknown", unknown_text(attempt));
   print(out);
@@ -210,10 +228,10 @@ int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes
       [](const v1::Node& node) { return absl::StrCat("node ", node_id(node), " takes new ranks again"); });
 }
 
-int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
+int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes, bool force) {
   Client client(globals.controller, globals.timeout, globals.access);
   return to_each(
-      globals, nodes, [&](const std::string& name) { return client.delete_node(name); },
+      globals, nodes, [&](const std::string& name) { return client.delete_node(name, force); },
       [](const v1::Node& node) {
         return absl::StrCat("node ", node_id(node), " is deleted with its events; its titan-worker may register anew");
       });

@@ -16,6 +16,7 @@ int stop_unknown(const Globals& globals, const std::string& name, const std::str
 // `wait`: until nothing runs there, or --timeout. Ctrl-C ends the waiting alone.
 int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason, bool wait);
 int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes);
-int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes);
+// `force`: the machines are off, whatever may have run there.
+int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes, bool force);
 
 }  // namespace titan::cli

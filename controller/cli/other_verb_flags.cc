@@ -191,10 +191,16 @@ void add_node_verbs(CLI::App& parent, Choice& choice) {
       ->required();
 
   auto deleted = std::make_shared<std::vector<std::string>>();
-  add_verb(parent, choice, "delete", "Take nodes that are lost and will not come back off the list, with their events",
-           "titanctl node delete n7 n8", [&choice, deleted] { return delete_nodes(choice.globals, *deleted); })
-      .add_option("node", *deleted, "Nodes")
-      ->required();
+  auto forced = std::make_shared<bool>(false);
+  CLI::App& delete_verb = add_verb(
+      parent, choice, "delete", "Take nodes that are lost and will not come back off the list, with their events",
+      "titanctl node delete n7 n8",
+      [&choice, deleted, forced] { return delete_nodes(choice.globals, *deleted, *forced); });
+  delete_verb.add_option("node", *deleted, "Nodes")->required();
+  delete_verb.add_flag(
+      "--force", *forced,
+      "Also while ranks may still run there: for a machine that is known to be off. Jobs that wait for "
+      "its ranks to end no longer do");
 }
 
 void add_cluster_verbs(CLI::App& parent, Choice& choice) {

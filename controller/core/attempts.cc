@@ -1,6 +1,8 @@
 // An attempt's life: placed, prepared, started, ended; and what follows its end.
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,20 @@ bool is_known_to_fail(const LiveAttempt& attempt) {
 bool has_failed(const LiveAttempt& attempt) {
   const auto is_lost = [](const auto& part) { return part.second.lost; };
   return is_known_to_fail(attempt) || std::any_of(attempt.parts.begin(), attempt.parts.end(), is_lost);
+}
+
+// What a stop that was to save first has not saved.
+std::string not_saved(const LiveJob& job, const job::AttemptRecord& record, const std::map<int, job::RankExit>& exits) {
+  const bool was_to_save = job.stops() && job.record.intent.save && job.record.spec.saves;
+  const int64_t saved = std::max(job.progress.committed_step, record.resumed_step);
+  const bool all_saved =
+      static_cast<int>(exits.size()) == record.ranks && std::all_of(exits.begin(), exits.end(), left_well);
+  if (!was_to_save || all_saved || record.last_step <= saved) return "";
+  const std::string& failed = job.progress.failed_save;
+  return absl::StrCat("; ", counted(record.last_step - saved, "step"), " after ",
+                      saved > 0 ? absl::StrCat("the checkpoint of step ", saved) : "the start",
+                      record.last_step - saved == 1 ? " is" : " are", " lost",
+                      failed.empty() ? "" : absl::StrCat(": the save failed (", failed, ")"));
 }
 
 }  // namespace
@@ -202,10 +218,10 @@ void Core::carry_out_stop(LiveJob& job, JobEvent over, Change change) {
     expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
     return commit(std::move(change));
   }
-  apply(job, over);
-  end_job(job, change);
+  end_or_leave(job, over, change);
+  const bool ended = job::is_final(job.record.state);
   commit(std::move(change));
-  leave_queue(job);
+  if (ended) leave_queue(job);
 }
 
 // Its rank's events are acknowledged with it, and a refusal is said once: neither is heard again after a crash.
@@ -269,6 +285,8 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   facts.refusals = attempt.refusals;
   facts.out_of_time = is_out_of_time(job);
   facts.cancelled = job.stops() && !facts.out_of_time;
+  facts.actor = job.record.intent.actor;
+  facts.orphan_timeout_seconds = job.record.spec.restart.orphan_timeout_seconds;
   facts.stop_time_ns = attempt.stop_time_ns;
   facts.num_ranks = attempt.record.ranks;
   facts.hung = hung_ranks(job);
@@ -278,6 +296,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   facts.elsewhere = can_go_elsewhere(job);
   job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
   for (const auto& [node, part] : attempt.parts) {
+    if (is_draining(node) && part.asked_to_leave) facts.drained[node] = nodes_.find(node)->record.drain.actor;
     if (part.lost && !part.overdue) facts.lost_nodes.push_back(node);
     if (part.lost) continue;
     job.record.reserved[node] = part.placement.num_ranks;
@@ -290,8 +309,12 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   job::AttemptRecord record = std::move(attempt.record);
   record.end_time_ns = now_ns();
   record.end_cause = std::string(job::name(end.cause));
-  record.end_message = end.message;
+  record.end_message = absl::StrCat(end.message, not_saved(job, record, attempt.exits));
   record.exits = job::most_telling(attempt.exits);
+  for (const auto& [node, part] : attempt.parts) {
+    if (part.lost && !part.overdue && may_train_there(node, {job.record.uid, record.number}))
+      record.left_on.push_back(node);
+  }
   if (attempt.failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(now_.monotonic - *attempt.failed_at);
   const bool as_asked = end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
   if (end.cause != Cause::kFinished && !as_asked) {
@@ -312,7 +335,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   drop_attempt(job);
   job.idle_since = now_.monotonic;
 
-  const bool well = end.cause == Cause::kFinished || as_asked;
+  const bool well = end.cause == Cause::kFinished || (as_asked && record.end_message == end.message);
   add_event(change, job,
             {.attempt = record.number,
              .reason = "AttemptEnded",
@@ -327,11 +350,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   } else if (as_asked) {
     const JobEvent event = end.cause == Cause::kCancelled ? JobEvent::kStopped : JobEvent::kGaveUp;
     if (event == JobEvent::kGaveUp) explain_time_limit(job);
-    if (!apply(job, event)) {
-      apply(job, JobEvent::kAttemptFailed);
-      apply(job, event);
-    }
-    end_job(job, change);
+    end_or_leave(job, event, change);
   } else {
     blame_nodes(job, end, lost_nodes);
     if (!end.at_odds.empty()) doubt_folder_id(job);
@@ -345,8 +364,7 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
   if (!verdict.restart) {
     job.record.failure_reason = verdict.failure_reason;
     job.record.failure_message = verdict.failure_message;
-    apply(job, JobEvent::kGaveUp);
-    return end_job(job, change);
+    return end_or_leave(job, JobEvent::kGaveUp, change);
   }
   job.restart_at = now_.monotonic + absl::Seconds(verdict.delay_seconds);
   job.record.restart_time_ns = now_ns() + static_cast<int64_t>(verdict.delay_seconds * 1e9);
@@ -380,7 +398,10 @@ void Core::end_job(LiveJob& job, Change& change) {
       break;
     case JobState::kCancelled:
       event.reason = "JobCancelled";
-      event.message = absl::StrCat("at step ", job.record.history.best_step);
+      event.message = absl::StrCat("at step ", job.record.history.best_step,
+                                   job.progress.committed_step > 0 ? absl::StrCat("; its newest checkpoint is of step ",
+                                                                                  job.progress.committed_step)
+                                                                   : "; it has no checkpoint");
       break;
     default:
       event.reason = "JobFailed";
@@ -405,6 +426,8 @@ void Core::drop_cursors(Change& change, const std::string& uid) {
     change.mutations.push_back(store::erase(cursor_key(uid, std::get<1>(it->first), std::get<2>(it->first))));
     it = cursors_.erase(it);
   }
+  std::erase_if(repeats_, [&](const auto& counted) { return counted.first.first == uid; });
+  std::erase_if(damage_told_, [&](const auto& told) { return std::get<0>(told.first) == uid; });
 }
 
 }  // namespace titan::core

@@ -1,12 +1,15 @@
 // What nodes are told about an attempt. Every command may be said twice, and is said again to a node's next session.
 
 #include "absl/strings/str_cat.h"
+#include "common/text/utf8.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
 namespace {
 
 using job::JobState;
+
+constexpr size_t kLongestCause = 1000;  // Bytes of what ended the attempt before.
 
 // Written into the dump folder by the leader, read there by all. The same for every controller that continues the
 // attempt, since some of its nodes may have been prepared by a predecessor.
@@ -38,6 +41,10 @@ std::shared_ptr<const rank_protocol::Launch> Core::launch_of(const LiveJob& job)
   launch->threads_per_rank = job.record.threads_per_rank;
   if (job.progress.committed_step > 0) launch->committed_step = job.progress.committed_step;
   launch->folder_id = job.record.folder_id;
+  if (!job.past.empty()) {
+    launch->previous_end_cause = job.past.back()->end_cause;
+    launch->previous_end_message = text::shortened(job.past.back()->end_message, kLongestCause);
+  }
   for (const job::Placement& placement : job.attempt->record.placements) {
     const cluster::Node* node = nodes_.find(placement.node);
     for (int local = 0; local < placement.num_ranks; ++local) {

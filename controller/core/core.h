@@ -38,6 +38,7 @@ struct Options {
   int64_t events_kept = 10'000;                      // Per job and per node.
   int64_t kept_logs_bytes = int64_t{256} << 20;      // Of the ends of failed ranks' logs, all jobs together.
   absl::Duration keep_finished = absl::InfiniteDuration();  // Jobs that ended longer ago are deleted.
+  int64_t default_time_limit_seconds = 0;                   // Of jobs that give none; 0: none.
   std::string cluster;                                      // The store's id.
   int64_t leader_epoch = 0;        // That commands carry where another controller may lead one day; 0: none may.
   std::function<double()> jitter;  // In [0, 1), for backoffs.
@@ -174,6 +175,7 @@ class Core {
 
   // requests.cc
   absl::Status check_new(const job::Spec& spec, const std::string& name) const;
+  job::Spec limited(job::Spec spec) const;
   void start_cancel(const CancelAccepted& accepted);
   absl::StatusOr<LiveJob*> live_job(const std::string& uid, absl::string_view verb);
   void cordon(const CordonNode& input, bool leave);
@@ -184,6 +186,7 @@ class Core {
 
   // nodes.cc
   std::vector<std::string> jobs_of(const std::string& node) const;
+  std::string may_run_there(const std::string& node) const;
   NodeView node_view(const cluster::Node& node) const;
   std::optional<NodeView> shown_node(const std::string& name) const;
   void touch(const std::string& node) { touched_.insert(node); }
@@ -268,7 +271,7 @@ class Core {
   void end_part_that_is_gone(LiveJob& job, const std::string& node);
   void end_parts_that_are_gone(const std::string& uid, const std::string& by);
   void adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements);
-  void end_superseded(LiveJob& job, int by, Change& change);
+  void end_superseded(LiveJob& job, const v1::AttemptInventory& item, Change& change);
 
   // foreign.cc
   const job::AttemptRecord* recorded(const AttemptKey& key) const;
@@ -283,6 +286,7 @@ class Core {
                   bool overdue = false);
   void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void stop_lost(const std::string& node);
+  bool may_still_save(const AttemptKey& key) const;
   void stop_dismissed(const std::string& node, const AttemptKey& key);
   void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void claim_stray(const std::string& node, const AttemptKey& key, Stray& stray);
@@ -291,6 +295,18 @@ class Core {
   bool knows(const std::string& uid) const;
   int devices_of_strays(const std::string& node) const;
   std::set<std::string> jobs_that_still_save() const;
+
+  // left_behind.cc
+  void leave_behind(LiveJob& job, const std::string& node);
+  void restore_left_behind(const LiveJob& job);
+  void note_end_there(const std::string& node, const AttemptKey& key);
+  void bound_left_behind(const std::string& node);
+  bool may_train_there(const std::string& node, const AttemptKey& key) const;
+  bool is_left_behind(const LiveJob& job) const;
+  std::string where_left(const LiveJob& job) const;
+  void end_or_leave(LiveJob& job, job::JobEvent over, Change& change);
+  void check_left_behind();
+  void give_up_node(const std::string& node);
 
   // hangs.cc
   void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
@@ -355,6 +371,10 @@ class Core {
   absl::Duration time_left(const LiveJob& job) const;
   absl::Time expected_end(const LiveJob& job) const;
   void check_time_limits();
+  // pace.cc
+  void estimate_ends();
+  static std::optional<absl::Duration> steps_left_take(LiveAttempt& attempt, int64_t total, absl::Duration now);
+  void tell_end(LiveJob& job, absl::Duration end);
   void end_by_time_limit(LiveJob& job);
   static bool is_out_of_time(const LiveJob& job);
   static void explain_time_limit(LiveJob& job);
@@ -363,9 +383,14 @@ class Core {
   void on_rank_events(cluster::Node& node, const v1::RankEvents& events);
   void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
                        Change& change, bool& job_changed);
+  // repeats.cc
+  bool is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message);
+  void take_damage(LiveJob& job, int attempt, int rank, const std::string& node, const v1::SpoolDamage& damage,
+                   Change& change, bool& job_changed);
   void take_step(LiveJob& job, int attempt, const nlohmann::json& event, Change& change);
   void note_stall(LiveAttempt& attempt, int64_t step, const nlohmann::json& metrics);
-  void take_finished_step(LiveJob& job, bool current, int64_t step, Change& change);
+  void take_finished_step(LiveJob& job, int attempt, int64_t step, Change& change);
+  void change_ended(LiveJob& job, int attempt, Change& change, const std::function<bool(job::AttemptRecord&)>& apply);
 
   // folders.cc
   absl::Status check_folder(const job::Spec& spec) const;
@@ -423,9 +448,11 @@ class Core {
   absl::flat_hash_set<std::string> deleting_;  // and uids of those whose deletion is on its way to the store.
   absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
   std::map<CursorKey, int64_t> cursors_;
+  std::map<AttemptKey, std::map<std::string, int64_t>> repeats_;  // Warnings of ranks, by kind: how many there were.
+  std::map<CursorKey, std::set<int64_t>> damage_told_;         // Offsets; a restarted controller may report one again.
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.
-  // By node: attempts whose parts were given up while it was silent, and which it has not been told to stop.
-  std::map<std::string, std::set<AttemptKey>> lost_there_;
+  std::map<std::string, std::map<AttemptKey, LeftBehind>> left_behind_;  // By node.
+  std::set<std::string> leaving_;  // Uids of jobs that have no attempt and end once nothing of it is left behind.
   std::map<std::string, Refused> refused_;              // By node: of the last minute.
   std::set<std::string> touched_;                       // Nodes that this step shows anew.
   scheduler::Scheduler scheduler_;                      // What it is told: claims.cc.
@@ -442,6 +469,7 @@ class Core {
   absl::Duration awake_since_ = absl::ZeroDuration();  // The end of the last pause of this process, or its start.
   absl::Duration next_deletion_ = absl::ZeroDuration();
   absl::Duration next_explanation_ = absl::ZeroDuration();
+  absl::Duration next_estimate_ = absl::ZeroDuration();
   std::set<std::pair<int64_t, std::string>> deleted_by_age_;  // When and uid: all of deleted_.
 };
 

@@ -36,10 +36,12 @@ absl::Status Core::check_folder(const job::Spec& spec) const {
     const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
     std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
     if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
+    const bool leaves = record != nullptr && leaving_.contains(record->uid);
+    const std::string why =
+        leaves ? absl::StrCat(", of which ", where_left(live->second), "; wait, or choose another folder")
+               : ", which is not over; cancel it or choose another folder";
     return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
-                      absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder,
-                                   ", which is not over; cancel it or choose another folder"),
-                      metadata);
+                      absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder, why), metadata);
   }
   return absl::OkStatus();
 }

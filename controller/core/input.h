@@ -110,12 +110,13 @@ struct DrainNode {
 };
 
 // Takes a node that is lost, and on which nothing is placed or may still run, out of the store with its events. The
-// answer is the node as it was. Waits for room on a full disk. Errors: NotFound, FailedPrecondition (NODE_NOT_LOST,
-// NODE_IN_USE).
+// answer is the node as it was. Waits for room on a full disk. `force`: the caller knows that nothing runs there any
+// more. Errors: NotFound, FailedPrecondition (NODE_NOT_LOST, NODE_IN_USE).
 struct DeleteNode {
   RequestId request = 0;
   std::string node;
   std::string actor;
+  bool force = false;
 };
 
 // Ends what a node runs of a job that this controller does not know: its ranks may save within `grace`. Errors:

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/name_list.h"
 #include "common/testing/planted.h"
+#include "common/text/utf8.h"
 #include "controller/cluster/nodes.h"
 #include "controller/core/core.h"
 
@@ -94,7 +95,6 @@ bool others_have(const v1::Register& hello, const AttemptKey& key, const std::ve
 }  // namespace
 
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
-  lost_there_.erase(node.record.name);  // Whatever it has, it says now.
   std::vector<std::string> adopted;
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
     if (catch_up(node, *item)) adopted.push_back(item->id().job_uid());
@@ -124,6 +124,15 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(node.record.name, key);
   }
   if (strays_[node.record.name].empty()) strays_.erase(node.record.name);  // Whoever looks for some walks all of it.
+  // What it does not name is gone; what it names has just been told to stop.
+  if (const auto left = left_behind_.find(node.record.name); left != left_behind_.end()) {
+    const std::map<AttemptKey, LeftBehind> all = left->second;
+    for (const auto& [key, what] : all) {
+      const auto named = there.find(key);
+      if (named == there.end() || named->second == Phase::ENDED) note_end_there(node.record.name, key);
+    }
+    bound_left_behind(node.record.name);
+  }
   for (const std::string& uid : jobs_of(node.record.name)) {
     LiveJob& job = jobs_.at(uid);
     LiveAttempt& attempt = *job.attempt;
@@ -243,7 +252,8 @@ void Core::end_parts_that_are_gone(const std::string& uid, const std::string& by
   }
 }
 
-void Core::end_superseded(LiveJob& job, int by, Change& change) {
+void Core::end_superseded(LiveJob& job, const v1::AttemptInventory& item, Change& change) {
+  const int by = item.id().number();
   job.attempt->failing = true;
   stop_everywhere(job);
   erase_reports(job, change);
@@ -251,6 +261,11 @@ void Core::end_superseded(LiveJob& job, int by, Change& change) {
   record.end_time_ns = now_ns();
   record.end_cause = std::string(job::name(job::Cause::kStaleAttempt));
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
+  // The controller that made the newer one has told its nodes how this one ended.
+  if (record.number + 1 == by && job::is_cause(item.previous_end_cause())) {
+    record.end_cause = item.previous_end_cause();
+    record.end_message = text::shortened(item.previous_end_message(), job::kLongestMessage);
+  }
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
   close_failed_logs(job, change);
@@ -259,7 +274,7 @@ void Core::end_superseded(LiveJob& job, int by, Change& change) {
 
 void Core::adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements) {
   Change change;
-  if (job.attempt) end_superseded(job, item.id().number(), change);
+  if (job.attempt) end_superseded(job, item, change);
   apply(job, JobEvent::kAttemptFailed);
   apply(job, JobEvent::kPlaced);
   apply(job, JobEvent::kPrepared);  // None of the three means anything to a job that is being cancelled: it is stopped.
@@ -267,6 +282,7 @@ void Core::adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job
   attempt.record.number = item.id().number();
   attempt.record.start_time_ns = item.start_unix_nanos() != 0 ? item.start_unix_nanos() : now_ns();
   attempt.record.last_step = last_step(item);
+  attempt.record.resumed_step = std::max<int64_t>(0, item.resumed_step());
   attempt.record.mesh = job.record.spec.mesh;
   attempt.record.placements = std::move(placements);
   for (const job::Placement& placement : attempt.record.placements) {

@@ -88,8 +88,14 @@ struct LiveAttempt {
   // moments: what is slow by nature does not hang.
   std::optional<absl::Duration> advanced_at;
   absl::Duration longest_pause;
-  absl::Duration longest_working_pause;               // While it neither loads, saves nor validates.
-  absl::Duration longest_step;                        // Likewise while nothing but steps was made.
+  absl::Duration longest_working_pause;  // While it neither loads, saves nor validates.
+  absl::Duration longest_step;           // Likewise while nothing but steps was made.
+  struct Mark {
+    absl::Duration at;
+    int64_t step = 0;
+  };
+  std::optional<Mark> pace_since, pace_seen;          // The first look at its steps, and the newest. See pace.cc.
+  std::optional<absl::Duration> ends_about;           // Monotonic: when its steps are done, at its pace.
   job::Stragglers stragglers;                         // Of this process: a restarted controller begins anew.
   std::optional<absl::Duration> prepare_by, stop_by;  // Deadlines for what its nodes were told.
   // Monotonic marks of this process; a restarted controller knows none of them, and then the phases stay unmeasured.
@@ -133,6 +139,7 @@ struct LiveJob {
   std::optional<absl::Duration> ends_by;             // Monotonic; its time limit is over then, as the record has it.
   std::map<std::string, double> lost_seconds;  // detect and stop of the last failure: the next attempt's first phases.
   std::optional<absl::Duration> idle_since;    // No attempt since then: place and queue wait begin here.
+  double save_seconds = 0;                     // That its newest checkpoint took.
   std::string pending_reason, pending_message;
   std::map<std::string, std::vector<int>> held;  // The devices of record.reserved.
 

@@ -33,8 +33,11 @@ bool lacks_newest(const job::JobRecord& job, const std::vector<job::AttemptRecor
   if (job::is_final(job.state)) return false;
   if (damaged.count(attempt_key(job.uid, job.attempts)) > 0) return true;
   const bool waits = job.state == job::JobState::kQueued || job.state == job::JobState::kRecovering;
-  return !waits && std::none_of(attempts.begin(), attempts.end(),
-                                [](const job::AttemptRecord& attempt) { return attempt.end_time_ns == 0; });
+  const bool leaves = job.state == job::JobState::kStopping && !attempts.empty() &&
+                      attempts.back().number == job.attempts && !attempts.back().left_on.empty();
+  return !waits && !leaves && std::none_of(attempts.begin(), attempts.end(), [](const job::AttemptRecord& attempt) {
+    return attempt.end_time_ns == 0;
+  });
 }
 
 // Records with this prefix: a range, since they come by key.
@@ -174,6 +177,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
     if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
       job.record.attempts = std::max(0, job.record.attempts - 1);
+    restore_left_behind(job);
     names_[job.record.name] = uid;
     if (!job.record.request_id.empty()) requests_[job.record.request_id] = uid;
     next_order_ = std::max(next_order_, job.record.order + 1);
@@ -188,6 +192,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
       continue;
     }
     if (!job.attempt) job.idle_since = now_.monotonic;
+    if (!job.attempt && job.record.state == job::JobState::kStopping) leaving_.insert(uid);
     const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - now_ns());
     const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
     job.restart_at = now_.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);

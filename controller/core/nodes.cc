@@ -1,11 +1,18 @@
 // Nodes as clients see them.
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rpc/error.h"
+#include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
 namespace titan::core {
+namespace {
+
+constexpr size_t kNamed = 8;  // Of what a node may run.
+
+}  // namespace
 
 absl::Status no_such_node(const std::string& name) {
   return rpc::error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node ", name), {{"node", name}});
@@ -33,6 +40,11 @@ NodeView Core::node_view(const cluster::Node& node) const {
     view.slow.insert(view.slow.end(), slow.begin(), slow.end());
   }
   view.is_slow |= view.slow.size() > 1;
+  if (const auto left = left_behind_.find(name); left != left_behind_.end()) {
+    for (const auto& [key, what] : left->second) {
+      if (what.may_train) view.left.emplace_back(key, what);
+    }
+  }
   if (const auto strays = strays_.find(name); strays != strays_.end()) {
     for (const auto& [key, stray] : strays->second) {
       if (stray.unknown) view.unknown.emplace_back(key, stray);
@@ -85,6 +97,32 @@ Effects Core::end_step() {
   return std::exchange(effects_, {});
 }
 
+// What a node may run as far as is known, in words; empty: nothing.
+std::string Core::may_run_there(const std::string& name) const {
+  std::vector<std::string> all;
+  for (const std::string& uid : jobs_of(name)) {
+    const LiveJob& job = jobs_.at(uid);
+    const NodePart& part = job.attempt->parts.at(name);
+    if (part.lost) continue;  // It is among those below.
+    all.push_back(absl::StrCat(counted(part.placement.num_ranks, "rank"), " of ", job.record.name));
+  }
+  if (const auto left = left_behind_.find(name); left != left_behind_.end()) {
+    for (const auto& [key, what] : left->second) {
+      if (!what.may_train) continue;
+      all.push_back(absl::StrCat(counted(what.ranks, "rank"), " of ", what.job, " (attempt ", key.second, ") until ",
+                                 absl::FormatTime(absl::RFC3339_sec, what.until_wall, absl::UTCTimeZone())));
+    }
+  }
+  if (const auto strays = strays_.find(name); strays != strays_.end()) {
+    for (const auto& [key, stray] : strays->second) {
+      all.push_back(absl::StrCat("attempt ", key.second, " of ", stray.job.empty() ? key.first : stray.job));
+    }
+  }
+  const size_t more = all.size() > kNamed ? all.size() - kNamed : 0;
+  all.resize(all.size() - more);
+  return absl::StrCat(absl::StrJoin(all, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
 // Gone at once, so that nothing is decided about it while that is on its way to the store. A worker that comes back
 // after all registers as a new one.
 void Core::take(const DeleteNode& input) {
@@ -98,11 +136,12 @@ void Core::take(const DeleteNode& input) {
     return refuse_since("NODE_NOT_LOST", absl::StrCat("is ", cluster::name(node->state),
                                                       ": only one that is LOST can be deleted; stop its titan-worker"));
   }
-  const auto strays = strays_.find(input.node);
-  const bool has_strays = strays != strays_.end() && !strays->second.empty();
-  if (has_strays || !jobs_of(input.node).empty()) {
-    return refuse_since("NODE_IN_USE", "may still run ranks: `titanctl node describe` lists them");
+  const std::string in_use = may_run_there(input.node);
+  if (!in_use.empty() && !input.force) {
+    return refuse_since("NODE_IN_USE", absl::StrCat("may still run ", in_use, ". `titanctl node delete --force ",
+                                                    input.node, "` says that the machine is off"));
   }
+  if (!in_use.empty()) give_up_node(input.node);
   Change change;
   change.mutations.push_back(store::erase(node_key(input.node)));
   change.erased_prefixes.push_back(node_events_prefix(input.node));

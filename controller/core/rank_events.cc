@@ -1,6 +1,8 @@
 // Lines of the ranks' spools: each is taken exactly once, in order, and acknowledged when that is durable.
 
+#include <functional>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +36,8 @@ std::string text(const nlohmann::json& json, const char* key) {
   return it == json.end() || !it->is_string() ? "" : it->get<std::string>();
 }
 
+constexpr size_t kDamageTold = 16;  // Of one rank's events.
+
 bool flag(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   return it != json.end() && it->is_boolean() && it->get<bool>();
@@ -44,36 +48,64 @@ bool flag(const nlohmann::json& json, const char* key) {
 void Core::on_rank_events(cluster::Node& node, const v1::RankEvents& events) {
   const std::string& uid = events.id().job_uid();
   const int attempt = events.id().number(), rank = events.rank();
-  if (events.events().empty()) return;
+  if (events.events().empty() && events.damage().empty()) return;
   if (!knows(uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
   if (!may_tell(node, {uid, attempt}, rank)) {
     return note_foreign(node, absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,
                                            ", which is not placed there"));
   }
-  const int64_t last = events.events().rbegin()->sequence();
   const auto live = jobs_.find(uid);
   Change change;
   if (live != jobs_.end()) {
     LiveJob& job = live->second;
     int64_t& cursor = cursors_[{uid, attempt, rank}];
     bool job_changed = false;
+    for (const v1::SpoolDamage& damage : events.damage()) {
+      take_damage(job, attempt, rank, node.record.name, damage, change, job_changed);
+    }
     for (const v1::RankEvent& line : events.events()) {
       if (line.sequence() <= cursor) continue;  // Sent again after a reconnect.
       cursor = line.sequence();
       const nlohmann::json parsed = nlohmann::json::parse(line.json(), nullptr, /*allow_exceptions=*/false);
       if (parsed.is_object()) take_rank_event(job, attempt, rank, node.record.name, parsed, change, job_changed);
     }
-    change.mutations.push_back(store::put(cursor_key(uid, attempt, rank), absl::StrCat(cursor)));
+    if (!events.events().empty()) {
+      change.mutations.push_back(store::put(cursor_key(uid, attempt, rank), absl::StrCat(cursor)));
+    }
     if (job_changed) put_job(change, job);
   }
+  if (events.events().empty()) return commit(std::move(change));
   // Of a job that is over there is nothing left to learn; its lines are acknowledged all the same.
   Send& ack = change.then.sends.emplace_back();
   ack.session = node.session;
   *ack.message.mutable_events_ack()->mutable_id() = events.id();
   ack.message.mutable_events_ack()->set_rank(rank);
-  ack.message.mutable_events_ack()->set_sequence(last);
+  ack.message.mutable_events_ack()->set_sequence(events.events().rbegin()->sequence());
   if (testing::planted(testing::Bug::kAckedBeforeDurable)) effects_.now.sends.push_back(ack);
   commit(std::move(change));
+}
+
+// A node that reconnects says it again. What was lost may be the commit that somebody waits for: whether that
+// checkpoint is there is not known, and nothing waits for its word any more.
+void Core::take_damage(LiveJob& job, int attempt, int rank, const std::string& node, const v1::SpoolDamage& damage,
+                       Change& change, bool& job_changed) {
+  std::set<int64_t>& told = damage_told_[{job.record.uid, attempt, rank}];
+  if (told.size() >= kDamageTold || !told.insert(damage.offset()).second) return;
+  const bool is_last = told.size() == kDamageTold;
+  add_event(
+      change, job,
+      {.node = node,
+       .attempt = attempt,
+       .rank = rank,
+       .reason = "SpoolDamaged",
+       .message = absl::StrCat(damage.message(), is_last ? "; no more damage of this rank's events is reported" : ""),
+       .severity = "warning"});
+  job_changed = true;
+  const bool current = job.attempt && job.attempt->record.number == attempt;
+  if (rank != 0 || !current || !apply(job, job::JobEvent::kCheckpointDone)) return;
+  end_explanation(job);
+  job.progress.failed_save = "its outcome is not known: events of rank 0 were lost";
+  put_progress(change, job);
 }
 
 void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& json,
@@ -81,14 +113,15 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
   const std::string kind = text(json, "kind");
   const int64_t step = integer(json, "step");
   const bool current = job.attempt && job.attempt->record.number == attempt;
-  const auto tell = [&](const char* reason, std::string message, const char* severity) {
+  const auto tell = [&](const char* reason, std::string message, absl::string_view severity) {
+    if (severity != "info" && !is_to_be_told({job.record.uid, attempt}, reason, message)) return;
     add_event(change, job,
               {.node = node,
                .attempt = attempt,
                .rank = rank,
                .reason = reason,
                .message = std::move(message),
-               .severity = severity});
+               .severity = std::string(severity)});
     job_changed = true;
   };
   if (kind == event::kStep) {
@@ -100,7 +133,12 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
          source == "checkpoint" ? absl::StrCat("checkpoint of step ", step)
                                 : absl::StrCat("initial weights (", source, ")"),
          "info");
-    if (!current || job.attempt->loaded) return;
+    if (!current) {
+      return change_ended(job, attempt, change, [step](job::AttemptRecord& record) {
+        return std::exchange(record.resumed_step, step) != step;
+      });
+    }
+    if (job.attempt->loaded) return;
     job.attempt->loaded = true;
     job.attempt->record.resumed_step = step;
     job.attempt->logged_step = step;
@@ -115,13 +153,14 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
     const double seconds = number(json, "seconds");
     tell("CheckpointCommitted", absl::StrCat("step ", step, full ? "" : " (export, not a resume point)"), "info");
     if (seconds == seconds) measure(Measure::kCheckpoint, seconds);
+    if (seconds > 0) job.save_seconds = seconds;
     // The newest in time: after a fall-back to an older step the numbers begin lower again.
     if (full) {
       job.progress.committed_step = current ? step : std::max(job.progress.committed_step, step);
       job.progress.commit_time_ns = now_ns();
     }
     job.progress.failed_save.clear();
-    take_finished_step(job, current, step, change);
+    take_finished_step(job, attempt, step, change);
     put_progress(change, job);
     if (!current) return;
     take_progress(job, step, full ? step : 0, change);
@@ -131,6 +170,7 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
     tell("CheckpointFailed", job.progress.failed_save, "warning");
     measure(Measure::kCheckpointFailed, 1);
     put_progress(change, job);
+    show(change, job);
     // It is over; earlier checkpoints stay, training goes on.
     if (current && apply(job, job::JobEvent::kCheckpointDone)) end_explanation(job);
   } else if (kind == event::kRejected) {
@@ -154,7 +194,7 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
   } else if (kind == event::kFinished || kind == event::kStopped) {
     if (rank != 0) return;
     if (kind == event::kStopped) tell("AttemptStopped", absl::StrCat("saved and left at step ", step), "info");
-    take_finished_step(job, current, step, change);
+    take_finished_step(job, attempt, step, change);
     put_progress(change, job);
   }
 }
@@ -174,7 +214,7 @@ void Core::take_step(LiveJob& job, int attempt, const nlohmann::json& json, Chan
   const bool current = job.attempt && job.attempt->record.number == attempt;
   if (current) note_stall(*job.attempt, step, metrics);
   if (current) note_first_step(job, change);
-  take_finished_step(job, current, step, change);
+  take_finished_step(job, attempt, step, change);
   put_progress(change, job);
   show(change, job);
 }
@@ -189,10 +229,29 @@ void Core::note_stall(LiveAttempt& attempt, int64_t step, const nlohmann::json& 
     measure(Measure::kCheckpointStall, each * static_cast<double>(step - *before));
 }
 
+// What a late event says of an attempt that has ended; `apply` says whether it has changed anything.
+void Core::change_ended(LiveJob& job, int attempt, Change& change,
+                        const std::function<bool(job::AttemptRecord&)>& apply) {
+  for (std::shared_ptr<const job::AttemptRecord>& past : job.past) {
+    if (past->number != attempt) continue;
+    job::AttemptRecord record = *past;
+    if (!apply(record)) return;
+    put_attempt(change, job, record);
+    past = std::make_shared<const job::AttemptRecord>(std::move(record));
+    show(change, job);
+  }
+}
+
 // What a job shows is the last step that its present attempt has finished, whether or not it logged that one; between
 // attempts, the last one's.
-void Core::take_finished_step(LiveJob& job, bool current, int64_t step, Change& change) {
-  if (!current) {  // A late word of an attempt that has ended: progress all the same.
+void Core::take_finished_step(LiveJob& job, int attempt, int64_t step, Change& change) {
+  if (!job.attempt ||
+      job.attempt->record.number != attempt) {  // A late word of one that has ended: progress all the same.
+    change_ended(job, attempt, change, [step](job::AttemptRecord& record) {
+      if (step <= record.last_step) return false;
+      record.last_step = step;
+      return true;
+    });
     if (!job.attempt) job.progress.step = std::max(job.progress.step, step);
     if (job::note_progress(job.record.history, step, 0)) put_job(change, job);
     return;

@@ -61,8 +61,14 @@ absl::StatusOr<JobViewPtr> Core::would_create(const job::Spec& spec) const {
   TITAN_RETURN_IF_ERROR(check_new(spec, name));
   LiveJob job;
   job.record.name = name;
-  job.record.spec = spec;
+  job.record.spec = limited(spec);
   return view_of(job);
+}
+
+// With the cluster's limit where it gives none of its own.
+job::Spec Core::limited(job::Spec spec) const {
+  if (spec.time_limit_seconds <= 0) spec.time_limit_seconds = options_.default_time_limit_seconds;
+  return spec;
 }
 
 void Core::take(const CreateJob& input) {
@@ -80,7 +86,7 @@ void Core::take(const CreateJob& input) {
   record.name = full_name(input.spec);
   record.request_id = input.request_id;
   record.fingerprint = input.fingerprint;
-  record.spec = input.spec;
+  record.spec = limited(input.spec);
   record.create_time_ns = now_ns();
   record.uid = input.uid;
   record.labels = input.labels;
@@ -188,7 +194,9 @@ void Core::start_cancel(const CancelAccepted& accepted) {
   if (!repeated) {
     add_event(change, job,
               {.reason = "CancelRequested",
-               .message = accepted.now ? "without saving" : "saving first",
+               .message = accepted.now            ? "without saving"
+                          : job.record.spec.saves ? "saving first"
+                                                  : "without saving: its checkpoints are turned off",
                .actor = accepted.actor});
   }
   carry_out_stop(job, JobEvent::kStopped, std::move(change));

@@ -31,6 +31,15 @@ struct Stray {
   absl::Duration saves_until;  // and is waited for until then. Monotonic.
 };
 
+// An attempt's ranks on a node that was silent when they were given up: they may still run.
+struct LeftBehind {
+  std::string job;  // Full name.
+  int ranks = 0;
+  absl::Duration until;  // Monotonic. They have ended by then: ranks that hear of no controller save and leave.
+  absl::Time until_wall;
+  bool may_train = true;  // False: they were never started, or were seen to end. The node is to be told all the same.
+};
+
 // Under which the scheduler knows its devices.
 inline std::string stray_owner(const AttemptKey& key) { return absl::StrCat("stray/", key.first, "/", key.second); }
 

@@ -60,6 +60,7 @@ void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptR
   }
   const bool unknown = !knows(key.first);
   stray.ended = ended;
+  if (ended || overdue) note_end_there(node.record.name, key);  // What it cannot end, it has said.
   if (ended && (!unknown || stray.dismissed)) {
     holds ? claim_stray(node.record.name, key, stray) : drop_stray(node.record.name, key);
     if (std::optional<Send> told = forget(key, node.record.name)) effects_.now.sends.push_back(*std::move(told));
@@ -80,15 +81,32 @@ void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) 
                      key.second <= live->second.record.attempts;  // Else nobody believes that it is there.
   if (saves && !stray.saving) stray.saves_until = now_.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
-  send(node.record.name, stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
+  if (may_still_save(key))
+    return send(node.record.name, stop_message(key, kSaveTime, live->second.record.intent.cause));
+  send(node.record.name, stop_message(key, saves ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
 // It speaks again in the session in which it fell silent: no inventory and, while an attempt prepares, no beat tells of
 // what it has.
 void Core::stop_lost(const std::string& node) {
-  const auto lost = lost_there_.extract(node);
-  if (!lost) return;
-  for (const AttemptKey& key : lost.mapped()) send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
+  const auto left = left_behind_.find(node);
+  if (left == left_behind_.end()) return;
+  for (const auto& [key, what] : left->second) {
+    if (may_still_save(key)) {
+      send(node, stop_message(key, kSaveTime, jobs_.at(key.first).record.intent.cause));
+    } else {
+      send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
+    }
+  }
+  bound_left_behind(node);
+}
+
+// Whether it is the newest attempt of a job that was told to save and end: nothing has taken its dump folder since.
+bool Core::may_still_save(const AttemptKey& key) const {
+  const auto live = jobs_.find(key.first);
+  if (live == jobs_.end() || live->second.attempt || live->second.past.empty()) return false;
+  const LiveJob& job = live->second;
+  return job.stops() && job.record.intent.save && job.past.back()->number == key.second;
 }
 
 // Likewise what an operator wants gone, in a node's next session.
@@ -113,6 +131,7 @@ void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray
 }
 
 void Core::drop_stray(const std::string& node, const AttemptKey& key) {
+  note_end_there(node, key);
   const auto strays = strays_.find(node);
   if (strays == strays_.end() || strays->second.erase(key) == 0) return;
   touch(node);

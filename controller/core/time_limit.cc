@@ -37,13 +37,16 @@ absl::Duration Core::time_left(const LiveJob& job) const {
   return std::max(left, absl::ZeroDuration()) + grace(job);
 }
 
+// By its limit, or as its pace says.
 absl::Time Core::expected_end(const LiveJob& job) const {
-  return job.ends_by ? scheduler_time(*job.ends_by + grace(job)) : absl::InfiniteFuture();
+  if (job.ends_by) return scheduler_time(*job.ends_by + grace(job));
+  return job.attempt && job.attempt->ends_about ? scheduler_time(*job.attempt->ends_about) : absl::InfiniteFuture();
 }
 
 void Core::check_time_limits() {
   std::vector<std::string> over;  // What has no attempt leaves the map.
   for (const auto& [uid, job] : jobs_) {
+    if (leaving_.contains(uid)) continue;  // Its end is decided.
     if (job.ends_by && now_.monotonic >= *job.ends_by && !job.stops()) over.push_back(uid);
   }
   for (const std::string& uid : over) end_by_time_limit(jobs_.at(uid));

@@ -39,10 +39,11 @@ struct NodeView {
   cluster::Node node;
   int devices_used = 0;
   std::vector<std::string> jobs;
-  std::vector<std::pair<AttemptKey, Stray>> unknown;  // Attempts there of jobs that this controller does not know.
-  std::vector<SlowRank> slow;                         // Ranks there.
-  bool is_slow = false;                               // Two of them, or all that a job has there.
-  std::string refusal;                                // Why its registration was refused in the last minute.
+  std::vector<std::pair<AttemptKey, Stray>> unknown;    // Attempts there of jobs that this controller does not know.
+  std::vector<std::pair<AttemptKey, LeftBehind>> left;  // Attempts that may still run there, though given up.
+  std::vector<SlowRank> slow;                           // Ranks there.
+  bool is_slow = false;                                 // Two of them, or all that a job has there.
+  std::string refusal;                                  // Why its registration was refused in the last minute.
 };
 
 using NodeViewPtr = std::shared_ptr<const NodeView>;

@@ -262,7 +262,7 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
     Change change;
     note_first_step(*job, change);
     const bool is_first = !change.mutations.empty();
-    take_finished_step(*job, /*current=*/true, step, change);
+    take_finished_step(*job, job->attempt->record.number, step, change);
     if (is_first) put_progress(change, *job);  // From now on it is this attempt's.
     commit(std::move(change));
   }
@@ -379,6 +379,8 @@ void Core::take(const Tick&) {
   check_diagnoses();
   check_deadlines();
   check_time_limits();
+  check_left_behind();
+  estimate_ends();
   explain_waits();
   give_up_wishes();
   forget_refusals();
@@ -459,15 +461,17 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
     set_reason("", "");
     return false;
   }
-  set_reason(kNodeUnreachable, absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
-                                            absl::FormatDuration(grace), " after the lease"));
+  set_reason(kNodeUnreachable,
+             job.stops() ? "no node of the job can be reached: its ranks may still run, and save and end once one is"
+                         : absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
+                                        absl::FormatDuration(grace), " after the lease"));
   return false;
 }
 
 void Core::lose_part(LiveJob& job, const std::string& node) {
   const NodePart& part = job.attempt->parts.at(node);
   lose(job, node);
-  lost_there_[node].insert(job.key());
+  leave_behind(job, node);
   Change change;
   add_event(change, job,
             {.node = node,

@@ -51,7 +51,7 @@ TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state,
                     run_as, run_as_local, run_as_known)
 TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
                     last_step, end_cause, end_message, exits, num_exits, phase_seconds, store_host, store_port, ranks,
-                    mesh, config_version, diagnosed, verdict, named_ranks, logs_dropped)
+                    mesh, config_version, diagnosed, verdict, named_ranks, logs_dropped, left_on)
 TITAN_RECORD_FIELDS(Tombstone, name, actor, time_ns, request_id, fingerprint)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity, actor)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,

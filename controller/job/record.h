@@ -172,13 +172,14 @@ struct AttemptRecord {
   std::map<std::string, double> phase_seconds;
   std::string store_host;  // Known once prepared.
   int store_port = 0;
-  int ranks = 0;                    // Its world: those of all placements.
-  std::map<std::string, int> mesh;  // Axes of degree above 1, by name.
-  int config_version = 1;           // Of the job's configuration; 1: as it was submitted.
-  bool diagnosed = false;           // There is a record of what its ranks did when it stood still.
-  std::string verdict;              // Of it: who first went another way; empty: not known.
-  std::vector<int> named_ranks;     // By it; the first few.
-  std::string logs_dropped;         // Why ends of failed ranks' logs are kept no more, or were not; empty: they are.
+  int ranks = 0;                     // Its world: those of all placements.
+  std::map<std::string, int> mesh;   // Axes of degree above 1, by name.
+  int config_version = 1;            // Of the job's configuration; 1: as it was submitted.
+  bool diagnosed = false;            // There is a record of what its ranks did when it stood still.
+  std::string verdict;               // Of it: who first went another way; empty: not known.
+  std::vector<int> named_ranks;      // By it; the first few.
+  std::vector<std::string> left_on;  // Nodes that were silent when their part was given up: its ranks may run on there.
+  std::string logs_dropped;          // Why ends of failed ranks' logs are kept no more, or were not; empty: they are.
 };
 
 struct Progress {

@@ -171,6 +171,34 @@ AttemptEnd from_hang(const EndFacts& facts, const RankExit* peer) {
   return end;
 }
 
+std::string by(const std::string& actor) { return actor.empty() ? "" : absl::StrCat(" by ", actor); }
+
+// Who asked ranks to save and leave, as those say whose own node did: the others followed them.
+std::string who_stopped(const EndFacts& facts) {
+  for (const RankExit& exit : facts.exits) {
+    if (exit.stop_reason.empty()) continue;
+    const auto drained = facts.drained.find(exit.node);
+    if (exit.stop_reason == "NODE_DRAINED") {
+      return absl::StrCat("node ", exit.node, " was drained",
+                          drained == facts.drained.end() ? "" : by(drained->second));
+    }
+    if (exit.stop_reason == "ORPHANED") {
+      return absl::StrCat("node ", exit.node, " heard of no controller for ", facts.orphan_timeout_seconds,
+                          " s (restart.orphan_timeout_seconds)");
+    }
+    if (exit.stop_reason == "WORKER_STOPPING") {
+      return absl::StrCat("titan-worker on ", exit.node, " was stopped (--stop-ranks-on-exit)");
+    }
+    return absl::StrCat("node ", exit.node, " stopped its ranks (", exit.stop_reason, ")");
+  }
+  // Of an older version's records, or of a node that was asked and whose ranks were quicker.
+  if (!facts.drained.empty()) {
+    const auto& [node, actor] = *facts.drained.begin();
+    return absl::StrCat("node ", node, " was drained", by(actor));
+  }
+  return "a rank was asked to stop from outside Titan (SIGTERM)";
+}
+
 std::optional<AttemptEnd> clean_end(const EndFacts& facts) {
   const auto left_with = [&](int code) {
     return std::count_if(facts.exits.begin(), facts.exits.end(),
@@ -180,8 +208,9 @@ std::optional<AttemptEnd> clean_end(const EndFacts& facts) {
   const int stopped = static_cast<int>(left_with(ExitCode::kExitStopped));
   if (finished == facts.num_ranks) return AttemptEnd{Cause::kFinished, "", "every rank finished"};
   if (facts.cancelled) {
-    return AttemptEnd{Cause::kCancelled, "",
-                      stopped == facts.num_ranks ? "cancelled; the ranks saved first" : "cancelled"};
+    return AttemptEnd{
+        Cause::kCancelled, "",
+        absl::StrCat("cancelled", by(facts.actor), stopped == facts.num_ranks ? "; the ranks saved first" : "")};
   }
   if (facts.out_of_time) {
     return AttemptEnd{
@@ -189,7 +218,7 @@ std::optional<AttemptEnd> clean_end(const EndFacts& facts) {
         absl::StrCat("the job's time limit was over", stopped == facts.num_ranks ? "; the ranks saved first" : "")};
   }
   if (finished + stopped == facts.num_ranks) {
-    return AttemptEnd{Cause::kStopped, "", "the ranks were asked to stop; they saved and left"};
+    return AttemptEnd{Cause::kStopped, "", absl::StrCat(who_stopped(facts), ": the ranks saved and left")};
   }
   return std::nullopt;
 }
@@ -232,6 +261,13 @@ absl::string_view name(Cause cause) {
       return "STALE_ATTEMPT";
   }
   return "UNKNOWN";
+}
+
+bool is_cause(absl::string_view text) {
+  for (int i = 0; i <= static_cast<int>(Cause::kStaleAttempt); ++i) {
+    if (name(static_cast<Cause>(i)) == text) return true;
+  }
+  return false;
 }
 
 AttemptEnd classify(const EndFacts& facts) {

@@ -3,6 +3,7 @@
 // Why an attempt ended, and whether there is another one. Pure: facts in, verdict out.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ enum class Cause {
   kStaleAttempt,  // Its number was too low: a node or the dump folder has seen a newer attempt of the same job.
 };
 absl::string_view name(Cause cause);  // UPPER_SNAKE, as in Attempt.end_cause.
+bool is_cause(absl::string_view text);
 
 // A rank that lived until Titan ended it, and that had made no progress for long by then.
 struct HungRank {
@@ -53,6 +55,9 @@ struct EndFacts {
   int newer_attempt = 0;       // Number of a newer attempt of the same job that was met; 0: none.
   std::string leader;          // The node of rank 0.
   bool elsewhere = false;      // There are nodes that could take ranks beside those of the attempt.
+  std::map<std::string, std::string> drained = {};  // Nodes that were to be empty, and who wanted that; empty: unknown.
+  double orphan_timeout_seconds = 0;                // After which ranks that hear of no controller leave.
+  std::string actor = {};                           // Who cancelled it; empty: not known.
 };
 
 struct AttemptEnd {

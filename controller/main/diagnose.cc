@@ -24,6 +24,7 @@ void add_configuration(const Flags& flags, google::protobuf::Map<std::string, st
   out["store"] = flags.store;
   out["metrics"] = absl::StrCat(flags.metrics_address, ":", flags.metrics_port);
   out["lease_ms"] = absl::StrCat(flags.lease_ms);
+  out["default_time_limit_seconds"] = absl::StrCat(flags.default_time_limit_seconds);
   out["kept_logs_mib"] = absl::StrCat(flags.kept_logs_mib);
   out["keep_finished_days"] = absl::StrCat(flags.keep_finished_days);
   out["log_format"] = flags.log_format;

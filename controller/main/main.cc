@@ -123,6 +123,11 @@ int main(int argc, char** argv) {
                  "Delete jobs that ended longer ago, with their events; 0 keeps them for ever. Dump folders stay")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 36'500.0));
+  app.add_option("--default-time-limit-seconds", flags.default_time_limit_seconds,
+                 "scheduling.time_limit_seconds of jobs that give none; 0: they have none. Jobs that were submitted "
+                 "before keep theirs")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   app.add_option("--kept-logs-mib", flags.kept_logs_mib,
                  "Ends of failed ranks' logs that the store keeps of all jobs together; the oldest go first")
       ->capture_default_str()

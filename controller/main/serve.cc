@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/host/descriptors.h"
+#include "common/host/signals.h"
 #include "common/metrics/folder_space.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/credentials.h"
@@ -78,22 +79,19 @@ void warn_if_open(const Flags& flags, journal::Journal& journal) {
                              " may run programs on every node, and what is said can be read on its way"));
 }
 
-// SIGTERM or SIGINT, which are blocked in every thread; 0: none within `wait`.
-int take_signal(absl::Duration wait) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+// The signal that ends this process, of those that are blocked in every thread; 0: none within `wait`. The others are
+// told and change nothing.
+int take_signal(absl::Duration wait, journal::Journal& journal) {
+  const sigset_t signals = host::daemon_signals();
   const timespec limit = absl::ToTimespec(wait);
-  return std::max(0, sigtimedwait(&signals, nullptr, &limit));
+  const int received = std::max(0, sigtimedwait(&signals, nullptr, &limit));
+  if (received == 0 || host::ends_daemon(received)) return received;
+  journal.write(journal::Level::kInfo, "SignalIgnored", host::going_on(received));
+  return 0;
 }
 
 void block_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // Inherited by every thread; the main one waits for them.
+  host::block_daemon_signals();  // Inherited by every thread; the main one waits for them.
   signal(SIGPIPE, SIG_IGN);
 }
 
@@ -115,7 +113,7 @@ int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::Chan
   int in_vain = 0;
   while (true) {
     between();
-    if (const int received = take_signal(kBetween); received != 0) return received;
+    if (const int received = take_signal(kBetween, journal); received != 0) return received;
     in_vain = takes_connections(address, credentials) ? 0 : in_vain + 1;
     if (in_vain < kPatience) continue;
     journal.write(journal::Level::kError, "NoNewConnections",
@@ -174,7 +172,7 @@ absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, syste
       candidate.leader = candidate.elector->holder();
     }
     if (!absl::IsDeadlineExceeded(led)) return led;
-    if (const int received = take_signal(absl::ZeroDuration()); received != 0) {
+    if (const int received = take_signal(absl::ZeroDuration(), journal); received != 0) {
       return absl::CancelledError(absl::StrCat("signal ", received));
     }
     if (told == led.message()) continue;
@@ -254,6 +252,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   if (!flags.store.empty()) options.leader_epoch = open.store->epoch();
   if (flags.keep_finished_days > 0) options.keep_finished = absl::Hours(24 * flags.keep_finished_days);
   options.kept_logs_bytes = int64_t{flags.kept_logs_mib} << 20;
+  options.default_time_limit_seconds = flags.default_time_limit_seconds;
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
   options.journal = journal;
@@ -273,6 +272,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   server_options.metrics = &metrics;
   server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch,
                             [&] { return diagnose(flags, *journal, metrics, *open.store); }};
+  server_options.cluster.default_time_limit_seconds = flags.default_time_limit_seconds;
   server_options.on_tick = [&service] { service.alive(); };
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
                          api::Server::start(*reconciler, *open.store, server_options));

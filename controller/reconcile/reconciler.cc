@@ -110,8 +110,8 @@ void Reconciler::drain(const std::string& node, const std::string& reason, Done<
   ask(core::DrainNode{0, node, reason, actor}, nullptr, std::move(done));
 }
 
-void Reconciler::delete_node(const std::string& node, Done<NodeView> done, const std::string& actor) {
-  ask(core::DeleteNode{0, node, actor}, nullptr, std::move(done));
+void Reconciler::delete_node(const std::string& node, Done<NodeView> done, const std::string& actor, bool force) {
+  ask(core::DeleteNode{0, node, actor, force}, nullptr, std::move(done));
 }
 
 void Reconciler::stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace,

@@ -70,7 +70,7 @@ class Reconciler {
   void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done,
               const std::string& actor = "");
   void drain(const std::string& node, const std::string& reason, Done<NodeView> done, const std::string& actor = "");
-  void delete_node(const std::string& node, Done<NodeView> done, const std::string& actor = "");
+  void delete_node(const std::string& node, Done<NodeView> done, const std::string& actor = "", bool force = false);
   void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done,
                     const std::string& actor = "");
 

@@ -101,6 +101,40 @@ TEST(PaceTest, DescribeShowsEachAttemptsWorldAndMesh) {
   EXPECT_THAT(describe_text(job, {}), HasSubstr("4 ranks: dp_shard 2, tp 2\n"));
 }
 
+// The file of last collectives is overwritten by the next attempt that leaves one.
+TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
+  const std::string recording = "rank 1 lost its peer; this rank's last collectives are in /d/comm_traces/rank_1";
+  v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
+  v1::Attempt& first = *job.mutable_attempts(0);
+  first.set_number(1);
+  first.set_end_cause("HANG");
+  first.set_end_message(recording);
+  v1::RankExit& exit = *first.add_exits();
+  exit.set_exit_code(12);
+  exit.set_message(recording);
+  EXPECT_THAT(describe_text(job, {}), HasSubstr("/d/comm_traces/rank_1")) << "it is there";
+  v1::Attempt& second = *job.add_attempts();
+  second.set_number(2);
+  EXPECT_THAT(describe_text(job, {}), HasSubstr("/d/comm_traces/rank_1")) << "the second one has left none";
+  second.set_end_cause("HANG");
+  second.set_end_message("rank 0 lost its peer; this rank's last collectives are in /d/comm_traces/rank_0");
+  const std::string text = describe_text(job, {});
+  EXPECT_THAT(text, Not(HasSubstr("rank_1")));
+  EXPECT_THAT(text, HasSubstr("rank 1 lost its peer\n"));
+  EXPECT_THAT(text, HasSubstr("/d/comm_traces/rank_0"));
+}
+
+// What it waits for is told before why it will have failed.
+TEST(PaceTest, AJobThatCannotReachItsRanksSaysSo) {
+  v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
+  job.set_state(v1::Job::STOPPING);
+  job.set_pending_reason("NODE_UNREACHABLE");
+  job.set_pending_message("2 ranks on n2 may still run");
+  job.set_failure_reason("TIME_LIMIT");
+  EXPECT_THAT(list_text({job}), HasSubstr("NODE_UNREACHABLE"));
+  EXPECT_THAT(describe_text(job, {}), HasSubstr("NODE_UNREACHABLE: 2 ranks on n2 may still run"));
+}
+
 TEST(PaceTest, DescribeEndsWithWhatWentWrong) {
   const v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   v1::Event event;

@@ -150,6 +150,39 @@ TEST(ClassifyTest, CleanEnds) {
   EXPECT_EQ(classify({.exits = {killed(0, 9, 1)}, .cancelled = true, .num_ranks = 2}).cause, Cause::kCancelled);
 }
 
+// Whoever reads it knows who asked the ranks to leave.
+TEST(ClassifyTest, AStopSaysByWhom) {
+  const auto stopped = [](const std::string& reason, const std::map<std::string, std::string>& drained = {}) {
+    EndFacts facts{
+        .exits = {left(0, 16), left(1, 16)}, .num_ranks = 2, .drained = drained, .orphan_timeout_seconds = 600};
+    facts.exits[0].node = "n1";
+    facts.exits[1].node = "n2";
+    facts.exits[1].stop_reason = reason;
+    const AttemptEnd end = classify(facts);
+    EXPECT_EQ(end.cause, Cause::kStopped);
+    return end.message;
+  };
+  EXPECT_EQ(stopped("NODE_DRAINED", {{"n2", "user:alice"}}),
+            "node n2 was drained by user:alice: the ranks saved and left");
+  EXPECT_EQ(stopped("NODE_DRAINED"), "node n2 was drained: the ranks saved and left");
+  EXPECT_EQ(stopped("ORPHANED"),
+            "node n2 heard of no controller for 600 s (restart.orphan_timeout_seconds): the ranks saved and left");
+  EXPECT_EQ(stopped("WORKER_STOPPING"),
+            "titan-worker on n2 was stopped (--stop-ranks-on-exit): the ranks saved and left");
+  EXPECT_EQ(stopped("SIGTERM to the shim"),
+            "node n2 stopped its ranks (SIGTERM to the shim): the ranks saved and left");
+  EXPECT_EQ(stopped(""), "a rank was asked to stop from outside Titan (SIGTERM): the ranks saved and left");
+  EXPECT_EQ(classify({.exits = {left(0, 16)}, .cancelled = true, .num_ranks = 1, .actor = "user:bob"}).message,
+            "cancelled by user:bob; the ranks saved first");
+}
+
+TEST(CauseTest, NamesAreKnown) {
+  EXPECT_TRUE(is_cause("RANK_KILLED"));
+  EXPECT_TRUE(is_cause("STALE_ATTEMPT"));
+  EXPECT_FALSE(is_cause("anything"));
+  EXPECT_FALSE(is_cause(""));
+}
+
 class DecideTest : public ::testing::Test {
  protected:
   Verdict next(Cause cause, int64_t step = 0, double jitter = 0) {

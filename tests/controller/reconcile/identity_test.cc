@@ -177,7 +177,7 @@ TEST_F(IdentityTest, AnAttemptOfAJobThatIsOverIsStoppedAndHoldsItsDevicesMeanwhi
   disconnect(nodes.at("n2"));
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   advance(absl::Seconds(120));
-  ASSERT_EQ(state("a"), "CANCELLED");
+  ASSERT_EQ(state("a"), "STOPPING") << "its rank may still train";
   obedient = false;
   connect(nodes.at("n2"));
   ASSERT_TRUE(submit(spec("b")).ok());
@@ -209,6 +209,29 @@ class OlderCopyTest : public IdentityTest {
   }
   std::vector<store::Record> copy_;
 };
+
+// The nodes know what the copy lacks: from where the attempt goes on, and how the one before it ended.
+TEST_F(IdentityTest, AnAdoptedAttemptKeepsItsResumedStepAndTheCauseBeforeIt) {
+  start();
+  const std::vector<store::Record> copy = copy_store();
+  die("n1", 0);
+  settle();
+  loaded("a", 50);
+  train("a", 51);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  const std::string cause = job("a")->attempts[0]->end_cause, why = job("a")->attempts[0]->end_message;
+  ASSERT_NE(cause, "STALE_ATTEMPT");
+  crash_to(copy);
+  connect_all();
+  train("a", 52);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, cause);
+  EXPECT_EQ(job("a")->attempts[0]->end_message, why);
+  EXPECT_EQ(job("a")->attempts[1]->resumed_step, 50);
+  const auto records = store::scan_all(store, job_events_prefix(job("a")->record->uid));
+  EXPECT_THAT(job::decode<job::EventRecord>(records->back().value)->message,
+              ::testing::HasSubstr("training from step 50"));
+}
 
 TEST_F(OlderCopyTest, ItsJobGoesOnUntouched) {
   const int before = stops();

@@ -166,7 +166,7 @@ TEST_F(RequestsTest, LongMessagesOfEventsAreCut) {
 TEST_F(RequestsTest, OldEventsAreDropped) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
-  for (int i = 0; i < 12'000; ++i) event(node, key("a"), 0, R"({"kind":"warning","message":"w"})");
+  for (int i = 0; i < 12'000; ++i) event(node, key("a"), 0, R"({"kind":"trace"})");
   settle();
   EXPECT_EQ(events("a").size(), 10'000u);
 }

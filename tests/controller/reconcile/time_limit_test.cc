@@ -95,8 +95,57 @@ TEST_F(TimeLimitTest, AJobThatWaitsToComeBackEndsToo) {
   advance(absl::Seconds(119));
   EXPECT_EQ(state("a"), "RECOVERING");
   advance(absl::Seconds(1));
+  EXPECT_EQ(state("a"), "STOPPING") << "its rank may still train where nobody can look";
+  EXPECT_EQ(job("a")->pending_reason, "NODE_UNREACHABLE");
+  EXPECT_EQ(reconciler->node("n1")->left.size(), 1u);
+  advance(absl::Seconds(600));
   expect_out_of_time();
   EXPECT_TRUE(submit(limited("b", 60)).ok());
+}
+
+// A cluster's default is the limit of jobs that give none.
+TEST_F(TimeLimitTest, TheClustersLimitIsThatOfJobsWithoutOne) {
+  default_time_limit_seconds = 90;
+  crash();
+  add_node("n1", 2);
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  ASSERT_TRUE(submit(limited("own", 500)).ok());
+  EXPECT_EQ(job("a")->record->spec.time_limit_seconds, 90);
+  EXPECT_EQ(job("own")->record->spec.time_limit_seconds, 500);
+  train("a", 1);
+  advance(absl::Seconds(91));
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "TIME_LIMIT");
+  default_time_limit_seconds = 10;
+  crash();
+  EXPECT_EQ(job("own")->record->spec.time_limit_seconds, 500) << "what was accepted stays";
+}
+
+// Nobody gives limits to what runs: its own pace says when it will have ended.
+TEST_F(TimeLimitTest, AShortJobIsBackfilledByThePaceOfWhatRuns) {
+  add_node("n1");
+  job::Spec endless = spec("first", 1, 1);
+  endless.total_steps = 1000;
+  ASSERT_TRUE(submit(endless).ok());
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("wide", 2, 1)).ok());
+  ASSERT_TRUE(submit(limited("short", 100)).ok());
+  ASSERT_TRUE(submit(limited("long", 2000)).ok());
+  ASSERT_TRUE(submit(spec("endless", 1, 1)).ok());
+  loaded("first", 0);
+  advance(absl::Seconds(2));
+  EXPECT_EQ(state("short"), "QUEUED") << "nothing is known of its pace yet";
+  for (int step = 1; step <= 40; ++step) {  // A step a second: it ends after 960 s more.
+    train("first", step);
+    advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(state("short"), "STARTING");
+  EXPECT_EQ(state("long"), "QUEUED");
+  EXPECT_EQ(state("endless"), "QUEUED");
+  finish_all("short");
+  finish_all("first");
+  advance(absl::Seconds(1));
+  EXPECT_EQ(state("wide"), "STARTING");
 }
 
 // Nothing is counted while it waits for its first devices.

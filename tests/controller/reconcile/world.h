@@ -48,6 +48,7 @@ class FakeNode {
     bool leader = false;
     std::string folder_id;
     int64_t step = 0, counter = 0;
+    int64_t resumed = 0;              // As its ranks have said.
     std::string rank_phase;           // Of all its ranks.
     std::map<int, int64_t> sequence;  // Last event of each rank.
     std::set<int> gone;
@@ -103,6 +104,7 @@ class World {
     options.kept_logs_bytes = kept_logs_bytes;
     options.jitter = [] { return 0.0; };
     options.leader_epoch = leader_epoch;
+    options.default_time_limit_seconds = default_time_limit_seconds;
     options.on_superseded = [this](const absl::Status& why) { superseded.push_back(why); };
     options.new_id = [this] { return absl::StrCat("id", ++ids_); };
     measures_ = std::make_unique<Measures>(metrics_);
@@ -227,6 +229,9 @@ class World {
         item->mutable_device_indices()->Assign(attempt.devices.begin(), attempt.devices.end());
       }
       if (attempt.launch.is_null()) continue;
+      item->set_resumed_step(attempt.resumed);
+      item->set_previous_end_cause(attempt.launch.value("previous_end_cause", ""));
+      item->set_previous_end_message(attempt.launch.value("previous_end_message", ""));
       item->set_job(attempt.launch["job"]);
       item->set_threads_per_rank(attempt.launch["threads_per_rank"]);
       if (node.takes_folded_launch) {
@@ -326,8 +331,9 @@ class World {
   void loaded(const std::string& id, int64_t step) {
     for (auto& [name, node] : nodes) {
       for (auto& [key, attempt] : node.attempts) {
-        if (key.first == job(id)->record->uid && !attempt.ranks.empty() && attempt.ranks[0] == 0 &&
-            attempt.phase == v1::AttemptReport::STARTED) {
+        if (key.first != job(id)->record->uid || attempt.phase != v1::AttemptReport::STARTED) continue;
+        attempt.resumed = step;
+        if (!attempt.ranks.empty() && attempt.ranks[0] == 0) {
           event(node, key, 0, absl::StrCat(R"({"kind":"loaded","source":"checkpoint","step":)", step, "}"));
         }
       }
@@ -424,6 +430,7 @@ class World {
         absl::StrAppend(&text, " ", key.first, key.second, absl::StrJoin(stray.ranks, ","), stray.step, stray.ended,
                         stray.dismissed);
       }
+      for (const auto& [key, left] : view.left) absl::StrAppend(&text, " ", key.first, key.second, left.ranks);
       absl::StrAppend(&text, "\n");
     }
     return text;
@@ -446,6 +453,7 @@ class World {
   absl::Duration keep_finished = absl::InfiniteDuration();  // From the next start of the controller on.
   int64_t kept_logs_bytes = 1 << 30;                        // Likewise.
   int64_t leader_epoch = 0;                                 // Likewise.
+  int64_t default_time_limit_seconds = 0;                   // Likewise.
   std::vector<absl::Status> superseded;                     // How often the controller was told that it leads no more.
   std::shared_ptr<FakeJournal> journal = std::make_shared<FakeJournal>();
   std::unique_ptr<Reconciler> reconciler;
