@@ -125,10 +125,12 @@ std::vector<Field> fields_of(Float8Linear& c) {
             "too small to gain"),
       Field("emulate", c.emulate,
             "Compute with float8's numbers in high precision, as devices without float8 do anyway"),
-      Field("scales_over", c.scales_over,
-            "Whose numbers a tensorwise scale covers: a microbatch's on all ranks, the same on every mesh, or only "
-            "those of the ranks that split its layers, as torchao's")
-          .one_of({"all_ranks", "tensor_ranks"}),
+      Field(
+          "scales_over", c.scales_over,
+          "Whose numbers a tensorwise scale covers: a microbatch's on all ranks, the same on every mesh, or only "
+          "those of the ranks that split its layers, as torchao's; auto: tensor_ranks on GPUs, where an exchange over "
+          "all ranks beside every product is slow, else all_ranks")
+          .one_of({"auto", "all_ranks", "tensor_ranks"}),
   };
 }
 

@@ -231,7 +231,7 @@ struct Float8Linear {
   std::optional<std::string> recipe_name;
   std::vector<std::string> filter_fqns;
   bool emulate = false;
-  std::string scales_over = "all_ranks";
+  std::string scales_over = "auto";
 };
 
 struct MxLinear {

@@ -76,6 +76,11 @@ LowPrecision float8_recipe(const Float8Linear& float8) {
   return LowPrecision::kFloat8Tensorwise;
 }
 
+bool scales_over_all_ranks(const JobConfig& config) {
+  const std::string& over = config.quantize.linear.float8.scales_over;
+  return over == "all_ranks" || (over == "auto" && config.resources.device != "cuda");
+}
+
 bool converts(const JobConfig& config, std::string_view converter) {
   const std::vector<std::string>& all = config.model.converters;
   return std::find(all.begin(), all.end(), converter) != all.end();

@@ -25,6 +25,11 @@ std::string_view name(LowPrecision recipe);
 
 LowPrecision float8_recipe(const Float8Linear& float8);  // What recipe_name says; tensorwise when not set.
 
+// Whether tensorwise scales cover a microbatch's numbers on all ranks (quantize.linear.float8.scales_over). By default
+// on CPUs, where a run then has the same numbers on every mesh. On GPUs each scale would cost a blocking exchange over
+// all ranks beside every product, so that the default there is torchao's meaning.
+bool scales_over_all_ranks(const JobConfig& config);
+
 bool converts(const JobConfig& config, std::string_view converter);  // Whether model.converters has it.
 
 // The recipe of products with the weight `fqn` ("layers.0.attention.wq.weight", "layers.1.moe.experts.w1"), whose whole

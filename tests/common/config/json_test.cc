@@ -154,7 +154,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                               "determinism_check": "default", "debug": false},
     "compile": {"enable": false, "components": ["model", "loss"], "graphs": "auto", "backend": "inductor"},
     "quantize": {"linear": {"float8": {"enable_fsdp_float8_all_gather": false, "precompute_float8_dynamic_scale_for_fsdp": false,
-                                       "recipe_name": null, "filter_fqns": [], "emulate": false, "scales_over": "all_ranks"},
+                                       "recipe_name": null, "filter_fqns": [], "emulate": false, "scales_over": "auto"},
                             "mx": {"mxfp8_dim1_cast_kernel_choice": "triton", "recipe_name": "mxfp8_cublas", "filter_fqns": ["output"]}},
                  "grouped_mm": {"float8": {"fqns": []}, "mx": {"recipe_name": "mxfp8", "fqns": []}}},
     "lora": {"rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": ["attention", "feed_forward", "shared_experts"],

@@ -28,7 +28,7 @@ ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 PAGE = SOURCE / "docs" / "keys.md"
 SPOKEN = ("refused", "warned")
 DECIDED = ("record", "placement", "restarts")
-DRY_RUN = ("bytes", "activations", "split", "schedule")
+DRY_RUN = ("bytes", "activations", "split", "schedule", "sent")
 
 
 def row_of(entry):
@@ -247,6 +247,9 @@ class Seen:
 
     def schedule(self):
         return self.dry("schedule")
+
+    def sent(self):
+        return self.dry("collectives")
 
 
 def look(answer, shown):

@@ -56,7 +56,7 @@ std::vector<const comm::Group*> larger_than_one(const comm::DeviceMesh& mesh, st
 
 // Of all ranks that have parts of a microbatch, in as few exchanges as the mesh has groups for.
 std::vector<const comm::Group*> ranks_of_scales(const config::JobConfig& config, const comm::DeviceMesh& mesh) {
-  if (config.quantize.linear.float8.scales_over == "tensor_ranks") return larger_than_one(mesh, {Axis::kTensor});
+  if (!config::scales_over_all_ranks(config)) return larger_than_one(mesh, {Axis::kTensor});
   if (mesh.mesh().size(Axis::kPipeline) == 1) return larger_than_one(mesh, {Axis::kWorld});
   return larger_than_one(mesh, {Axis::kTensor, Axis::kLoss});
 }

@@ -13,8 +13,8 @@
 namespace titan::runtime {
 
 // Names the recipe of every weight that config::low_precision_of() converts; the model has been split over the mesh and
-// keeps the recipes. Tensorwise scales cover the operand's numbers on all ranks that have parts of the microbatch, or,
-// with scales_over = "tensor_ranks", on those of the tensor axis. Errors: InvalidArgument where a part that this rank
+// keeps the recipes. Tensorwise scales cover the operand's numbers on all ranks that have parts of the microbatch or on
+// those of the tensor axis (config::scales_over_all_ranks). Errors: InvalidArgument where a part that this rank
 // multiplies by has no whole blocks.
 absl::Status name_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model);
 
