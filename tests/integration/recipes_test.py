@@ -61,6 +61,15 @@ class Recipes(unittest.TestCase):
 
         self.each(check)
 
+    # A copy of the state through ordinary memory holds a GPU up for seconds.
+    def test_gpus_copy_saves_by_themselves(self):
+        def check(_, config):
+            saves = config.get("checkpoint", {}).get("enable") and config["checkpoint"].get("async_mode", "disabled") != "disabled"
+            if saves and config["resources"].get("device") == "cuda":
+                self.assertEqual("async_with_pinned_mem", config["checkpoint"]["async_mode"])
+
+        self.each(check)
+
     def test_first_and_last_rank_fit(self):
         def check(recipe, config):
             world = config["resources"]["ranks"]
