@@ -330,6 +330,14 @@ std::vector<Field> fields_of(Comm& c) {
       Field("shared_memory", c.shared_memory,
             "Ranks on the CPU of one machine exchange through shared memory, where the kernel allows it; else over "
             "sockets"),
+      Field("max_ctas", c.max_ctas,
+            "Most CTAs of a GPU, each on an SM, that a collective takes from the products beside it; 0: NCCL decides")
+          .between(0, 64),
+      Field(
+          "message_max_ctas", c.message_max_ctas,
+          "Most CTAs of a GPU that a message takes while it is in flight or waited for, between pipeline stages, in a "
+          "ring of contexts or in asynchronous tensor parallelism; 0: NCCL decides, up to 32")
+          .between(0, 64),
       Field("mode", c.mode, "default, or simulations for dry runs and debugging")
           .one_of({"default", "fake_backend", "local_tensor"}),
   };

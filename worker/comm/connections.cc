@@ -6,7 +6,7 @@
 namespace titan::comm {
 namespace {
 
-enum class Flow { kWeightsAndReports, kPipeline, kTensor, kContext, kExperts };
+enum class Flow { kWeightsAndReports, kPipeline, kTensor, kContext, kExperts, kApart };
 
 Flow flow_of(mesh::Axis axis) {
   switch (axis) {
@@ -27,12 +27,12 @@ Flow flow_of(mesh::Axis axis) {
 }  // namespace
 
 ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
-                               const std::map<mesh::Axis, Messages>& messages) {
+                               const std::map<mesh::Axis, Messages>& messages, const std::set<mesh::Axis>& apart) {
   ConnectionPlan plan;
   std::map<std::pair<Flow, RankGroups>, size_t> known;
   for (const mesh::Axis axis : axes) {
     if (mesh.size(axis) == 1) continue;
-    const Flow flow = flow_of(axis);
+    const Flow flow = apart.contains(axis) ? Flow::kApart : flow_of(axis);
     RankGroups groups = mesh.groups(axis);
     const auto [found, is_new] = known.emplace(std::pair(flow, groups), plan.connections.size());
     if (is_new) plan.connections.push_back({mesh::name(axis), std::move(groups)});

@@ -19,8 +19,11 @@ struct ConnectionPlan {
 // a thread of its own; and where operations of one connection run one after the other (NCCL), the exchanges inside a
 // block must not queue behind the next block's weights.
 //
-// `messages`: on which axes ranks send to each other, besides a pipeline's, whose stages always do.
+// `messages`: on which axes ranks send to each other, besides a pipeline's, whose stages always do. `apart`: axes that
+// share connections with each other alone, because their collectives are waited for at once and must not queue behind
+// gathers that were issued ahead.
 ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
-                               const std::map<mesh::Axis, Messages>& messages = {});
+                               const std::map<mesh::Axis, Messages>& messages = {},
+                               const std::set<mesh::Axis>& apart = {});
 
 }  // namespace titan::comm

@@ -1,6 +1,7 @@
 #include "worker/comm/cuts.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace titan::comm {
@@ -31,19 +32,30 @@ std::vector<Pairs> matchings_of_all(size_t size) {
   return matchings;
 }
 
-void add_ways(size_t index, const Connection& connection, std::vector<Cut>& cuts) {
-  const size_t size = connection.groups.front().size();
-  const bool all = connection.messages == Messages::kAll;
-  for (const Pairs& matching : all ? matchings_of_all(size) : matchings_of_ring(size)) {
-    RankGroups up, down;
-    for (const std::vector<int>& ranks : connection.groups) {
-      for (const auto& [first, second] : matching) {
-        up.push_back({ranks[first], ranks[second]});
-        down.push_back({ranks[second], ranks[first]});
-      }
+// A cut of these pairs in every group of a connection, from the second rank to the first if `reversed`.
+Cut cut_of(size_t index, const Connection& connection, const Pairs& pairs, Carries carries, bool reversed = false) {
+  Cut cut{.connection = index, .carries = carries, .groups = {}};
+  for (const std::vector<int>& ranks : connection.groups) {
+    for (const auto& [first, second] : pairs) {
+      const int from = ranks[first], to = ranks[second];
+      cut.groups.push_back(reversed ? std::vector<int>{to, from} : std::vector<int>{from, to});
     }
-    cuts.push_back({.connection = index, .messages = true, .groups = std::move(up)});
-    cuts.push_back({.connection = index, .messages = true, .groups = std::move(down)});
+  }
+  return cut;
+}
+
+void add_channels(size_t index, const Connection& connection, bool share, std::vector<Cut>& cuts) {
+  const size_t size = connection.groups.front().size();
+  const Messages messages = connection.messages;
+  const bool paired = messages == Messages::kAll || (messages == Messages::kRing && size == 2);
+  for (const Pairs& pairs : messages == Messages::kAll ? matchings_of_all(size) : matchings_of_ring(size)) {
+    if (paired && share) {
+      cuts.push_back(cut_of(index, connection, pairs, Carries::kBothWays));
+      continue;
+    }
+    cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay));
+    if (messages == Messages::kRing && size > 2) continue;  // Nothing travels back along such an edge.
+    cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay, /*reversed=*/true));
   }
 }
 
@@ -52,20 +64,44 @@ bool is_world(const RankGroups& groups) {
   return groups.size() == 1 && std::is_sorted(groups.front().begin(), groups.front().end());
 }
 
-}  // namespace
-
-CutPlan cut_plan(const std::vector<Connection>& connections) {
+CutPlan cut_plan(const std::vector<Connection>& connections, bool share) {
   CutPlan plan;
   for (size_t i = 0; i < connections.size(); ++i) {
     const Connection& connection = connections[i];
     if (!plan.whole && is_world(connection.groups)) {
       plan.whole = i;
     } else {
-      plan.cuts.push_back({.connection = i, .messages = false, .groups = connection.groups});
+      plan.cuts.push_back({.connection = i, .carries = Carries::kCollectives, .groups = connection.groups});
     }
-    if (connection.messages != Messages::kNone) add_ways(i, connection, plan.cuts);
+    if (connection.messages != Messages::kNone) add_channels(i, connection, share, plan.cuts);
   }
   return plan;
+}
+
+// Of the rank that has the most.
+int most_communicators(const CutPlan& plan) {
+  std::map<int, int> of_rank;
+  for (const Cut& cut : plan.cuts) {
+    for (const std::vector<int>& ranks : cut.groups) {
+      for (const int rank : ranks) ++of_rank[rank];
+    }
+  }
+  int most = 0;
+  for (const auto& [rank, count] : of_rank) most = std::max(most, count);
+  return most + 1;
+}
+
+}  // namespace
+
+CutPlan cut_plan(const std::vector<Connection>& connections) {
+  CutPlan plan = cut_plan(connections, /*share=*/false);
+  return most_communicators(plan) <= kMostCommunicators ? plan : cut_plan(connections, /*share=*/true);
+}
+
+int communicators_of(const CutPlan& plan, int rank) {
+  int count = 1;
+  for (const Cut& cut : plan.cuts) count += part_of(cut.groups, rank).color >= 0;
+  return count;
 }
 
 CutPart part_of(const RankGroups& groups, int rank) {

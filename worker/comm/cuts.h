@@ -13,8 +13,9 @@ using RankGroups = std::vector<std::vector<int>>;  // Disjoint; global ranks, ea
 // To which ranks of its group a rank sends messages.
 enum class Messages {
   kNone,
-  kNeighbours,  // Those before and after it, the group being a ring.
-  kAll,         // Every other one.
+  kRing,        // The next one, the group being a ring. Two ranks pair their calls: what one sends the other receives.
+  kNeighbours,  // The previous and the next one; each rank in an order of its own.
+  kAll,         // Every other one. Two ranks pair their calls.
 };
 
 // One kind of traffic of all ranks: the groups of an axis, and of the axes that share its connections.
@@ -24,12 +25,19 @@ struct Connection {
   Messages messages = Messages::kNone;
 };
 
+// What a communicator carries.
+enum class Carries {
+  kCollectives,
+  kOneWay,    // Messages from the first rank of a pair to the second.
+  kBothWays,  // Messages of a pair that pairs its calls.
+};
+
 // One cut through the world's communicator (ncclCommSplit), in which every rank takes part: each with the color of its
 // group, ranks of no group with none.
 struct Cut {
   size_t connection = 0;
-  bool messages = false;  // From the first rank of each group, which is a pair, to the second. Else collectives.
-  RankGroups groups;
+  Carries carries = Carries::kCollectives;
+  RankGroups groups;  // Pairs, if it carries messages.
 };
 
 struct CutPlan {
@@ -37,9 +45,18 @@ struct CutPlan {
   std::vector<Cut> cuts;        // In the order in which every rank makes them.
 };
 
-// Messages between two ranks have a way of their own for each direction (comm/cuda/nccl_backend.h); ways whose pairs do
-// not touch come from one cut: at most three pairs of cuts for a ring, as many as it has ranks for a whole group.
+// LibTorch gives communicators their streams in turn from a pool of this many. Two communicators on one stream would
+// also share its order, so that a message could wait for another one's receiver.
+inline constexpr int kMostCommunicators = 32;
+
+// Messages between two ranks have a communicator for each direction (comm/split_groups.h). Where that makes more than
+// kMostCommunicators for a rank, pairs that pair their calls share one, which then sends and receives by turns. Pairs
+// that do not touch come from one cut: at most three or six cuts for a ring, and one or two for each rank of a whole
+// group.
 CutPlan cut_plan(const std::vector<Connection>& connections);
+
+// How many communicators a rank has, the world's included.
+int communicators_of(const CutPlan& plan, int rank);
 
 // A rank's part in a cut.
 struct CutPart {

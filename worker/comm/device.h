@@ -24,6 +24,9 @@ struct BackendOptions {
   std::string host = "127.0.0.1";  // Where the other ranks reach this one.
   std::chrono::milliseconds timeout{300'000};
   bool shared_memory = true;  // Between processes on the CPU of one machine, where all ranks of the group want it.
+  // Most CTAs, which are SMs, of a GPU that one collective or message in flight takes; 0: the library's own choice.
+  int max_ctas = 0;
+  int message_max_ctas = 0;
 };
 
 // What a device's allocator has seen since the last reset, in bytes; -1: it does not count that.

@@ -34,13 +34,15 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> open(Device& device, const std::v
 DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, Device& device, Ledger& ledger,
                        const DeviceMeshOptions& options)
     : mesh_(mesh), rank_(options.rank) {
-  const ConnectionPlan plan = connection_plan(mesh, axes, options.messages);
+  const ConnectionPlan plan = connection_plan(mesh, axes, options.messages, options.apart);
   const BackendOptions world{.store = options.store,
                              .rank = rank_,
                              .size = mesh.world_size(),
                              .host = options.host,
                              .timeout = options.timeout,
-                             .shared_memory = options.shared_memory};
+                             .shared_memory = options.shared_memory,
+                             .max_ctas = options.max_ctas,
+                             .message_max_ctas = options.message_max_ctas};
   const std::vector<c10::intrusive_ptr<c10d::Backend>> opened = open(device, plan.connections, world);
   connections_ = opened.size();
   for (const mesh::Axis axis : axes) {
@@ -57,7 +59,7 @@ DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
       }
     }
     groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), mesh.index(rank_, axis), std::move(backend),
-                                options.spans, &ledger));
+                                options.spans, &ledger, device.torch_device()));
   }
 }
 

@@ -20,7 +20,10 @@ struct DeviceMeshOptions {
   std::chrono::milliseconds timeout{300'000};
   // connection_plan()'s, so that the ways are open before the first message. Must be the same on every rank.
   std::map<mesh::Axis, Messages> messages;
+  std::set<mesh::Axis> apart;                     // connection_plan()'s. Must be the same on every rank.
   bool shared_memory = true;                      // BackendOptions::shared_memory.
+  int max_ctas = 0;                               // BackendOptions::max_ctas.
+  int message_max_ctas = 0;                       // BackendOptions::message_max_ctas.
   FlightRecorder* recorder = nullptr;             // Null: nothing is recorded. Must outlive the mesh.
   std::shared_ptr<trace::Spans> spans = nullptr;  // Of this rank, for traces. Null: not in them.
 };

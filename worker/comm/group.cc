@@ -65,14 +65,23 @@ void Pending::wait() {
 }
 
 Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
-             std::shared_ptr<trace::Spans> spans, Ledger* ledger)
+             std::shared_ptr<trace::Spans> spans, Ledger* ledger, std::optional<at::Device> device)
     : name_(std::make_shared<const std::string>(std::move(name))),
       ranks_(std::move(ranks)),
       among_(std::make_shared<const std::string>(" among " + listed(ranks_))),
       rank_(my_index),
       backend_(std::move(backend)),
       spans_(std::move(spans)),
-      ledger_(ledger) {}
+      ledger_(ledger),
+      device_(device) {}
+
+void Group::check_device(const Call& call, const at::Tensor& tensor) const {
+  if (!device_) return;
+  const at::Device place = tensor.device();
+  const bool here = place.type() == device_->type() &&
+                    (!place.has_index() || !device_->has_index() || place.index() == device_->index());
+  TORCH_CHECK(here, words(call), ": a tensor on ", place, " cannot travel between ranks on ", *device_);
+}
 
 template <typename Issue>
 Pending Group::issue(const char* operation, Call call, size_t bytes, std::vector<at::Tensor> tensors,
@@ -81,6 +90,7 @@ Pending Group::issue(const char* operation, Call call, size_t bytes, std::vector
     return std::string(operation) + " " + *name_ + ", " + std::to_string(size()) + " ranks, " + std::to_string(bytes) +
            " bytes";
   });
+  for (const at::Tensor& tensor : tensors) check_device(call, tensor);
   auto span = TransferSpan::begin(spans_, operation, *name_, size(), bytes);
   auto work = translate(call, [&] { return start(tensors); });
   if (span) span->issued();

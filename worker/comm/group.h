@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -67,9 +68,10 @@ class Pending {
 class Group {
  public:
   // `spans`: where operations are kept while somebody records; null: nowhere. `ledger`: gets the time that is waited;
-  // must outlive the group and what it issued; may be null.
+  // must outlive the group and what it issued; may be null. `device`: where tensors must be; none: anywhere.
   Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
-        std::shared_ptr<trace::Spans> spans = nullptr, Ledger* ledger = nullptr);
+        std::shared_ptr<trace::Spans> spans = nullptr, Ledger* ledger = nullptr,
+        std::optional<at::Device> device = std::nullopt);
 
   const std::string& name() const { return *name_; }
   int rank() const { return rank_; }  // Index inside the group.
@@ -97,6 +99,8 @@ class Group {
   void abort() const;
 
  private:
+  // A tensor elsewhere would pass on CPU ranks alone, where all tensors are on the CPU.
+  void check_device(const Call& call, const at::Tensor& tensor) const;
   // Issues and keeps `tensors`; `bytes` for profiler traces: "all_gather fsdp, 4 ranks, 65536 bytes".
   template <typename Issue>
   Pending issue(const char* operation, Call call, size_t bytes, std::vector<at::Tensor> tensors,
@@ -111,6 +115,7 @@ class Group {
   c10::intrusive_ptr<c10d::Backend> backend_;  // Null in a group of one.
   std::shared_ptr<trace::Spans> spans_;
   Ledger* ledger_;
+  std::optional<at::Device> device_;
 };
 
 }  // namespace titan::comm

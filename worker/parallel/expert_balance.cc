@@ -47,8 +47,9 @@ double ExpertLoad::entropy() const {
 
 int64_t ExpertLoad::idle() const { return std::count(tokens.begin(), tokens.end(), 0); }
 
-ExpertBalance::ExpertBalance(const std::vector<nn::Block*>& blocks, double coefficient, const comm::DeviceMesh& mesh)
-    : coefficient_(coefficient), mesh_(mesh) {
+ExpertBalance::ExpertBalance(const std::vector<nn::Block*>& blocks, double coefficient, const comm::DeviceMesh& mesh,
+                             at::Device device)
+    : coefficient_(coefficient), mesh_(mesh), device_(device) {
   for (nn::Block* block : blocks) {
     auto* layer = dynamic_cast<nn::HasExperts*>(block);
     if (layer != nullptr && layer->mixture() != nullptr) mixtures_.push_back(layer->mixture());
@@ -60,9 +61,8 @@ void ExpertBalance::finish_step(const at::Tensor& skip) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> counts;
   for (nn::MixtureOfExperts* mixture : mixtures_) {
-    if (!mixture->tokens_per_expert.defined()) {  // Nothing ran: the device is the bias's.
-      const at::TensorOptions bias = mixture->expert_bias->value.options();
-      mixture->tokens_per_expert = at::zeros({mixture->num_experts()}, bias.dtype(at::kLong));
+    if (!mixture->tokens_per_expert.defined()) {  // Nothing ran.
+      mixture->tokens_per_expert = at::zeros({mixture->num_experts()}, at::TensorOptions(at::kLong).device(device_));
     }
     counts.push_back(mixture->tokens_per_expert);
   }
@@ -82,9 +82,8 @@ void ExpertBalance::finish_step(const at::Tensor& skip) {
 }
 
 std::vector<ExpertLoad> ExpertBalance::loads(int64_t layers, int64_t experts) const {
-  const at::Device device = counts_.defined() ? counts_.device() : at::Device(at::kCPU);
   // One more column marks the layers that have experts.
-  at::Tensor all = at::zeros({layers, experts + 1}, at::TensorOptions(at::kLong).device(device));
+  at::Tensor all = at::zeros({layers, experts + 1}, at::TensorOptions(at::kLong).device(device_));
   for (size_t i = 0; i < mixtures_.size() && counts_.defined(); ++i) {
     at::Tensor row = all[layer_of(*mixtures_[i])];
     row.narrow(0, 0, experts).copy_(counts_[static_cast<int64_t>(i)]);

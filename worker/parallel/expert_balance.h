@@ -27,8 +27,9 @@ struct ExpertLoad {
 class ExpertBalance {
  public:
   // `coefficient`: by how much a bias moves in a step (load_balance_coeff); 0: counts only. The blocks of all pipeline
-  // stages of this rank; blocks and mesh must outlive it.
-  ExpertBalance(const std::vector<nn::Block*>& blocks, double coefficient, const comm::DeviceMesh& mesh);
+  // stages of this rank; blocks and mesh must outlive it. `device`: the mesh's, also where this rank has no experts.
+  ExpertBalance(const std::vector<nn::Block*>& blocks, double coefficient, const comm::DeviceMesh& mesh,
+                at::Device device);
 
   // Once a step, on all ranks, when the step's microbatches are done: sums the layers' counts over all ranks of their
   // stages, moves the biases and starts counting anew. Collectives: one all_reduce of 8 bytes an expert of every layer
@@ -45,6 +46,7 @@ class ExpertBalance {
   std::vector<nn::MixtureOfExperts*> mixtures_;
   const double coefficient_;
   const comm::DeviceMesh& mesh_;
+  const at::Device device_;
   at::Tensor counts_;  // int64 [layers here, experts]: of the last finished step.
 };
 

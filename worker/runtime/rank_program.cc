@@ -161,20 +161,24 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
   settle_seed(context);
 
   const mesh::Mesh mesh = value(make_mesh(job.config.parallelism, job.world), rank_protocol::kExitBadConfig, "MESH");
+  check(check_communicators(job.config, mesh, job.rank), rank_protocol::kExitBadConfig, "MESH");
   context.joining_mesh = std::async(std::launch::async, [&context, mesh, seconds = job.config.comm.init_timeout_seconds,
                                                          messages = messages_of(job.config.parallelism),
-                                                         shared_memory = job.config.comm.shared_memory] {
+                                                         apart = axes_apart(job.config), options = job.config.comm] {
     const absl::Duration began = context.clock->monotonic();
-    auto joined = std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh, context.config.optimizer), *context.device,
-                                                     context.ledger,
-                                                     comm::DeviceMeshOptions{.rank = context.rank,
-                                                                             .host = context.host,
-                                                                             .store = context.store,
-                                                                             .timeout = std::chrono::seconds(seconds),
-                                                                             .messages = messages,
-                                                                             .shared_memory = shared_memory,
-                                                                             .recorder = context.recorder.get(),
-                                                                             .spans = context.spans});
+    auto joined = std::make_unique<comm::DeviceMesh>(
+        mesh, axes_of(mesh, context.config.optimizer), *context.device, context.ledger,
+        comm::DeviceMeshOptions{.rank = context.rank,
+                                .host = context.host,
+                                .store = context.store,
+                                .timeout = std::chrono::seconds(seconds),
+                                .messages = messages,
+                                .apart = apart,
+                                .shared_memory = options.shared_memory,
+                                .max_ctas = options.max_ctas,
+                                .message_max_ctas = options.message_max_ctas,
+                                .recorder = context.recorder.get(),
+                                .spans = context.spans});
     context.joining_took = context.clock->monotonic() - began;
     return joined;
   });

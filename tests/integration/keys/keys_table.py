@@ -409,6 +409,7 @@ ELSEWHERE = [
     ("metrics.disable_color_printing", "test_colours_are_for_terminals", "tests/worker/runtime/titan_rank_test.py"),
     ("resources.expandable_segments", "SegmentsGrowUnlessTheJobSaysNo", "tests/worker/comm/allocator_settings_test.cc"),
     ("resources.pin_cpus", "TheKeyDecides", "tests/worker/runtime/pinning_test.cc"),
+    *[(f"comm.{key}", "CommunicatorsKnowTheirLimits", "tests/worker/runtime/simulated_nccl_test.cc") for key in ("max_ctas", "message_max_ctas")],
     ("comm.shared_memory", "test_ranks_share_memory_or_not_with_the_same_numbers", "tests/worker/runtime/titan_rank_test.py"),
     ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/checkpoint/checkpoint_test.cc"),
     *[(f"checkpoint.{key}", "test_a_training_that_is_killed_goes_on_bit_for_bit", "tests/worker/checkpoint/s3_training_test.py")

@@ -100,7 +100,7 @@ TEST(ConnectionsTest, CutsMakeTheGroups) {
       RankGroups made;
       for (const auto& [color, ranks] : split(cut, world)) made.push_back(ranks);
       EXPECT_EQ(made, cut.groups) << "colors are unique, and no rank is in two groups";
-      if (cut.messages) continue;
+      if (cut.carries != Carries::kCollectives) continue;
       ++collectives[cut.connection];
       EXPECT_EQ(cut.groups, connections[cut.connection].groups);
     }
@@ -116,7 +116,7 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
     SCOPED_TRACE(text(mesh));
     std::map<std::pair<int, int>, int> ways, wanted;
     for (const Cut& cut : cut_plan(connection_plan(mesh, all_axes()).connections).cuts) {
-      if (!cut.messages) continue;
+      if (cut.carries == Carries::kCollectives) continue;
       for (const std::vector<int>& pair : cut.groups) {
         ASSERT_EQ(pair.size(), 2U);
         ++ways[{pair[0], pair[1]}];
@@ -131,7 +131,7 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
   }
   const Cut cut =
       cut_plan(connection_plan(mesh::Mesh::create({.pp = 3}, 3).value(), all_axes()).connections).cuts.at(0);
-  EXPECT_TRUE(cut.messages);
+  EXPECT_EQ(cut.carries, Carries::kOneWay);
   EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first cut of three";
 }
 
@@ -148,15 +148,14 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
   }
   for (const mesh::Mesh& mesh : meshes) {
     SCOPED_TRACE(text(mesh));
-    const std::map<Axis, Messages> messages = {{Axis::kTensor, Messages::kAll},
-                                               {Axis::kContext, Messages::kNeighbours}};
+    const std::map<Axis, Messages> messages = {{Axis::kTensor, Messages::kAll}, {Axis::kContext, Messages::kRing}};
     const ConnectionPlan plan = connection_plan(mesh, all_axes(), messages);
     const ConnectionPlan silent = connection_plan(mesh, all_axes());
     ASSERT_EQ(plan.of_axis, silent.of_axis);
     std::map<std::pair<size_t, std::pair<int, int>>, int> ways;
     std::map<size_t, size_t> cuts;
     for (const Cut& cut : cut_plan(plan.connections).cuts) {
-      if (!cut.messages) continue;
+      if (cut.carries == Carries::kCollectives) continue;
       ++cuts[cut.connection];
       std::set<int> touched;
       for (const std::vector<int>& pair : cut.groups) {
@@ -166,7 +165,8 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
       }
     }
     std::map<std::pair<size_t, std::pair<int, int>>, int> wanted;
-    const auto want = [&](Axis axis, bool all) {
+    const auto want = [&](Axis axis, Messages messages) {
+      const bool all = messages == Messages::kAll, forward = messages == Messages::kRing;
       if (mesh.size(axis) == 1) return;
       const size_t connection = plan.of_axis.at(axis);
       for (int rank = 0; rank < mesh.world_size(); ++rank) {
@@ -174,18 +174,74 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
         const int size = static_cast<int>(group.size()), index = mesh.index(rank, axis);
         for (int other = 0; other < size; ++other) {
           const int apart = (other - index + size) % size;
-          if (apart != 0 && (all || apart == 1 || apart == size - 1)) {
+          if (apart != 0 && (all || apart == 1 || (!forward && apart == size - 1))) {
             wanted[{connection, {rank, group[static_cast<size_t>(other)]}}] = 1;
           }
         }
       }
       EXPECT_LE(cuts[connection], 2 * (all ? static_cast<size_t>(mesh.size(axis)) : 3));
     };
-    want(Axis::kPipeline, false);
-    want(Axis::kContext, false);
-    want(Axis::kTensor, true);
+    want(Axis::kPipeline, Messages::kNeighbours);
+    want(Axis::kContext, Messages::kRing);
+    want(Axis::kTensor, Messages::kAll);
     EXPECT_EQ(ways, wanted);
   }
+}
+
+struct Counted {
+  const char* name;
+  Degrees degrees;
+  int world;
+  int communicators;  // Of the rank that has the most.
+  bool shared;        // Whether pairs that pair their calls share one.
+};
+
+// LibTorch has 32 streams for a rank's communicators. Two on one stream would wait for each other's messages.
+TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
+  const std::map<Axis, Messages> messages = {{Axis::kTensor, Messages::kAll}, {Axis::kContext, Messages::kRing}};
+  for (const Counted& one : {
+           Counted{"fsdp", {.dp_shard = 8}, 8, 1, false},
+           Counted{"hsdp", {.dp_replicate = 2, .dp_shard = 4}, 8, 3, false},
+           // The world; pp with four channels; fsdp, whose ranks are also those of loss and batch.
+           Counted{"pipeline", {.pp = 4, .dp_shard = 2}, 8, 1 + 5 + 1, false},
+           Counted{"ring", {.dp_shard = 2, .cp = 4}, 8, 1 + 3 + 1, false},
+           // All axes at once, as in the largest jobs.
+           Counted{"all, TP 8",
+                   {.pp = 4, .dp_replicate = 2, .dp_shard = 4, .cp = 4, .tp = 8, .ep = 8, .etp = 1},
+                   1024,
+                   31,
+                   false},
+           Counted{"TP 16", {.dp_shard = 2, .tp = 16}, 32, 1 + 16 + 1, true},
+           Counted{"all, TP 16",
+                   {.pp = 4, .dp_replicate = 2, .dp_shard = 4, .cp = 4, .tp = 16, .ep = 16, .etp = 1},
+                   2048,
+                   32,
+                   true},
+           Counted{"too many", {.dp_shard = 2, .tp = 32}, 64, 1 + 32 + 1, true},
+       }) {
+    SCOPED_TRACE(one.name);
+    const mesh::Mesh mesh = mesh::Mesh::create(one.degrees, one.world).value();
+    const CutPlan plan = cut_plan(connection_plan(mesh, all_axes(), messages).connections);
+    int most = 0;
+    for (int rank = 0; rank < one.world; rank += 7) most = std::max(most, communicators_of(plan, rank));
+    EXPECT_EQ(most, one.communicators);
+    const auto shares = [](const Cut& cut) { return cut.carries == Carries::kBothWays; };
+    EXPECT_EQ(std::any_of(plan.cuts.begin(), plan.cuts.end(), shares), one.shared);
+  }
+}
+
+// Where pairs share a communicator, they are the same pairs, once.
+TEST(ConnectionsTest, SharedPairsAreAllThere) {
+  const mesh::Mesh mesh = mesh::Mesh::create({.tp = 20}, 20).value();
+  std::set<std::pair<int, int>> pairs;
+  for (const Cut& cut :
+       cut_plan(connection_plan(mesh, all_axes(), {{Axis::kTensor, Messages::kAll}}).connections).cuts) {
+    if (cut.carries == Carries::kCollectives) continue;
+    EXPECT_EQ(cut.carries, Carries::kBothWays);
+    for (const std::vector<int>& pair : cut.groups) EXPECT_TRUE(pairs.emplace(pair[0], pair[1]).second);
+  }
+  EXPECT_EQ(pairs.size(), 20U * 19 / 2);
+  for (const auto& [first, second] : pairs) EXPECT_LT(first, second);
 }
 
 // Axes that carry different traffic never share, also where they have the same ranks.
@@ -199,6 +255,10 @@ TEST(ConnectionsTest, TrafficStaysApart) {
   EXPECT_EQ(part_of(cuts.cuts[0].groups, 3).color, 0);
   const ConnectionPlan shards = connection_plan(mesh::Mesh::create({.dp_shard = 4}, 4).value(), all_axes());
   EXPECT_EQ(shards.of_axis.at(Axis::kFsdp), shards.of_axis.at(Axis::kWorld));
+  const ConnectionPlan apart =
+      connection_plan(mesh::Mesh::create({.dp_shard = 4}, 4).value(), all_axes(), {}, {Axis::kWorld, Axis::kLoss});
+  EXPECT_NE(apart.of_axis.at(Axis::kFsdp), apart.of_axis.at(Axis::kWorld)) << "scales must not queue behind weights";
+  EXPECT_EQ(apart.of_axis.at(Axis::kLoss), apart.of_axis.at(Axis::kWorld));
   EXPECT_TRUE(connection_plan(mesh::Mesh::create({}, 1).value(), all_axes()).connections.empty());
 }
 

@@ -77,6 +77,8 @@ class InterposedBackend : public c10d::Backend {
  protected:
   virtual WorkPtr interpose(const InterposedCall& call) = 0;
 
+  const c10::intrusive_ptr<c10d::Backend> inner_;
+
  private:
   template <typename Issue>
   WorkPtr hand_on(const char* operation, Tensors inputs, Tensors outputs, const Issue& issue) {
@@ -87,8 +89,6 @@ class InterposedBackend : public c10d::Backend {
     call.issue = [&issue](Tensors given, Tensors results) { return issue(given, results); };
     return interpose(call);
   }
-
-  const c10::intrusive_ptr<c10d::Backend> inner_;
 };
 
 // A device that is like another but for its groups.

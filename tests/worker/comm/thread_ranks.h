@@ -40,7 +40,9 @@ struct ThreadWorld {
   MakeDevice make_device = [](int, const std::shared_ptr<comm::LocalHub>& hub) { return comm::make_local_device(hub); };
   c10::intrusive_ptr<c10d::Store> store;  // Null: the hub's.
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
-  bool shared_memory = true;  // Of devices that know it.
+  bool shared_memory = true;                           // Of devices that know it.
+  std::map<mesh::Axis, comm::Messages> messages = {};  // DeviceMeshOptions::messages.
+  int max_ctas = 0, message_max_ctas = 0;              // The same of DeviceMeshOptions.
 };
 
 // Runs `body` once for each rank of the world, all at the same time; returns what each of them threw. A rank that
@@ -63,12 +65,16 @@ inline std::vector<std::exception_ptr> run_world(const ThreadWorld& world,
         self.rank = rank;
         try {
           self.device = world.make_device(rank, hub);
-          self.mesh = std::make_unique<comm::DeviceMesh>(mesh, world.axes, *self.device, self.ledger,
-                                                         comm::DeviceMeshOptions{.rank = rank,
-                                                                                 .store = store,
-                                                                                 .timeout = world.timeout,
-                                                                                 .shared_memory = world.shared_memory,
-                                                                                 .spans = self.spans});
+          self.mesh =
+              std::make_unique<comm::DeviceMesh>(mesh, world.axes, *self.device, self.ledger,
+                                                 comm::DeviceMeshOptions{.rank = rank,
+                                                                         .store = store,
+                                                                         .timeout = world.timeout,
+                                                                         .messages = world.messages,
+                                                                         .shared_memory = world.shared_memory,
+                                                                         .max_ctas = world.max_ctas,
+                                                                         .message_max_ctas = world.message_max_ctas,
+                                                                         .spans = self.spans});
           body(self);
         } catch (const std::exception& failure) {
           hub->fail("rank " + std::to_string(rank) + " failed: " + comm::describe(failure));

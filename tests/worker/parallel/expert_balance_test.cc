@@ -4,6 +4,8 @@
 
 #include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/nn/plain_moe.h"
+#include "worker/comm/fake_backend.h"
+#include "worker/comm/local_store.h"
 #include "worker/parallel/expert.h"
 
 namespace titan::parallel {
@@ -70,7 +72,7 @@ void check(const mesh::Degrees& degrees, int ranks, bool sequence) {
     whole.fill();
     own.fill();
     DenseLayer dense;
-    ExpertBalance balance({&own, &dense}, kCoefficient, *self.mesh);
+    ExpertBalance balance({&own, &dense}, kCoefficient, *self.mesh, at::kCPU);
     std::vector<double> expected(8, 0.0);
     for (int step = 0; step < 4; ++step) {
       std::vector<int64_t> counts(8, 0);
@@ -115,7 +117,7 @@ TEST(ExpertBalanceTest, WithoutCoefficientOnlyCounts) {
   testing::run_ranks({}, 1, kBalanceAxes, [&](testing::ThreadRank& self) {
     MoeLayer layer(0, testing::moe_kinds()[3].options);
     layer.fill();
-    ExpertBalance balance({&layer}, 0, *self.mesh);
+    ExpertBalance balance({&layer}, 0, *self.mesh, at::kCPU);
     balance.finish_step();
     EXPECT_EQ(balance.loads(1, 8)[0].tokens, std::vector<int64_t>(8, 0)) << "nothing ran";
     layer.forward(testing::moe_value("x", {1, 5, 12}, at::kDouble), {});
@@ -124,6 +126,25 @@ TEST(ExpertBalanceTest, WithoutCoefficientOnlyCounts) {
     EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), int64_t{0}), 10);
     EXPECT_TRUE(layer.buffers()[0].value.eq(0).all().item<bool>());
   });
+}
+
+// A pipeline stage without experts takes part in the sum with a tensor that the mesh's ranks can send: here ranks whose
+// device has no memory stand for those of a GPU, whose groups refuse a tensor of the CPU.
+TEST(ExpertBalanceTest, AStageWithoutExpertsCountsOnTheDevice) {
+  const std::unique_ptr<comm::Device> device = comm::make_fake_device();
+  ASSERT_EQ(device->torch_device().type(), at::kMeta);
+  comm::Ledger ledger;
+  const comm::DeviceMesh mesh(mesh::Mesh::create({.pp = 2}, 2).value(), {Axis::kPipeline, Axis::kLoss}, *device, ledger,
+                              {.store = c10::make_intrusive<comm::LocalStore>()});
+  DenseLayer dense;
+  ExpertBalance balance({&dense}, kCoefficient, mesh, device->torch_device());
+  balance.finish_step();
+  // The sum has no numbers to read; that it was made is what counts.
+  EXPECT_THROW((void)balance.loads(4, 8), std::exception);
+  const comm::LedgerCounts counts = ledger.counts();
+  ASSERT_TRUE(counts.contains("pp/all_reduce"));
+  EXPECT_EQ(counts.at("pp/all_reduce").bytes, 4 * 9 * 8);
+  EXPECT_THROW(mesh.group(Axis::kPipeline).all_reduce(at::zeros({1})), c10::Error) << "a tensor of another device";
 }
 
 TEST(ExpertLoadTest, Figures) {

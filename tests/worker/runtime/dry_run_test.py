@@ -133,6 +133,24 @@ class DryRun(unittest.TestCase):
                             self.assertAlmostEqual(1, ratio, delta=0.01)
 
     # The printed form of a long pipeline stays readable.
+    def test_tensorwise_scales_ask_all_ranks_on_cpus_alone(self):
+        words = SHORT + flags({"fsdp": 2}) + ["--model.converters", "quantize.linear.float8", "--resources.device"]
+        over = "--quantize.linear.float8.scales_over"
+        for device, extra, exchanged in (("cpu", [], True), ("cuda", [], False), ("cuda", [over, "all_ranks"], True),
+                                         ("cpu", [over, "tensor_ranks"], False)):
+            with self.subTest(device=device, extra=extra):
+                # Two end the step.
+                calls = dry(2, 0, [*words, device, *extra])["collectives"]["world/all_reduce"]["calls"]
+                self.assertEqual(exchanged, calls > 2)
+
+    def test_ranks_with_more_communicators_than_streams_are_refused(self):
+        words = ["--config", CONFIG, *SHORT, "--comm.mode", "fake_backend", "--resources.ranks", "64", "--resources.device", "cuda",
+                 "--model.name", "deepseek_v3", "--model.flavor", "671B", "--parallelism.tensor_parallel_degree", "32",
+                 "--parallelism.enable_async_tensor_parallel"]
+        done = subprocess.run([RANK, *words], capture_output=True, text=True, timeout=60)
+        self.assertEqual(10, done.returncode, done.stderr)
+        self.assertIn("needs 34 NCCL communicators, and 32 can have streams of their own", done.stderr)
+
     def test_text_fits_a_wide_terminal(self):
         words = [RANK, "--config", os.path.join(os.environ["TITAN_SOURCE"], "configs", "llama3_405b.toml"), "--rank", "511",
                  "--comm.mode", "fake_backend", *flags({"pp": 16, "tp": 8}), SCHEDULE, "ZBVZeroBubble",

@@ -28,9 +28,14 @@ namespace {
 void set_library_defaults() {
   // Streams that share one of the device's work queues (8 by default) also share its order: a message that waits for
   // its peer would hold up what the peer waits for. Each axis and each way between two pipeline ranks has a stream.
-  // That messages of one communicator follow each other is what nccl_backend.h makes use of: no reason to warn.
+  // That messages of one communicator follow each other is what split_groups.h makes use of: no reason to warn.
   c10::utils::set_env("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "0", /*overwrite=*/false);
   c10::utils::set_env("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/false);
+  // NCCL's watchdog gives LibTorch's flight recorder four times this long (a minute by default) to write its dump
+  // before it reports a lost peer. Ranks have a recorder of their own (comm/flight_recorder.h), so that nothing has to
+  // be dumped, nor any rank to ask the store every second whether another one wants a dump.
+  c10::utils::set_env("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "100", /*overwrite=*/false);
+  c10::utils::set_env("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/false);
   // LibTorch refuses products under debug.deterministic unless cuBLAS has one of two workspaces; this one is also
   // LibTorch's own choice on Hopper.
   c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);

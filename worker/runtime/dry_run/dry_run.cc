@@ -87,6 +87,7 @@ class DryRun {
  public:
   explicit DryRun(const RankJob& job)
       : job_(job), config_(job.config), device_(comm::make_fake_device()), shape_(checked_mesh()) {
+    check(check_communicators(config_, shape_, job.rank), kExitBadConfig, "MESH");
     mesh_.emplace(shape_, axes_of(shape_, config_.optimizer), *device_, ledger_,
                   comm::DeviceMeshOptions{.rank = job.rank, .store = c10::make_intrusive<comm::LocalStore>()});
   }
@@ -131,7 +132,7 @@ class DryRun {
     sharding_.cpu_offload = false;  // Copies to the host need values. describe_rank() says where the shards would be.
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
     if (sharding_.early_step) model_->update_early([](const parallel::ShardUnit&, size_t, size_t) {});
-    if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_);
+    if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_, device_->torch_device());
     rules_ = value(update_rules_of(config_.optimizer, *model_), kExitBadConfig, "PARAM_GROUPS");
     optimizer_ = build_optimizer(config_, rules_, *model_, *mesh_, *device_);
     if (config_.optimizer.qk_clip > 0) {

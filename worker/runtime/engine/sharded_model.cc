@@ -510,7 +510,8 @@ void ShardedModel::choose_graphs(std::vector<std::vector<EngineBlock>>& stages) 
   }
 }
 
-// Two ranks, one sum: its bits do not depend on the order.
+// Two ranks, one sum: its bits do not depend on the order. The lower rank sends first, so that the two pair their
+// calls.
 void ShardedModel::sum_tied() {
   at::NoGradGuard no_grad;
   for (ShardUnit* unit : tied_units_) {
@@ -519,8 +520,12 @@ void ShardedModel::sum_tied() {
     // A copy on the device that talks: the shard changes below, and may be offloaded.
     const at::Tensor sent = mine.to(device_.torch_device(), mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
     at::Tensor theirs = at::empty_like(sent);
-    comm::Pending sending = pipeline.send(sent, tied_peer_);
-    pipeline.recv(theirs, tied_peer_).wait();
+    const bool send_first = pipeline.rank() < tied_peer_;
+    comm::Pending sending, receiving;
+    if (send_first) sending = pipeline.send(sent, tied_peer_);
+    receiving = pipeline.recv(theirs, tied_peer_);
+    if (!send_first) sending = pipeline.send(sent, tied_peer_);
+    receiving.wait();
     mine.add_(theirs.to(mine.device()));
     sending.wait();
   }

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/lora.h"
+#include "common/config/low_precision.h"
 #include "common/config/mesh.h"
 #include "common/config/update_rules.h"
 #include "common/config/validate.h"
 #include "common/status/status.h"
+#include "worker/comm/connections.h"
 #include "worker/model/adapters.h"
 #include "worker/model/attention_masks.h"
 #include "worker/parallel/precision.h"
@@ -48,8 +50,27 @@ std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimize
 std::map<Axis, comm::Messages> messages_of(const config::Parallelism& parallelism) {
   std::map<Axis, comm::Messages> messages;
   if (parallelism.enable_async_tensor_parallel) messages[Axis::kTensor] = comm::Messages::kAll;
-  if (parallelism.context_parallel_rotate_method == "alltoall") messages[Axis::kContext] = comm::Messages::kNeighbours;
+  if (parallelism.context_parallel_rotate_method == "alltoall") messages[Axis::kContext] = comm::Messages::kRing;
   return messages;
+}
+
+std::set<Axis> axes_apart(const config::JobConfig& config) {
+  if (!has_tensorwise_scales(config) || !config::scales_over_all_ranks(config)) return {};
+  return {Axis::kWorld, Axis::kLoss};
+}
+
+absl::Status check_communicators(const config::JobConfig& config, const mesh::Mesh& mesh, int rank) {
+  if (config.resources.device != "cuda") return absl::OkStatus();
+  const std::set<Axis> axes = axes_of(mesh, config.optimizer);
+  const comm::CutPlan plan = comm::cut_plan(
+      comm::connection_plan(mesh, axes, messages_of(config.parallelism), axes_apart(config)).connections);
+  const int count = comm::communicators_of(plan, rank);
+  if (count <= comm::kMostCommunicators) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "parallelism: rank ", rank, " needs ", count, " NCCL communicators, and ", comm::kMostCommunicators,
+      " can have streams of their own; enable_async_tensor_parallel takes one for each other tensor rank: turn it off "
+      "or lower tensor_parallel_degree (",
+      mesh.size(Axis::kTensor), ")"));
 }
 
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,

@@ -31,6 +31,12 @@ std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& op
 // On which of them ranks send to each other, besides a pipeline's.
 std::map<mesh::Axis, comm::Messages> messages_of(const config::Parallelism& parallelism);
 
+// Which of them have connections apart from those of weights: where each product waits for the scales of its operands.
+std::set<mesh::Axis> axes_apart(const config::JobConfig& config);
+// On GPUs, whether this rank's communicators have streams of their own (comm::kMostCommunicators).
+// Errors: InvalidArgument.
+absl::Status check_communicators(const config::JobConfig& config, const mesh::Mesh& mesh, int rank);
+
 // Builds the model and splits it over the mesh, all but FSDP and the pipeline. `seq_len`: longest row that it sees.
 // Errors: what the model cannot do.
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,

@@ -170,7 +170,9 @@ void Trainer::build() {
   model_ = value(ShardedModel::create(std::move(model), sharding, mesh, *context_.device), kExitBadConfig, "MODEL");
   adapters_ = config::adapters_of(config_);
   // What stays as it is includes the experts' biases.
-  if (spec_.moe) balance_.emplace(model_->blocks(), adapters_ ? 0 : spec_.moe->load_balance_coeff, mesh);
+  if (spec_.moe)
+    balance_.emplace(model_->blocks(), adapters_ ? 0 : spec_.moe->load_balance_coeff, mesh,
+                     context_.device->torch_device());
   executor_ = std::make_unique<Executor>(model_->stages(), &mesh.group(mesh::Axis::kPipeline),
                                          [this](const pipeline::Action& action) { begins(action); });
   if (overlaps_pairs(config_)) executor_->overlap_pairs();
