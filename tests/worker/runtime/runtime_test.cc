@@ -147,6 +147,22 @@ TEST(StepReportTest, OneRanksNanReachesAll) {
 
 // A loss that is fine does not hide gradients that are not, nor the other way round. Without a label nothing is
 // updated, and nothing is wrong.
+// What a step's end sends does not grow with the ranks.
+TEST(StepReportTest, TwoReductionsWhateverTheWorld) {
+  for (const int ranks : {2, 5}) {
+    testing::run_ranks({}, ranks, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
+      StepReport mine;
+      mine.loss_sum = at::scalar_tensor(-1.0 - self.rank, at::kDouble);
+      mine.valid_tokens = self.rank == 0 ? 0 : 2;  // What a rank without tokens reports is no rank's loss.
+      const StepSummary summary = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1).reports.summary();
+      EXPECT_DOUBLE_EQ(summary.max_loss, -1);
+      const comm::LedgerCounts sent = self.ledger.counts();
+      ASSERT_EQ(sent.size(), 1u);
+      EXPECT_EQ(sent.at("world/all_reduce"), (comm::LedgerEntry{2, 48}));
+    });
+  }
+}
+
 TEST(StepReportTest, WhatIsNotFiniteIsSkipped) {
   const double huge = std::numeric_limits<double>::infinity();
   const std::vector<std::tuple<double, double, double>> cases = {

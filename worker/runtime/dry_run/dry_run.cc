@@ -168,7 +168,8 @@ class DryRun {
     model_->finish_step();
     const comm::Group& world = mesh_->group(mesh::Axis::kWorld);
     const auto report = on_device.dtype(at::kDouble);
-    world.all_gather(at::empty({world.size(), kReportFields}, report), at::empty({kReportFields}, report)).wait();
+    world.all_reduce(at::empty({kReportSums}, report)).wait();
+    world.all_reduce(at::empty({1}, report), c10d::ReduceOp::MAX).wait();
     if (balance_) balance_->finish_step();
     if (rules_.use("Muon")) optimizer_->step(1);  // It exchanges matrices; others' steps need nothing.
     if (qk_clip_) qk_clip_->finish_step();

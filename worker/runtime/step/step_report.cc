@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "worker/comm/host_waits.h"
 #include "worker/optim/grad_norm.h"
@@ -11,8 +12,10 @@ namespace {
 
 enum Field : int64_t { kLossSum, kTokens, kSquares, kCheckpoint, kStop };
 
-optim::Gate judge(const at::Tensor& reports, double max_norm) {
-  const at::Tensor sums = reports.sum(0);
+// Of a rank without tokens, and of one whose loss is not a number: the sums tell of that one.
+constexpr double kNoLoss = -std::numeric_limits<double>::infinity();
+
+optim::Gate judge(const at::Tensor& sums, double max_norm) {
   const at::Tensor norm = sums[kSquares].sqrt();
   // Neither is near the largest double, so that their sum is finite if both are.
   const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens].clamp_min(1)).add_(norm));
@@ -24,40 +27,36 @@ optim::Gate judge(const at::Tensor& reports, double max_norm) {
 
 Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm) {
   const comm::Group& world = mesh.group(mesh::Axis::kWorld);
-  const double fields[kReportFields] = {0, mine.valid_tokens, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0};
-  at::Tensor known = at::empty({kReportFields}, at::kDouble);
-  std::copy(fields, fields + kReportFields, known.mutable_data_ptr<double>());
-  at::Tensor input = comm::copy_ahead(known, device);
-  if (mine.loss_sum.defined()) input[kLossSum].copy_(mine.loss_sum);
-  if (mine.sum_of_squares.defined()) input[kSquares].copy_(mine.sum_of_squares);
-  at::Tensor all = at::empty({world.size(), kReportFields}, input.options());
-  world.all_gather(all, input).wait();
-  return {StepReports(all), judge(all, max_norm)};
+  const double fields[kReportSums + 1] = {
+      0, mine.valid_tokens, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0, kNoLoss};
+  at::Tensor known = at::empty({kReportSums + 1}, at::kDouble);
+  std::copy(fields, fields + kReportSums + 1, known.mutable_data_ptr<double>());
+  at::Tensor all = comm::copy_ahead(known, device);
+  if (mine.loss_sum.defined()) {
+    all[kLossSum].copy_(mine.loss_sum);
+    const at::Tensor mean = mine.loss_sum.to(at::kDouble).div(mine.valid_tokens);
+    if (mine.valid_tokens > 0) all[kReportSums].copy_(mean.nan_to_num(kNoLoss, -kNoLoss, kNoLoss));
+  }
+  if (mine.sum_of_squares.defined()) all[kSquares].copy_(mine.sum_of_squares);
+  const at::Tensor sums = all.narrow(0, 0, kReportSums);
+  comm::Pending adding = world.all_reduce(sums);
+  world.all_reduce(all.narrow(0, kReportSums, 1), c10d::ReduceOp::MAX).wait();
+  adding.wait();
+  return {StepReports(all), judge(sums, max_norm)};
 }
 
 StepSummary StepReports::summary() {
   const comm::NamedHostWait wait;
-  const at::Tensor& all = reports_.wait();
+  const auto all = reports_.wait().accessor<double, 1>();
   StepSummary summary;
-  double loss_sum = 0;
-  double tokens = 0;
-  double squares = 0;
-  summary.max_loss = -std::numeric_limits<double>::infinity();
-  const auto rows = all.accessor<double, 2>();
-  for (int64_t rank = 0; rank < all.size(0); ++rank) {
-    const auto report = rows[rank];
-    loss_sum += report[kLossSum];
-    tokens += report[kTokens];
-    squares += report[kSquares];
-    // A NaN wins over every number: it must not hide behind another rank's loss.
-    const double mean = report[kLossSum] / report[kTokens];
-    if (report[kTokens] > 0 && !std::isnan(summary.max_loss) && !(mean <= summary.max_loss)) summary.max_loss = mean;
-    summary.checkpoint |= report[kCheckpoint] > 0;
-    summary.stop |= report[kStop] > 0;
-  }
-  summary.avg_loss = loss_sum / std::max(tokens, 1.0);  // Of a step without labels nothing.
-  if (tokens == 0) summary.max_loss = summary.avg_loss;
-  summary.grad_norm = std::sqrt(squares);
+  const double tokens = all[kTokens];
+  summary.avg_loss = all[kLossSum] / std::max(tokens, 1.0);  // Of a step without labels nothing.
+  // A NaN wins over every number: it must not hide behind another rank's loss.
+  const bool has_largest = tokens > 0 && !std::isnan(all[kLossSum]);
+  summary.max_loss = has_largest ? all[kReportSums] : summary.avg_loss;
+  summary.grad_norm = std::sqrt(all[kSquares]);
+  summary.checkpoint = all[kCheckpoint] > 0;
+  summary.stop = all[kStop] > 0;
   return summary;
 }
 

@@ -8,7 +8,7 @@
 
 namespace titan::runtime {
 
-inline constexpr int64_t kReportFields = 5;  // Float64, of each rank.
+inline constexpr int64_t kReportSums = 5;  // Float64, added up over ranks.
 
 // What one rank contributes at the end of a step's backward pass.
 struct StepReport {
@@ -22,7 +22,7 @@ struct StepReport {
   bool stop = false;          // This rank was asked to save and stop.
 };
 
-// What all ranks then know; equal bits on every rank, because each adds the same numbers in rank order.
+// What all ranks then know; equal bits on every rank, because an all_reduce leaves the same ones everywhere.
 struct StepSummary {
   double avg_loss = 0;  // Per valid token of the step.
   double max_loss = 0;  // Of the rank with the highest mean.
@@ -31,26 +31,27 @@ struct StepSummary {
   bool stop = false;
 };
 
-// The reports of all ranks, on their way to the host.
+// What the reports of all ranks come to, on its way to the host.
 class StepReports {
  public:
+  // `reports`: the sums, and the largest mean loss of a rank.
   explicit StepReports(const at::Tensor& reports) : reports_(reports) {}
   // Waits for them, which is to wait for the device: the only place of a step that does.
   StepSummary summary();
 
  private:
-  comm::LateRead reports_;  // [ranks, kReportFields]
+  comm::LateRead reports_;  // [kReportSums + 1]
 };
 
 struct Exchanged {
   StepReports reports;
   // Whether loss and norm are finite and how far the gradients are to be clipped: decided where the figures are, from
-  // the same numbers in the same order on every rank.
+  // the same bits on every rank.
   optim::Gate gate;
 };
 
-// Exchanges the reports by one all-gather over the world; commands ride along, so that all ranks act at the same step.
-// Waits for nothing on a device that works behind its host.
+// Exchanges the reports by two all_reduces over the world, of 40 and of 8 bytes however many ranks there are; commands
+// ride along, so that all ranks act at the same step. Waits for nothing on a device that works behind its host.
 Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm);
 
 }  // namespace titan::runtime
