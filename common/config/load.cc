@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/config/apply.h"
 #include "common/config/checker.h"
+#include "common/config/mesh.h"
 #include "common/config/overrides.h"
 #include "common/config/pipeline.h"
 #include "common/config/raw.h"
@@ -69,6 +70,8 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
   loaded.warnings.insert(loaded.warnings.end(), support.begin(), support.end());
   const std::vector<std::string> pipeline = pipeline_warnings(loaded.config);
   loaded.warnings.insert(loaded.warnings.end(), pipeline.begin(), pipeline.end());
+  const std::vector<std::string> shards = shard_warnings(loaded.config);
+  loaded.warnings.insert(loaded.warnings.end(), shards.begin(), shards.end());
   return loaded;
 }
 

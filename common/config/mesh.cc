@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/config/checker.h"
+#include "common/config/chosen_model.h"
 #include "common/config/pipeline.h"
 #include "common/mesh/divisibility.h"
+#include "common/models/sizes.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
 
@@ -103,6 +106,30 @@ void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
                             mesh->size(mesh::Axis::kBatch), " data-parallel ranks = ", round),
                below > 0 ? absl::StrCat("use ", below, " or ", below + round) : absl::StrCat("use ", round));
   }
+}
+
+std::vector<std::string> shard_warnings(const JobConfig& config) {
+  constexpr double kMuch = 1.25;  // Times the bytes that a gather needs.
+  const auto spec = chosen_model(config.model);
+  const auto mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
+  if (!spec.ok() || !mesh.ok()) return {};
+  const std::int64_t ranks = mesh->size(mesh::Axis::kFsdp);
+  double needed = 0, padded = 0;
+  std::int64_t short_ones = 0;
+  for (const models::Tensor& tensor : models::parameters(*spec)) {
+    // Experts are cut along another dimension where there are few of them.
+    if (tensor.role == models::Role::kExpert || tensor.shape.empty() || tensor.shape[0] == 0) continue;
+    const std::int64_t rows = tensor.shape[0], each = (rows + ranks - 1) / ranks;
+    const auto numbers = static_cast<double>(tensor.numel());
+    needed += numbers;
+    padded += numbers / static_cast<double>(rows) * static_cast<double>(each * ranks);
+    short_ones += rows < ranks;
+  }
+  if (needed == 0 || padded < kMuch * needed) return {};
+  return {absl::StrCat("parallelism.data_parallel_shard_degree: ", ranks, " ranks share one copy, and ", short_ones,
+                       short_ones == 1 ? " tensor has" : " tensors have",
+                       " fewer rows: with the padding each gather is ", absl::StrFormat("%.1f", padded / needed),
+                       " times as large; lower it with parallelism.data_parallel_replicate_degree (HSDP)")};
 }
 
 }  // namespace titan::config

@@ -2,6 +2,9 @@
 
 // What a job's mesh has to divide, and whether it does.
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "common/config/job_config.h"
 #include "common/mesh/mesh.h"
@@ -16,5 +19,9 @@ mesh::Degrees degrees_of(const Parallelism& parallelism);
 // them; reads pipeline_parallel_schedule_csv. A job that goes on under another mesh asks before it settles on a batch
 // size. Errors: InvalidArgument, message beginning with the key.
 absl::Status check_split(const JobConfig& config, const models::ModelSpec& spec, const mesh::Mesh& mesh);
+
+// What to tell of a mesh that can split the model but wastes much: more FSDP ranks than its tensors have rows. Empty
+// for a model of a library.
+std::vector<std::string> shard_warnings(const JobConfig& config);
 
 }  // namespace titan::config

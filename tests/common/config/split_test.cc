@@ -44,5 +44,23 @@ TEST(SplitTest, TensorRanksShareTheTokensOfABatch) {
   EXPECT_THAT(split("deepseek_v3", lent, 2, 3), HasSubstr("189 tokens, which do not divide"));
 }
 
+// FSDP cuts rows: with more ranks than rows, what is gathered is mostly padding.
+TEST(SplitTest, MoreShardsThanRowsWarn) {
+  JobConfig config;
+  config.model.name = "llama3";
+  config.model.flavor = "8B";
+  config.resources.ranks = 1024;
+  EXPECT_TRUE(shard_warnings(config).empty());
+  config.resources.ranks = 8192;
+  ASSERT_EQ(shard_warnings(config).size(), 1u);
+  EXPECT_THAT(shard_warnings(config)[0],
+              HasSubstr("8192 ranks share one copy, and 225 tensors have fewer rows: with the "
+                        "padding each gather is 1.7 times as large"));
+  config.parallelism.data_parallel_replicate_degree = 8;
+  EXPECT_TRUE(shard_warnings(config).empty());
+  config.model.name = "somebodys";
+  EXPECT_TRUE(shard_warnings(config).empty()) << "a library's model is not known here";
+}
+
 }  // namespace
 }  // namespace titan::config
