@@ -1,6 +1,7 @@
 #include "worker/runtime/options.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -28,6 +29,9 @@ const char kUsage[] =
     "  --world N          number of ranks (default 1; a launch file knows it; resources.ranks where one process is\n"
     "                     all of them: comm.mode local_tensor, fake_backend)\n"
     "  --store HOST:PORT  where the ranks meet; rank 0 listens there\n"
+    "  --local-rank L     this rank among those of its node, from 0: its GPU (default LOCAL_RANK, or --rank)\n"
+    "  --local-world M    number of ranks on this node (default LOCAL_WORLD_SIZE, or --world)\n"
+    "  --host ADDRESS     where ranks of other nodes reach this one (default 127.0.0.1)\n"
     "  --listen-fd FD     rank 0 only: listen on this inherited socket instead\n"
     "  --run-dir DIR      for events, beacon and ledger (default: the launch file's folder, or {dump_folder}/run)\n"
     "  --json             a dry run (comm.mode fake_backend) prints its result as JSON\n"
@@ -44,6 +48,36 @@ absl::StatusOr<int> number(const std::string& flag, const std::string& text, int
     return absl::InvalidArgumentError(absl::StrCat(flag, ": \"", text, "\" is not a number from ", least));
   }
   return parsed;
+}
+
+// A flag's value, or that of the variable that torchrun sets for its processes.
+absl::StatusOr<std::optional<int>> flag_or_variable(std::optional<int> flag, const char* variable, int least) {
+  const char* text = std::getenv(variable);
+  if (flag || text == nullptr) return flag;
+  TITAN_ASSIGN_OR_RETURN(const int value, number(variable, text, least));
+  return std::optional(value);
+}
+
+// All ranks are on one node unless the user says where this one is.
+absl::Status place_by_hand(const Options& options, RankJob& job) {
+  job.local_rank = job.rank;
+  job.local_ranks = job.world;
+  if (job.mode != CommMode::kProcesses) return absl::OkStatus();  // One process is all ranks, or there is no other.
+  TITAN_ASSIGN_OR_RETURN(const std::optional<int> rank, flag_or_variable(options.local_rank, "LOCAL_RANK", 0));
+  TITAN_ASSIGN_OR_RETURN(const std::optional<int> world, flag_or_variable(options.local_world, "LOCAL_WORLD_SIZE", 1));
+  job.local_rank = rank.value_or(job.rank);
+  job.local_ranks = world.value_or(rank ? std::max(*rank + 1, 1) : job.world);
+  if (job.local_ranks > job.world) {
+    return absl::InvalidArgumentError(absl::StrCat("--local-world ", job.local_ranks, ": the job has ",
+                                                   counted(job.world, "rank"), " in all (--world)"));
+  }
+  if (job.local_rank >= job.local_ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--local-rank ", job.local_rank, ": this node has ", counted(job.local_ranks, "rank"),
+                     world ? " (--local-world)" : "; ranks of several nodes need --local-rank"));
+  }
+  if (!options.host.empty()) job.host = options.host;
+  return absl::OkStatus();
 }
 
 absl::Status parse_store(const std::string& store, RankJob& job) {
@@ -140,15 +174,14 @@ absl::Status read_config(const Options& options, RankJob& job) {
   job.warnings = std::move(loaded.warnings);
   job.world = job.config.resources.ranks;
   job.rank = options.rank.value_or(0);
-  job.local_rank = job.rank;  // All are on this node.
-  job.local_ranks = job.world;
   if (job.rank >= job.world) {
     return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, job.world == 1 ? ": there is " : ": there are ",
                                                    counted(job.world, "rank"), " (--world)"));
   }
+  TITAN_RETURN_IF_ERROR(place_by_hand(options, job));
   job.job_uid = job.config.scheduling.job_id.empty() ? "by-hand" : job.config.scheduling.job_id;
   job.threads = job.config.resources.threads_per_rank;
-  if (job.threads <= 0) job.threads = std::max(1, usable_cores() / job.world);
+  if (job.threads <= 0) job.threads = std::max(1, usable_cores() / job.local_ranks);
   job.run_folder = (std::filesystem::path(job.config.job.dump_folder) / "run").string();
   return absl::OkStatus();
 }
@@ -195,6 +228,12 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& words) {
       TITAN_ASSIGN_OR_RETURN(options.rank, number(flag, argument, 0));
     } else if (flag == "--world") {
       TITAN_ASSIGN_OR_RETURN(options.world, number(flag, argument, 1));
+    } else if (flag == "--local-rank") {
+      TITAN_ASSIGN_OR_RETURN(options.local_rank, number(flag, argument, 0));
+    } else if (flag == "--local-world") {
+      TITAN_ASSIGN_OR_RETURN(options.local_world, number(flag, argument, 1));
+    } else if (flag == "--host") {
+      options.host = argument;
     } else if (flag == "--listen-fd") {
       TITAN_ASSIGN_OR_RETURN(options.listen_fd, number(flag, argument, 0));
     } else {

@@ -14,7 +14,10 @@ struct Options {
   std::string config_file;
   std::optional<int> rank;
   std::optional<int> world;
-  std::string store;  // HOST:PORT
+  std::optional<int> local_rank;   // Among the ranks of this node, when they are on several.
+  std::optional<int> local_world;  // How many these are.
+  std::string host;                // Where ranks of other nodes reach this one.
+  std::string store;               // HOST:PORT
   std::string run_folder;
   std::optional<int> listen_fd;
   std::vector<std::string> overrides;  // --section.key words, stand-alone only.

@@ -244,6 +244,35 @@ TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
   EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": there is no port above 65535"));
 }
 
+// By hand a second node's ranks say which of its GPUs is theirs, by flags or as torchrun tells its processes.
+TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
+  const auto read = [](Options options) {
+    options.config_file = absl::StrCat(std::getenv("TITAN_SOURCE"), "/configs/llama3_tiny.toml");
+    options.store = "10.0.0.1:29500";
+    options.world = 4;
+    return read_job(options);
+  };
+  EXPECT_EQ(read({.rank = 3})->local_rank, 3) << "all on one node";
+  EXPECT_EQ(read({.rank = 3})->local_ranks, 4);
+  const auto second = read({.rank = 3, .local_rank = 1, .local_world = 2, .host = "10.0.0.2"});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->local_rank, 1);
+  EXPECT_EQ(second->local_ranks, 2);
+  EXPECT_EQ(second->host, "10.0.0.2");
+  ::setenv("LOCAL_RANK", "1", 1);
+  ::setenv("LOCAL_WORLD_SIZE", "2", 1);
+  EXPECT_EQ(read({.rank = 3})->local_rank, 1);
+  EXPECT_EQ(read({.rank = 3})->local_ranks, 2);
+  EXPECT_EQ(read({.rank = 3, .local_rank = 0})->local_rank, 0) << "a flag is nearer";
+  ::setenv("LOCAL_RANK", "one", 1);
+  EXPECT_TRUE(absl::StrContains(read({.rank = 3}).status().message(), "LOCAL_RANK: \"one\" is not a number"));
+  ::unsetenv("LOCAL_RANK");
+  ::unsetenv("LOCAL_WORLD_SIZE");
+  const auto message = [&](const Options& options) { return std::string(read(options).status().message()); };
+  EXPECT_TRUE(absl::StrContains(message({.rank = 3, .local_rank = 2, .local_world = 2}), "this node has 2 ranks"));
+  EXPECT_TRUE(absl::StrContains(message({.rank = 0, .local_world = 5}), "the job has 4 ranks in all"));
+}
+
 // A controller of this version stores neither: both come from jobs that an older one took, and must go on as they
 // began.
 TEST(OptionsTest, AJobOfAnOlderControllerKeepsItsMeaning) {
