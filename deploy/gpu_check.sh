@@ -114,10 +114,11 @@ echo "==> $(date -u +%Y-%m-%d) · $machine · Titan $revision"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
+limit=()  # What a rank is started by.
 titan_rank() {  # FOLDER FLAGS...
   local folder="$1"
   shift
-  with_libraries "$build/bin/titan-rank" --config "$here/gpu_check.toml" --job.dump_folder "$folder" \
+  with_libraries "${limit[@]}" "$build/bin/titan-rank" --config "$here/gpu_check.toml" --job.dump_folder "$folder" \
     --resources.device "$device" "${own_kernels[@]}" "$@"
 }
 
@@ -190,14 +191,28 @@ if wants ranks; then
     port="$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
     four=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 4 --training.global_batch_size 8
       --training.steps 4 --debug.seed 1 --debug.deterministic --training.mixed_precision_param float32)
+    # Ranks that wait for each other on a device wait for ever: no collective's timeout ends a host that NCCL blocks.
+    seconds="${TITAN_GPU_CHECK_RANKS_SECONDS:-180}"
     two_ranks() {  # FOLDER FLAGS...
+      local first=0 second=0
       titan_rank "$@" "${four[@]}" --world 2 --rank 1 --store "127.0.0.1:$port" >"$work/rank-1.log" 2>&1 &
-      titan_rank "$@" "${four[@]}" --world 2 --rank 0 --store "127.0.0.1:$port"
-      wait $! || { cat "$work/rank-1.log"; fail "rank 1 failed"; }
+      titan_rank "$@" "${four[@]}" --world 2 --rank 0 --store "127.0.0.1:$port" || first=$?
+      wait $! || second=$?
+      [ "$second" = 0 ] || cat "$work/rank-1.log"
+      for code in "$first" "$second"; do
+        # 124: ended by the limit, 137: killed by it.
+        if [ "$code" = 124 ] || [ "$code" = 137 ]; then
+          fail "the two ranks of ${1##*/} were not done after $seconds s (TITAN_GPU_CHECK_RANKS_SECONDS)"
+        fi
+      done
+      [ "$first" = 0 ] || fail "rank 0 failed"
+      [ "$second" = 0 ] || fail "rank 1 failed"
     }
     titan_rank "$work/one" "${four[@]}"
+    limit=(timeout --kill-after=10 "$seconds")
     two_ranks "$work/fsdp"
     two_ranks "$work/pipeline" --parallelism.pipeline_parallel_degree 2
+    limit=()
     "$python" - "$work" <<'PY'
 import json, sys
 def losses(folder):

@@ -114,6 +114,18 @@ class GpuCheckTest(unittest.TestCase):
         self.assertGreater(operations["Titan"], 100)
         self.assertGreater(operations["PyTorch"], 100)
 
+    def test_two_ranks_that_hang_end(self):
+        broken = os.path.join(self.folder, "hanging")
+        shutil.copytree(self.pack, broken)
+        program = os.path.join(broken, "bin", "titan-rank")
+        with open(program, "w") as file:
+            file.write('#!/bin/sh\ncase "$*" in *--world*) exec sleep 600;; esac\n')
+        ran = subprocess.run([os.path.join(broken, "gpu_check.sh"), "--python", sys.executable, "--rehearse", "--only", "ranks"],
+                             env={"PATH": "/usr/bin:/bin", "TMPDIR": self.folder, "TITAN_GPU_CHECK_RANKS_SECONDS": "1"},
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        self.assertEqual(1, ran.returncode, ran.stdout)
+        self.assertIn("the two ranks of fsdp were not done after 1 s", ran.stdout)
+
     def test_a_failing_test_fails_the_check(self):
         broken = os.path.join(self.folder, "broken")
         shutil.copytree(self.pack, broken)
