@@ -144,7 +144,8 @@ void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
   const bool first_replica = options_.replicate_group == nullptr || options_.replicate_group->rank() == 0;
   for (ShardedParameter& placed : parameters_) {
     const bool split = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kSplit;
-    placed.primary = first_replica && (split || tensor_leader);
+    placed.leads = split || tensor_leader;
+    placed.primary = placed.leads && first_replica;
   }
   auto options = at::TensorOptions().device(on_device()).dtype(options_.precision.master);
   // Page-locked memory is what an accelerator copies from and to without the host's help.

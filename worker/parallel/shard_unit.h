@@ -37,7 +37,8 @@ struct ShardedParameter {
   int64_t offset = 0;   // Start in the flat shard, in elements.
   at::Tensor value;     // stored_shape() with `rows` in dim `dim`: view of the unit's master shard.
   at::Tensor grad;      // The same of the unit's gradient shard; undefined when the parameter is frozen.
-  bool primary = true;  // Of the ranks that hold this same piece, the one that counts it and writes it.
+  bool leads = true;    // Of the ranks of one replica that hold this same piece, the one that counts and writes it.
+  bool primary = true;  // The same of all replicas.
 
   // Where the piece starts in the whole parameter, over all axes.
   std::vector<int64_t> global_offset() const;

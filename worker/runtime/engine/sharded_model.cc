@@ -222,7 +222,7 @@ void ShardedModel::add_tied_units(std::vector<std::vector<EngineBlock>>& stages,
           continue;
         }
         ShardUnit* copy = make_unit(entry.block->name() + ".tied", {{shared}}, keep);
-        copy->parameters().front().primary = false;
+        copy->parameters().front().primary = copy->parameters().front().leads = false;
         if (!copy->frozen()) tied_units_.push_back(copy);
         tied_peer_ = options_.pipeline->first_rank;
         entry.units.push_back(copy);
@@ -547,9 +547,21 @@ std::vector<optim::Slot> ShardedModel::optimizer_slots() {
   return slots;
 }
 
+// Replicas hold the same pieces. Each writes a share of them, so that a save has as many writers as there are ranks:
+// piece after piece goes to the replica with the fewest bytes so far, which all of them find alike.
+static void spread_over_replicas(std::vector<checkpoint::Slice>& slices, const comm::Group& replicas) {
+  std::vector<int64_t> bytes(static_cast<size_t>(replicas.size()));
+  for (checkpoint::Slice& slice : slices) {
+    if (!slice.primary) continue;
+    const auto fewest = std::min_element(bytes.begin(), bytes.end());
+    *fewest += static_cast<int64_t>(slice.local.nbytes());
+    slice.primary = fewest - bytes.begin() == replicas.rank();
+  }
+}
+
+// `primary`: of one replica; see spread_over_replicas().
 static checkpoint::Slice slice_of(const std::string& prefix, const ShardedParameter& placed, const at::Tensor& local) {
-  return {prefix + placed.parameter->fqn, placed.parameter->global_shape, placed.global_offset(), local,
-          placed.primary};
+  return {prefix + placed.parameter->fqn, placed.parameter->global_shape, placed.global_offset(), local, placed.leads};
 }
 
 std::vector<checkpoint::Slice> ShardedModel::buffer_slices() {
@@ -569,16 +581,17 @@ std::vector<checkpoint::Slice> ShardedModel::slices(optim::Optimizer* optimizer)
   std::vector<checkpoint::Slice> all;
   const std::vector<ShardedParameter*> placed = trained();
   for (const ShardedParameter* one : placed) all.push_back(slice_of("model.", *one, one->value));
-  if (!has_base()) {
-    for (checkpoint::Slice& buffer : buffer_slices()) all.push_back(std::move(buffer));
-  }
-  if (optimizer == nullptr) return all;
-  for (size_t i = 0; i < placed.size(); ++i) {
+  for (size_t i = 0; optimizer != nullptr && i < placed.size(); ++i) {
     for (const optim::SlotState::Named& state : optimizer->states()[i].tensors) {
       all.push_back(slice_of(absl::StrCat("optim.", state.name, "."), *placed[i], state.value));
       all.back().form = form_of(state);
     }
   }
+  spread_over_replicas(all, mesh_.group(mesh::Axis::kReplicate));
+  if (!has_base()) {
+    for (checkpoint::Slice& buffer : buffer_slices()) all.push_back(std::move(buffer));
+  }
+  if (optimizer == nullptr) return all;
   all.push_back({"optim.step", {}, {}, optimizer->step_count(), mesh_.rank() == 0});
   return all;
 }
@@ -596,6 +609,7 @@ std::vector<checkpoint::Slice> ShardedModel::base_slices() {
   for (const ShardedParameter* placed : parameters()) {
     if (!placed->parameter->frozen) continue;
     checkpoint::Slice& slice = all.emplace_back(slice_of("model.", *placed, placed->value));
+    slice.primary = placed->primary;
     if (placed->parameter->packed_row == 0) continue;
     slice.local = at::empty(placed->shape(), at::TensorOptions(at::kFloat).device(at::kMeta));
     slice.store = [value = placed->value](const at::Tensor& numbers) {
