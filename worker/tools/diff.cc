@@ -63,21 +63,37 @@ std::string form_of(const NamedTensor& tensor) {
   return absl::StrCat(safetensors_dtype(tensor.dtype).value_or("?"), " ", shape_text(tensor.shape));
 }
 
-// Says what differs, and counts it.
+// The largest of some figure, and the tensor that has it.
+struct Largest {
+  double value = -1;
+  std::string key;
+
+  void add(double other, const std::string& of) {
+    if (other > value) *this = {other, of};
+  }
+  std::string text() const { return absl::StrFormat("%.3g (%s)", value, key); }
+};
+
+// Collects what differs, so that the sum of it comes first.
 class DiffReport {
  public:
-  DiffReport(std::ostream& out, const DiffOptions& options) : out_(out), options_(options) {}
+  explicit DiffReport(const DiffOptions& options) : options_(options) {}
 
   void only(const char* where, const std::string& key, const NamedTensor& tensor) {
-    tell({{"key", key}, {"only_in", where}}, absl::StrCat(key, "  only in ", where, ": ", form_of(tensor)));
+    ++alone_;
+    add({{"key", key}, {"only_in", where}}, absl::StrCat(key, "  only in ", where, ": ", form_of(tensor)));
   }
   void shapes(const NamedTensor& a, const NamedTensor& b) {
-    tell({{"key", a.key}, {"a", form_of(a)}, {"b", form_of(b)}},
-         absl::StrCat(a.key, "  ", form_of(a), " and ", form_of(b)));
+    ++compared_;
+    ++shapes_;
+    add({{"key", a.key}, {"a", form_of(a)}, {"b", form_of(b)}},
+        absl::StrCat(a.key, "  ", form_of(a), " and ", form_of(b)));
   }
   void numbers(const NamedTensor& a, const NamedTensor& b, const Distance& distance) {
     ++compared_;
     if (distance.differing == 0 && a.dtype == b.dtype) return;
+    absolute_.add(distance.absolute, a.key);
+    relative_.add(distance.relative, a.key);
     const std::string forms = a.dtype == b.dtype ? form_of(a) : absl::StrCat(form_of(a), " and ", form_of(b));
     nlohmann::json row = {{"key", a.key},
                           {"a", form_of(a)},
@@ -87,26 +103,36 @@ class DiffReport {
     for (const auto& [name, value] : {std::pair("absolute", distance.absolute), {"relative", distance.relative}}) {
       row[name] = std::isfinite(value) ? nlohmann::json(value) : nlohmann::json("infinite");
     }
-    tell(row, absl::StrFormat("%s  %s  %d of %d numbers differ, by %.3g at most (relative %.3g)", a.key, forms,
-                              distance.differing, distance.elements, distance.absolute, distance.relative));
+    add(row, absl::StrFormat("%s  %s  %d of %d numbers differ, by %.3g at most (relative %.3g)", a.key, forms,
+                             distance.differing, distance.elements, distance.absolute, distance.relative));
   }
-  bool same() {
-    if (!options_.json && differing_ == 0) out_ << "the same: " << counted(compared_, "tensor") << "\n";
-    if (!options_.json && differing_ > 0) {
-      out_ << counted(differing_, "tensor") << (differing_ == 1 ? " differs" : " differ") << "\n";
-    }
-    return differing_ == 0;
+  // Whether nothing differs.
+  bool print(std::ostream& out) const {
+    if (!options_.json) out << summary() << "\n";
+    for (const std::string& line : lines_) out << line << "\n";
+    out << std::flush;
+    return lines_.empty();
   }
 
  private:
-  void tell(const nlohmann::json& row, const std::string& text) {
-    ++differing_;
-    out_ << (options_.json ? row.dump() : text) << std::endl;
+  void add(const nlohmann::json& row, const std::string& text) { lines_.push_back(options_.json ? row.dump() : text); }
+
+  // "the same: 57 tensors", or "3 of 57 tensors differ; largest difference 0.5 (KEY), relative 0.1 (KEY)".
+  std::string summary() const {
+    if (lines_.empty()) return absl::StrCat("the same: ", counted(compared_, "tensor"));
+    std::string text = absl::StrCat(lines_.size(), " of ", counted(compared_ + alone_, "tensor"),
+                                    lines_.size() == 1 ? " differs" : " differ");
+    if (!absolute_.key.empty())
+      absl::StrAppend(&text, "; largest difference ", absolute_.text(), ", relative ", relative_.text());
+    if (shapes_ > 0) absl::StrAppend(&text, "; ", shapes_, " of another shape");
+    if (alone_ > 0) absl::StrAppend(&text, "; ", alone_, " in one of the two alone");
+    return text;
   }
 
-  std::ostream& out_;
   const DiffOptions& options_;
-  size_t compared_ = 0, differing_ = 0;
+  std::vector<std::string> lines_;
+  size_t compared_ = 0, shapes_ = 0, alone_ = 0;
+  Largest absolute_, relative_;
 };
 
 }  // namespace
@@ -121,7 +147,7 @@ absl::StatusOr<bool> diff(storage::Files& files, const std::string& a, const std
   }
   std::map<std::string, const NamedTensor*> others;
   for (const NamedTensor& tensor : of_b->tensors()) others[tensor.key] = &tensor;
-  DiffReport report(out, options);
+  DiffReport report(options);
   for (const NamedTensor& tensor : of_a->tensors()) {
     const auto other = others.extract(tensor.key);
     if (other.empty()) {
@@ -136,7 +162,7 @@ absl::StatusOr<bool> diff(storage::Files& files, const std::string& a, const std
   for (const NamedTensor& tensor : of_b->tensors()) {
     if (others.contains(tensor.key)) report.only("B", tensor.key, tensor);
   }
-  return report.same();
+  return report.print(out);
 }
 
 }  // namespace titan::tools

@@ -18,7 +18,9 @@ struct DiffOptions {
 };
 
 // Whether `a` and `b`, steps, folders of torch.distributed.checkpoint or Hugging Face folders (tensor_folder.h), hold
-// the same tensors, of the same shapes, types and numbers, however they are cut; says of each that differs how. What
+// the same tensors, of the same shapes, types and numbers, however they are cut. Text begins with a line that sums up
+// all of them (how many differ, the largest absolute and relative difference and where) and goes on with a line for
+// each tensor that differs. What
 // differs in type is compared in float64, two that are no numbers are the same. Reads some millions of numbers at once.
 // Errors: those of open_both() and of reading each.
 absl::StatusOr<bool> diff(storage::Files& files, const std::string& a, const std::string& b, const DiffOptions& options,
