@@ -1,21 +1,28 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"
+#include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_mapper.h"
 
 namespace titan::checkpoint {
 
-// A model's config.json with the ids of the tokens that begin and end a text, which only its tokenizer knows. Ids that
-// `tokenizer_folder` does not tell are null: without the keys transformers takes its classes' defaults, which are some
-// ordinary tokens of another vocabulary.
-nlohmann::json with_token_ids(nlohmann::json config, const std::string& tokenizer_folder);
+// The ids of the tokens that begin and end a text, which only the tokenizer in `folder` knows: "bos_token_id" and
+// "eos_token_id". Null where it has none, or where no folder is known. Errors: those of reading it.
+absl::StatusOr<nlohmann::json> token_ids(const std::string& folder);
 
-// Writes `{folder}/config.json`; nothing for a model that has none.
-absl::Status write_hf_config(storage::Files& files, const std::string& folder, const HfMapper& mapper,
-                             const std::string& tokenizer_folder);
+// config.json of weights of type `dtype`. Ids that the tokenizer does not tell are null in it: without the keys
+// transformers takes its classes' defaults, which are some ordinary tokens of another vocabulary.
+nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nlohmann::json& ids);
+
+// Writes all that a Hugging Face folder has beside its weights: config.json, the tokenizer's files, and
+// generation_config.json, which names the ids when the tokenizer's folder has none of its own. Only the assets for a
+// model that has no config. Returns warnings.
+absl::StatusOr<std::vector<std::string>> write_beside_weights(storage::Files& files, const std::string& folder,
+                                                              const HfMapper& mapper, const HfExport& options);
 
 }  // namespace titan::checkpoint

@@ -63,6 +63,16 @@ at::Tensor from_hf_box(const HfLayout& layout, const std::vector<int64_t>& shape
   return value;
 }
 
+const HfLayout* layout_to_write(const std::vector<HfLayout>& layouts) {
+  return layouts.empty() || layouts[0].read_only ? nullptr : layouts.data();
+}
+
+at::ScalarType stored_type(const HfLayout& layout, at::ScalarType wanted) {
+  const bool keep =
+      layout.float32 == KeepFloat32::kAlways || (layout.float32 == KeepFloat32::kNotFloat16 && wanted == at::kHalf);
+  return keep ? at::kFloat : wanted;
+}
+
 std::vector<at::Tensor> to_hf(const HfLayout& layout, const at::Tensor& full) {
   at::Tensor value = full;
   if (layout.permute_heads > 0) value = pairs_to_halves(value, value.size(0) / layout.permute_heads);

@@ -23,6 +23,12 @@ Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box&
 at::Tensor from_hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box,
                        const at::Tensor& read);
 
+// The form that exports write; null: they have no tensor for this parameter.
+const HfLayout* layout_to_write(const std::vector<HfLayout>& layouts);
+
+// The type of the layout's tensors in an export whose others are of type `wanted`.
+at::ScalarType stored_type(const HfLayout& layout, at::ScalarType wanted);
+
 // A whole parameter as the layout's tensors (only its part of each when it shares them); views where nothing moves.
 std::vector<at::Tensor> to_hf(const HfLayout& layout, const at::Tensor& full);
 

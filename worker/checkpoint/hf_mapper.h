@@ -9,6 +9,10 @@
 
 namespace titan::checkpoint {
 
+// In which exports transformers' class has a tensor in float32, whatever the rest of the model has: its
+// _keep_in_fp32_modules, and with kAlways its _keep_in_fp32_modules_strict.
+enum class KeepFloat32 { kNever, kNotFloat16, kAlways };
+
 // Where a parameter (or saved buffer) stands in Hugging Face weights, and in which form. Plain data instead of code, so
 // that a rank can tell which bytes of which tensor hold its part.
 struct HfLayout {
@@ -22,6 +26,9 @@ struct HfLayout {
   // The tensor holds `parts` parameters side by side along its last dim (gate and up projections); this one is `part`.
   int64_t part = 0, parts = 1;
   bool optional = false;  // A folder may lack it: then what the model has stays.
+  // Folders of other programs may have it and exports do not: transformers' class has no such tensor.
+  bool read_only = false;
+  KeepFloat32 float32 = KeepFloat32::kNever;
 };
 
 // How one model's parameters are called and laid out in Hugging Face weights.
@@ -29,7 +36,8 @@ class HfMapper {
  public:
   virtual ~HfMapper() = default;
 
-  // The forms in which a folder may hold parameter `fqn`; the first is the one that exports write. Empty: it is derived
+  // The forms in which a folder may hold parameter `fqn`; the first is the one that exports write, unless it
+  // is read-only. Empty: it is derived
   // (a tied head) or unknown there, and neither read nor written. NotFound when the model has no such parameter.
   virtual absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const = 0;
 

@@ -91,6 +91,7 @@ class HfSave {
                                                  plan_[i].name, &session_.stop));
         mine_.push_back(storage::join_path(folder(), plan_[i].name));
         written[absl::StrCat(i)] = {{"keys", one.keys}, {"bytes", one.bytes}};
+        warn_of(one.warnings);
       }
       return absl::OkStatus();
     };
@@ -115,8 +116,12 @@ class HfSave {
 
   absl::Status warn_of_left_out(StepReader& step) {
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> lines, left_out(step, *session_.setup.hf));
-    for (const std::string& line : lines) session_.emit(event::kWarning, {{"message", line}});
+    warn_of(lines);
     return absl::OkStatus();
+  }
+
+  void warn_of(const std::vector<std::string>& lines) const {
+    for (const std::string& line : lines) session_.emit(event::kWarning, {{"message", line}});
   }
 
   // Rank 0 moves the files into place, where they are not there already, the index last.
@@ -127,7 +132,9 @@ class HfSave {
     const json from = json::parse(words, nullptr, false);
     TITAN_RETURN_IF_ERROR(status_from_json(from));
     for (const auto& [index, file] : from.at("written").items()) {
-      all.at(std::stoul(index)) = {file.at("keys").get<std::vector<std::string>>(), file.at("bytes").get<int64_t>()};
+      all.at(std::stoul(index)) = {.keys = file.at("keys").get<std::vector<std::string>>(),
+                                   .bytes = file.at("bytes").get<int64_t>(),
+                                   .warnings = {}};
     }
     const std::string path = step_path(session_.folder, save_.step);
     TITAN_RETURN_IF_ERROR(files.make_folders(path));
@@ -138,7 +145,10 @@ class HfSave {
         TITAN_RETURN_IF_ERROR(
             files.rename(storage::join_path(staging_, file.name), storage::join_path(path, file.name)));
       }
-      return write_hf_config(files, path, *setup.hf, setup.hf_assets_path);
+      TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing,
+                             write_beside_weights(files, path, *setup.hf, options_));
+      warn_of(missing);
+      return absl::OkStatus();
     };
     TITAN_RETURN_IF_ERROR(session_.janitor.publish_export(save_.step, hf_index(plan_, all), place, discard));
     session_.emit(event::kCommitted, {{"step", save_.step},
@@ -151,7 +161,10 @@ class HfSave {
   const Save& save_;
   const std::string staging_, salt_;
   std::vector<std::string> mine_;  // Paths of what this rank wrote.
-  const HfExport options_{.dtype = export_type(session_.setup.config)};
+  // The end of a training: what its export lacks is a warning, and no number is lost.
+  const HfExport options_{.dtype = export_type(session_.setup.config),
+                          .assets = {.folder = session_.setup.hf_assets_path},
+                          .overflow = Overflow::kKeepFloat32};
   std::vector<HfFile> plan_;  // The same on every rank that could read the slices.
 };
 

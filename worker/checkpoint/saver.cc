@@ -125,7 +125,10 @@ absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, Tr
   Save save = make_save("last", step, kind, std::move(state));
   // A Hugging Face export casts when it makes its files; a full checkpoint keeps every type.
   const bool cast = kind == Kind::kModel && !config.last_save_in_hf;
-  stage(slices, kind, cast ? std::optional(export_type(config)) : std::nullopt, Copy::kWhereNeeded, save.parts);
+  std::vector<std::string> warnings;
+  stage(slices, kind, cast ? std::optional(export_type(config)) : std::nullopt, Copy::kWhereNeeded, save.parts,
+        /*copies=*/nullptr, &warnings);
+  for (const std::string& warning : warnings) session_.emit(rank_protocol::event::kWarning, {{"message", warning}});
   absl::Status status = persist(save, patience(), [&](const Save& one) {
     return config.last_save_in_hf ? save_as_hugging_face(session_, one) : run(one);
   });

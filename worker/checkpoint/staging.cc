@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "absl/strings/match.h"
+#include "worker/checkpoint/narrowing.h"
 #include "worker/comm/trace_scope.h"
 
 namespace titan::checkpoint {
@@ -10,7 +11,7 @@ namespace titan::checkpoint {
 bool is_model(const Slice& slice) { return absl::StartsWith(slice.key, "model."); }
 
 void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
-           std::vector<Staged>& parts, CopyStream* copies) {
+           std::vector<Staged>& parts, CopyStream* copies, std::vector<std::string>* warnings) {
   const comm::TraceScope trace([] { return "stage checkpoint"; });
   const at::NoGradGuard no_grad;
   std::vector<Staged> old = std::move(parts);
@@ -19,8 +20,13 @@ void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::Scalar
   for (const Slice& slice : slices) {
     if (!slice.primary || slice.local.numel() == 0 || (kind == Kind::kModel && !is_model(slice))) continue;
     const at::ScalarType own = slice.local.scalar_type();
-    const at::ScalarType dtype = at::isFloatingType(own) ? cast.value_or(own) : own;
+    const at::ScalarType dtype = narrowed_type(slice.key, own, cast.value_or(own));
     at::Tensor data = slice.local.detach();
+    if (dtype != own) {
+      Narrowing narrowing;
+      data = narrowing.cast(data, dtype);
+      if (warnings != nullptr) judge(slice.key, narrowing, Overflow::kWarn, *warnings).IgnoreError();
+    }
     if (copy != Copy::kWhereNeeded || !data.is_cpu() || data.scalar_type() != dtype || !data.is_contiguous()) {
       const bool beside = copies != nullptr && copies->takes(data);
       at::Tensor buffer;

@@ -33,9 +33,10 @@ enum class Copy {
 };
 
 // This rank's part of a save, on the CPU: `parts` is replaced, its buffers are used again where they fit. `cast`: the
-// type of floating-point tensors. Tensors that `copies` takes are copied by it, and are in `parts` when it has ended.
+// type of floating-point tensors, but for those that narrowed_type() excepts; `warnings` gets a line for each of which
+// it cannot hold a number. Tensors that `copies` takes are copied by it, and are in `parts` when it has ended.
 void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
-           std::vector<Staged>& parts, CopyStream* copies = nullptr);
+           std::vector<Staged>& parts, CopyStream* copies = nullptr, std::vector<std::string>* warnings = nullptr);
 
 // checkpoint.export_dtype.
 at::ScalarType export_type(const config::Checkpoint& config);

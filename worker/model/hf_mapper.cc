@@ -83,7 +83,8 @@ class SpecMapper : public checkpoint::HfMapper {
   }
 
   HfLayout layout_of(const HfName& row, const std::string& layer) const {
-    HfLayout layout{.keys = {fill(row.hf, layer)}, .optional = row.optional};
+    HfLayout layout{
+        .keys = {fill(row.hf, layer)}, .optional = row.optional, .read_only = row.read_only, .float32 = row.float32};
     switch (row.form) {
       case HfForm::kSame:
       case HfForm::kNowhere:

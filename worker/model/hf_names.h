@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
 #include "nlohmann/json.hpp"
+#include "worker/checkpoint/hf_mapper.h"
 
 // What a family says about its Hugging Face weights: a table of names, and config.json.
 namespace titan::model {
@@ -28,7 +29,9 @@ struct HfName {
   std::string fqn;  // "layers.{}.attention.wq.weight"
   std::string hf;   // "model.layers.{}.self_attn.q_proj.weight"
   HfForm form = HfForm::kSame;
-  bool optional = false;  // Folders may lack it.
+  bool optional = false;   // Folders may lack it.
+  bool read_only = false;  // Exports never have it (HfLayout::read_only).
+  checkpoint::KeepFloat32 float32 = checkpoint::KeepFloat32::kNever;
 };
 using HfNames = std::vector<HfName>;
 

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "common/models/adapters.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/box.h"
 #include "worker/checkpoint/hf_layout.h"
 #include "worker/checkpoint/shard.h"
 
@@ -55,7 +56,8 @@ absl::StatusOr<Scaling> scaling_of(const StepReader& step) {
 absl::StatusOr<HfLayout> layout_of(const HfMapper& mapper, const std::string& layer) {
   const bool experts = models::adapts_experts(layer);
   TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(experts ? layer : layer + ".weight"));
-  if (layouts.empty() || layouts[0].stacked != experts || layouts[0].transposed || layouts[0].parts > 1) {
+  if (layout_to_write(layouts) == nullptr || layouts[0].stacked != experts || layouts[0].transposed ||
+      layouts[0].parts > 1) {
     return absl::UnimplementedError(
         absl::StrCat(layer, ": Hugging Face weights have no matrix of this layer alone, which an adapter could name"));
   }
@@ -109,21 +111,36 @@ nlohmann::json peft_config(const Scaling& scaling, const std::vector<std::string
 
 }  // namespace
 
+absl::StatusOr<std::string> base_of(const std::string& step, const Manifest& manifest, const std::string& choice) {
+  if (!choice.empty()) return choice;
+  const auto lora = manifest.train_state.find("lora");
+  const std::string path = lora == manifest.train_state.end() ? "" : lora->value("base_path", "");
+  if (!path.empty()) return path;
+  return absl::InvalidArgumentError(
+      absl::StrCat(step, ": holds adapters and does not say which model they belong to: name its weights with --base"));
+}
+
 bool holds_adapters(const Manifest& manifest) { return !adapted_layers(manifest).empty(); }
 
-absl::Status write_peft(storage::Files& files, StepReader& step, const HfMapper& mapper, const models::ModelSpec& spec,
-                        at::ScalarType dtype, const std::string& base, const std::string& folder) {
+absl::StatusOr<std::vector<std::string>> write_peft(storage::Files& files, StepReader& step, const HfMapper& mapper,
+                                                    const models::ModelSpec& spec, const HfExport& options,
+                                                    const std::string& base, const std::string& folder) {
   TITAN_ASSIGN_OR_RETURN(const Scaling scaling, scaling_of(step));
   std::vector<Staged> parts;
-  std::vector<std::string> modules;
+  std::vector<std::string> modules, warnings;
   const auto add = [&](const std::string& key, const at::Tensor& value) {
     const std::vector<int64_t> shape = value.sizes().vec();
-    parts.push_back({"base_model.model." + key, shape, whole(shape).offset, value.to(dtype).contiguous()});
+    parts.push_back({"base_model.model." + key, shape, whole(shape).offset, value.contiguous()});
+  };
+  const auto read_narrow = [&](const HfLayout& layout, const std::string& key) -> absl::StatusOr<at::Tensor> {
+    TITAN_ASSIGN_OR_RETURN(at::Tensor value, read_whole(step, key));
+    TITAN_RETURN_IF_ERROR(narrow(key, stored_type(layout, options.dtype), options.overflow, value, warnings));
+    return value;
   };
   for (const std::string& layer : adapted_layers(step.manifest())) {
     TITAN_ASSIGN_OR_RETURN(const HfLayout layout, layout_of(mapper, layer));
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor a, read_whole(step, kModel + models::adapter_a(layer)));
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor b, read_whole(step, kModel + models::adapter_b(layer)));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor a, read_narrow(layout, kModel + models::adapter_a(layer)));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor b, read_narrow(layout, kModel + models::adapter_b(layer)));
     const std::vector<at::Tensor> outputs = to_hf(layout, b);  // Its rows are those of the weight.
     for (size_t i = 0; i < layout.keys.size(); ++i) {          // Of each expert, where these are modules of their own.
       modules.push_back(models::layer_of(layout.keys[i]));
@@ -134,26 +151,32 @@ absl::Status write_peft(storage::Files& files, StepReader& step, const HfMapper&
   TITAN_ASSIGN_OR_RETURN(const std::set<std::string> all, all_modules(mapper, spec));
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
   TITAN_RETURN_IF_ERROR(write_tensors(files, folder, "adapter_model.safetensors", parts));
-  return storage::atomic_write(files, storage::join_path(folder, "adapter_config.json"),
-                               peft_config(scaling, target_modules(modules, all), base).dump(2) + "\n");
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing, copy_assets(files, options.assets, folder));
+  warnings.insert(warnings.end(), missing.begin(), missing.end());
+  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, "adapter_config.json"),
+                                              peft_config(scaling, target_modules(modules, all), base).dump(2) + "\n"));
+  return warnings;
 }
 
-absl::StatusOr<at::Tensor> with_adapter(StepReader& step, const std::string& fqn, const at::Tensor& weight) {
+absl::StatusOr<at::Tensor> adapter_delta(StepReader& step, const std::string& fqn, const std::vector<int64_t>& shape) {
   const std::string layer = models::layer_of(fqn);
   const bool matrix = absl::EndsWith(fqn, ".weight") || models::adapts_experts(fqn);
-  if (!matrix || step.manifest().find(kModel + models::adapter_a(layer)) == nullptr) {
-    return weight;
-  }
+  if (!matrix || step.manifest().find(kModel + models::adapter_a(layer)) == nullptr) return at::Tensor();
   TITAN_ASSIGN_OR_RETURN(const Scaling scaling, scaling_of(step));
   TITAN_ASSIGN_OR_RETURN(const at::Tensor a, read_whole(step, kModel + models::adapter_a(layer)));
   TITAN_ASSIGN_OR_RETURN(const at::Tensor b, read_whole(step, kModel + models::adapter_b(layer)));
-  if (a.dim() != weight.dim() || b.size(-2) != weight.size(-2) || a.size(-1) != weight.size(-1)) {
+  const size_t dims = shape.size();
+  if (static_cast<size_t>(a.dim()) != dims || b.size(-2) != shape[dims - 2] || a.size(-1) != shape[dims - 1]) {
     return absl::FailedPreconditionError(absl::StrCat(step.folder(), ": the adapter of ", layer, " is for [",
                                                       b.size(-2), ", ", a.size(-1), "], the weight is ",
-                                                      c10::str(weight.sizes())));
+                                                      shape_text(shape)));
   }
-  const at::Tensor delta = at::matmul(b.to(at::kFloat), a.to(at::kFloat));
-  return weight.to(at::kFloat).add(delta, scaling.alpha / static_cast<double>(scaling.rank));
+  return at::matmul(b.to(at::kFloat), a.to(at::kFloat)).mul_(scaling.alpha / static_cast<double>(scaling.rank));
+}
+
+absl::StatusOr<at::Tensor> with_adapter(StepReader& step, const std::string& fqn, const at::Tensor& weight) {
+  TITAN_ASSIGN_OR_RETURN(const at::Tensor delta, adapter_delta(step, fqn, weight.sizes().vec()));
+  return delta.defined() ? weight.to(at::kFloat).add(delta) : weight;
 }
 
 }  // namespace titan::tools

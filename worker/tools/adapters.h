@@ -5,11 +5,12 @@
 #include <ATen/ATen.h>
 
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
 #include "common/storage/file.h"
+#include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_mapper.h"
 #include "worker/checkpoint/step_reader.h"
 
@@ -17,12 +18,22 @@ namespace titan::tools {
 
 bool holds_adapters(const checkpoint::Manifest& manifest);
 
-// The adapters in the form of the PEFT library: adapter_model.safetensors and adapter_config.json in the new folder
-// `folder`. `base`: the model's name or path for whoever opens them; may be empty. Unimplemented: a layer that Hugging
-// Face keeps together with others.
-absl::Status write_peft(storage::Files& files, checkpoint::StepReader& step, const checkpoint::HfMapper& mapper,
-                        const models::ModelSpec& spec, at::ScalarType dtype, const std::string& base,
-                        const std::string& folder);
+// The model beneath a step's adapters: `choice`, or where the step's job had it from when that is empty.
+// InvalidArgument when the step does not say.
+absl::StatusOr<std::string> base_of(const std::string& step, const checkpoint::Manifest& manifest,
+                                    const std::string& choice);
+
+// The adapters in the form of the PEFT library: adapter_model.safetensors, adapter_config.json and the tokenizer's
+// files in the new folder `folder`. `base`: the model's name or path for those who open them; may be empty. Returns
+// warnings. Unimplemented: a layer that Hugging Face keeps together with others.
+absl::StatusOr<std::vector<std::string>> write_peft(storage::Files& files, checkpoint::StepReader& step,
+                                                    const checkpoint::HfMapper& mapper, const models::ModelSpec& spec,
+                                                    const checkpoint::HfExport& options, const std::string& base,
+                                                    const std::string& folder);
+
+// What the step's adapter of parameter `fqn` adds to it: alpha / rank * B A, in float32. Undefined: it has none.
+absl::StatusOr<at::Tensor> adapter_delta(checkpoint::StepReader& step, const std::string& fqn,
+                                         const std::vector<int64_t>& shape);
 
 // The parameter `fqn` of the model with what its adapter, if it has one, adds: W + alpha / rank * B A, in float32.
 absl::StatusOr<at::Tensor> with_adapter(checkpoint::StepReader& step, const std::string& fqn, const at::Tensor& weight);

@@ -44,20 +44,21 @@ class Export {
   // Rows of dim 0 at a time.
   absl::Status copy(const TensorRecord& record, const std::string& key, at::ScalarType type) {
     const auto item = static_cast<int64_t>(c10::elementSize(record.dtype));
+    Narrowing narrowing;
     for (const Box& box : cut_along(whole(record.shape), 0, options_.max_piece_bytes / item)) {
       at::Tensor piece = at::empty(box.shape, at::TensorOptions().dtype(record.dtype));
       TITAN_RETURN_IF_ERROR(step_.read(record, box, piece));
-      TITAN_RETURN_IF_ERROR(
-          out_.add(key, record.shape, box, at::isFloatingType(record.dtype) ? piece.to(type) : piece));
+      TITAN_RETURN_IF_ERROR(out_.add(key, record.shape, box, narrowing.cast(piece, type)));
     }
-    return absl::OkStatus();
+    return judge(record.key, narrowing, options_.overflow, warnings_);
   }
 
   absl::Status write_model(bool alone) {
     for (const TensorRecord& record : step_.manifest().tensors) {
       if (!absl::StartsWith(record.key, kOurModel)) continue;
       const std::string key = record.key.substr(sizeof kOurModel - 1);
-      TITAN_RETURN_IF_ERROR(copy(record, key, alone ? options_.dtype : record.dtype));
+      TITAN_RETURN_IF_ERROR(
+          copy(record, key, alone ? narrowed_type(record.key, record.dtype, options_.dtype) : record.dtype));
     }
     // A tied head is in torchtitan's state once more.
     if (spec_.tied_embeddings) out_.alias(kHeadName, kEmbeddingName);

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
 #include "common/storage/file.h"
+#include "worker/checkpoint/narrowing.h"
 #include "worker/checkpoint/step_reader.h"
 
 namespace titan::tools {
@@ -16,6 +17,7 @@ namespace titan::tools {
 struct DcpExport {
   bool model_only = false;  // Else, of a full step, optimizer, schedule, train state and place in the data too.
   at::ScalarType dtype = at::kFloat;  // Of the model when it goes alone; with the rest it stays as it is.
+  checkpoint::Overflow overflow = checkpoint::Overflow::kRefuse;
   int64_t max_file_bytes = int64_t{2} << 30;
   int64_t max_piece_bytes = int64_t{256} << 20;  // Of a tensor; so much is in memory, twice.
   std::string tokenizer;                         // For the place in the data; empty: where the step's job had it from.

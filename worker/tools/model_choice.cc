@@ -8,6 +8,17 @@
 
 namespace titan::tools {
 
+namespace {
+
+// "experimental.custom_import" of the step's job; empty: it had none.
+std::string library_of(const checkpoint::Manifest& manifest) {
+  if (!manifest.config.is_object()) return "";
+  const nlohmann::json experimental = manifest.config.value("experimental", nlohmann::json());
+  return experimental.is_object() ? experimental.value("custom_import", "") : "";
+}
+
+}  // namespace
+
 absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkpoint::Manifest& manifest,
                                            const ModelChoice& choice) {
   std::string name = choice.name, flavor = choice.flavor;
@@ -22,7 +33,11 @@ absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkp
   }
   auto spec = model::find_spec(name, flavor, choice.library);
   if (!spec.ok() && !manifest.model.is_null()) {
-    return annotate(spec.status(), absl::StrCat(path, " holds ", models::label(manifest.model)));
+    const absl::Status held = annotate(spec.status(), absl::StrCat(path, " holds ", models::label(manifest.model)));
+    if (!choice.library.empty() || !choice.name.empty()) return held;
+    const std::string library = library_of(manifest);
+    return absl::Status(held.code(), absl::StrCat(std::string(held.message()), "; a model that a library brings needs ",
+                                                  library.empty() ? "--library FILE" : "--library " + library));
   }
   TITAN_RETURN_IF_ERROR(spec.status());
   TITAN_RETURN_IF_ERROR(checkpoint::check_model(manifest, *spec, checkpoint::Use::kResume, path,

@@ -1,5 +1,6 @@
 #include "worker/tools/offline.h"
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <set>
@@ -16,6 +17,7 @@
 #include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
+#include "worker/checkpoint/narrowing.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/shard.h"
 #include "worker/checkpoint/step_folders.h"
@@ -205,16 +207,6 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
   return parameters;
 }
 
-// The model beneath a step's adapters.
-absl::StatusOr<std::string> base_of(const std::string& step, const Manifest& manifest, const std::string& choice) {
-  if (!choice.empty()) return choice;
-  const auto lora = manifest.train_state.find("lora");
-  const std::string path = lora == manifest.train_state.end() ? "" : lora->value("base_path", "");
-  if (!path.empty()) return path;
-  return absl::InvalidArgumentError(
-      absl::StrCat(step, ": holds adapters and does not say which model they belong to: name its weights with --base"));
-}
-
 // The adapters of `step` and the model `base` as one model-only step in `folder`.
 absl::Status write_merged(storage::Files& files, StepReader& step, const HfMapper& mapper,
                           const models::ModelSpec& spec, const std::string& base, const std::string& folder) {
@@ -244,6 +236,22 @@ absl::Status write_merged(storage::Files& files, StepReader& step, const HfMappe
   };
   // Whole tensors: adapters are added to those.
   return write_step(files, read, spec, "merge", folder, INT64_MAX, [](const std::string&) {}).status();
+}
+
+constexpr size_t kShownWarnings = 16;
+
+void print_warnings(const std::vector<std::string>& warnings, std::ostream& out) {
+  for (size_t i = 0; i < std::min(warnings.size(), kShownWarnings); ++i) out << "warning: " << warnings[i] << "\n";
+  if (warnings.size() > kShownWarnings)
+    out << "warning: and " << counted(warnings.size() - kShownWarnings, "warning") << " like these\n";
+}
+
+// The files that stand beside the weights: those of the folder that the command line names, or of the step's job.
+HfAssets assets_of(const Manifest& manifest, const std::string& tokenizer) {
+  if (!tokenizer.empty()) return {.folder = tokenizer, .required = true};
+  const nlohmann::json model =
+      manifest.config.is_object() ? manifest.config.value("model", nlohmann::json()) : nlohmann::json();
+  return {.folder = model.is_object() ? model.value("hf_assets_path", "") : ""};
 }
 
 // Weights begin a job: they are step 0, and a folder that is called as another is refused by whoever loads it.
@@ -350,26 +358,35 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
       manifest.config.is_object() ? manifest.config.value("training", nlohmann::json()) : nlohmann::json();
   const int64_t seq_len = training.is_object() ? training.value("seq_len", int64_t{0}) : 0;
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec, seq_len));
-  const HfExport plan{.dtype = dtype, .max_file_bytes = options.max_file_bytes, .tokenizer_folder = options.tokenizer};
+  const Overflow overflow = options.allow_overflow ? Overflow::kWarn : Overflow::kRefuse;
+  const HfExport plan{.dtype = dtype,
+                      .max_file_bytes = options.max_file_bytes,
+                      .assets = assets_of(manifest, options.tokenizer),
+                      .overflow = overflow};
   const auto progress = [&](const std::string& file) { out << "writing " << file << std::endl; };
   std::vector<std::string> warnings;
-  TITAN_RETURN_IF_ERROR(make_whole(files, target, [&](const std::string& folder) -> absl::Status {
+  const absl::Status made = make_whole(files, target, [&](const std::string& folder) -> absl::Status {
     if (options.format == "dcp") {
       const DcpExport dcp{.model_only = options.model_only,
                           .dtype = dtype,
+                          .overflow = overflow,
                           .max_file_bytes = options.max_file_bytes,
                           .tokenizer = options.tokenizer};
       TITAN_ASSIGN_OR_RETURN(warnings, write_dcp(files, *reader, spec, dcp, folder, progress));
       return absl::OkStatus();
     }
     if (absl::StartsWith(options.format, "torch")) {
-      const TorchExport torch{.torchtune = options.format == "torchtune", .dtype = dtype};
-      return write_torch(files, *reader, spec, torch, folder, progress);
+      const TorchExport torch{.torchtune = options.format == "torchtune", .dtype = dtype, .overflow = overflow};
+      TITAN_ASSIGN_OR_RETURN(warnings, write_torch(files, *reader, spec, torch, folder, progress));
+      return absl::OkStatus();
     }
-    if (options.format == "peft") return write_peft(files, *reader, *mapper, spec, dtype, options.base, folder);
+    if (options.format == "peft") {
+      TITAN_ASSIGN_OR_RETURN(warnings, write_peft(files, *reader, *mapper, spec, plan, options.base, folder));
+      return absl::OkStatus();
+    }
     const auto write_weights = [&](StepReader& whole_model) -> absl::Status {
-      TITAN_ASSIGN_OR_RETURN(warnings, left_out(whole_model, *mapper));
-      return export_folder(files, whole_model, *mapper, plan, folder, progress);
+      TITAN_ASSIGN_OR_RETURN(warnings, export_folder(files, whole_model, *mapper, plan, folder, progress));
+      return absl::OkStatus();
     };
     if (!adapters) return write_weights(*reader);
     // What the folder will hold is made from whole tensors, of which several may make one.
@@ -382,8 +399,14 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
     }
     files.remove_folder(merged).IgnoreError();
     return status;
-  }));
-  for (const std::string& warning : warnings) out << "warning: " << warning << "\n";
+  });
+  if (absl::IsOutOfRange(made)) {
+    return absl::OutOfRangeError(absl::StrCat(std::string(made.message()),
+                                              ": nothing was written; export as bfloat16 or float32, or write such "
+                                              "numbers as infinite with --allow-overflow"));
+  }
+  TITAN_RETURN_IF_ERROR(made);
+  print_warnings(warnings, out);
   const bool whole_state = options.format == "dcp" && manifest.full && !options.model_only;
   const std::string type = options.dtype.empty() ? "float32" : options.dtype;
   out << target << ": step " << manifest.step << " of " << spec.name << " " << spec.flavor
@@ -397,17 +420,22 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightsSource> weights, open_weights(files, source, spec, *mapper));
-  for (const std::string& warning : weights->warnings()) out << "warning: " << warning << "\n";
+  print_warnings(weights->warnings(), out);
   for (const std::string& note : weights->notes()) out << note << "\n";
   int64_t parameters = 0;
+  std::vector<std::string> warnings;
   TITAN_RETURN_IF_ERROR(make_whole(files, step, [&](const std::string& folder) -> absl::Status {
-    const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape, const Box& box) {
-      return weights->read(fqn, shape, box);
+    const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape,
+                          const Box& box) -> absl::StatusOr<at::Tensor> {
+      TITAN_ASSIGN_OR_RETURN(at::Tensor value, weights->read(fqn, shape, box));
+      if (value.defined()) TITAN_RETURN_IF_ERROR(narrow("model." + fqn, at::kFloat, Overflow::kWarn, value, warnings));
+      return value;
     };
     const auto progress = [&](const std::string& block) { out << "reading " << block << std::endl; };
     TITAN_ASSIGN_OR_RETURN(parameters, write_step(files, read, spec, "import", folder, max_file_bytes, progress));
     return absl::OkStatus();
   }));
+  print_warnings(warnings, out);
   out << step << ": " << parameters << " parameters of " << spec.name << " " << spec.flavor << " from " << source
       << "\n";
   return absl::OkStatus();

@@ -20,7 +20,8 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
 // The model of a step as a Hugging Face folder that did not exist before, and appears whole or not at all. The step's
 // manifest says which model it is; a choice may repeat it, and must be made for a step of a Titan that did not write it
 // down. Errors: InvalidArgument (a choice is needed, or options do not go together), FailedPrecondition naming the
-// numbers or tensors that do not fit (nothing is written).
+// numbers or tensors that do not fit (nothing is written), OutOfRange naming a tensor with numbers that its type cannot
+// hold.
 struct ExportOptions {
   std::string dtype;  // Empty: float32. Of a "dcp" to go on from nothing else: all of it keeps its type.
   int64_t max_file_bytes = int64_t{2} << 30;
@@ -30,7 +31,10 @@ struct ExportOptions {
   bool model_only = false;  // "dcp": leave optimizer, schedule, train state and place in the data out.
   bool merge = false;       // "hf" of such a step: the model `base` with its adapters added to its weights.
   std::string base;         // A step-N folder or a Hugging Face folder; empty: where the step's job had it from.
-  std::string tokenizer;    // Folder of the tokenizer that the model was trained with; empty: config.json names no ids.
+  // Folder of the tokenizer that the model was trained with, whose files are written beside the weights; empty: where
+  // the step's job had it from.
+  std::string tokenizer;
+  bool allow_overflow = false;  // Numbers that `dtype` cannot hold become infinite; else they are an error.
 };
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
                          const ModelChoice& choice, const ExportOptions& options, std::ostream& out);

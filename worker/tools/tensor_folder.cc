@@ -11,6 +11,7 @@
 #include "worker/checkpoint/dcp_folder.h"
 #include "worker/checkpoint/dcp_names.h"
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/hf_layout.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/step_reader.h"
 #include "worker/checkpoint/tied_head.h"
@@ -247,15 +248,19 @@ absl::StatusOr<std::unique_ptr<TensorFolder>> as_step(Opened folder, bool tied_h
   return named;
 }
 
+// `weights`: the Hugging Face weights that it is compared with, whose form it takes; null: it is those.
 absl::StatusOr<std::unique_ptr<TensorFolder>> as_model(Opened folder, const models::ModelSpec& spec,
-                                                       const std::shared_ptr<const HfMapper>& mapper) {
+                                                       const std::shared_ptr<const HfMapper>& mapper,
+                                                       const HfFolder* weights) {
   if (folder.weights) return RenamedHuggingFace::open(std::move(folder.weights), spec, mapper);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TensorFolder> named, as_step(std::move(folder), spec.tied_embeddings));
   std::set<std::string> nowhere;  // In Hugging Face weights. What is zero is missed by nobody.
   for (const NamedTensor& one : named->tensors()) {
     if (one.of_model) {
       const auto layouts = mapper->layouts(fqn_of(one.key));
-      if (!layouts.ok() || !layouts->empty()) continue;
+      if (!layouts.ok() || layout_to_write(*layouts) != nullptr) continue;
+      TITAN_ASSIGN_OR_RETURN(const auto there, layout_in(*weights, *mapper, fqn_of(one.key)));
+      if (there) continue;
       TITAN_ASSIGN_OR_RETURN(const at::Tensor value, named->read(one, whole(one.shape)));
       if (value.any().item<bool>()) continue;
     }
@@ -283,8 +288,14 @@ absl::StatusOr<FolderPair> open_both(storage::Files& files, const std::string& a
   } else {
     TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model_of_either(first, second, choice));
     TITAN_ASSIGN_OR_RETURN(std::shared_ptr<const HfMapper> mapper, model::make_hf_mapper(spec));
-    TITAN_ASSIGN_OR_RETURN(both.first, as_model(std::move(first), spec, mapper));
-    TITAN_ASSIGN_OR_RETURN(both.second, as_model(std::move(second), spec, mapper));
+    const HfFolder* weights = (first.weights ? first : second).weights.get();
+    // The folder that is not Hugging Face's first: opening that one takes the weights.
+    Opened& named = first.weights ? second : first;
+    Opened& theirs = first.weights ? first : second;
+    const bool swapped = first.weights != nullptr;
+    TITAN_ASSIGN_OR_RETURN(both.first, as_model(std::move(named), spec, mapper, weights));
+    TITAN_ASSIGN_OR_RETURN(both.second, as_model(std::move(theirs), spec, mapper, nullptr));
+    if (swapped) std::swap(both.first, both.second);
   }
   return both;
 }

@@ -125,9 +125,11 @@ int main(int argc, char** argv) {
       "--base", options.base,
       "The model of the adapters: a step-N or Hugging Face folder; where its job had it from when not given");
   out->add_option("--tokenizer", options.tokenizer,
-                  "Folder of the model's tokenizer, whose ids config.json then names; dcp: where the step's job "
-                  "had it from when not given")
+                  "Folder of the model's tokenizer, whose files and chat templates go along and whose ids config.json "
+                  "names; where the step's job had it from when not given")
       ->check(CLI::ExistingDirectory);
+  out->add_flag("--allow-overflow", options.allow_overflow,
+                "Write numbers beyond --dtype's range as infinite, with a warning, instead of refusing");
   add_model_flags(*out, model, /*required=*/false);
 
   CLI::App* in = app.add_subcommand(

@@ -29,7 +29,7 @@ std::vector<Saved> tensors_of(const Manifest& manifest, const TorchExport& optio
     if (!absl::StartsWith(record.key, kPrefix)) continue;
     const std::string fqn = record.key.substr(sizeof kPrefix - 1);
     tensors.push_back({options.torchtune ? torchtune_name(fqn) : fqn, &record,
-                       at::isFloatingType(record.dtype) ? options.dtype : record.dtype, absl::StrCat(tensors.size())});
+                       narrowed_type(record.key, record.dtype, options.dtype), absl::StrCat(tensors.size())});
   }
   return tensors;
 }
@@ -46,25 +46,29 @@ absl::StatusOr<std::string> pickle_of(const std::vector<Saved>& tensors, bool ti
   return to.set_items().finish();
 }
 
-absl::Status write_tensor(pickle::ArchiveStream& to, StepReader& step, const Saved& one, int64_t max_piece_bytes) {
+absl::Status write_tensor(pickle::ArchiveStream& to, StepReader& step, const Saved& one, const TorchExport& options,
+                          std::vector<std::string>& warnings) {
   const std::vector<int64_t>& shape = one.record->shape;
   const auto item = static_cast<int64_t>(c10::elementSize(one.type));
   TITAN_RETURN_IF_ERROR(to.begin("data/" + one.storage, whole(shape).elements() * item));
   const auto stored_item = static_cast<int64_t>(c10::elementSize(one.record->dtype));
-  for (const Box& box : cut_along(whole(shape), 0, max_piece_bytes / stored_item)) {
+  Narrowing narrowing;
+  for (const Box& box : cut_along(whole(shape), 0, options.max_piece_bytes / stored_item)) {
     at::Tensor piece = at::empty(box.shape, at::TensorOptions().dtype(one.record->dtype));
     TITAN_RETURN_IF_ERROR(step.read(*one.record, box, piece));
-    piece = piece.to(one.type);
+    piece = narrowing.cast(piece, one.type);
     TITAN_RETURN_IF_ERROR(to.append({static_cast<const char*>(piece.const_data_ptr()), piece.nbytes()}));
   }
-  return absl::OkStatus();
+  return judge(one.record->key, narrowing, options.overflow, warnings);
 }
 
 }  // namespace
 
-absl::Status write_torch(storage::Files& files, StepReader& step, const models::ModelSpec& spec,
-                         const TorchExport& options, const std::string& folder,
-                         const std::function<void(const std::string& file)>& progress) {
+absl::StatusOr<std::vector<std::string>> write_torch(storage::Files& files, StepReader& step,
+                                                     const models::ModelSpec& spec, const TorchExport& options,
+                                                     const std::string& folder,
+                                                     const std::function<void(const std::string& file)>& progress) {
+  std::vector<std::string> warnings;
   if (options.torchtune) TITAN_RETURN_IF_ERROR(check_torchtune_has(spec));
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
   TITAN_ASSIGN_OR_RETURN(const auto file, files.create(storage::join_path(folder, kFile)));
@@ -75,12 +79,13 @@ absl::Status write_torch(storage::Files& files, StepReader& step, const models::
   TITAN_RETURN_IF_ERROR(archive.add("byteorder", "little"));
   for (const Saved& one : tensors) {
     progress(absl::StrCat(kFile, ": ", one.name));
-    TITAN_RETURN_IF_ERROR(write_tensor(archive, step, one, options.max_piece_bytes));
+    TITAN_RETURN_IF_ERROR(write_tensor(archive, step, one, options, warnings));
   }
   TITAN_RETURN_IF_ERROR(archive.add("version", "3\n"));
   TITAN_RETURN_IF_ERROR(archive.finish());
   TITAN_RETURN_IF_ERROR(file->sync());
-  return file->close();
+  TITAN_RETURN_IF_ERROR(file->close());
+  return warnings;
 }
 
 }  // namespace titan::tools

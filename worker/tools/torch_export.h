@@ -6,10 +6,12 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
 #include "common/storage/file.h"
+#include "worker/checkpoint/narrowing.h"
 #include "worker/checkpoint/step_reader.h"
 
 namespace titan::tools {
@@ -17,12 +19,15 @@ namespace titan::tools {
 struct TorchExport {
   bool torchtune = false;
   at::ScalarType dtype = at::kFloat;
+  checkpoint::Overflow overflow = checkpoint::Overflow::kRefuse;
   int64_t max_piece_bytes = int64_t{256} << 20;  // Of a tensor; so much is in memory, twice.
 };
 
-// Writes the new folder `folder` with model.pt in it. Errors: FailedPrecondition for a model that torchtune lacks.
-absl::Status write_torch(storage::Files& files, checkpoint::StepReader& step, const models::ModelSpec& spec,
-                         const TorchExport& options, const std::string& folder,
-                         const std::function<void(const std::string& file)>& progress);
+// Writes the new folder `folder` with model.pt in it. Returns warnings. Errors: FailedPrecondition for a model that
+// torchtune lacks.
+absl::StatusOr<std::vector<std::string>> write_torch(storage::Files& files, checkpoint::StepReader& step,
+                                                     const models::ModelSpec& spec, const TorchExport& options,
+                                                     const std::string& folder,
+                                                     const std::function<void(const std::string& file)>& progress);
 
 }  // namespace titan::tools

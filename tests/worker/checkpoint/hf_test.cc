@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "common/rank_protocol/launch.h"
 #include "tests/worker/checkpoint/fake_job.h"
 #include "tests/worker/data/testing.h"
@@ -93,10 +95,202 @@ TEST_F(HfTest, ConfigNamesTheTokenizersIds) {
   };
   const data::testing::Folder folder;
   folder.write_tokenizer(data::testing::byte_tokenizer());
-  EXPECT_EQ(config_of("told", folder.path()),
-            nlohmann::json({{"model_type", "fake"}, {"bos_token_id", 256}, {"eos_token_id", 257}}));
-  EXPECT_EQ(config_of("untold", ""),
-            nlohmann::json({{"model_type", "fake"}, {"bos_token_id", nullptr}, {"eos_token_id", nullptr}}));
+  nlohmann::json want = {{"model_type", "fake"},
+                         {"bos_token_id", 256},
+                         {"eos_token_id", 257},
+                         {"torch_dtype", "float32"},
+                         {"transformers_version", "4.57.1"}};
+  EXPECT_EQ(config_of("told", folder.path()), want);
+  want["bos_token_id"] = want["eos_token_id"] = nullptr;
+  EXPECT_EQ(config_of("untold", ""), want);
+}
+
+// What a server needs beside the weights comes along, and no other weights nor what says how those are stored.
+TEST_F(HfTest, TheTokenizersFilesGoAlong) {
+  const data::testing::Folder folder;
+  folder.write_tokenizer(data::testing::byte_tokenizer());
+  const std::string assets = folder.path();
+  ASSERT_TRUE(posix_files().make_folders(assets + "/additional_chat_templates").ok());
+  const std::vector<std::string> taken = {
+      "special_tokens_map.json", "vocab.json", "merges.txt",          "tokenizer.model",
+      "chat_template.jinja",     "LICENSE",    "tokenization_own.py", "additional_chat_templates/tools.jinja"};
+  const std::vector<std::string> left = {
+      "config.json",         "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin",
+      "adapter_config.json", "hf_quant_config.json",         ".gitattributes",    "notes.txt",
+      "trainer_state.json",  "consolidated.00.pth"};
+  for (const auto& names : {taken, left}) {
+    for (const std::string& name : names)
+      ASSERT_TRUE(storage::atomic_write(posix_files(), assets + "/" + name, "of " + name).ok());
+  }
+  Attempt::Options last = options("served", 2);
+  last.config.last_save_in_hf = true;
+  last.hf_assets_path = assets;
+  ASSERT_TRUE(Attempt(std::move(last)).save_last(7).ok());
+  const std::string out = dump_ + "/served/checkpoint/step-7/";
+  for (const std::string& name : taken) EXPECT_EQ(*storage::read_file(posix_files(), out + name), "of " + name);
+  for (const std::string name : {"tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(*storage::read_file(posix_files(), out + name), *storage::read_file(posix_files(), assets + "/" + name));
+  }
+  const std::vector<std::string> there = *posix_files().list(out);
+  for (const std::string& name : left) {
+    if (name == "config.json" || name == kHfIndexName) continue;  // Of the export itself.
+    EXPECT_THAT(there, ::testing::Not(::testing::Contains(name)));
+  }
+  EXPECT_THAT(*storage::read_file(posix_files(), out + "config.json"), HasSubstr("fake"));
+  EXPECT_EQ(nlohmann::json::parse(*storage::read_file(posix_files(), out + "generation_config.json")),
+            nlohmann::json({{"bos_token_id", 256}, {"eos_token_id", 257}, {"transformers_version", "4.57.1"}}));
+}
+
+// Defaults of generation that the model came with stay as they are.
+TEST_F(HfTest, AGenerationConfigIsCopied) {
+  const data::testing::Folder folder;
+  folder.write_tokenizer(data::testing::byte_tokenizer());
+  const std::string own = R"({"eos_token_id": [257, 3], "temperature": 0.6})";
+  ASSERT_TRUE(storage::atomic_write(posix_files(), folder.path() + "/generation_config.json", own).ok());
+  ASSERT_TRUE(Attempt(options("job", 1)).save(1).ok());
+  const auto step = StepReader::open(posix_files(), dump_ + "/job/checkpoint/step-1");
+  HfExport plan;
+  plan.assets = {.folder = folder.path()};
+  ASSERT_TRUE(export_folder(posix_files(), **step, mapper_, plan, dump_ + "/out").ok());
+  EXPECT_EQ(*storage::read_file(posix_files(), dump_ + "/out/generation_config.json"), own);
+}
+
+// A training that ends has its weights first; a folder that somebody names must be there.
+TEST_F(HfTest, AMissingTokenizerIsAWarningOrAnError) {
+  Attempt::Options last = options("gone", 2);
+  last.config.last_save_in_hf = true;
+  last.hf_assets_path = dump_ + "/nowhere";
+  Attempt job(std::move(last));
+  ASSERT_TRUE(job.save_last(7).ok());
+  const std::vector<Event> warnings = job.events(rank_protocol::event::kWarning);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0].members.at("message").get<std::string>(),
+              ::testing::AllOf(HasSubstr("the tokenizer is not beside the weights"), HasSubstr("nowhere")));
+  EXPECT_TRUE(HfFolder::open(posix_files(), dump_ + "/gone/checkpoint/step-7").ok());
+
+  ASSERT_TRUE(Attempt(options("job", 1)).save(1).ok());
+  const auto step = StepReader::open(posix_files(), dump_ + "/job/checkpoint/step-1");
+  HfExport plan;
+  plan.assets = {.folder = dump_ + "/nowhere", .required = true};
+  EXPECT_EQ(export_folder(posix_files(), **step, mapper_, plan, dump_ + "/out").status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_FALSE(posix_files().exists(dump_ + "/out/" + std::string(kHfIndexName)));
+
+  // One that is there and is none: its files go along, and what cannot be read of it is said.
+  const data::testing::Folder folder;
+  folder.write_tokenizer(data::testing::byte_tokenizer());
+  folder.write("tokenizer_config.json", "{");
+  plan.assets = {.folder = folder.path()};
+  const auto broken = export_folder(posix_files(), **step, mapper_, plan, dump_ + "/broken");
+  ASSERT_TRUE(broken.ok()) << broken.status();
+  EXPECT_THAT(*broken, ::testing::ElementsAre(::testing::AllOf(HasSubstr("config.json names no token that begins"),
+                                                               HasSubstr("tokenizer_config.json"))));
+  EXPECT_EQ(*storage::read_file(posix_files(), dump_ + "/broken/tokenizer_config.json"), "{");
+  plan.assets.required = true;
+  EXPECT_FALSE(export_folder(posix_files(), **step, mapper_, plan, dump_ + "/none").ok());
+}
+
+// The fake model, with one tensor that its class keeps in float32, one that it does in float16 exports alone, and one
+// that it lacks and other programs write.
+class KeepingMapper : public FakeMapper {
+ public:
+  absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
+    auto layouts = FakeMapper::layouts(fqn);
+    if (fqn == "layers.0.attention.wq.weight") (*layouts)[0].float32 = KeepFloat32::kAlways;
+    if (fqn == "layers.0.attention_norm.weight") (*layouts)[0].float32 = KeepFloat32::kNotFloat16;
+    if (fqn == "layers.1.attention.wq.weight") (*layouts)[0].read_only = true;
+    return layouts;
+  }
+};
+
+TEST_F(HfTest, WhatTheClassKeepsInFloat32StaysSo) {
+  const KeepingMapper mapper;
+  for (const auto& [name, type] : {std::pair("bfloat16", at::kBFloat16), {"float16", at::kHalf}}) {
+    Attempt::Options last = options(name, 2);
+    last.config.last_save_in_hf = true;
+    last.config.export_dtype = name;
+    last.hf = &mapper;
+    Attempt job(std::move(last));
+    ASSERT_TRUE(job.save_last(7).ok());
+    const auto weights = HfFolder::open(posix_files(), dump_ + "/" + name + "/checkpoint/step-7");
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_TRUE(at::equal(*(*weights)->read("hf.layers.0.attention.wq.weight"),
+                          full_tensor("model.layers.0.attention.wq.weight", {16, 16}, 7).t()));
+    EXPECT_EQ(*(*weights)->dtype("hf.layers.0.attention_norm.weight"), type == at::kHalf ? at::kFloat : type);
+    EXPECT_EQ(*(*weights)->dtype("hf.output.weight"), type);
+    EXPECT_FALSE((*weights)->has("hf.layers.1.attention.wq.weight"));
+    const std::vector<Event> warnings = job.events(rank_protocol::event::kWarning);
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_THAT(warnings[0].members.at("message").get<std::string>(),
+                HasSubstr("model.layers.1.attention.wq.weight is not zero and is left out"));
+  }
+}
+
+// Numbers that a type cannot hold: an export on demand is refused, the last save of a training loses nothing.
+TEST_F(HfTest, NumbersBeyondTheTypeAreNotWrittenAsInfinite) {
+  Attempt::Options last = options("float16", 2);
+  last.config.last_save_in_hf = true;
+  last.config.export_dtype = "float16";
+  Attempt job(last);
+  const auto with_large = [](int rank, int world) {
+    std::vector<Slice> slices = make_slices(Split::kRows, rank, world, 7);
+    for (Slice& slice : slices) {
+      if (slice.key == "model.layers.0.attention.wq.weight" && slice.offset[0] == 0) {
+        slice.local[0][0] = -1e5;
+        slice.local[0][1] = 7e4;
+        slice.local[0][2] = std::nan("");
+      }
+    }
+    return slices;
+  };
+  ASSERT_TRUE(job.run([&](int rank, Checkpointer& one) { return one.save_last(7, with_large(rank, 2), {}); }).ok());
+  std::vector<std::string> said;
+  for (const Event& event : job.events(rank_protocol::event::kWarning))
+    said.push_back(event.members.at("message").get<std::string>());
+  const std::string key = "model.layers.0.attention.wq.weight: ";
+  const std::string what = key + "2 numbers, the largest 100000, are beyond float16, which ends at 65504";
+  EXPECT_THAT(said,
+              ::testing::ElementsAre(key + "1 number is NaN or infinite", what + ": the tensor is written in float32"));
+  const auto weights = HfFolder::open(posix_files(), dump_ + "/float16/checkpoint/step-7");
+  EXPECT_EQ((*(*weights)->read("hf.layers.0.attention.wq.weight"))[0][0].item<float>(), -1e5F);
+  EXPECT_EQ(*(*weights)->dtype("hf.output.weight"), at::kHalf);
+
+  Attempt full(options("full", 1));
+  ASSERT_TRUE(full.run([&](int rank, Checkpointer& one) { return one.save(1, with_large(rank, 1), {}); }).ok());
+  const auto step = StepReader::open(posix_files(), dump_ + "/full/checkpoint/step-1");
+  HfExport plan{.dtype = at::kHalf};
+  const absl::Status refused = export_folder(posix_files(), **step, mapper_, plan, dump_ + "/refused").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(refused.message(), what);
+  plan.overflow = Overflow::kWarn;
+  const auto allowed = export_folder(posix_files(), **step, mapper_, plan, dump_ + "/allowed");
+  ASSERT_TRUE(allowed.ok()) << allowed.status();
+  EXPECT_THAT(*allowed,
+              ::testing::ElementsAre(key + "1 number is NaN or infinite", what + " and infinite in the export"));
+  plan = {.dtype = at::kBFloat16};
+  EXPECT_THAT(*export_folder(posix_files(), **step, mapper_, plan, dump_ + "/wide"),
+              ::testing::ElementsAre(key + "1 number is NaN or infinite"));
+
+  // A step of Titan's own: pieces of a tensor lie on several ranks, whose types must agree.
+  last = options("own", 2);
+  last.config.export_dtype = "float16";
+  Attempt own(last);
+  ASSERT_TRUE(own.run([&](int rank, Checkpointer& one) { return one.save_last(7, with_large(rank, 2), {}); }).ok());
+  EXPECT_EQ(own.events(rank_protocol::event::kWarning).size(), 2u);
+}
+
+TEST(NarrowingTest, BiasesOfRoutersKeepTheirType) {
+  EXPECT_EQ(narrowed_type("model.layers.3.moe.expert_bias", at::kFloat, at::kBFloat16), at::kFloat);
+  EXPECT_EQ(narrowed_type("model.layers.3.moe.router.gate.weight", at::kFloat, at::kBFloat16), at::kBFloat16);
+  EXPECT_EQ(narrowed_type("optim.step", at::kLong, at::kBFloat16), at::kLong);
+  Narrowing narrowing;  // Rounds to infinity, though float32 has it.
+  narrowing.cast(at::full({3}, 3.4e38F), at::kBFloat16);
+  EXPECT_TRUE(narrowing.overflows());
+  EXPECT_EQ(narrowing.overflow("t"),
+            "t: 3 numbers, the largest 3.4e+38, are beyond bfloat16, which ends at 3.38953e+38");
+  Narrowing fits;
+  EXPECT_TRUE(at::equal(fits.cast(at::full({}, 65504.0F), at::kHalf), at::full({}, 65504.0F).to(at::kHalf)));
+  EXPECT_FALSE(fits.overflows() || fits.has_nonfinite());
 }
 
 TEST_F(HfTest, ExportsAndImportsOtherTypes) {

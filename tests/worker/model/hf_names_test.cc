@@ -61,8 +61,8 @@ TEST(HfNamesTest, LayoutsOfTheFamilies) {
   EXPECT_EQ(first(*deepseek, "layers.60.moe.expert_bias").keys.at(0),
             "model.layers.60.mlp.gate.e_score_correction_bias");
   EXPECT_FALSE(first(*deepseek, "layers.60.moe.expert_bias").optional);
-  EXPECT_TRUE(first(*mapper_of("deepseek_v3", "16B"), "layers.1.moe.expert_bias").optional)
-      << "DeepSeek V2 has no such bias";
+  const HfLayout second = first(*mapper_of("deepseek_v3", "16B"), "layers.1.moe.expert_bias");
+  EXPECT_TRUE(second.optional && second.read_only) << "DeepSeek V2 has no such bias, and torchtitan writes it";
 
   const auto llama4 = mapper_of("llama4", "17bx16e");
   const HfLayout gate = first(*llama4, "layers.0.moe.experts.w1"), fused = first(*llama4, "layers.0.moe.experts.w3");
@@ -76,6 +76,25 @@ TEST(HfNamesTest, LayoutsOfTheFamilies) {
   ASSERT_EQ(mlp1.size(), 2u);
   EXPECT_TRUE(mlp1[0].transposed && !mlp1[1].transposed);
   EXPECT_EQ(mlp1[1].keys.at(0), "model.layers.0.mlp.experts.gate_up_proj_blocks");
+}
+
+// As transformers' classes keep them (interop_families_test.py reads it from the classes).
+TEST(HfNamesTest, WhatClassesKeepInFloat32) {
+  const auto type = [](const std::string& family, const std::string& flavor, const std::string& fqn,
+                       at::ScalarType wanted) {
+    return checkpoint::stored_type(first(*mapper_of(family, flavor), fqn), wanted);
+  };
+  for (const at::ScalarType wanted : {at::kHalf, at::kBFloat16, at::kFloat}) {
+    EXPECT_EQ(type("deepseek_v3", "671B", "layers.3.moe.expert_bias", wanted), at::kFloat);
+    EXPECT_EQ(type("deepseek_v3", "671B", "layers.3.moe.router.gate.weight", wanted), at::kFloat);
+    EXPECT_EQ(type("deepseek_v3", "16B", "layers.1.moe.router.gate.weight", wanted), at::kFloat);
+    EXPECT_EQ(type("deepseek_v3", "671B", "layers.3.moe.experts.w1", wanted), wanted);
+    EXPECT_EQ(type("qwen3", "30B-A3B", "layers.3.moe.router.gate.weight", wanted), wanted);
+    EXPECT_EQ(type("gpt_oss", "20b", "layers.3.attention_norm.weight", wanted),
+              wanted == at::kHalf ? at::kFloat : wanted);
+    EXPECT_EQ(type("gpt_oss", "20b", "norm.weight", wanted), wanted == at::kHalf ? at::kFloat : wanted);
+    EXPECT_EQ(type("gpt_oss", "20b", "layers.3.moe.router.gate.weight", wanted), wanted);
+  }
 }
 
 TEST(HfNamesTest, WhatAModelDoesNotHaveIsNotFound) {

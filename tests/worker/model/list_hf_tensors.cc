@@ -23,12 +23,18 @@ int main(int argc, char** argv) {
       models::ModelSpec spec = *models::find(name, flavor);
       spec.n_layers = std::min<int64_t>(spec.n_layers, std::atoll(argv[1]));
       const auto mapper = *model::make_hf_mapper(spec);
-      nlohmann::json parameters, tensors = nlohmann::json::object();
+      nlohmann::json parameters, tensors = nlohmann::json::object(), float32 = nlohmann::json::object();
       const auto add = [&](const std::string& fqn, const std::vector<int64_t>& shape) {
         parameters[fqn] = shape;
         const auto layouts = *mapper->layouts(fqn);
-        if (layouts.empty()) return;
-        for (const std::string& key : layouts[0].keys) tensors[key] = checkpoint::hf_shape(layouts[0], shape);
+        const checkpoint::HfLayout* layout = checkpoint::layout_to_write(layouts);
+        if (layout == nullptr) return;
+        for (const std::string& key : layout->keys) {
+          tensors[key] = checkpoint::hf_shape(*layout, shape);
+          for (const auto& [name, type] : {std::pair("float16", at::kHalf), {"bfloat16", at::kBFloat16}}) {
+            if (checkpoint::stored_type(*layout, type) != type) float32[name].push_back(key);
+          }
+        }
       };
       for (const models::Tensor& tensor : models::parameters(spec)) add(tensor.fqn, tensor.shape);
       for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
@@ -40,7 +46,8 @@ int main(int argc, char** argv) {
                                   {"layers", spec.n_layers},
                                   {"config", mapper->config()},
                                   {"parameters", parameters},
-                                  {"tensors", tensors}}
+                                  {"tensors", tensors},
+                                  {"float32", float32}}  // By type of an export: what stays in float32.
                 << "\n";
     }
   }

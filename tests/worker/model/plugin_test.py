@@ -67,6 +67,9 @@ class PluginTest(unittest.TestCase):
     def test_its_weights_leave_as_a_hugging_face_folder(self):
         self.train("saved", 1, [])
         target = self.folder / "exported"
+        alone = subprocess.run([BUILD / "bin/titan-checkpoint", "export", self.folder / "saved/checkpoint/step-3", target], capture_output=True, text=True)
+        self.assertNotEqual(alone.returncode, 0)
+        self.assertIn(f"needs --library {self.library}", alone.stderr)
         subprocess.run([BUILD / "bin/titan-checkpoint", "export", self.folder / "saved/checkpoint/step-3", target,
                         "--model", "parallel_block", "--flavor", "tiny", "--library", self.library], check=True)
         with safetensors.safe_open(next(target.glob("*.safetensors")), "pt") as weights:

@@ -1,33 +1,71 @@
-"""Every family's debug model from transformers' class into a step and out again: the folder opens by itself, bit for bit.
+"""Every family's debug model from transformers' class into a step and out again: the folder opens by itself, bit for bit,
+in the two generations of transformers, and neither has a word to say about it.
 
 The dense ones, another form of one, and GPT-OSS, whose debug model has the family's large vocabulary, only with --long."""
 
 import json
+import math
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import torch
 import transformers
-from safetensors.torch import load_file
+from open_export import open_folder
+from safetensors.torch import load_file, save_file
 
 BIN = pathlib.Path(os.environ["TITAN_BIN"])
+DEPS = pathlib.Path(os.environ["TITAN_DEPS"])
+TRANSFORMERS5 = DEPS / "transformers5"  # An overlay of the virtual environment, which has the fourth generation.
 FLAVORS = [("llama4", "debugmodel"), ("deepseek_v3", "debugmodel"), ("qwen3", "debugmodel_moe")]
 LONG = [("llama3", "debugmodel"), ("llama4", "debugmodel_released"), ("qwen3", "debugmodel"), ("gpt_oss", "debugmodel")]
+NO_TENSOR = {"llama4", "deepseek_v3"}  # Debug models whose class has no bias, and which can be given one by torch.save.
+# Llama 4's release itself has two equal factors, of which transformers 5 warns.
+RELEASED = "high_freq_factor field must be greater than low_freq_factor, got high_freq_factor=1.0 and low_freq_factor=1.0"
+TOKENS = [i * 31 % 2048 for i in range(64)]
 
 
 def run(*arguments, expect=0):
     done = subprocess.run([str(word) for word in arguments], capture_output=True, text=True)
     assert done.returncode == expect, (arguments, done.stdout, done.stderr)
-    return done.stdout
+    return done.stdout + done.stderr
+
+
+def rows():
+    """What list_hf_tensors prints of each flavor, cut to its first layers."""
+    return [json.loads(line) for line in run(BIN.parent / "tests" / "list_hf_tensors", 5).splitlines()]
 
 
 def configs():
     """Each debug flavor's config.json, as exports write it."""
-    rows = map(json.loads, run(BIN.parent / "tests" / "list_hf_tensors", 100).splitlines())
-    return {(row["name"], row["flavor"]): row["config"] for row in rows}
+    lines = map(json.loads, run(BIN.parent / "tests" / "list_hf_tensors", 100).splitlines())
+    return {(row["name"], row["flavor"]): row["config"] for row in lines}
+
+
+class Newer:
+    """The other generation of transformers, in a process of its own."""
+
+    def __init__(self):
+        environment = {**os.environ, "PYTHONPATH": str(TRANSFORMERS5)}
+        self.process = subprocess.Popen([sys.executable, pathlib.Path(__file__).with_name("open_export.py")], env=environment,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        version = json.loads(self.process.stdout.readline())["version"]
+        assert version.startswith("5."), f"{TRANSFORMERS5} holds transformers {version}"
+
+    def ask(self, **command):
+        self.process.stdin.write(json.dumps({key: str(value) if isinstance(value, pathlib.Path) else value for key, value in command.items()}) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        assert "error" not in answer, (command, answer["error"])
+        return answer
+
+    def close(self):
+        self.process.communicate()
+        assert self.process.returncode == 0
 
 
 def drawn(config):
@@ -37,53 +75,141 @@ def drawn(config):
         model = transformers.AutoModelForCausalLM.from_config(
             transformers.AutoConfig.for_model(config.pop("model_type"), **config)).float().eval()
     with torch.no_grad():
-        for parameter in [*model.parameters(), *(b for n, b in model.named_buffers() if n.endswith("correction_bias"))]:
+        for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.5 if parameter.dim() == 1 else 0.05))
     return model
 
 
-def check(folder, name, flavor, config):
+def tokenizer_folder(folder):
+    """Titan's own tokenizer, with a chat template beside it as chat models have one."""
+    shutil.copytree(DEPS / "assets/tokenizer", folder)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    return folder
+
+
+def with_mscale(model):
+    """4.57.3's DeepseekV2 leaves YaRN's factor of the softmax scale out, which DeepSeek's own code and 5.24's have."""
+    scaling = model.config.rope_scaling
+    if model.config.model_type == "deepseek_v2" and scaling:
+        for layer in model.model.layers:
+            layer.self_attn.scaling *= (0.1 * scaling["mscale_all_dim"] * math.log(scaling["factor"]) + 1) ** 2
+    return model
+
+
+def unexpected(said):
+    return [line for line in said["said"] if RELEASED not in line]
+
+
+def check_quiet(said, what):
+    assert not unexpected(said), (what, said["said"])
+    for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert not said[key], (what, key, said[key])
+    assert said["ids"] == said["tokenizer_ids"] == said["generation_ids"] and None not in said["ids"], (what, said)
+    assert said["chat"] is not None, what
+
+
+def check(folder, name, flavor, config, newer):
     model = drawn(config)
     model.save_pretrained(folder / "in")
+    tokenizer = tokenizer_folder(folder / "tokenizer")
     run(BIN / "titan-checkpoint", "import", folder / "in", folder / "step-0", "--model", name, "--flavor", flavor)
-    run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "out", "--model", name, "--flavor", flavor, "--max-file-bytes", 8_000_000)
-    again, said = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype=torch.float32, output_loading_info=True)
-    # DeepSeek V2, whose form flavors with softmax scores have, lacks the bias; transformers leaves it out.
-    surplus = [key for key in said["unexpected_keys"] if not key.endswith("e_score_correction_bias")]
-    assert not said["missing_keys"] and not surplus and not said["mismatched_keys"], said
+    said = run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "out", "--model", name, "--flavor", flavor, "--max-file-bytes",
+               8_000_000, "--tokenizer", tokenizer)
+    assert "warning" not in said, said
+    # The class's own numbers, in the type that the weights have.
+    again = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype="auto")
     want, got = model.state_dict(), again.state_dict()
     assert want.keys() == got.keys()
     for key, value in want.items():
         assert torch.equal(got[key], value), f"{name} {flavor}: {key}"
-    tokens = torch.arange(64).reshape(1, 64) * 31 % 2048
     with torch.no_grad():
-        assert torch.equal(again.eval()(tokens).logits, model(tokens).logits), f"{name} {flavor}: logits"
+        logits = model(torch.tensor([TOKENS])).logits
+        assert torch.equal(again.eval()(torch.tensor([TOKENS])).logits, logits), f"{name} {flavor}: logits"
+    check_quiet(open_folder(str(folder / "out")), f"{name} {flavor}")
+    if newer:
+        said = newer.ask(open="folder", folder=folder / "out", tokens=TOKENS, out=folder / "logits.pt")
+        check_quiet(said, f"{name} {flavor}, transformers 5")
+        assert said["dtype"] == "torch.float32" and said["architectures"] == config["architectures"], said
+        theirs = torch.load(folder / "logits.pt", weights_only=True)
+        with torch.no_grad():
+            logits = with_mscale(model)(torch.tensor([TOKENS])).logits
+        difference = (theirs - logits).abs().max() / logits.abs().max()
+        assert difference < 1e-5, f"{name} {flavor}, transformers 5: logits differ by {difference}"
     # The files themselves, once more through the tool: not a bit changes.
     run(BIN / "titan-checkpoint", "import", folder / "out", folder / "again", "--model", name, "--flavor", flavor)
     run(BIN / "titan-checkpoint", "export", folder / "again", folder / "out2", "--model", name, "--flavor", flavor)
     once, twice = tensors(folder / "out"), tensors(folder / "out2")
     assert once.keys() == twice.keys() and all(torch.equal(once[key], twice[key]) for key in once)
-    if name == "llama4":
+    if name != "qwen3":  # Which is cast as a whole.
+        check_narrow(folder, name, flavor, once, newer)
+    if name in NO_TENSOR:
         check_bias(folder, name, flavor)
     print(f"{name} {flavor}: {len(once)} tensors")
 
 
+def check_narrow(folder, name, flavor, full, newer):
+    """An export in 16 bits has float32 where the class keeps it, and nowhere else."""
+    dtype, kept = {"deepseek_v3": ("bfloat16", "mlp.gate.weight"), "gpt_oss": ("float16", "norm.weight")}.get(name, ("bfloat16", "nothing"))
+    run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "narrow", "--dtype", dtype, "--tokenizer", folder / "tokenizer")
+    narrow = tensors(folder / "narrow")
+    wide = {key for key, value in narrow.items() if value.dtype == torch.float32}
+    assert wide == {key for key in full if key.endswith(kept)}, wide
+    for key, value in narrow.items():
+        assert torch.equal(value, full[key].to(value.dtype)), key
+    check_quiet(open_folder(str(folder / "narrow")), f"{name} {flavor} in {dtype}")
+    if newer:
+        said = newer.ask(open="folder", folder=folder / "narrow")
+        check_quiet(said, f"{name} {flavor} in {dtype}, transformers 5")
+        assert said["dtype"] == f"torch.{dtype}", said
+
+
 def check_bias(folder, name, flavor):
-    """What balances experts has no place in this family's weights: it is not lost in silence."""
+    """What balances experts has no place in this class's weights: it is not lost in silence, and stays in float32 elsewhere."""
     run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "torch", "--format", "torch")
     state = torch.load(folder / "torch" / "model.pt", weights_only=True)
     biases = sorted(key for key in state if key.endswith("moe.expert_bias"))
     assert biases and not any(state[key].any() for key in biases), "as training starts"
-    state[biases[-1]][0] = 0.5
+    state[biases[-1]][0] = 0.3
     torch.save(state, folder / "biased.pt")
-    run(BIN / "titan-checkpoint", "import", folder / "biased.pt", folder / "biased" / "step-0", "--model", name, "--flavor", flavor)
+    step = folder / "biased" / "step-0"
+    run(BIN / "titan-checkpoint", "import", folder / "biased.pt", step, "--model", name, "--flavor", flavor)
     lost = f"model.{biases[-1]}"
-    said = run(BIN / "titan-checkpoint", "export", folder / "biased" / "step-0", folder / "biased-out")
+    said = run(BIN / "titan-checkpoint", "export", step, folder / "biased-out")
     assert [line for line in said.splitlines() if line.startswith("warning")] == [
         f"warning: {lost} is not zero and is left out: Hugging Face weights of this family have no place for it"], said
-    said = run(BIN / "titan-checkpoint", "diff", folder / "biased" / "step-0", folder / "biased-out", expect=1).splitlines()
-    assert len(said) == 2 and said[0].startswith(f"{lost}  only in A"), said
+    assert not any(key.endswith("correction_bias") for key in tensors(folder / "biased-out"))
+    said = run(BIN / "titan-checkpoint", "diff", step, folder / "biased-out", expect=1).splitlines()
+    assert len(said) == 2 and said[0].startswith("1 of ") and said[1].startswith(f"{lost}  only in A"), said
     assert "the same" in run(BIN / "titan-checkpoint", "diff", folder / "step-0", folder / "out")
+    if name == "deepseek_v3":  # torchtitan writes the biases of this generation too.
+        theirs = tensors(folder / "out") | {f"model.layers.{layer}.mlp.gate.e_score_correction_bias": state[f"layers.{layer}.moe.expert_bias"] for layer in range(1, 6)}
+        (folder / "theirs").mkdir()
+        save_file(theirs, folder / "theirs" / "model.safetensors")
+        run(BIN / "titan-checkpoint", "import", folder / "theirs", folder / "read" / "step-0", "--model", name, "--flavor", flavor)
+        for other in (step, folder / "theirs"):
+            assert "the same" in run(BIN / "titan-checkpoint", "diff", folder / "read" / "step-0", other)
+    for form in ("torch", "dcp"):
+        more = ["--model-only"] if form == "dcp" else []
+        run(BIN / "titan-checkpoint", "export", step, folder / f"biased-{form}", "--format", form, "--dtype", "bfloat16", *more)
+        said = run(BIN / "titan-checkpoint", "import", folder / f"biased-{form}" / ("model.pt" if form == "torch" else ""), folder / f"back-{form}" / "step-0",
+                   "--model", name, "--flavor", flavor)
+        differing = run(BIN / "titan-checkpoint", "diff", step, folder / f"back-{form}" / "step-0", expect=1)
+        assert "expert_bias" not in differing, differing
+
+
+def check_configs(newer, folder):
+    """Every flavor's config.json is one to transformers 5's strict classes, which keep in float32 what an export does."""
+    for row in rows():
+        what = f"{row['name']} {row['flavor']}"
+        (folder / "config.json").write_text(json.dumps(row["config"]))
+        said = newer.ask(open="config", folder=folder)
+        assert not unexpected(said), (what, said["said"])
+        assert said["class"] == row["config"]["architectures"][0], (what, said)
+        strict, other = said["_keep_in_fp32_modules_strict"], said["_keep_in_fp32_modules"]
+        for dtype, modules in (("bfloat16", strict), ("float16", strict + other)):
+            kept = re.compile("|".join(rf"(^|\.){module}($|\.)" for module in modules) or "$^")
+            want = {key for key in row["tensors"] if kept.search(key)}
+            assert set(row["float32"].get(dtype, [])) == want, (what, dtype, want ^ set(row["float32"].get(dtype, [])))
 
 
 def tensors(folder):
@@ -96,9 +222,18 @@ def tensors(folder):
 def main():
     torch.set_num_threads(1)
     known = configs()
+    newer = Newer() if TRANSFORMERS5.is_dir() else None
+    if newer is None:
+        assert not os.environ.get("CI"), f"{TRANSFORMERS5} is missing: run deploy/bootstrap.sh"
+        print(f"without transformers 5: {TRANSFORMERS5} is missing, which deploy/bootstrap.sh makes")
+    else:
+        with tempfile.TemporaryDirectory(prefix="titan-interop-") as root:
+            check_configs(newer, pathlib.Path(root))
     for name, flavor in FLAVORS + (LONG if "--long" in sys.argv else []):
         with tempfile.TemporaryDirectory(prefix="titan-interop-") as root:
-            check(pathlib.Path(root), name, flavor, known[name, flavor])
+            check(pathlib.Path(root), name, flavor, known[name, flavor], newer)
+    if newer:
+        newer.close()
 
 
 main()

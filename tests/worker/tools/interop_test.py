@@ -10,7 +10,7 @@ import tempfile
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 TOOL = os.path.join(os.environ["TITAN_BIN"], "titan-checkpoint")
 
@@ -65,6 +65,28 @@ def check_import(model, folder, step):
     assert torch.equal(tensors["model.layers.5.feed_forward.w2.weight"], state["model.layers.5.mlp.down_proj.weight"].float())
 
 
+def check_numbers_beyond_the_type(model, root):
+    """No infinity that nobody asked for; what is not finite already is named."""
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    state["model.norm.weight"][:2] = torch.tensor([1e5, -7e4])
+    state["model.layers.2.mlp.up_proj.weight"][0, 0] = float("nan")
+    os.makedirs(f"{root}/large")
+    save_file(state, f"{root}/large/model.safetensors")
+    nan = "warning: model.layers.2.feed_forward.w3.weight: 1 number is NaN or infinite"
+    assert nan in run("import", f"{root}/large", f"{root}/large/step-0", "--model", "llama3", "--flavor", "debugmodel")
+    beyond = "model.norm.weight: 2 numbers, the largest 100000, are beyond float16, which ends at 65504"
+    for form in ("hf", "torch", "dcp"):
+        more = ["--format", form, "--dtype", "float16", *(["--model-only"] if form == "dcp" else [])]
+        refused = run("export", f"{root}/large/step-0", f"{root}/refused", *more, expect=1)
+        assert beyond in refused and "--allow-overflow" in refused and not os.path.exists(f"{root}/refused"), refused
+        said = run("export", f"{root}/large/step-0", f"{root}/allowed-{form}", *more, "--allow-overflow")
+        assert beyond + " and infinite in the export" in said and nan in said, said
+    norm = load_file(f"{root}/allowed-hf/model-00001-of-00001.safetensors")["model.norm.weight"]
+    assert norm[0] == float("inf") and norm[1] == float("-inf") and norm.isfinite().sum() == len(norm) - 2, norm
+    said = run("export", f"{root}/large/step-0", f"{root}/wide", "--dtype", "bfloat16")
+    assert beyond not in said and nan in said, said
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         model = tiny_llama()
@@ -103,6 +125,11 @@ def main():
         assert (told.bos_token_id, told.eos_token_id) == (want.bos_token_id, want.eos_token_id) != (None, None), told
         loaded = load_file(f"{root}/bf16/model-00001-of-00001.safetensors")
         assert torch.equal(loaded["lm_head.weight"], model.lm_head.weight.to(torch.bfloat16))
+
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            assert (tokenizer / name).read_bytes() == pathlib.Path(root, "bf16", name).read_bytes(), name
+        assert GenerationConfig.from_pretrained(f"{root}/bf16").eos_token_id == want.eos_token_id
+        check_numbers_beyond_the_type(model, root)
 
         # Mistakes are named, with their exit codes.
         assert "exists already" in run("export", f"{root}/b/step-0", out, expect=1)

@@ -30,9 +30,16 @@ HfNames names(const models::ModelSpec& spec) {
   add_swiglu(names, "layers.{}.feed_forward", "model.layers.{}.mlp");
   add_swiglu(names, "layers.{}.moe.shared_experts", "model.layers.{}.mlp.shared_experts");
   add_experts(names, "layers.{}.moe.experts", "model.layers.{}.mlp.experts");
-  names.push_back({"layers.{}.moe.router.gate.weight", "model.layers.{}.mlp.gate.weight"});
-  names.push_back({"layers.{}.moe.expert_bias", "model.layers.{}.mlp.gate.e_score_correction_bias", HfForm::kSame,
-                   /*optional=*/second_generation(spec)});
+  // transformers' classes compute the scores in float32: a bias in bfloat16 would choose other experts.
+  names.push_back({.fqn = "layers.{}.moe.router.gate.weight",
+                   .hf = "model.layers.{}.mlp.gate.weight",
+                   .float32 = checkpoint::KeepFloat32::kAlways});
+  // torchtitan writes the bias for both generations; DeepseekV2's class would ignore it.
+  names.push_back({.fqn = "layers.{}.moe.expert_bias",
+                   .hf = "model.layers.{}.mlp.gate.e_score_correction_bias",
+                   .optional = second_generation(spec),
+                   .read_only = second_generation(spec),
+                   .float32 = checkpoint::KeepFloat32::kAlways});
   names.push_back({"output.weight", "lm_head.weight"});
   return names;
 }

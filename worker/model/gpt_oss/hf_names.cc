@@ -1,3 +1,4 @@
+#include "absl/strings/match.h"
 #include "worker/model/families.h"
 
 namespace titan::model::gpt_oss {
@@ -6,6 +7,9 @@ namespace {
 HfNames names(const models::ModelSpec&) {
   HfNames names;
   add_embedding_and_norms(names, "model.");
+  for (HfName& name : names) {
+    if (absl::EndsWith(name.hf, "norm.weight")) name.float32 = checkpoint::KeepFloat32::kNotFloat16;
+  }
   add_attention_projections(names, "model.", /*bias=*/true);
   names.push_back({"layers.{}.attention.sinks", "model.layers.{}.self_attn.sinks"});
   const std::string fqn = "layers.{}.moe.experts.", hf = "model.layers.{}.mlp.experts.";

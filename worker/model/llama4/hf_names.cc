@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "worker/model/families.h"
 
 namespace titan::model::llama4 {
@@ -35,7 +37,7 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   config["use_qk_norm"] = spec.rotated_qk_norm;
   config["attn_temperature_tuning"] = spec.query_temperature_floor > 0;
   if (spec.query_temperature_floor > 0) {
-    config["floor_scale"] = spec.query_temperature_floor;
+    config["floor_scale"] = std::llround(spec.query_temperature_floor);  // transformers 5 takes an integer alone.
     config["attn_scale"] = spec.query_temperature_scale;
   }
   config["attention_chunk_size"] = spec.attention_chunk > 0 ? spec.attention_chunk : spec.max_seq_len;
