@@ -193,6 +193,14 @@ def compare_exports(report, folder, base, run, peft):
         assert set(by_peft) == set(ours)
         report.below("merged weights beside PEFT's", max(relative_rms(ours[key].numpy(), by_peft[key].numpy()) for key in ours), 1e-7)
         report.below("logits of the merged model", relative_rms(merged(input_ids=tokens).logits.numpy(), want.numpy()), LOGIT_LIMIT)
+    # titan-generate adds the adapters by itself, on several ranks too.
+    prompt = ["--prompt-tokens", " ".join(map(str, tokens[0, :12].tolist())), "--max-new-tokens", 8, "--ignore-eos", "-o", "json", "-q"]
+    texts = [subprocess.run([BIN / "titan-generate", "--checkpoint", *map(str, [*where, *prompt])], check=True, capture_output=True, text=True).stdout
+             for where in ([folder / "merged"], [step], [step, "--tensor-parallel", 2], [step, "--base", base])]
+    made = [json.loads(text)["tokens"] for text in texts]
+    assert made.count(made[0]) == len(made), made
+    without = subprocess.run([BIN / "titan-generate", "--checkpoint", *map(str, [base, *prompt])], check=True, capture_output=True, text=True).stdout
+    assert json.loads(without)["tokens"] != made[0], "the adapters change the text"
     # A Titan step as base, and mistakes by name.
     tool("import", base, folder / "seed/step-0", "--model", "llama3", "--flavor", "debugmodel")
     tool("export", step, folder / "again", "--merge", "--base", folder / "seed/step-0")

@@ -41,6 +41,8 @@ class Rows {
     newest_ = sample(logits, options_.sampling, draws);
     if (options_.agree) options_.agree(newest_);
     for (size_t row = 0; row < results_.size(); ++row) take(row, newest_[row]);
+    // Rows that are done take part in the next pass, whose embedding has no row for kNoToken.
+    for (int64_t& token : newest_) token = std::max<int64_t>(token, 0);
   }
 
   // Of a row that is done, whatever: nobody reads what follows.
@@ -49,12 +51,14 @@ class Rows {
 
  private:
   bool is_done(const Generation& row) const {
-    return row.stopped || static_cast<int64_t>(row.tokens.size()) >= options_.max_new_tokens;
+    return row.stopped || row.not_finite || static_cast<int64_t>(row.tokens.size()) >= options_.max_new_tokens;
   }
 
   void take(size_t row, int64_t token) {
     Generation& result = results_[row];
     if (is_done(result)) return;
+    result.not_finite = token == kNoToken;
+    if (result.not_finite) return;
     const std::vector<int64_t>& stops = options_.stop_tokens;
     result.stopped = std::find(stops.begin(), stops.end(), token) != stops.end();
     if (result.stopped) return;

@@ -38,6 +38,8 @@ struct Options {
 struct Generation {
   std::vector<int64_t> tokens;
   bool stopped = false;  // By a stop token; else by max_new_tokens.
+  // Ended by logits of which one is NaN or infinite: no token follows `tokens`, and these may mean nothing.
+  bool not_finite = false;
 };
 
 // All prompts as one batch; none may be empty. `blocks`: all of the model's, whose rotations reach as far as the

@@ -75,12 +75,18 @@ std::vector<int64_t> sample(const at::Tensor& logits, const SamplingOptions& opt
                             const std::vector<double>& draws) {
   const int64_t rows = logits.size(0);
   std::vector<int64_t> tokens;
+  const at::Tensor finite = at::isfinite(logits).all(1);
   if (options.temperature == 0) {
-    const at::Tensor best = logits.argmax(1).to(at::kCPU).contiguous();
+    const at::Tensor best = at::where(finite, logits.argmax(1), kNoToken).to(at::kCPU).contiguous();
     return {best.const_data_ptr<int64_t>(), best.const_data_ptr<int64_t>() + rows};
   }
+  const at::Tensor usable = finite.to(at::kCPU).contiguous();
   const at::Tensor wide = logits.to(at::kCPU, at::kDouble).contiguous();
   for (int64_t row = 0; row < rows; ++row) {
+    if (!usable.const_data_ptr<bool>()[row]) {
+      tokens.push_back(kNoToken);
+      continue;
+    }
     Choices choices = choices_of(wide.const_data_ptr<double>() + row * wide.size(1), wide.size(1), options);
     if (options.top_p < 1) keep_nucleus(choices, options.top_p);
     tokens.push_back(pick(choices, draws.at(static_cast<size_t>(row))));

@@ -21,8 +21,10 @@ absl::Status check(const SamplingOptions& options);
 // A number in [0, 1) that depends on these three alone: the same on any mesh and in any batch.
 double draw(uint64_t seed, int64_t prompt, int64_t token);
 
-// The next token of each row of logits [B, V]; `draws`: a number in [0, 1) for each. Of equal logits the first counts
-// as likelier. Temperature, top-k and top-p in this order, as transformers applies them.
+inline constexpr int64_t kNoToken = -1;  // Of a row with a logit that is NaN or infinite: nothing is likeliest there.
+
+// The next token of each row of logits [B, V], or kNoToken; `draws`: a number in [0, 1) for each. Of equal logits the
+// first counts as likelier. Temperature, top-k and top-p in this order, as transformers applies them.
 std::vector<int64_t> sample(const at::Tensor& logits, const SamplingOptions& options, const std::vector<double>& draws);
 
 }  // namespace titan::generate

@@ -26,7 +26,7 @@ using titan::tools::ModelSource;
 using Clock = std::chrono::steady_clock;
 
 struct Arguments {
-  std::string checkpoint, tokenizer, prompt_file, output = "text", dtype;
+  std::string checkpoint, base, tokenizer, prompt_file, output = "text", dtype;
   titan::tools::ModelChoice model;
   std::vector<std::string> prompts, prompt_tokens;
   std::vector<int64_t> stop_tokens;
@@ -46,6 +46,9 @@ void add_options(CLI::App& app, Arguments& a) {
          "--checkpoint", a.checkpoint,
          "A step-N folder, a folder of such (the newest), a folder of Hugging Face weights, or one of torchtitan's")
       ->required();
+  app.add_option("--base", a.base,
+                 "The model of a step's adapters: a step-N or Hugging Face folder; where its job had it from when not "
+                 "given");
   app.add_option("--prompt", a.prompts, "Text to go on from; may be given several times")->group("Prompts");
   app.add_option("--prompts", a.prompt_file,
                  "File of prompts: one a line, or JSON objects with a \"prompt\"; - reads them from standard input")
@@ -241,10 +244,17 @@ absl::Status check_tokens(const std::vector<Prompt>& prompts, const ModelSource&
   return absl::OkStatus();
 }
 
+absl::Status not_finite(size_t prompt, size_t tokens) {
+  return absl::OutOfRangeError(
+      absl::StrCat("prompt ", prompt + 1, ": the model's logits after ", tokens,
+                   " tokens are not finite (NaN or infinite), so that no token follows; do the "
+                   "weights hold such numbers, or do they overflow in --dtype?"));
+}
+
 absl::Status run(Arguments& a) {
   TITAN_RETURN_IF_ERROR(titan::generate::check(a.options.sampling));
   titan::storage::Files& files = titan::s3::all_files();
-  TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model));
+  TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model, a.base));
   if (a.seq_len > 0) source.seq_len = a.seq_len;
   for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";
   const std::string folder = a.tokenizer.empty() ? source.tokenizer : a.tokenizer;
@@ -270,6 +280,7 @@ absl::Status run(Arguments& a) {
   a.ranks.dtype = type_of(a);
   Printer printer(a, tokenizer.get(), prompts.size());
   Speed speed;
+  absl::Status broken;  // Of the first such prompt.
   TITAN_RETURN_IF_ERROR(titan::tools::run_ranks(
       a.ranks, [&](titan::comm::Device& device, const titan::comm::DeviceMesh& mesh) -> absl::Status {
         TITAN_ASSIGN_OR_RETURN(const auto model, titan::tools::RankModel::load(files, source, a.ranks, device, mesh));
@@ -284,6 +295,10 @@ absl::Status run(Arguments& a) {
             batch.push_back(prompts[i].tokens);
           const std::vector<Generation> made = model->generate(batch, options);
           for (size_t i = 0; leads && i < made.size(); ++i) {
+            if (made[i].not_finite) {
+              broken.Update(not_finite(first + i, batch[i].size() + made[i].tokens.size()));
+              continue;
+            }
             printer.whole(first + i, prompts[first + i], made[i]);
             speed.read += static_cast<int64_t>(batch[i].size());
             speed.made += static_cast<int64_t>(made[i].tokens.size());
@@ -292,6 +307,7 @@ absl::Status run(Arguments& a) {
         if (leads) speed.seconds = std::chrono::duration<double>(Clock::now() - began).count();
         return absl::OkStatus();
       }));
+  TITAN_RETURN_IF_ERROR(broken);
   if (!a.quiet) {
     std::cerr << absl::StrFormat("%s of %s read and %d made in %.2f s: %.1f tokens/s\n",
                                  titan::counted(speed.read, "token"), titan::counted(prompts.size(), "prompt"),

@@ -3,6 +3,7 @@
 #include "worker/generate/generator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -180,6 +181,55 @@ TEST(GenerateTest, AStopTokenEndsItsRowAlone) {
     EXPECT_EQ(stopped.generations[row].stopped, end != all.end());
     EXPECT_EQ(told[row], stopped.generations[row].tokens);
   }
+}
+
+// On any number of ranks: no token is made up, other rows go on, and a row that was done before is as it was.
+TEST(GenerateTest, LogitsThatAreNotFiniteEndTheirRow) {
+  const SmallModel small = small_llama();
+  const Prompts prompts = some_prompts(small.spec.vocab_size);
+  std::mutex mutex;
+  std::vector<std::vector<Generation>> all;
+  const auto run_with = [&](int tensor, const Options& options, int64_t bad_row, size_t bad_pass) {
+    all.clear();
+    run_ranks({.tp = tensor}, tensor, testing::every_axis(), [&](ThreadRank& self) {
+      const auto model = build(small, true, self);
+      const Forward forward = forward_of(*model, small, self);
+      Options mine = options;
+      mine.token_multiple = tensor;
+      size_t pass = 0;
+      const auto spoiled = [&](const nn::MicrobatchContext& context, const at::Tensor& chosen) {
+        at::Tensor logits = forward(context, chosen).clone();
+        if (pass++ == bad_pass) logits[bad_row][3] = std::nan("");
+        return logits;
+      };
+      const std::vector<Generation> made = generate(spoiled, model->blocks(), prompts, mine);
+      model->release();
+      const std::lock_guard lock(mutex);
+      all.push_back(made);
+    });
+  };
+  for (const double temperature : {0.0, 1.0}) {
+    const Options options{.max_new_tokens = kNew, .sampling = {.temperature = temperature, .top_k = 5}};
+    const Outcome whole = run(small, {"", {}, 1}, options, prompts);
+    for (const int tensor : {1, 2}) {
+      run_with(tensor, options, /*bad_row=*/2, /*bad_pass=*/3);
+      ASSERT_EQ(all.size(), static_cast<size_t>(tensor));
+      for (const std::vector<Generation>& made : all) {
+        EXPECT_TRUE(made[2].not_finite);
+        EXPECT_EQ(made[2].tokens,
+                  std::vector<int64_t>(whole.generations[2].tokens.begin(), whole.generations[2].tokens.begin() + 3));
+        for (const size_t row : {0, 1}) {
+          EXPECT_FALSE(made[row].not_finite);
+          EXPECT_EQ(made[row].tokens, whole.generations[row].tokens);
+        }
+      }
+    }
+  }
+  const Outcome whole = run(small, {"", {}, 1}, {.max_new_tokens = kNew, .sampling = {.temperature = 0}}, prompts);
+  Options stopping{.max_new_tokens = kNew, .sampling = {.temperature = 0}};
+  stopping.stop_tokens = {whole.generations[1].tokens[0]};
+  run_with(1, stopping, /*bad_row=*/1, /*bad_pass=*/2);
+  EXPECT_TRUE(all.at(0)[1].stopped && !all.at(0)[1].not_finite);
 }
 
 TEST(GenerateTest, NothingIsAskedOfTheModelForNothing) {

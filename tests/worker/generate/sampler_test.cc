@@ -60,6 +60,21 @@ TEST(SamplerTest, HugeLogitsAreNoNumbersTooLarge) {
   EXPECT_EQ(sample(row_of({1e300, -1e300, 1e299}), {.temperature = 1e-3}, {0.99}), std::vector<int64_t>{0});
 }
 
+// Whatever chooses: no token follows from a logit that is NaN or infinite, and other rows are as without it.
+TEST(SamplerTest, LogitsThatAreNotFiniteGiveNoToken) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+      const at::Tensor logits =
+          at::tensor({0.0, 3.0, 1.0, 0.0, bad, 1.0, 2.0, 0.0, 0.0}, at::kDouble).view({3, 3}).to(type);
+      for (const SamplingOptions& options :
+           {SamplingOptions{.temperature = 0}, SamplingOptions{.temperature = 1e-3},
+            SamplingOptions{.temperature = 1e-3, .top_k = 1}, SamplingOptions{.temperature = 1e-3, .top_p = 0.5}}) {
+        EXPECT_EQ(sample(logits, options, {0.5, 0.5, 0.5}), (std::vector<int64_t>{1, kNoToken, 0})) << bad;
+      }
+    }
+  }
+}
+
 TEST(SamplerTest, DrawsDependOnSeedPromptAndTokenAlone) {
   std::set<double> all;
   for (uint64_t seed = 0; seed < 5; ++seed) {

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-import safetensors
+import safetensors.torch
 import tokenizers
 import torch
 import torch.distributed.checkpoint
@@ -187,11 +187,30 @@ class TextTest(unittest.TestCase):
         self.assertIn("tok_embeddings.weight is [2048, 256] there and [128256, 16384]",
                       generate(folder, *words, "--flavor", "405B", expect=1).stderr)
 
+    def test_logits_that_are_not_finite_are_an_error(self):
+        """No token is made up of them, by whatever choice, in any batch and on any number of ranks."""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+            state = safetensors.torch.load_file(folder / "model.safetensors")
+            state["model.layers.1.mlp.down_proj.weight"][3, 4] = float("nan")
+            safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
+            words = ["--prompt", "the cat", "--prompt", "a", "--max-new-tokens", 3, "-o", "json"]
+            for more in ([], ["--temperature", 1], ["--temperature", 1, "--top-k", 3], ["--temperature", 1, "--top-p", 0.5],
+                         ["--tensor-parallel", 2], ["--batch", 1], ["--dtype", "bfloat16"]):
+                with self.subTest(more):
+                    failed = generate(folder, *words, *more, expect=1)
+                    self.assertRegex(failed.stderr, r"prompt 1: the model.s logits after \d+ tokens are not finite")
+                    self.assertEqual(failed.stdout, "")
+
     def test_what_cannot_be_done_is_said(self):
         refusals = [
             ([], 2, "nothing to go on from: give --prompt"),
             (["--prompt", "x", "--temperature", -1], 2, "temperature -1"),
+            (["--prompt", "x", "--temperature", "nan"], 2, "temperature nan"),
+            (["--prompt", "x", "--temperature", "inf"], 2, "temperature inf"),
             (["--prompt", "x", "--top-p", 0], 2, "top-p 0"),
+            (["--prompt", "x", "--top-p", "nan"], 2, "top-p nan"),
             (["--prompt-tokens", "1 x"], 2, '"x" is no token id'),
             (["--prompt-tokens", "5000"], 2, "beyond the model's vocabulary of 320"),
             (["--prompt", "x", "--tensor-parallel", 3], 2, "3"),

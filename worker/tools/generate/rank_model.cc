@@ -6,8 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/part.h"
+#include "worker/checkpoint/staging.h"
+#include "worker/checkpoint/step_reader.h"
 #include "worker/comm/local_backend.h"
 #include "worker/model/model.h"
+#include "worker/tools/adapters.h"
 
 namespace titan::tools {
 namespace {
@@ -28,6 +32,23 @@ absl::Status run_rank(const RankOptions& options, int rank, const mesh::Mesh& sh
   const comm::DeviceMesh mesh(shape, {mesh::kAllAxes.begin(), mesh::kAllAxes.end()}, *device, ledger,
                               {.rank = rank, .store = hub->store()});
   return body(*device, mesh);
+}
+
+// Adds to this rank's pieces of the weights what the adapters of a step add to the whole.
+absl::Status add_adapters(const AdapterStep& adapters, std::vector<checkpoint::Slice>& slices) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::StepReader> step,
+                         checkpoint::StepReader::open(adapters.files, adapters.path));
+  const at::NoGradGuard no_grad;
+  for (checkpoint::Slice& slice : slices) {
+    if (!checkpoint::is_model(slice) || slice.local.numel() == 0) continue;
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor delta,
+                           adapter_delta(*step, slice.key.substr(std::string_view("model.").size()), slice.shape));
+    if (!delta.defined()) continue;
+    const checkpoint::Box piece{slice.offset, slice.size()};
+    const at::Tensor mine = checkpoint::part_of(delta, checkpoint::whole(slice.shape), piece);
+    slice.local.copy_(slice.local.to(at::kDouble).add(mine.to(slice.local.device(), at::kDouble)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -58,6 +79,7 @@ absl::StatusOr<std::unique_ptr<RankModel>> RankModel::load(storage::Files& files
                                                       ", which ", source.spec.name, " ", source.spec.flavor, " lacks"));
   }
   checkpoint::fill_slices(slices, staged);
+  if (source.adapters) TITAN_RETURN_IF_ERROR(add_adapters(*source.adapters, slices));
   made->model_->prepare_gathers();
   return made;
 }

@@ -59,14 +59,32 @@ json of_config(const Manifest& manifest, const char* section, const char* key) {
   return part.is_object() ? part.value(key, json()) : json();
 }
 
-absl::StatusOr<ModelSource> open_step(storage::Files& files, const std::string& path, const ModelChoice& choice) {
+// Where the weights beneath a step's adapters lie: in a step of the same model, or in Hugging Face weights of it.
+absl::Status open_base(storage::Files& files, const std::string& step, const Manifest& manifest,
+                       const std::string& choice, ModelSource& source) {
+  TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, choice));
+  source.adapters.emplace(AdapterStep{files, step});
+  source.candidate = {.source = Source::kInitial, .path = base, .model_only = true, .required = true};
+  if (files.exists(storage::join_path(base, kManifestName))) {
+    TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, base));
+    source.candidate.from = Candidate::From::kStep;
+    source.candidate.manifest_crc = reader->manifest_crc();
+    TITAN_ASSIGN_OR_RETURN(source.warnings, check_model(reader->manifest(), source.spec, Use::kInitial, base,
+                                                        "name the model of the adapters with --base"));
+    return absl::OkStatus();
+  }
+  auto weights = HfFolder::open(files, base);
+  if (!weights.ok()) return annotate(weights.status(), absl::StrCat(step, ": the model of its adapters (--base)"));
+  source.candidate.from = Candidate::From::kHuggingFace;
+  TITAN_ASSIGN_OR_RETURN(source.mapper, model::make_hf_mapper(source.spec, source.seq_len));
+  TITAN_ASSIGN_OR_RETURN(source.warnings, check_hf_config(files, base, *source.mapper));
+  return check_keys(**weights, *source.mapper);
+}
+
+absl::StatusOr<ModelSource> open_step(storage::Files& files, const std::string& path, const ModelChoice& choice,
+                                      const std::string& base) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> step, StepReader::open(files, path));
   const Manifest& manifest = step->manifest();
-  if (holds_adapters(manifest)) {
-    return absl::FailedPreconditionError(absl::StrCat(path,
-                                                      ": holds adapters without their model: `titan-checkpoint export ",
-                                                      path, " FOLDER --merge` makes one of both"));
-  }
   ModelSource source;
   TITAN_ASSIGN_OR_RETURN(source.spec, model_of(path, manifest, choice));
   source.candidate = {.from = Candidate::From::kStep,
@@ -79,6 +97,7 @@ absl::StatusOr<ModelSource> open_step(storage::Files& files, const std::string& 
              assets = of_config(manifest, "model", "hf_assets_path");
   if (seq_len.is_number_integer()) source.seq_len = seq_len.get<int64_t>();
   if (assets.is_string() && has_tokenizer(assets.get<std::string>())) source.tokenizer = assets.get<std::string>();
+  if (holds_adapters(manifest)) TITAN_RETURN_IF_ERROR(open_base(files, path, manifest, base, source));
   return source;
 }
 
@@ -158,16 +177,17 @@ bool is_hugging_face(storage::Files& files, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice) {
+absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice,
+                                        const std::string& base) {
   if (s3::is_location(path))
     TITAN_RETURN_IF_ERROR(files.list(path).status());  // A store may have more to say than that.
   if (!files.is_folder(path)) return absl::NotFoundError(absl::StrCat(path, ": not a folder"));
-  if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice);
+  if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice, base);
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, choice);
   if (is_hugging_face(files, path)) return open_hugging_face(files, path, choice);
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, path));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (step->has_manifest) return open_step(files, step->path, choice);
+    if (step->has_manifest) return open_step(files, step->path, choice, base);
     if (step->has_hf_index) return open_hugging_face(files, step->path, choice);
     if (step->has_dcp) return open_dcp(files, step->path, choice);
   }

@@ -3,6 +3,7 @@
 // What a checkpoint is and which model it holds, for programs that only run it.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,15 @@
 
 namespace titan::tools {
 
+// A step that holds adapters without their model.
+struct AdapterStep {
+  storage::Files& files;
+  std::string path;
+};
+
 struct ModelSource {
-  checkpoint::Candidate candidate;  // A step of Titan, Hugging Face weights, or torchtitan's own.
+  checkpoint::Candidate candidate;      // A step of Titan, Hugging Face weights, or torchtitan's own.
+  std::optional<AdapterStep> adapters;  // To be added to these weights.
   models::ModelSpec spec;
   int64_t seq_len = 0;  // Of the training sequences, as far as they decide about positions.
   std::unique_ptr<checkpoint::HfMapper> mapper;
@@ -27,8 +35,9 @@ struct ModelSource {
 
 // `path`: a step-N folder, a folder of such (the newest), a Hugging Face folder, or one of
 // torch.distributed.checkpoint. A choice may be left empty: a step says its model, and beside Hugging Face weights
-// config.json does. Errors: NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition
-// (another model's).
-absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice);
+// config.json does. The model beneath a step of adapters is `base`, or where the step's job had it from. Errors:
+// NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition (another model's).
+absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice,
+                                        const std::string& base = "");
 
 }  // namespace titan::tools
