@@ -4,7 +4,7 @@
 #   deploy/bootstrap.sh [--with-oracles] [--with-cuda] [--quiet]
 #
 #   (default)        Debian packages, the LibTorch wheel with the two CUDA libraries its CPU half asks for, and the text assets
-#   --with-oracles   also what the numeric tests compare against: torchtitan, transformers, peft, bitsandbytes, tensorboard and its profiler plugin, tiktoken, sentencepiece (2.7 GB of CUDA wheels)
+#   --with-oracles   also what the numeric tests compare against: torchtitan, transformers, peft, bitsandbytes, tensorboard and its profiler plugin, tiktoken, sentencepiece (2.7 GB of CUDA wheels), and transformers 5 in a folder of its own
 #   --with-cuda      also the CUDA toolkit's wheels, for building the CUDA device library
 #   --quiet          print only what is installed and errors
 #
@@ -98,6 +98,8 @@ base_tools="tokenizers==0.22.2 googleapis-common-protos==1.70.0"
 client_packages="grpcio==1.85.3 moto==5.2.5 flask==3.1.3 flask-cors==6.0.5 py-partiql-parser==0.6.3"  # Calls of whoever keeps to nothing (tests/integration/hostile), and an object store.
 parquet_packages="pyarrow==26.0.1"  # Arrow reads Parquet files; optional.
 oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 peft==0.18.0 bitsandbytes==0.50.2 safetensors tensorboard torch-tb-profiler==0.4.3 tiktoken==0.14.0 sentencepiece==0.2.3 pandas numpy"
+# Tests that read and write folders of Hugging Face run with both generations of transformers: PYTHONPATH=.deps/transformers5 takes this one.
+transformers5_packages="transformers==5.24.0 huggingface_hub==1.33.0 tokenizers==0.23.3"
 cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
 
 pip_install() { logged "$deps/venv/bin/python" -m pip install --no-input --progress-bar off "$@"; }
@@ -118,6 +120,12 @@ install_clients() { pip_install $client_packages; }
 install_parquet() { pip_install $parquet_packages; }
 # shellcheck disable=SC2086
 install_oracles() { pip_install $torch $oracle_packages; }
+# Its other requirements are those of the oracles, which the environment has.
+install_transformers5() {
+  rm -rf "$deps/transformers5"
+  # shellcheck disable=SC2086
+  pip_install --no-deps --target "$deps/transformers5" $transformers5_packages
+}
 # shellcheck disable=SC2086
 install_cuda() { pip_install $cuda_packages; }
 
@@ -129,7 +137,10 @@ install_wheels() {
   step "LibTorch" "$torch $torch_libraries $base_tools, $python" make_venv
   step "Parquet" "$parquet_packages, $python" install_parquet
   step "test clients" "$client_packages, $python" install_clients
-  if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages, $python" install_oracles; fi
+  if [ "$oracles" = 1 ]; then
+    step "test oracles" "$torch $oracle_packages, $python" install_oracles
+    step "transformers 5" "$transformers5_packages, $python" install_transformers5
+  fi
   if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages, $python" install_cuda; fi
   step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"
 }
