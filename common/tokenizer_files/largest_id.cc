@@ -1,6 +1,8 @@
 #include "common/tokenizer_files/largest_id.h"
 
 #include <algorithm>
+#include <fstream>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +40,45 @@ absl::StatusOr<int64_t> largest_of_vocabulary(const json& model) {
   return largest;
 }
 
-absl::StatusOr<int64_t> largest_of_json(const std::string& text) {
+// What tokenizer_config.json calls its tokens by.
+std::vector<std::string> tokens_of_config(const std::string& tokenizer_path) {
+  std::ifstream in(tokenizer_path.substr(0, tokenizer_path.rfind('/') + 1) + "tokenizer_config.json");
+  const json config = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
+  std::vector<std::string> tokens;
+  const auto add = [&tokens](const json& token) {
+    const json content = token.is_object() ? token.value("content", json()) : token;
+    if (content.is_string() && !content.get<std::string>().empty()) tokens.push_back(content.get<std::string>());
+  };
+  if (!config.is_object()) return tokens;
+  for (const char* key : {"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token"})
+    add(config.value(key, json()));
+  const json decoder = config.value("added_tokens_decoder", json());
+  if (decoder.is_object()) {
+    for (const auto& [id, token] : decoder.items()) add(token);
+  }
+  return tokens;
+}
+
+// Tokens that tokenizer_config.json alone knows get the next ids, in its order (worker/data/tokenizer_file.cc).
+int64_t with_tokens_of_config(const std::string& tokenizer_path, const json& tokenizer, int64_t largest) {
+  std::set<std::string> known;
+  for (const json& added : tokenizer.value("added_tokens", json::array())) {
+    if (added.is_object() && added.value("content", json()).is_string()) known.insert(added["content"]);
+  }
+  const json& vocab = tokenizer["model"]["vocab"];
+  if (vocab.is_array()) {
+    for (const json& piece : vocab) {
+      if (piece.is_array() && !piece.empty() && piece[0].is_string()) known.insert(piece[0]);
+    }
+  }
+  for (const std::string& token : tokens_of_config(tokenizer_path)) {
+    const bool in_vocabulary = vocab.is_object() && vocab.contains(token);
+    if (!in_vocabulary && known.insert(token).second) ++largest;
+  }
+  return largest;
+}
+
+absl::StatusOr<int64_t> largest_of_json(const std::string& path, const std::string& text) {
   const json tokenizer = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (tokenizer.is_discarded() || !tokenizer.is_object() || !tokenizer.contains("model") ||
       !tokenizer["model"].is_object()) {
@@ -49,7 +89,7 @@ absl::StatusOr<int64_t> largest_of_json(const std::string& text) {
     const bool numbered = added.is_object() && added.contains("id") && added["id"].is_number_integer();
     if (numbered) largest = std::max(largest, added["id"].get<int64_t>());
   }
-  return largest;
+  return with_tokens_of_config(path, tokenizer, largest);
 }
 
 absl::StatusOr<int64_t> largest_of_pieces(const Found& found) {
@@ -71,7 +111,7 @@ absl::StatusOr<int64_t> largest_of_ranks(const Found& found) {
 absl::StatusOr<int64_t> largest_id(const Found& found) {
   switch (found.kind) {
     case FileKind::kJson:
-      return largest_of_json(found.bytes);
+      return largest_of_json(found.path, found.bytes);
     case FileKind::kSentencePiece:
       return largest_of_pieces(found);
     case FileKind::kTiktoken:

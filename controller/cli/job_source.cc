@@ -13,6 +13,7 @@
 #include "common/config/validate.h"
 #include "common/status/status.h"
 #include "common/storage/folder_id.h"
+#include "common/tokenizer_files/not_applied.h"
 #include "controller/cli/preflight.h"
 #include "controller/cli/terminal.h"
 #include "nlohmann/json.hpp"
@@ -96,7 +97,11 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
   for (const std::string& warning : prepared.loaded.warnings) warn(warning);
   TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
   make_paths_absolute(prepared.loaded.config);
-  if (source.check_files) TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded)));
+  if (source.check_files) {
+    TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded)));
+    for (const std::string& note : tokenizer_files::not_applied(prepared.loaded.config.model.hf_assets_path))
+      warn(note);
+  }
   config::resolve(prepared.loaded.config);
   prepared.text = config::source_text(std::move(prepared.text), source.overrides);
   return prepared;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/tokenizer_files/find.h"
 #include "common/tokenizer_files/largest_id.h"
+#include "common/tokenizer_files/not_applied.h"
 #include "common/tokenizer_files/sentencepiece.h"
 #include "common/tokenizer_files/tiktoken.h"
 #include "tests/common/tokenizer_files/model_files.h"
@@ -44,6 +45,37 @@ TEST(FindTokenizerTest, JsonComesFirstAndContentTellsTheRest) {
                R"({"model": {"type": "Unigram", "vocab": [["a", -1]]}, "added_tokens": [{"id": 7}]})");
   EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kJson);
   EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 7);
+}
+
+// As the ranks number them: in the order of the keys, behind the largest id, where neither file has them.
+TEST(LargestIdTest, TokensThatTheConfigAloneKnowsCount) {
+  const Folder folder;
+  folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+                                     "added_tokens": [{"id": 5, "content": "<end>"}]})");
+  const auto largest = [&] { return largest_id(*find_tokenizer(folder.path())).value(); };
+  EXPECT_EQ(largest(), 5);
+  folder.write("tokenizer_config.json", R"({"eos_token": "<end>", "unk_token": "b", "mask_token": null})");
+  EXPECT_EQ(largest(), 5);
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<end>"}, "pad_token": {"content": "<pad>"},
+                                            "bos_token": "<pad>", "added_tokens_decoder": {"9": {"content": "<x>"}}})");
+  EXPECT_EQ(largest(), 7);
+  folder.write("tokenizer_config.json", "[");
+  EXPECT_EQ(largest(), 5) << "the ranks say what is wrong";
+}
+
+TEST(NotAppliedTest, TruncationAndPaddingAreNamed) {
+  const Folder folder;
+  EXPECT_TRUE(not_applied(folder.path()).empty());
+  const auto notes = [&](const std::string& json) {
+    folder.write("tokenizer.json", json);
+    return not_applied(folder.path());
+  };
+  EXPECT_TRUE(
+      notes(R"({"truncation": null, "padding": null, "model": {"vocab": {"truncation": 7, "padding": 8}}})").empty());
+  EXPECT_TRUE(notes(R"({"added_tokens": [{"content": "\"truncation\": {"}]})").empty());
+  EXPECT_THAT(notes("{\n  \"truncation\" : {\"max_length\": 8}, \"padding\": {}}"),
+              ::testing::ElementsAre(HasSubstr("tokenizer.json: \"truncation\" is not applied"),
+                                     HasSubstr("tokenizer.json: \"padding\" is not applied")));
 }
 
 TEST(TiktokenFileTest, SaysWhichLineIsWrong) {

@@ -5,7 +5,9 @@ the spot; the built program tokenize_file does our side. metaspace_equality_test
 """
 
 import json
+import os
 import pathlib
+import subprocess
 import tempfile
 import time
 
@@ -81,6 +83,20 @@ def save(tokenizer, folder, old_merges):
     (folder / "tokenizer.json").write_text(json.dumps(file, ensure_ascii=False), encoding="utf-8")
 
 
+def check_truncation(work, tokenizer):
+    """What a training left in the file cuts texts in that package and nowhere here: titan-data says so by name."""
+    whole = tokenizer.encode("Once upon a time there was a long text.", add_special_tokens=False).ids
+    tokenizer.enable_truncation(max_length=4)
+    tokenizer.enable_padding(length=6, pad_id=1)
+    save(tokenizer, work / "cut", old_merges=False)
+    cut = Tokenizer.from_file(str(work / "cut/tokenizer.json")).encode("Once upon a time there was a long text.", add_special_tokens=False).ids
+    assert cut == whole[:4] + [1, 1] and len(whole) > 6, (cut, whole)
+    done = subprocess.run([os.path.join(os.environ["TITAN_BIN"], "titan-data"), "encode", "--tokenizer", work / "cut",
+                           "Once upon a time there was a long text."], check=True, capture_output=True, text=True)
+    assert [int(word) for word in done.stdout.split()] == whole, done.stdout
+    assert '"truncation" is not applied' in done.stderr and '"padding" is not applied' in done.stderr, done.stderr
+
+
 def main():
     english = english_texts()
     large, small = make_texts(1, 7_600_000, english), make_texts(2, 400_000, english, last=0x12000)
@@ -89,6 +105,7 @@ def main():
         work = pathlib.Path(work)
         write_texts(work / "large", large)
         write_texts(work / "small", small)
+        check_truncation(work, train(english[:50], pre_tokenizers.ByteLevel(add_prefix_space=False)))
         for name, is_large, tokenizer in variants(training_texts(large)):
             save(tokenizer, work / name, old_merges=name == "gpt2")
             texts = large if is_large else small

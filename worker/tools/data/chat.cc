@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/tokenizer_files/not_applied.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/chat/label_tokens.h"
 #include "worker/data/datasets.h"
@@ -93,6 +94,8 @@ void print(const std::string& output, const ShownRow& row, const data::Tokenizer
 
 absl::Status run_chat(const ChatOptions& options) {
   TITAN_ASSIGN_OR_RETURN(const auto tokenizer, data::Tokenizer::load(options.tokenizer));
+  for (const std::string& note : tokenizer_files::not_applied(options.tokenizer))
+    std::cerr << "warning: " << note << "\n";
   const data::Format format = data::format_from_name(options.format).value_or(data::Format::kAuto);
   TITAN_ASSIGN_OR_RETURN(const data::DatasetFiles found, data::find_dataset_files(options.path, format));
   data::FileKind kind{.format = found.format, .messages_key = options.messages_key};

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status/status.h"
+#include "common/tokenizer_files/not_applied.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/tokenizer.h"
 #include "worker/data/utf8.h"
@@ -105,6 +106,8 @@ void print(const std::string& output, const Encoded& encoded) {
 
 absl::Status run_encode(const EncodeOptions& options) {
   TITAN_ASSIGN_OR_RETURN(const auto tokenizer, data::Tokenizer::load(options.tokenizer));
+  for (const std::string& note : tokenizer_files::not_applied(options.tokenizer))
+    std::cerr << "warning: " << note << "\n";
   TITAN_RETURN_IF_ERROR(check_ends(options, *tokenizer));
   TITAN_ASSIGN_OR_RETURN(const std::vector<Text> texts, read_texts(options));
   for (const Text& text : texts) {

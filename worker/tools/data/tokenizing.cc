@@ -12,6 +12,7 @@
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
 #include "common/sync/sync.h"
+#include "common/tokenizer_files/not_applied.h"
 #include "worker/data/document_tokens.h"
 #include "worker/data/tokenizer.h"
 #include "worker/data/tokens/manifest.h"
@@ -205,6 +206,7 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   storage::Files& files = storage::posix_files();
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer,
                          data::Tokenizer::load(options.tokenizer_folder));
+  for (const std::string& note : tokenizer_files::not_applied(options.tokenizer_folder)) tell("warning: " + note);
   TITAN_ASSIGN_OR_RETURN(const data::TokenizerMark mark, data::mark_of(options.tokenizer_folder, *tokenizer));
   TITAN_ASSIGN_OR_RETURN(std::vector<WorkUnit> units, plan_work(options.input, options.shard_bytes));
   const bool marked = !options.kind.messages_key.empty();
