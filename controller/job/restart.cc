@@ -27,6 +27,12 @@ constexpr char kFolderNotShared[] = "DUMP_FOLDER_NOT_SHARED";
 constexpr char kFolderReplaced[] = "DUMP_FOLDER_REPLACED";
 constexpr char kGone[] = "CHECKPOINTS_GONE";
 
+// User errors that another attempt would meet again whatever node or mesh it gets: the model is not the one of the
+// weights, of the adapters or of its own library. The rest may pass: a mount or a hub may be back a moment later,
+// another number of ranks may suit the batch and the place in the data, other hardware may compute NONFINITE_LOSS
+// otherwise.
+constexpr const char* kNeverTwice[] = {"LORA_BASE", "MODEL", "MODEL_MISMATCH"};
+
 // Exits that say what went wrong come before exits that are consequences.
 int rank_of_blame(const RankExit& exit) {
   if (exit.out_of_memory) return 2;
@@ -357,6 +363,9 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   }
   // It waits for devices, as a job in the queue does: no number of refusals is its failure.
   if (is_want_of_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
+  // It would only be told twice.
+  if (std::find(std::begin(kNeverTwice), std::end(kNeverTwice), reason) != std::end(kNeverTwice))
+    return fail(reason, end.message);
   if (end.cause == Cause::kUserError) {
     const bool again = history.user_error == reason && history.user_error_step == step;
     if (again && !may_agree_elsewhere(history, end)) {

@@ -230,6 +230,21 @@ TEST_F(DecideTest, TheSameUserErrorAtTheSameStepTwiceFails) {
   EXPECT_EQ(verdict.failure_message, "why (the same error at step 9 twice)");
 }
 
+TEST_F(DecideTest, AnotherModelsWeightsAreNeverTriedTwice) {
+  history_.best_step = 9;
+  for (const char* reason : {"MODEL_MISMATCH", "LORA_BASE", "MODEL"}) {
+    const Verdict verdict = decide(policy_, history_, {Cause::kUserError, reason, "why"}, 9, 0);
+    EXPECT_FALSE(verdict.restart) << reason;
+    EXPECT_EQ(verdict.failure_reason, reason);
+    EXPECT_EQ(verdict.failure_message, "why");
+  }
+  // A mount may be back, another mesh may suit the batch.
+  for (const char* reason : {"CHECKPOINT", "DATA", "BATCH_SIZE", "DATA_CURSOR", "NONFINITE_LOSS", "NO_SUCH_USER"}) {
+    history_ = {};
+    EXPECT_TRUE(decide(policy_, history_, {Cause::kUserError, reason, "why"}, 9, 0).restart) << reason;
+  }
+}
+
 // One attempt tells that an installation is broken; a job that has trained may wait for one that is being mended.
 TEST_F(DecideTest, AProgramThatCannotBeLoadedEndsAJobThatNeverRan) {
   const AttemptEnd end{Cause::kLaunchFailed, "", "no libtorch_cpu.so", /*never_ran=*/true};
