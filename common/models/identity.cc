@@ -80,6 +80,25 @@ void compare(const std::string& prefix, const json& there, const json& here, con
   }
 }
 
+LlamaRopeScaling llama_scaling(const json& stored) {
+  const LlamaRopeScaling usual;
+  return {.factor = stored.value("factor", usual.factor),
+          .low_freq_factor = stored.value("low_freq_factor", usual.low_freq_factor),
+          .high_freq_factor = stored.value("high_freq_factor", usual.high_freq_factor),
+          .original_seq_len = stored.value("original_seq_len", usual.original_seq_len)};
+}
+
+YarnScaling yarn_scaling(const json& stored) {
+  const YarnScaling usual;
+  return {.factor = stored.value("factor", usual.factor),
+          .beta_fast = stored.value("beta_fast", usual.beta_fast),
+          .beta_slow = stored.value("beta_slow", usual.beta_slow),
+          .original_seq_len = stored.value("original_seq_len", usual.original_seq_len),
+          .mscale = stored.value("mscale", usual.mscale),
+          .only_beyond_original = stored.value("only_beyond_original", usual.only_beyond_original),
+          .scales_cos_sin = stored.value("scales_cos_sin", usual.scales_cos_sin)};
+}
+
 }  // namespace
 
 json to_json(const ModelSpec& spec) {
@@ -126,6 +145,18 @@ std::vector<Difference> differences(const json& stored, const ModelSpec& spec) {
   std::vector<Difference> found;
   compare("", stored, to_json(spec), defaults_of(""), found);
   return found;
+}
+
+ModelSpec with_positions(const json& stored, ModelSpec spec) {
+  spec.rope_theta = stored.value("rope_theta", spec.rope_theta);
+  spec.norm_eps = stored.value("norm_eps", spec.norm_eps);
+  if (stored.contains("rope")) spec.rope = stored["rope"] == "rotate_half" ? Rope::kRotateHalf : Rope::kInterleaved;
+  if (const auto scaling = stored.find("rope_scaling"); scaling != stored.end()) {
+    spec.rope_scaling = scaling->is_object() ? std::optional(llama_scaling(*scaling)) : std::nullopt;
+  }
+  if (const auto yarn = stored.find("yarn"); yarn != stored.end())
+    spec.yarn = yarn->is_object() ? std::optional(yarn_scaling(*yarn)) : std::nullopt;
+  return spec;
 }
 
 std::string label(const json& stored) {

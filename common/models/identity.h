@@ -26,6 +26,10 @@ struct Difference {
 // max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
 std::vector<Difference> differences(const nlohmann::json& stored, const ModelSpec& spec);
 
+// `spec` with the numbers of `stored` that change results and no shape: rope_theta, rope_scaling, yarn, rope, norm_eps.
+// A member that `stored` lacks stays as it is.
+ModelSpec with_positions(const nlohmann::json& stored, ModelSpec spec);
+
 // "llama3 debugmodel", of to_json's form.
 std::string label(const nlohmann::json& stored);
 

@@ -1,8 +1,13 @@
 #include "worker/checkpoint/model_check.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/hf_config/compare.h"
+#include "common/hf_config/read.h"
 #include "common/models/identity.h"
+#include "common/models/registry.h"
 #include "common/status/status.h"
 
 namespace titan::checkpoint {
@@ -21,40 +26,30 @@ std::string numbers_of(const std::vector<models::Difference>& all, std::string m
   return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
 }
 
-// What a transformers config says about `key`, wherever its version puts it; null: nothing.
-json said(const json& config, const std::string& key) {
-  if (const auto found = config.find(key); found != config.end()) return *found;
-  const auto parameters = config.find("rope_parameters");  // transformers 5.
-  if (parameters == config.end() || !parameters->is_object()) return nullptr;
-  if (key == "rope_theta") return parameters->value(key, json());
-  if (key == "rope_scaling" && parameters->value("rope_type", json("default")) != "default") return *parameters;
-  return nullptr;
+constexpr char kNameTheModel[] = ": name the model.name and model.flavor that the weights belong to";
+// Of a flavor whose own numbers are kept (a library's), and weights that are to meet others on purpose.
+constexpr char kOtherPositions[] =
+    ": give the flavor the numbers of the weights, or, to train them with others on purpose, make a step of them by "
+    "titan-checkpoint import under a flavor that has theirs, and name it in checkpoint.initial_load_path";
+
+// The config.json of a folder, of a release that also sees its language model's part; null where there is none.
+absl::StatusOr<json> read_config(storage::Files& files, const std::string& path) {
+  if (!files.exists(path)) return json();
+  TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
+  json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return absl::FailedPreconditionError(absl::StrCat(path, ": not a JSON object"));
+  return config;
 }
 
-bool scalings_differ(const json& there, const json& here) {
-  if (there.is_null() != here.is_null()) return true;
+// A library's family may have a model type of its own: then the keys that both files have must agree.
+absl::Status compare_keys(const json& there, const json& here, const std::string& path) {
+  std::vector<hf_config::Difference> found;
   for (const auto& [key, value] : here.items()) {
-    if (there.contains(key) && there[key] != value) return true;
+    if (key == "architectures" || key == "max_position_embeddings" || !there.contains(key)) continue;
+    if (there[key] != value) found.push_back({key, there[key].dump(), value.dump()});
   }
-  return false;
-}
-
-// Keys whose difference is the business of something else, or none.
-bool counts(const std::string& key, const json& there, const json& here, const json& model) {
-  if (key == "architectures" || key == "max_position_embeddings" || key == "topk_method") return false;
-  if (there.is_null() || here.is_null()) return false;
-  if (there.is_array() && there.empty()) return false;  // "As usual": no_rope_layers of the released Llama 4.
-  // A head of one's own may begin as the embedding, which such folders hold twice or not at all; the reverse loses one.
-  if (key == "tie_word_embeddings") return here == json(true);
-  // Of dense layers, which a Qwen3 or Llama 4 with experts in every layer does not have.
-  if (key == "intermediate_size") return model.value("decoder_sparse_step", 0) != 1;
-  if (key == "intermediate_size_mlp") return model.value("interleave_moe_layer_step", 0) != 1;
-  return true;
-}
-
-bool same(const json& there, const json& here) {
-  if (here.is_boolean() && there.is_number()) return here.get<bool>() == (there != 0);  // Llama 4's older spelling.
-  return there == here;
+  return found.empty() ? absl::OkStatus()
+                       : mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), kNameTheModel));
 }
 
 }  // namespace
@@ -81,38 +76,47 @@ absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, c
 
 absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, const std::string& folder,
                                                          const HfMapper& mapper) {
-  std::vector<std::string> warnings;
-  const json model = mapper.config();
+  const json own = mapper.config();
   const std::string path = storage::join_path(folder, "config.json");
-  if (model.is_null() || !files.exists(path)) return warnings;
-  TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
-  json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) return absl::FailedPreconditionError(absl::StrCat(path, ": not a JSON object"));
-  // Of a release that sees too: its language model has a config of its own.
-  if (const auto inner = config.find("text_config"); inner != config.end() && inner->is_object()) config = json(*inner);
-
-  std::vector<std::string> refused;
-  if (scalings_differ(said(config, "rope_scaling"), model.value("rope_scaling", json()))) {
-    warnings.push_back(absl::StrCat(path, " says rope_scaling ", said(config, "rope_scaling").dump(),
-                                    ", this model has ", model.value("rope_scaling", json()).dump()));
+  if (own.is_null()) return std::vector<std::string>{};
+  TITAN_ASSIGN_OR_RETURN(json config, read_config(files, path));
+  if (config.is_null()) return std::vector<std::string>{};
+  const auto here = hf_config::read_model(own);
+  if (!here.ok()) {
+    TITAN_RETURN_IF_ERROR(compare_keys(config, own, path));
+    return std::vector<std::string>{};
   }
-  for (const auto& [key, here] : model.items()) {
-    const json there = said(config, key);
-    if (key == "rope_scaling" || !counts(key, there, here, model) || same(there, here)) continue;
-    const std::string difference = absl::StrCat(key, " ", there.dump(), ", this model has ", here.dump());
-    if (key == "rms_norm_eps") {
-      warnings.push_back(absl::StrCat(path, " says ", difference));
-    } else {
-      refused.push_back(difference);
-    }
-  }
-  if (refused.empty()) return warnings;
-  const size_t shown = std::min<size_t>(refused.size(), 4);
-  return mismatch(absl::StrCat(path, " says ",
-                               absl::StrJoin(refused.begin(), refused.begin() + static_cast<int64_t>(shown), "; "),
-                               shown < refused.size() ? "; ..." : "",
-                               ": name the model.name and model.flavor that the weights belong to, or, when the "
-                               "difference is meant, remove this config.json"));
+  const auto there = hf_config::read_model(config);
+  if (!there.ok()) return mismatch(absl::StrCat(storage::join_path(folder, ""), std::string(there.status().message())));
+  const std::vector<hf_config::Difference> found = hf_config::compare(*there, *here);
+  std::vector<std::string> warnings;
+  for (const std::string& note : there->notes) warnings.push_back(absl::StrCat(path, ": ", note));
+  if (found.empty()) return warnings;
+  const bool positions = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
+  return mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), positions ? kOtherPositions : kNameTheModel));
 }
+
+absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
+                                                     const models::ModelSpec& spec, std::string& taken) {
+  if (!keeps_to_weights(spec)) return spec;
+  TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
+  const auto there = hf_config::read_model(config);
+  if (!there.ok()) return spec;  // check_hf_config() says why, once it is known that these weights are loaded.
+  const std::vector<hf_config::Difference> found =
+      hf_config::compare(*there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
+  const bool same_model = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
+  if (found.empty() || !same_model) return spec;
+  taken = absl::StrCat("taken from ", storage::join_path(folder, "config.json"), ": ", hf_config::text_of(found));
+  models::ModelSpec result = spec;
+  hf_config::take_numbers(there->spec, result);
+  return result;
+}
+
+models::ModelSpec with_numbers_of_step(const Manifest& manifest, const models::ModelSpec& spec) {
+  if (!keeps_to_weights(spec) || !manifest.model.is_object()) return spec;
+  return models::with_positions(manifest.model, spec);
+}
+
+bool keeps_to_weights(const models::ModelSpec& spec) { return models::find(spec.name, spec.flavor).ok(); }
 
 }  // namespace titan::checkpoint

@@ -1,6 +1,35 @@
 #include "worker/model/hf_names.h"
 
 namespace titan::model {
+namespace {
+
+nlohmann::json scaling_of(const models::LlamaRopeScaling& scaling) {
+  if (scaling.original_seq_len == 0) return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+  return {{"rope_type", "llama3"},
+          {"factor", scaling.factor},
+          {"low_freq_factor", scaling.low_freq_factor},
+          {"high_freq_factor", scaling.high_freq_factor},
+          {"original_max_position_embeddings", scaling.original_seq_len}};
+}
+
+// GPT-OSS's form scales cosines and sines, which is what transformers does unless told otherwise; DeepSeek's does not.
+nlohmann::json scaling_of(const models::YarnScaling& yarn, bool latent) {
+  nlohmann::json table = {{"rope_type", "yarn"},
+                          {"factor", yarn.factor},
+                          {"beta_fast", yarn.beta_fast},
+                          {"beta_slow", yarn.beta_slow},
+                          {"original_max_position_embeddings", yarn.original_seq_len}};
+  if (yarn.scales_cos_sin) {
+    table["truncate"] = false;
+  } else if (latent && yarn.mscale != 0) {
+    table["mscale"] = table["mscale_all_dim"] = yarn.mscale;
+  } else {
+    table["attention_factor"] = 1.0;
+  }
+  return table;
+}
+
+}  // namespace
 
 void add_embedding_and_norms(HfNames& names, const std::string& prefix) {
   names.push_back({"tok_embeddings.weight", prefix + "embed_tokens.weight"});
@@ -46,13 +75,8 @@ nlohmann::json common_config(const models::ModelSpec& spec, const std::string& a
                            {"rope_theta", spec.rope_theta},
                            {"attention_bias", spec.attention_bias},
                            {"tie_word_embeddings", spec.tied_embeddings}};
-  if (spec.rope_scaling) {
-    config["rope_scaling"] = {{"rope_type", "llama3"},
-                              {"factor", spec.rope_scaling->factor},
-                              {"low_freq_factor", spec.rope_scaling->low_freq_factor},
-                              {"high_freq_factor", spec.rope_scaling->high_freq_factor},
-                              {"original_max_position_embeddings", spec.rope_scaling->original_seq_len}};
-  }
+  if (spec.rope_scaling) config["rope_scaling"] = scaling_of(*spec.rope_scaling);
+  if (spec.yarn) config["rope_scaling"] = scaling_of(*spec.yarn, spec.attention == models::Attention::kLatent);
   return config;
 }
 

@@ -13,12 +13,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// DeepSeek's node-limited routing: only experts of the groups whose two best scores sum highest can be chosen.
+// DeepSeek's node-limited routing: only experts of the strongest groups can be chosen. Generation 3, whose scores are
+// sigmoids, ranks groups by the sum of their two best scores; generation 2, softmax, by the best one.
 at::Tensor limit_to_groups(const at::Tensor& scores, const RouterOptions& router) {
   const at::Tensor grouped = scores.unflatten(1, {router.num_groups, -1});
-  const at::Tensor best_two = std::get<0>(grouped.topk(2, -1)).sum(-1);
-  const at::Tensor kept = std::get<1>(best_two.topk(router.limited_groups, -1, /*largest=*/true, /*sorted=*/false));
-  const at::Tensor left_out = at::ones_like(best_two, at::kBool).scatter_(1, kept, false);
+  const at::Tensor strength = router.softmax ? grouped.amax(-1) : std::get<0>(grouped.topk(2, -1)).sum(-1);
+  const at::Tensor kept = std::get<1>(strength.topk(router.limited_groups, -1, /*largest=*/true, /*sorted=*/false));
+  const at::Tensor left_out = at::ones_like(strength, at::kBool).scatter_(1, kept, false);
   return grouped.masked_fill(left_out.unsqueeze(-1), -std::numeric_limits<double>::infinity()).flatten(1);
 }
 

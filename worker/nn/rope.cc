@@ -49,9 +49,9 @@ at::Tensor yarn_frequencies(const at::Tensor& inverse, const RopeOptions& option
   double low = pair_of(yarn.beta_fast, options), high = pair_of(yarn.beta_slow, options);
   const int64_t pairs = options.head_dim / 2;
   if (!yarn.whole_bounds) {
-    TORCH_CHECK(0 < low && low < high && high < static_cast<double>(pairs - 1), "YaRN: the blended pairs ", low, " to ",
-                high, " must lie inside 0 to ", pairs - 1, " (theta ", options.theta, ", original context ",
-                yarn.original_context, ")");
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(options.head_dim - 1));
+    if (low == high) high += 0.001;
     const at::Tensor kept = at::rsub(ramp(pairs, low, high, inverse.options()), 1);
     return (inverse * yarn.factor).reciprocal() * at::rsub(kept, 1) + inverse.reciprocal() * kept;
   }

@@ -40,6 +40,7 @@ absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkp
                                                   library.empty() ? "--library FILE" : "--library " + library));
   }
   TITAN_RETURN_IF_ERROR(spec.status());
+  spec = checkpoint::with_numbers_of_step(manifest, *spec);
   TITAN_RETURN_IF_ERROR(checkpoint::check_model(manifest, *spec, checkpoint::Use::kResume, path,
                                                 "leave --model and --flavor out, or name the step's")
                             .status());

@@ -417,7 +417,12 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
                             const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes) {
   TITAN_RETURN_IF_ERROR(check_seed(step));
-  TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
+  TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
+  if (files.is_folder(source)) {
+    std::string taken;
+    TITAN_ASSIGN_OR_RETURN(spec, with_numbers_of_hf(files, source, spec, taken));
+    if (!taken.empty()) out << taken << "\n";
+  }
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightsSource> weights, open_weights(files, source, spec, *mapper));
   print_warnings(weights->warnings(), out);

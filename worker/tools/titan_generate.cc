@@ -13,6 +13,7 @@
 #include "common/s3/all_files.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "common/tokenizer_files/not_applied.h"
 #include "common/version/version.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/tokenizer.h"
@@ -261,6 +262,8 @@ absl::Status run(Arguments& a) {
   std::unique_ptr<titan::data::Tokenizer> tokenizer;
   if (!folder.empty()) {
     TITAN_ASSIGN_OR_RETURN(tokenizer, titan::data::Tokenizer::load(folder));
+    for (const std::string& note : titan::tokenizer_files::not_applied(folder))
+      std::cerr << "warning: " << note << "\n";
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_all(a, tokenizer.get()));
   TITAN_RETURN_IF_ERROR(check_tokens(prompts, source));

@@ -31,7 +31,7 @@ std::vector<int64_t> ranked(const models::MoeSpec& moe, const at::Tensor& choice
     for (int64_t g = 0; g < moe.num_expert_groups; ++g) {
       std::vector<double> members(score + g * size, score + (g + 1) * size);
       std::sort(members.rbegin(), members.rend());
-      groups.push_back({members[0] + members[1], g});
+      groups.push_back({moe.score_func == "softmax" ? members[0] : members[0] + members[1], g});
     }
     std::sort(groups.rbegin(), groups.rend());
     open.clear();

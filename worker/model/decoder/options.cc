@@ -12,11 +12,14 @@ bool stretched(const models::ModelSpec& spec, int64_t seq_len) {
   return spec.yarn && (!spec.yarn->only_beyond_original || seq_len > spec.yarn->original_seq_len);
 }
 
+// By how much YaRN grows what it scales; a factor that stretches nothing grows nothing.
+double growth(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+
 // DeepSeek sharpens the scores as YaRN stretches the positions; GPT-OSS does it in the rotation instead.
 double latent_scale(const models::ModelSpec& spec, int64_t seq_len) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
   if (!stretched(spec, seq_len) || spec.yarn->scales_cos_sin) return scale;
-  const double sharper = 0.1 * spec.yarn->mscale * std::log(spec.yarn->factor) + 1;
+  const double sharper = growth(spec.yarn->factor, spec.yarn->mscale);
   return scale * sharper * sharper;
 }
 
@@ -97,7 +100,7 @@ nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len) {
                                    .beta_slow = yarn.beta_slow,
                                    .original_context = yarn.original_seq_len,
                                    .whole_bounds = !yarn.scales_cos_sin};
-    if (yarn.scales_cos_sin) options.yarn->cos_sin_factor = 0.1 * std::log(yarn.factor) + 1;
+    if (yarn.scales_cos_sin) options.yarn->cos_sin_factor = growth(yarn.factor, 1);
   }
   return options;
 }

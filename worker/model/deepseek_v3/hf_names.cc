@@ -44,19 +44,6 @@ HfNames names(const models::ModelSpec& spec) {
   return names;
 }
 
-// Positions are stretched only when training's sequences were longer than the original ones; transformers stretches
-// them whenever this is given.
-nlohmann::json rope_scaling(const models::YarnScaling& yarn) {
-  return {{"type", "yarn"},
-          {"rope_type", "yarn"},
-          {"factor", yarn.factor},
-          {"beta_fast", yarn.beta_fast},
-          {"beta_slow", yarn.beta_slow},
-          {"mscale", yarn.mscale},
-          {"mscale_all_dim", yarn.mscale},
-          {"original_max_position_embeddings", yarn.original_seq_len}};
-}
-
 nlohmann::json config(const models::ModelSpec& spec, int64_t seq_len) {
   const models::MoeSpec& moe = *spec.moe;
   const bool second = second_generation(spec);
@@ -80,10 +67,16 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t seq_len) {
   config["routed_scaling_factor"] = moe.route_scale;
   config["scoring_func"] = moe.score_func;
   config["topk_method"] = !second ? "noaux_tc" : moe.num_expert_groups > 0 ? "group_limited_greedy" : "greedy";
-  if (spec.yarn && seq_len > spec.yarn->original_seq_len) {
-    config["rope_scaling"] = rope_scaling(*spec.yarn);
-    config["max_position_embeddings"] = static_cast<int64_t>(spec.yarn->factor) * spec.yarn->original_seq_len;
+  if (spec.rope == models::Rope::kRotateHalf) config["rope_interleave"] = false;
+  if (!spec.yarn) return config;
+  // torchtitan's flavors stretch positions only for longer sequences than the original ones, transformers whenever it
+  // is told how.
+  if (spec.yarn->only_beyond_original && seq_len <= spec.yarn->original_seq_len) {
+    config.erase("rope_scaling");
+    return config;
   }
+  config["rope_scaling"]["type"] = "yarn";  // The key of DeepSeek's own code.
+  config["max_position_embeddings"] = static_cast<int64_t>(spec.yarn->factor) * spec.yarn->original_seq_len;
   return config;
 }
 

@@ -38,14 +38,6 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     config["layer_types"].push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
   }
-  if (spec.yarn) {
-    config["rope_scaling"] = {{"rope_type", "yarn"},
-                              {"factor", spec.yarn->factor},
-                              {"beta_fast", spec.yarn->beta_fast},
-                              {"beta_slow", spec.yarn->beta_slow},
-                              {"truncate", false},
-                              {"original_max_position_embeddings", spec.yarn->original_seq_len}};
-  }
   return config;
 }
 

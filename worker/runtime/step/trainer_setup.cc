@@ -17,6 +17,7 @@
 #include "common/status/status.h"
 #include "common/storage/fence.h"
 #include "common/text/counted.h"
+#include "common/tokenizer_files/not_applied.h"
 #include "nlohmann/json.hpp"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
@@ -30,6 +31,7 @@
 #include "worker/runtime/step/low_precision_setup.h"
 #include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
+#include "worker/runtime/step/start_spec.h"
 #include "worker/runtime/step/trainer.h"
 
 namespace titan::runtime {
@@ -146,10 +148,10 @@ void Trainer::build() {
   if (config_.validation.enable) seq_len = std::max(seq_len, config_.validation.seq_len);
   samples_ = value(Samples::create(config_), kExitUserError, "SAMPLE_PROMPTS");
   if (samples_) seq_len = std::max(seq_len, samples_->longest());
+  if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
+  spec_ = start_spec(context_, spec_);
   if (auto mapper = model::make_hf_mapper(spec_, config_.training.seq_len); mapper.ok())
     hf_mapper_ = *std::move(mapper);
-
-  if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
   if (context_.rank == 0 && context_.world > 1 && context_.device->torch_device().is_cuda()) {
     log_line(absl::StrFormat("NCCL: %d groups of each rank were opened in %.2f s", context_.mesh->connections(),
                              absl::ToDoubleSeconds(context_.joining_took)));
@@ -273,6 +275,10 @@ void Trainer::load() {
     if (adapters_ && load_status.ok()) load_part(beneath, checkpoint::Part::kInitial, base);
   }
   loader_ = value(opening.get(), kExitUserError, "DATA");
+  if (context_.rank == 0) {
+    for (const std::string& note : tokenizer_files::not_applied(config_.model.hf_assets_path))
+      context_.reporter->warning(note);
+  }
   // Of a folder in an object store, which has a fence of its own.
   if (storage::is_fenced(load_status)) check(load_status, rank_protocol::kExitFenced, "FENCED");
   if (storage::is_in_use(load_status)) check(load_status, rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE");

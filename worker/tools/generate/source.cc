@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/hf_config/read.h"
 #include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/tokenizer_files/find.h"
@@ -14,7 +15,6 @@
 #include "worker/checkpoint/step_folders.h"
 #include "worker/checkpoint/step_reader.h"
 #include "worker/model/hf_mapper.h"
-#include "worker/model/hf_spec.h"
 #include "worker/model/model.h"
 #include "worker/model/registry.h"
 #include "worker/tools/adapters.h"
@@ -108,14 +108,16 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
   ModelSource source;
   const bool chosen = !choice.name.empty() || !choice.flavor.empty();
   if (chosen) {
+    std::string taken;
     TITAN_ASSIGN_OR_RETURN(source.spec, model::find_spec(choice.name, choice.flavor, choice.library));
+    TITAN_ASSIGN_OR_RETURN(source.spec, with_numbers_of_hf(files, path, source.spec, taken));
   } else if (config.is_null()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": has no config.json that says which model it is: name it with --model and --flavor"));
   } else {
-    auto spec = model::spec_of_hf_config(config);
-    if (!spec.ok()) return annotate(spec.status(), path);
-    source.spec = *std::move(spec);
+    auto read = hf_config::read_model(config);
+    if (!read.ok()) return annotate(read.status(), path);
+    source.spec = std::move(read->spec);
   }
   source.seq_len = source.spec.max_seq_len;  // There positions are stretched whenever config.json says so.
   TITAN_ASSIGN_OR_RETURN(source.mapper, model::make_hf_mapper(source.spec, source.seq_len));

@@ -1,0 +1,104 @@
+"""Numbers of positions come with the weights: a flavor of Titan's that begins with a Hugging Face folder of other ones trains with these.
+
+Of each folder, written by transformers: the loss of step 1 is that of transformers, the job goes on from its own step without the
+folder, and what `titan-checkpoint export` makes of it says the same numbers again. DeepSeek's YaRN acts on sequences of any length
+there; since transformers 4 forgets half of it in the second generation, that case runs with 5 alone.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from rank_runs import ASSETS, BIN, LOSS, LocalRun, Report
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from transformers_5 import is_second_run, run_again_with_5  # noqa: E402
+
+ROWS, SEQ_LEN, LIMIT = 2, 64, 2e-6
+LLAMA = dict(hidden_size=256, num_hidden_layers=6, num_attention_heads=16, num_key_value_heads=16, intermediate_size=768,
+             vocab_size=2048, max_position_embeddings=131072, tie_word_embeddings=False)
+DEEPSEEK = dict(hidden_size=256, intermediate_size=1024, moe_intermediate_size=256, num_hidden_layers=6, num_attention_heads=16,
+                num_key_value_heads=16, vocab_size=2048, max_position_embeddings=16384, n_routed_experts=8, n_shared_experts=2,
+                num_experts_per_tok=3, first_k_dense_replace=1, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128,
+                qk_rope_head_dim=64, v_head_dim=128, topk_method="greedy", n_group=1, topk_group=1)
+YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, mscale=0.9, mscale_all_dim=0.9, original_max_position_embeddings=32)
+# name -> flavor, model type, its config
+CASES = {
+    "no scaling, as Llama 3.0": ("llama3", "llama", {**LLAMA, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}),
+    "linear, and the class's theta and epsilon": ("llama3", "llama", {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+}
+if is_second_run():
+    CASES = {"DeepSeek V2 with YaRN below its original length": ("deepseek_v3", "deepseek_v2", {**DEEPSEEK, "rope_scaling": YARN})}
+
+
+def drawn(kind, config, folder):
+    torch.manual_seed(5)
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(kind, **config), attn_implementation="eager").float()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            scale = 0.5 if "embed" in name else 0.08
+            parameter.copy_(torch.ones_like(parameter) if parameter.dim() == 1 else torch.randn_like(parameter) * scale)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def batch():
+    options = {"dataset": "c4_test", "path": str(ASSETS / "c4_test"), "tokenizer": str(ASSETS / "tokenizer"), "batch": ROWS,
+               "seq_len": SEQ_LEN, "order": "global", "dp_rank": 0, "dp_size": 1, "batches": 1}
+    row = json.loads(subprocess.check_output([BIN.parent / "tests/dump_batches", json.dumps(options)], text=True).splitlines()[0])
+    return torch.tensor(row["tokens"]), torch.tensor(row["labels"])
+
+
+def loss_of(model, tokens, labels):
+    with torch.no_grad():
+        return torch.nn.functional.cross_entropy(model(input_ids=tokens, use_cache=False).logits.flatten(0, 1), labels.flatten()).item()
+
+
+def flags_of(family, weights, steps, world=1):
+    return {"model.name": family, "model.flavor": "debugmodel", "training.seq_len": SEQ_LEN, "training.local_batch_size": ROWS // world,
+            "training.global_batch_size": ROWS, "training.steps": steps, "training.mixed_precision_param": "float32",
+            "lr_scheduler.warmup_steps": 0, "optimizer.lr": 1e-13, "optimizer.weight_decay": 0.0, "checkpoint.enable": True,
+            "checkpoint.interval": 1, "checkpoint.keep_latest_k": 0, "checkpoint.last_save_model_only": False,
+            "checkpoint.initial_load_in_hf": True, "checkpoint.initial_load_path": str(weights)}
+
+
+def positions(config):
+    """What decides where tokens stand, in the one form of both generations of transformers."""
+    table = dict(getattr(config, "rope_parameters", None) or config.rope_scaling or {})
+    table["rope_theta"] = table.get("rope_theta", getattr(config, "rope_theta", None))
+    table["rope_type"] = table.pop("rope_type", None) or table.get("type") or "default"
+    table.pop("type", None)
+    return {"rms_norm_eps": config.rms_norm_eps, **table}
+
+
+def check(report, folder, name, family, kind, config):
+    tokens, labels = batch()
+    model = drawn(kind, config, folder / "hf")
+    want = loss_of(model, tokens, labels)
+    first = LocalRun(folder / "first", flags_of(family, folder / "hf", 1), 1).wait()
+    report.below(f"{name}: loss of step 1", abs(first.metrics()[1][LOSS] / want - 1), LIMIT)
+    shutil.rmtree(folder / "hf")  # A job that has steps of its own needs the folder no more.
+    LocalRun(folder / "first", flags_of(family, folder / "hf", 2, 2), 2).wait()
+    step, out = folder / "first/dump/checkpoint/step-2", folder / "out"
+    subprocess.run([BIN / "titan-checkpoint", "export", step, out], check=True, capture_output=True)
+    again = transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager").eval()
+    report.below(f"{name}: loss of the export", abs(loss_of(again, tokens, labels) / want - 1), LIMIT)
+    assert positions(again.config) == positions(model.config), (positions(again.config), positions(model.config))
+
+
+def main():
+    torch.set_num_threads(1)
+    report = Report()
+    for name, (family, kind, config) in CASES.items():
+        with tempfile.TemporaryDirectory(prefix="titan-weights-") as folder:
+            check(report, Path(folder), name, family, kind, config)
+    report.finish()
+    run_again_with_5()
+
+
+main()
