@@ -130,7 +130,7 @@ absl::StatusOr<Figures> figures_of(const RunRecord& record) {
   TITAN_ASSIGN_OR_RETURN(const auto steps, steps_of(record.metrics));
   std::vector<const json*> counted, all;
   std::vector<double> seconds;
-  double mean_mfu = 0;
+  double work = 0;  // What the steps did, in a share of a device's peak times seconds: of equal steps as many.
   int with_mfu = 0;
   for (const auto& [step, line] : steps) {
     all.push_back(&line);
@@ -139,7 +139,7 @@ absl::StatusOr<Figures> figures_of(const RunRecord& record) {
     seconds.push_back(one);
     counted.push_back(&line);
     if (const auto mfu = number(line, "mfu(%)")) {
-      mean_mfu += *mfu;
+      work += *mfu * one;
       ++with_mfu;
     }
   }
@@ -150,7 +150,7 @@ absl::StatusOr<Figures> figures_of(const RunRecord& record) {
   figures["tokens_per_second"] = tokens / figures["step_seconds"];
   TITAN_ASSIGN_OR_RETURN(const absl::Time first, time_of(*all.front()));
   figures["first_step_seconds"] = absl::ToDoubleSeconds(first - record.launched);
-  if (with_mfu > 0) figures["mfu_percent"] = mean_mfu / with_mfu;
+  if (with_mfu > 0) figures["mfu_percent"] = work / with_mfu / figures["step_seconds"];
   add_phases(counted, figures);
   if (!record.on_cpu) add_highest(all, "memory/max_reserved(GiB)", kGibibyte, "device_memory_bytes", figures);
   if (record.saved_step > 0) TITAN_RETURN_IF_ERROR(add_save(record, steps, figures));

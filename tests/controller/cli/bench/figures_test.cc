@@ -63,6 +63,15 @@ TEST(BenchFiguresTest, OfADevice) {
   EXPECT_DOUBLE_EQ(figures->at("device_memory_bytes"), 3.0 * (1LL << 30));
 }
 
+// Of the same step as the tokens per second: a mean of rates would give the slow step as much weight as a fast one.
+TEST(BenchFiguresTest, UtilisationIsThatOfTheMedianStep) {
+  const std::string metrics =
+      step_line(1, 1, 0, 9) + step_line(2, 1, 0, 60) + step_line(3, 3, 0, 20) + step_line(4, 1, 0, 60);
+  const auto figures = figures_of({.metrics = metrics, .launched = kLaunch, .ranks = 2, .warmup = 1, .on_cpu = false});
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  EXPECT_DOUBLE_EQ(figures->at("mfu_percent"), 60);
+}
+
 // The save after step 3 is in the row of step 4, which is no step like the others; the last step's save is another one.
 TEST(BenchFiguresTest, OfASave) {
   const std::string metrics =
