@@ -1,5 +1,6 @@
 #include "worker/runtime/metrics_out/metrics_logger.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iterator>
 
@@ -29,7 +30,7 @@ constexpr std::pair<Phase, const char*> kStepPhases[] = {{Phase::kData, "time_me
                                                          {Phase::kOptimizer, "time_metrics/optimizer(s)"},
                                                          {Phase::kCheckpoint, "time_metrics/checkpoint(s)"}};
 
-// What was spent in each phase of a window, per step of log_freq, as end_to_end is.
+// What was spent in each phase of a window, per step, as end_to_end is.
 class PhaseTimes {
  public:
   explicit PhaseTimes(const MetricsSetup& setup) : setup_(setup) { start(); }
@@ -37,11 +38,11 @@ class PhaseTimes {
   void start() {
     for (size_t i = 0; i < std::size(kStepPhases); ++i) before_[i] = total(i);
   }
-  void add_to(NamedMetrics& metrics) const {
+  void add_to(NamedMetrics& metrics, double steps) const {
     if (!setup_.time_in_phase) return;
     for (size_t i = 0; i < std::size(kStepPhases); ++i) {
       const double seconds = absl::ToDoubleSeconds(total(i) - before_[i]);
-      metrics.emplace_back(kStepPhases[i].second, seconds / setup_.config.log_freq);
+      metrics.emplace_back(kStepPhases[i].second, seconds / steps);
     }
   }
 
@@ -123,11 +124,15 @@ class TensorBoard {
  public:
   TensorBoard(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
 
+  // Nothing of this run's folder from this step on is this attempt's, until it is added.
+  void start_after(int64_t step) { first_step_ = step + 1; }
+
   absl::Status add(int64_t step, absl::Time now, const NamedMetrics& metrics) {
     if (file_ == nullptr) {
-      TITAN_ASSIGN_OR_RETURN(file_, EventFile::create(files_, folder_, now));
+      TITAN_ASSIGN_OR_RETURN(file_, EventFile::create(files_, folder_, now, first_step_));
     }
     absl::Status status = file_->add_scalars(step, now, metrics);
+    first_step_ = step + 1;
     if (!status.ok()) file_.reset();
     return status;
   }
@@ -135,6 +140,7 @@ class TensorBoard {
  private:
   storage::Files& files_;
   std::string folder_;
+  int64_t first_step_ = 1;  // Of the next file.
   std::unique_ptr<EventFile> file_;
 };
 
@@ -161,6 +167,11 @@ class Logger : public MetricsLogger {
 
   bool should_log(int64_t step) const override { return step == 1 || step % setup_.config.log_freq == 0; }
 
+  void start_after(int64_t step) override {
+    window_step_ = step;
+    if (board_ != nullptr) board_->start_after(step);
+  }
+
   void add_batch(int64_t tokens, absl::Duration data_loading) override {
     tokens_ += tokens;
     data_loading_ += data_loading;
@@ -172,6 +183,8 @@ class Logger : public MetricsLogger {
   absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) override {
     const double seconds = window_seconds();
     const double loading = absl::ToDoubleSeconds(data_loading_);
+    // The first line of an attempt and the one after a validation are about fewer steps than log_freq.
+    const auto steps = static_cast<double>(std::max<int64_t>(step - window_step_, 1));
     const MemoryStats memory = memory_->peak();
     const double tps = tokens_per_second(seconds);
     const double flops = setup_.flops_per_token * tps;
@@ -181,7 +194,7 @@ class Logger : public MetricsLogger {
         {"grad_norm", metrics.grad_norm},
         {"throughput(tps)", tps},
         {"tflops", flops / 1e12},
-        {"time_metrics/end_to_end(s)", seconds / setup_.config.log_freq},
+        {"time_metrics/end_to_end(s)", seconds / steps},
         {"time_metrics/data_loading(s)", batches_ > 0 ? loading / static_cast<double>(batches_) : 0},
         {"time_metrics/data_loading(%)", 100 * loading / seconds},
         {"memory/max_active(GiB)", memory.max_active_gib},
@@ -196,15 +209,13 @@ class Logger : public MetricsLogger {
     std::optional<double> mfu;
     if (setup_.device_peak) mfu = 100 * flops / *setup_.device_peak;
     if (mfu) named.emplace_back("mfu(%)", *mfu);
-    phases_.add_to(named);
+    phases_.add_to(named, steps);
     named.insert(named.end(), metrics.extra.begin(), metrics.extra.end());
     last_lists_ = metrics.lists;
     TITAN_RETURN_IF_ERROR(write(step, named, named));
     print(train_line({step, metrics.global_avg_loss, metrics.grad_norm, memory, tps, flops / 1e12, mfu},
                      !setup_.config.disable_color_printing));
-    data_loading_ = absl::ZeroDuration();
-    batches_ = 0;
-    start_window();
+    start_window(step);
     last_step_ = step;
     last_ = named;
     return named;
@@ -228,7 +239,7 @@ class Logger : public MetricsLogger {
     TITAN_RETURN_IF_ERROR(write(step, whole, named));
     print(validation_line({.step = step, .loss = loss, .memory = memory, .tokens_per_second = tps},
                           !setup_.config.disable_color_printing));
-    start_window();
+    start_window(step);
     return named;
   }
 
@@ -288,8 +299,11 @@ class Logger : public MetricsLogger {
     std::fflush(stdout);
   }
 
-  void start_window() {
+  void start_window(int64_t step) {
+    window_step_ = step;
     tokens_ = 0;
+    data_loading_ = absl::ZeroDuration();
+    batches_ = 0;
     window_start_ = clock_.monotonic();
     phases_.start();
     memory_->reset_peak();
@@ -307,6 +321,7 @@ class Logger : public MetricsLogger {
   absl::Duration data_loading_;
   PhaseTimes phases_;
   absl::Duration window_start_;
+  int64_t window_step_ = 0;  // The last step before the window.
   int64_t last_step_ = -1;
   NamedMetrics last_;
   NamedLists last_lists_;

@@ -82,12 +82,15 @@ class MetricsLogger {
 
   virtual bool should_log(int64_t step) const = 0;  // step == 1 or step % log_freq == 0
 
+  // Training goes on after this step: the first line is about the steps from there on. 0 unless called.
+  virtual void start_after(int64_t step) = 0;
+
   // Each microbatch: tokens that this rank got, and how long it waited for them.
   virtual void add_batch(int64_t tokens, absl::Duration data_loading) = 0;
   virtual void add_validation_tokens(int64_t tokens) = 0;
 
-  // Computes throughput, mfu (where the device's peak is known), times and memory since the last call, writes all
-  // outputs, starts anew. Returns what was written (for the step event). A full disk costs the line, not the job:
+  // Computes throughput, mfu (where the device's peak is known), times per step and memory since the last call, writes
+  // all outputs, starts anew. Returns what was written (for the step event). A full disk costs the line, not the job:
   // warnings() tells. Errors: FailedPrecondition "fenced: ..." when a newer attempt owns the dump folder.
   virtual absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) = 0;
   virtual absl::StatusOr<NamedMetrics> log_validation(int64_t step, double loss) = 0;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "common/storage/faulty_files.h"
 #include "common/storage/fence.h"
 #include "nlohmann/json.hpp"
@@ -24,6 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 class FixedMemory : public MemoryMonitor {
  public:
@@ -320,6 +322,60 @@ TEST_F(MetricsTest, TensorBoardFolder) {
   }
   ASSERT_TRUE((*logger)->log_validation(10, 0.5).ok());
   EXPECT_TRUE(posix_files().is_folder(dump + "/tb/" + stamp + (target != nullptr ? "/rank_0" : "")));
+}
+
+// A rank dies after step 15, the job resumes from step 8 in the same second on a host whose name and clock come first:
+// the curve is that of one training. Checked by tensorboard_test.py when it asks for the folder.
+TEST_F(MetricsTest, TensorBoardAfterARestart) {
+  const char* target = ::getenv("TITAN_TENSORBOARD_OUT");
+  const std::string dump = target != nullptr ? absl::StrCat(target, "/restarted") : dump_;
+  for (const auto& [after, losses] : std::vector<std::pair<int64_t, std::map<int64_t, double>>>{
+           {0, {{1, 10}, {5, 2}, {10, 77}, {15, 78}}}, {8, {{10, 1}, {15, 0.5}}}, {15, {{20, 0.25}}}}) {
+    auto setup = this->setup();
+    setup.dump_folder = dump;
+    ASSERT_TRUE(storage::Fence(dump).raise("job", 1).ok());
+    setup.config.enable_tensorboard = true;
+    auto logger = MetricsLogger::create(std::move(setup));
+    (*logger)->start_after(after);
+    for (const auto& [step, loss] : losses) ASSERT_TRUE((*logger)->log(step, {.global_avg_loss = loss}).ok());
+    if (after == 0) {
+      ASSERT_TRUE((*logger)->log_validation(15, 79).ok());
+    }
+  }
+  const std::string stamp = absl::FormatTime("%Y%m%d-%H%M", clock_.now(), absl::LocalTimeZone());
+  const std::string folder = absl::StrCat(dump, "/tb/", stamp);
+  const std::vector<std::string> names = posix_files().list(folder).value();
+  ASSERT_EQ(names.size(), 3u);
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_THAT(names[i], StartsWith(absl::StrCat("events.out.tfevents.",
+                                                  absl::ToUnixSeconds(clock_.now()) + static_cast<int64_t>(i), ".")));
+  }
+}
+
+// Times are per step also where a line is about fewer steps than log_freq: after a resume, and after a validation.
+TEST_F(MetricsTest, TimesArePerStepOfTheLine) {
+  auto setup = this->setup();
+  setup.time_in_phase = [this](rank_protocol::Phase) { return clock_.monotonic(); };
+  auto logger = MetricsLogger::create(std::move(setup));
+  ASSERT_TRUE(logger.ok());
+  (*logger)->start_after(13);
+  const auto train = [&](int steps, int64_t logged) {
+    for (int i = 0; i < steps; ++i) (*logger)->add_batch(100, absl::Milliseconds(500));
+    clock_.advance(absl::Seconds(2 * steps));
+    return (*logger)->log(logged, {});
+  };
+  ASSERT_TRUE(train(2, 15).ok());
+  for (int i = 0; i < 3; ++i) (*logger)->add_batch(100, absl::Milliseconds(500));
+  clock_.advance(absl::Seconds(60));
+  ASSERT_TRUE((*logger)->log_validation(18, 1).ok());
+  ASSERT_TRUE(train(2, 20).ok());
+  for (const size_t line : {0, 2}) {
+    EXPECT_DOUBLE_EQ(lines()[line]["time_metrics/end_to_end(s)"], 2);
+    EXPECT_DOUBLE_EQ(lines()[line]["time_metrics/forward(s)"], 2);
+    EXPECT_DOUBLE_EQ(lines()[line]["time_metrics/data_loading(s)"], 0.5);
+    EXPECT_DOUBLE_EQ(lines()[line]["time_metrics/data_loading(%)"], 25);
+    EXPECT_DOUBLE_EQ(lines()[line]["throughput(tps)"], 50);
+  }
 }
 
 // Training goes on, and the job hears of it once.

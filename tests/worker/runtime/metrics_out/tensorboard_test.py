@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as dump:
-        subprocess.run([program, "--gtest_filter=MetricsTest.TensorBoardFolder", "--gtest_brief=1"], check=True,
+        subprocess.run([program, "--gtest_filter=MetricsTest.TensorBoard*", "--gtest_brief=1"], check=True,
                        env=dict(os.environ, TITAN_TENSORBOARD_OUT=dump))
         (folder,) = glob.glob(f"{dump}/tb/*/rank_0")
         events = EventAccumulator(folder).Reload()
@@ -26,6 +26,12 @@ def main():
         assert [e.wall_time for e in loss] == [1700000001.0, 1700000002.0, 1700000003.0], loss
         assert [(e.step, e.value) for e in events.Scalars("validation_metrics/loss")] == [(10, 0.5)]
         assert [e.value for e in events.Scalars("throughput(tps)")] == [1000.0] * 3
+        # What an earlier attempt trained after the checkpoint is not shown beside what took its place.
+        (restarted,) = glob.glob(f"{dump}/restarted/tb/*")
+        events = EventAccumulator(restarted).Reload()
+        loss = events.Scalars("loss_metrics/global_avg_loss")
+        assert [(e.step, e.value) for e in loss] == [(1, 10.0), (5, 2.0), (10, 1.0), (15, 0.5), (20, 0.25)], loss
+        assert not events.Scalars("validation_metrics/loss"), events.Scalars("validation_metrics/loss")
         # torch's own writer uses the same tags and lays its files out the same way.
         from torch.utils.tensorboard import SummaryWriter
         with SummaryWriter(f"{dump}/peer") as writer:
