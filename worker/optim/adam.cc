@@ -60,6 +60,9 @@ class Adam : public Optimizer {
 
   std::vector<SlotState>& states() override { return states_; }
   at::Tensor& step_count() override { return step_; }
+  void set_seed(uint64_t seed) override {
+    for (Options& options : groups_) options.seed = seed;
+  }
 
  private:
   // The tensors of some slots of one group.
@@ -194,7 +197,7 @@ class Adam : public Optimizer {
     }
   }
 
-  const std::vector<Options> groups_;
+  std::vector<Options> groups_;
   Implementation implementation_;
   std::vector<Slot> slots_;
   std::vector<SlotState> states_;

@@ -74,6 +74,9 @@ at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors) {
   return others.empty() ? total : total.add_(squares_elsewhere(others));
 }
 
-at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) { return norm.add(1e-6).div_(max_norm).clamp_min_(1); }
+at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) {
+  if (max_norm == 0) return at::ones_like(norm);
+  return norm.add(1e-6).div_(max_norm).clamp_min_(1);
+}
 
 }  // namespace titan::optim

@@ -12,7 +12,8 @@ namespace titan::optim {
 at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors);
 
 // What gradients are divided by so that their global norm, a float64 scalar, does not exceed max_norm: max(1, (norm +
-// 1e-6) / max_norm), where the norm is. A non-finite norm gives a non-finite divisor: check the norm first.
+// 1e-6) / max_norm), where the norm is; 1 where max_norm is 0. A non-finite norm gives a non-finite divisor: check the
+// norm first.
 at::Tensor clip_divisor(const at::Tensor& norm, double max_norm);
 
 }  // namespace titan::optim

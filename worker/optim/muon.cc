@@ -102,6 +102,7 @@ class Muon : public Optimizer {
   }
   std::vector<SlotState>& states() override { return states_; }
   at::Tensor& step_count() override { return adam_->step_count(); }
+  void set_seed(uint64_t seed) override { adam_->set_seed(seed); }
 
  private:
   void add(size_t index) {

@@ -34,7 +34,8 @@ struct Options {
   // How AdamW and Adam keep their moments: auto (the value's type), float32, bfloat16, 8bit. Another than the value's
   // goes with "fused" alone.
   std::string state_dtype = "auto";
-  // Of bf16 values that AdamW and Adam update, with "fused" alone; drawn from `seed`, the same for all groups.
+  // Of bf16 values that AdamW and Adam update, with "fused" alone; drawn from `seed`, the same for all groups. A job
+  // that resumes takes its checkpoint's by set_seed().
   bool stochastic_rounding = false;
   uint64_t seed = 0;
   // Muon's (muon.h), as torch.optim.Muon names them.
@@ -84,6 +85,7 @@ class Optimizer {
   virtual void step_slots(size_t first, size_t count, double learning_rate) = 0;
   virtual std::vector<SlotState>& states() = 0;  // In slot order; loading copies into them.
   virtual at::Tensor& step_count() = 0;          // float32 scalar, number of steps taken.
+  virtual void set_seed(uint64_t seed) = 0;      // Of the steps from now on.
 };
 
 // Keeps the slots' tensors by reference (they are views into the engine's flat shards). All slots go by `options`.

@@ -184,6 +184,7 @@ TEST(GradNormTest, ClipsOnlyAboveTheLimit) {
   EXPECT_EQ(divisor(0.5, 1.0), 1.0);
   EXPECT_DOUBLE_EQ(divisor(4.0, 1.0), 4.0 + 1e-6);
   EXPECT_DOUBLE_EQ(divisor(4.0, 0.5), 2 * (4.0 + 1e-6));
+  EXPECT_EQ(divisor(1e9, 0), 1.0) << "0: no limit";
 }
 
 }  // namespace
