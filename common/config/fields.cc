@@ -79,6 +79,11 @@ std::vector<Field> fields_of(Model& c) {
           .one_of({"lora", "quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",
                    "quantize.grouped_mm.mx"}),
       Field("print_after_conversion", c.print_after_conversion, "Print the model after its conversion"),
+      Field("load_balance_coeff", c.load_balance_coeff,
+            "How far a step moves the biases that balance a mixture's experts; 0: they stay as they are. When not set: "
+            "what a resumed checkpoint was trained with, 0 where the loaded weights have no such biases, else the "
+            "flavor's own (0.001, Qwen3: 0)")
+          .at_least(0),
   };
 }
 
@@ -86,7 +91,7 @@ std::vector<Field> fields_of(Optimizer& c) {
   return {
       Field("name", c.name, "Optimizer; Muon takes the layers' matrices but the router's, AdamW all else")
           .one_of({"AdamW", "Adam", "Muon"}),
-      Field("lr", c.lr, "Peak learning rate").above_zero(),
+      Field("lr", c.lr, "Peak learning rate; 0: weights stay as they are, to measure losses").at_least(0),
       Field("beta1", c.beta1, "Decay of the first moment").between(0, 1),
       Field("beta2", c.beta2, "Decay of the second moment").between(0, 1),
       Field("eps", c.eps, "Added to the denominator of the update").above_zero(),
@@ -159,13 +164,15 @@ std::vector<Field> fields_of(Training& c) {
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank and microbatch")
           .in("sequences")
           .between(1, kMost),
-      Field("global_batch_size", c.global_batch_size,
-            "Sequences per step; -1 means one microbatch on every data-parallel rank")
+      Field(
+          "global_batch_size", c.global_batch_size,
+          "Sequences per step; -1 means one microbatch on every data-parallel rank, or what the checkpoint has that a "
+          "job resumes from")
           .in("sequences")
           .between(1, kMost)
           .or_value(-1),
       Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").between(1, kMost),
-      Field("max_norm", c.max_norm, "Gradients are scaled down to this global L2 norm").above_zero(),
+      Field("max_norm", c.max_norm, "Gradients are scaled down to this global L2 norm; 0: they are not").at_least(0),
       Field("max_logits_mib", c.max_logits_mib,
             "Logits of a microbatch beyond this are computed in parts of the vocabulary, and once more in the backward "
             "pass; 0: all at once; -1: 64 on CPUs, 2048 on GPUs")
@@ -188,7 +195,8 @@ std::vector<Field> fields_of(Training& c) {
       Field("gc_debug", c.gc_debug, "Debug the Python garbage collector")
           .without_effect("there is no Python garbage collector"),
       Field("nonfinite_policy", c.nonfinite_policy,
-            "What a non-finite loss or gradient norm does: fail the job or skip the step")
+            "What a non-finite loss or gradient norm does: fail the job or skip the step; of a validation: fail the job or "
+            "warn")
           .one_of({"fail", "skip"}),
       Field("read_step", c.read_step,
             "When the host reads a step's loss, norm and requests: at_once it waits for the device after every step; "

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/config/apply.h"
 #include "common/config/checker.h"
+#include "common/config/chosen_model.h"
 #include "common/config/mesh.h"
 #include "common/config/overrides.h"
 #include "common/config/pipeline.h"
@@ -72,6 +73,10 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
   loaded.warnings.insert(loaded.warnings.end(), pipeline.begin(), pipeline.end());
   const std::vector<std::string> shards = shard_warnings(loaded.config);
   loaded.warnings.insert(loaded.warnings.end(), shards.begin(), shards.end());
+  if (const auto spec = chosen_model(loaded.config.model); spec.ok()) {
+    const std::vector<std::string> length = length_warnings(loaded.config, *spec);
+    loaded.warnings.insert(loaded.warnings.end(), length.begin(), length.end());
+  }
   return loaded;
 }
 

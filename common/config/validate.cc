@@ -45,6 +45,19 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
   return *spec;
 }
 
+void check_balance(Checker& check, const std::optional<models::ModelSpec>& spec) {
+  const Model& model = check.config().model;
+  if (!model.load_balance_coeff) return;
+  const double coefficient = *model.load_balance_coeff;
+  if (spec && !spec->moe) {
+    check.fail("model.load_balance_coeff", coefficient,
+               absl::StrCat("has no effect: ", model.name, " ", model.flavor, " has no experts"), "leave it out");
+  } else if (coefficient > 0 && adapters_of(check.config())) {
+    check.fail("model.load_balance_coeff", coefficient, "has no effect: with the converter lora only adapters change",
+               "leave it out");
+  }
+}
+
 void check_resources(Checker& check) {
   const Resources& resources = check.config().resources;
   if (resources.ranks_per_node > 0 && resources.ranks % resources.ranks_per_node != 0) {
@@ -306,6 +319,7 @@ void check_names(Checker& check) {
 std::vector<Problem> check(const JobConfig& config, const std::map<std::string, Origin>& origins) {
   Checker checker(config, origins);
   const std::optional<models::ModelSpec> spec = check_model(checker);
+  check_balance(checker, spec);
   check_mesh(checker, spec);
   check_profiling(checker);
   check_resources(checker);
@@ -336,9 +350,6 @@ void resolve(JobConfig& config) {
   const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
   if (!mesh.ok()) return;
   config.parallelism.data_parallel_shard_degree = mesh->degrees().dp_shard;
-  Training& training = config.training;
-  if (training.global_batch_size < 0)
-    training.global_batch_size = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
 }
 
 std::int64_t seed_of(std::string_view id) {
@@ -353,8 +364,13 @@ int batch_degree(const JobConfig& config) {
   return config.parallelism.data_parallel_replicate_degree * config.parallelism.data_parallel_shard_degree;
 }
 
+std::int64_t global_batch(const JobConfig& config) {
+  const Training& training = config.training;
+  return training.global_batch_size > 0 ? training.global_batch_size : training.local_batch_size * batch_degree(config);
+}
+
 std::int64_t accumulation_steps(const JobConfig& config) {
-  return config.training.global_batch_size / (config.training.local_batch_size * batch_degree(config));
+  return global_batch(config) / (config.training.local_batch_size * batch_degree(config));
 }
 
 std::int64_t most_logit_bytes(const JobConfig& config) {

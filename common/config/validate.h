@@ -20,8 +20,9 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
 absl::Status validate(const JobConfig& config);
 absl::Status validate(const Loaded& loaded);
 
-// Fills what follows from the other keys: data_parallel_shard_degree and global_batch_size -1,
-// lr_scheduler.total_steps, and the mode of a job that only estimates its memory. Call on a valid configuration.
+// Fills what follows from the other keys: data_parallel_shard_degree -1, and the mode of a job that only estimates its
+// memory. global_batch_size stays -1: a job that resumes keeps its checkpoint's batch unless the key is set. Call on a
+// valid configuration.
 void resolve(JobConfig& config);
 
 // A seed for a job that sets none, from text that no two jobs share: the same text gives the same seed, 0 to 2^32 - 1.
@@ -30,8 +31,10 @@ std::int64_t seed_of(std::string_view id);
 // Processes that the job's ranks are: one for each rank, or one for all (comm.mode local_tensor, fake_backend).
 int processes(const JobConfig& config);
 
-// Data-parallel ranks (replicate * shard) and microbatches per step of a resolved configuration.
+// Data-parallel ranks (replicate * shard), rows and microbatches per step of a resolved configuration that begins anew:
+// a resumed job whose batch nobody set keeps its checkpoint's.
 int batch_degree(const JobConfig& config);
+std::int64_t global_batch(const JobConfig& config);
 std::int64_t accumulation_steps(const JobConfig& config);
 
 // Bytes of a microbatch's logits on a rank beyond which they are computed in parts; 0: never. By itself 64 MiB on CPUs,

@@ -27,6 +27,15 @@ double number_at(const nlohmann::json& config, const char* section, const char* 
   return found != config[section].end() && found->is_number() ? found->get<double>() : 0;
 }
 
+// Rows of a step. -1, nobody set them: a batch of every data-parallel rank.
+double rows_of(const nlohmann::json& config) {
+  const double set = number_at(config, "training", "global_batch_size");
+  if (set >= 0) return set;
+  return number_at(config, "training", "local_batch_size") *
+         number_at(config, "parallelism", "data_parallel_replicate_degree") *
+         number_at(config, "parallelism", "data_parallel_shard_degree");
+}
+
 bool trains(v1::Job::State state) { return state == v1::Job::RUNNING || state == v1::Job::CHECKPOINTING; }
 
 }  // namespace
@@ -41,7 +50,7 @@ Pace pace_of(const v1::Job& job, absl::Time now) {
   pace.since_step = std::max(absl::ZeroDuration(), now - time_of(progress.update_time()));
 
   const auto config = nlohmann::json::parse(job.spec().config_json(), nullptr, /*allow_exceptions=*/false);
-  const double tokens = number_at(config, "training", "global_batch_size") * number_at(config, "training", "seq_len");
+  const double tokens = rows_of(config) * number_at(config, "training", "seq_len");
   const double per_second = progress.tokens_per_second() * world_of(job);  // The figure is a device's.
   if (tokens <= 0 || !(per_second > 0)) return pace;
   pace.step = absl::Seconds(tokens / per_second);

@@ -140,7 +140,7 @@ int validate(const Globals& globals, const Source& source) {
   note(absl::StrCat(source.file.empty() ? "the configuration" : source.file, " is valid: ", config.model.name, " ",
                     config.model.flavor, ", ", counted(config.resources.ranks, "rank"),
                     config::processes(config) < config.resources.ranks ? " in one process, " : ", ",
-                    counted(config.training.steps, "step"), " of ", config.training.global_batch_size, " x ",
+                    counted(config.training.steps, "step"), " of ", config::global_batch(config), " x ",
                     config.training.seq_len, " tokens"));
   return kExitOk;
 }

@@ -90,7 +90,6 @@ std::vector<Ladder> ladders(const JobConfig& c, const memory::Parts& peak) {
 std::optional<JobConfig> after(const Step& step, JobConfig config) {
   step.apply(config);
   config.parallelism.data_parallel_shard_degree = -1;
-  config.training.global_batch_size = -1;
   if (!config::check(config).empty()) return std::nullopt;
   config::resolve(config);
   return config;

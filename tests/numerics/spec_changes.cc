@@ -41,7 +41,6 @@ std::map<std::string, Number> numbers(ModelSpec& spec) {
     all["moe.num_expert_groups"] = &spec.moe->num_expert_groups;
     all["moe.num_limited_groups"] = &spec.moe->num_limited_groups;
     all["moe.first_layer"] = &spec.moe->first_layer;
-    all["moe.load_balance_coeff"] = &spec.moe->load_balance_coeff;
   }
   return all;
 }

@@ -187,8 +187,6 @@ def _transformers(family, flavor, spec, config_class, **config):
                   num_attention_heads=spec["n_heads"], num_key_value_heads=spec["n_kv_heads"], **config)
     model_class = getattr(transformers, config_class + "ForCausalLM")
     model = model_class(model_class.config_class(**config, attn_implementation="eager"))
-    if any(key.startswith("moe.") for key in spec):
-        spec = {**spec, "moe.load_balance_coeff": 0.0}  # No class of transformers moves such a bias.
     return Oracle("transformers", family, flavor, spec, model.float().eval(), config=config)
 
 

@@ -4,9 +4,9 @@ torchtitan looks for an accelerator when it is imported and calls a few function
 FSDP2 asks for a reduction (PREMUL_SUM) that Gloo does not have, although torchtitan sets the factor to 1; its mixture of experts
 counts tokens with a histogram of integers and sorts them with a Triton kernel, which CPUs lack as well (install_models).
 
-Four of its defects are mended, because they would make it no oracle: the names of Llama 4's dense feed-forward are missing from
-its adapter, so that a load leaves them at random; Qwen3's training never updates the bias that balances the experts; DeepSeek's
-last norm forgets the model's epsilon; and a float8 recipe that is named forgets that it should be emulated (emulate_named_recipes).
+Three of its defects are mended, because they would make it no oracle: the names of Llama 4's dense feed-forward are missing from
+its adapter, so that a load leaves them at random; DeepSeek's last norm forgets the model's epsilon; and a float8 recipe that is named
+forgets that it should be emulated (emulate_named_recipes).
 """
 
 import functools
@@ -63,8 +63,6 @@ def install_models():
     """For models other than Llama 3. Apart, because it imports them all, which takes seconds that torchtitan itself does not take."""
     import torchtitan.models.moe.kernels as kernels
     import torchtitan.models.moe.utils as utils
-    import torchtitan.models.qwen3 as qwen3
-    from torchtitan.components.optimizer import build_optimizers_with_moe_load_balancing
     from torchtitan.models.deepseek_v3.model.model import DeepSeekV3Model
     from torchtitan.models.llama4.model.state_dict_adapter import Llama4StateDictAdapter
 
@@ -88,7 +86,6 @@ def install_models():
         self.norm.eps = model_args.norm_eps
 
     DeepSeekV3Model.__init__ = build_with_epsilon
-    qwen3.build_optimizers = build_optimizers_with_moe_load_balancing
 
 
 def emulate_named_recipes():

@@ -1,7 +1,7 @@
 """Trains a class of transformers as torchtitan's trainer would: its loss, clipping, AdamW and schedule, on CPU in fp32.
 
 Of torchtitan's training only the bias that balances experts is missing, because those classes have none (or never move it): Titan's
-side does not move it either (moe.load_balance_coeff = 0). The learning rate has torchtitan's shape: 2 steps of warm-up, then
+side does not move it either (model.load_balance_coeff = 0). The learning rate has torchtitan's shape: 2 steps of warm-up, then
 falling linearly over the rest of the run.
 """
 

@@ -51,6 +51,9 @@ struct LoadResult {
   std::string path;           // Folder that was read; empty when fresh.
   bool model_only = true;     // No optimizer and no train state came along.
   bool model_loaded = false;  // Slices "model.*" were filled; if not, the caller draws the weights.
+  // How far a step moved the loaded weights' balance biases (MoeSpec::load_balance_coeff); 0 too where the weights have
+  // no such biases. None: a fresh start, a model without experts, or a folder that does not say.
+  std::optional<double> load_balance_coeff;
   // The saved TrainState::shared, without what exclude_from_loading names ("lr_scheduler", "dataloader"; "train_state"
   // is the rest); an empty object when model_only.
   nlohmann::json train_state = nlohmann::json::object();

@@ -138,6 +138,7 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
   const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;
   result.model_loaded =
       candidate.source != Source::kFresh && std::find(excluded.begin(), excluded.end(), "model") == excluded.end();
+  if (result.model_loaded) result.load_balance_coeff = candidate.load_balance_coeff;
   if (!candidate.model_only) {
     result.step = staged.step;
     result.train_state = std::move(staged.train_state);

@@ -175,6 +175,25 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
   return staged;
 }
 
+// None where the folder has biases: it does not say how they were moved.
+absl::StatusOr<std::optional<double>> balance_of(const HfFolder& weights, const Setup& setup) {
+  for (int64_t layer = 0; setup.model && layer < setup.model->n_layers; ++layer) {
+    if (!setup.model->layer_has_experts(layer)) continue;
+    TITAN_ASSIGN_OR_RETURN(const std::optional<HfLayout> bias,
+                           layout_in(weights, *setup.hf, absl::StrCat("layers.", layer, ".moe.expert_bias")));
+    return bias ? std::nullopt : std::optional(0.0);
+  }
+  return std::nullopt;
+}
+
+// A job may train with another than the flavor's, which its train state says.
+std::optional<double> balance_of(const Manifest& manifest) {
+  const auto moe = manifest.model.is_object() ? manifest.model.find("moe") : manifest.model.end();
+  if (moe == manifest.model.end() || !moe->is_object()) return std::nullopt;
+  const double of_model = moe->value("load_balance_coeff", models::MoeSpec{}.load_balance_coeff);
+  return manifest.train_state.value("load_balance_coeff", of_model);
+}
+
 }  // namespace
 
 bool are_gone(const absl::Status& status) {
@@ -191,12 +210,15 @@ nlohmann::json to_json(const Candidate& candidate) {
           {"tied_head", candidate.tied_head},
           {"in_place", candidate.in_place},
           {"manifest_crc", candidate.manifest_crc},
+          {"load_balance_coeff",
+           candidate.load_balance_coeff ? nlohmann::json(*candidate.load_balance_coeff) : nlohmann::json()},
           {"code", static_cast<int>(candidate.error.code())},
           {"message", std::string(candidate.error.message())}};
 }
 
 absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
   try {
+    const nlohmann::json& balance = json.at("load_balance_coeff");
     return Candidate{.from = static_cast<From>(json.at("from").get<int>()),
                      .source = static_cast<Source>(json.at("source").get<int>()),
                      .path = json.at("path"),
@@ -205,6 +227,7 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
                      .required = json.at("required"),
                      .in_place = json.at("in_place"),
                      .tied_head = json.at("tied_head"),
+                     .load_balance_coeff = balance.is_null() ? std::nullopt : std::optional(balance.get<double>()),
                      .manifest_crc = json.at("manifest_crc"),
                      .error = absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()),
                                            json.at("message").get<std::string>())};
@@ -246,6 +269,7 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
     for (std::string& note : quantization_notes(*weights, setup.config.initial_load_in_hf_quantized)) {
       candidate.warnings.push_back(std::move(note));
     }
+    TITAN_ASSIGN_OR_RETURN(candidate.load_balance_coeff, balance_of(*weights, setup));
     return true;
   }
   if (candidate.from == From::kDcp) {
@@ -274,6 +298,7 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
                            check_model(manifest, *setup.model, own ? Use::kResume : Use::kInitial, candidate.path,
                                        own ? "set model.name and model.flavor to the step's, or another job.dump_folder"
                                            : "set model.name and model.flavor to the step's, or load another one"));
+    candidate.load_balance_coeff = balance_of(manifest);
   }
   return true;
 }

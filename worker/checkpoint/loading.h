@@ -27,9 +27,10 @@ struct Candidate {
   bool in_place = false;    // kStep: read into the live tensors at once, since whatever may follow fills the same ones.
   bool tied_head = false;   // The head's matrix in another program's is the embedding once more. Filled by inspect().
   bool this_job = false;    // Skipped unless this job wrote it after it started from the same load_step.
-  std::vector<std::string> warnings;  // Filled by inspect(), for whoever reads the log.
-  uint32_t manifest_crc = 0;          // Filled by inspect(): every rank must see this manifest.
-  absl::Status error;                 // kError: what load() returns.
+  std::optional<double> load_balance_coeff;  // LoadResult's. Filled by inspect().
+  std::vector<std::string> warnings;         // Filled by inspect(), for whoever reads the log.
+  uint32_t manifest_crc = 0;                 // Filled by inspect(): every rank must see this manifest.
+  absl::Status error;                        // kError: what load() returns.
 };
 nlohmann::json to_json(const Candidate& candidate);
 absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);

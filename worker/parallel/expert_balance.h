@@ -31,6 +31,9 @@ class ExpertBalance {
   ExpertBalance(const std::vector<nn::Block*>& blocks, double coefficient, const comm::DeviceMesh& mesh,
                 at::Device device);
 
+  // Of the steps from now on; the same on every rank.
+  void set_coefficient(double coefficient) { coefficient_ = coefficient; }
+
   // Once a step, on all ranks, when the step's microbatches are done: sums the layers' counts over all ranks of their
   // stages, moves the biases and starts counting anew. Collectives: one all_reduce of 8 bytes an expert of every layer
   // here over the loss axis, and the same over the tensor axis where tensor ranks route different tokens. Equal bits on
@@ -44,7 +47,7 @@ class ExpertBalance {
 
  private:
   std::vector<nn::MixtureOfExperts*> mixtures_;
-  const double coefficient_;
+  double coefficient_;
   const comm::DeviceMesh& mesh_;
   const at::Device device_;
   at::Tensor counts_;  // int64 [layers here, experts]: of the last finished step.

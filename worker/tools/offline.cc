@@ -178,6 +178,7 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
   StepFiles step(files, folder, file_bytes);
   int64_t parameters = 0;
+  models::ModelSpec held = spec;
   for (const auto& block : model.blocks) {
     progress(block->name());
     for (const nn::Parameter& parameter : block->parameters()) {
@@ -193,14 +194,15 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
     for (const nn::Buffer& buffer : block->buffers()) {
       const std::vector<int64_t> shape = buffer.value.sizes().vec();
       TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(buffer.fqn, shape, whole(shape)));
-      // Without a place there: as training starts.
+      // Without a place there: as training starts, and a job that begins with them does not move them by itself.
+      if (!value.defined() && held.moe) held.moe->load_balance_coeff = 0;
       TITAN_RETURN_IF_ERROR(step.add(buffer.fqn, shape, whole(shape), value.defined() ? value : buffer.value));
     }
     TITAN_RETURN_IF_ERROR(step.flush());
   }
   Manifest manifest{.step = 0, .full = false, .attempt = 1, .job_uid = job_uid, .world = 1};
   manifest.titan_version = TITAN_VERSION;
-  manifest.model = models::to_json(spec);
+  manifest.model = models::to_json(held);
   TITAN_RETURN_IF_ERROR(complete(step.shards(), manifest));
   manifest.per_rank = {nullptr};
   TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kManifestName), to_text(manifest)));

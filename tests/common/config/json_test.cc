@@ -250,10 +250,13 @@ TEST(ResolveTest, FillsWhatFollowsFromTheRanks) {
   ASSERT_TRUE(validate(config).ok()) << validate(config).message();
   resolve(config);
   EXPECT_EQ(config.parallelism.data_parallel_shard_degree, 4);
-  EXPECT_EQ(config.training.global_batch_size, 24);
+  EXPECT_EQ(config.training.global_batch_size, -1) << "nobody set it: a resumed job keeps its checkpoint's";
   EXPECT_EQ(batch_degree(config), 8);
+  EXPECT_EQ(global_batch(config), 24);
   EXPECT_EQ(accumulation_steps(config), 1);
   config.training.global_batch_size = 48;
+  resolve(config);
+  EXPECT_EQ(config.training.global_batch_size, 48);
   EXPECT_EQ(accumulation_steps(config), 2);
   EXPECT_TRUE(validate(config).ok());
 }

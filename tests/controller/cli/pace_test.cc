@@ -45,6 +45,14 @@ TEST(PaceTest, OfARunningJob) {
   EXPECT_FALSE(pace.stalled);
 }
 
+TEST(PaceTest, OfABatchThatNobodySet) {
+  v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
+  job.mutable_spec()->set_config_json(
+      R"({"training": {"global_batch_size": -1, "local_batch_size": 4, "seq_len": 100}, "metrics": {"log_freq": 10},
+          "parallelism": {"data_parallel_replicate_degree": 1, "data_parallel_shard_degree": 2}})");
+  EXPECT_EQ(pace_of(job, kStart + absl::Seconds(100)).step, absl::Seconds(2));
+}
+
 TEST(PaceTest, AStallIsFarMoreThanTheTimeBetweenReports) {
   const absl::Time now = kStart + absl::Seconds(300);
   EXPECT_FALSE(pace_of(running(40, absl::Seconds(300), absl::Seconds(99)), now).stalled);

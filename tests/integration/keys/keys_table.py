@@ -153,6 +153,7 @@ SITUATIONS = {
     "a job on GPUs": {"plain": True, "resources.device": "cuda"},
     "a job of eight ranks": {"plain": True, "resources.ranks": 8},
     "a job of two ranks": {"plain": True, "resources.ranks": 2},
+    "a job of Qwen3": {"plain": True, "model.name": "qwen3", "model.flavor": "debugmodel"},
 }  # fmt: skip
 
 # Runs that others begin with.
@@ -203,6 +204,8 @@ ROWS = [
     ("model.converters", "quantize.grouped_mm.float8", "loss", "experts with names for float8"),
     ("model.converters", "quantize.grouped_mm.mx", "refused", "a job", "names no experts"),
     ("model.converters", "lora", "loss"),
+    ("model.load_balance_coeff", 0.5, "loss", "experts"),
+    ("model.load_balance_coeff", 0.5, "refused", "a job", "has no experts"),
     ("model.print_after_conversion", True, "log", "float8 layers"),
     ("model.print_after_conversion", True, "warned", "a job", OFF),
 
@@ -229,6 +232,8 @@ ROWS = [
     *each("training.dataset", ["c4_validation", "c4"], "loss"),  # c4 from a hub.
     ("training.dataset_path", "{data}", "loss"),
     *keys("training", {"local_batch_size": 1, "global_batch_size": 4, "seq_len": 16, "max_norm": 1e-3}, "loss"),
+    ("training.max_norm", 0, "loss", "a tight clip"),
+    ("training.seq_len", 5000, "warned", "a job of Qwen3", "beyond the 4096 tokens"),
     ("training.steps", 4, "rows"),
     ("training.max_logits_mib", 1, "bytes", "a dry run of many tokens"),
     ("training.enable_cpu_offload", True, "bytes", "a dry run"),

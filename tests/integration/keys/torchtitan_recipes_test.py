@@ -141,6 +141,9 @@ def page():
     lines = ["# torchtitan 0.2.2's recipes here", "",
              "Made by `tests/integration/keys/torchtitan_recipes_test.py --write`; the test asks the programs. A recipe needs `--nproc` and a tokenizer",
              "(`--model.hf_assets_path`); `c4` is read from a hub ([howto/prepare-data.md](howto/prepare-data.md)). What is refused names what to set instead.",
+             "", "The biases that balance the experts move as in torchtitan: by 0.001 a step in DeepSeek V3, Llama 4 and GPT-OSS, not at all in Qwen3. After",
+             "`checkpoint.initial_load_in_hf` of weights without such biases they stay as they are, unless `model.load_balance_coeff` is set",
+             "([howto/experts.md](howto/experts.md)).",
              "", "| recipe | verdict | keys |", "|---|---|---|"]  # fmt: skip
     for name, (_, _, refused, warned) in RECIPES.items():
         keys = ", ".join(f"`{key}`" for key in refused or warned)

@@ -34,6 +34,7 @@ MoeSpec experts(const Row& row) {
   moe.score_func = "softmax";
   moe.route_norm = true;
   moe.score_before_experts = false;
+  moe.load_balance_coeff = 0;  // No release has such biases, and torchtitan's training never moves them.
   return moe;
 }
 
