@@ -18,9 +18,9 @@ ALLOWED = {
     "nn/attention_pairs.cc": (1, "numbers of documents, which are kept on the CPU"),
     "optim/adam.cc": (2, "the step's number and gate, by optimizer.implementation foreach and for-loop"),
     "runtime/step/frozen_base.cc": (3, "the digest of a model that is not trained, once before the first step"),
-    "runtime/step/samples.cc": (1, "validation: the tokens that a text goes on with, once a token"),
+    "runtime/step/samples.cc": (2, "validation: the tokens that a text continues with, and whether their logits are finite, once a token"),
     "runtime/step/step_report.h": (1, "the step's report of all ranks: a step later, or where the host needs it"),
-    "runtime/step/validator.cc": (2, "validation: is there a batch, and its loss"),
+    "runtime/step/validator.cc": (1, "validation: its sums, once at its end"),
 }
 
 NESTED = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"

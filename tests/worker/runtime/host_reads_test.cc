@@ -169,6 +169,18 @@ TEST(HostReads, NoneForTheOptimizer) {
   }
 }
 
+// Nor does a validation, whose sums are read once at its end.
+TEST(HostReads, NoneForValidation) {
+  for (const char* mesh :
+       {"", " --parallelism.tensor_parallel_degree 2", " --parallelism.pipeline_parallel_degree 2"}) {
+    const std::string words = absl::StrCat(
+        "--model.name small_llama3 --resources.ranks 2 --validation.enable --validation.freq 1 --validation.steps 3"
+        " --validation.local_batch_size 2 --validation.seq_len 32",
+        mesh);
+    EXPECT_EQ(reads_of(words), 0) << words;
+  }
+}
+
 // Where one call takes all experts of a layer, as on GPUs, even how many rows they have stays on the device, unless
 // rows are exchanged in pieces of their own sizes.
 TEST(HostReads, NoneForExpertsInOneCall) {

@@ -74,6 +74,29 @@ class MixedData(unittest.TestCase):
             for name, given in rows.items():
                 self.assertEqual([row[f"data/{name}/tokens"], parts[step][f"data/{name}/tokens"]], [64 * given] * 2, step)
 
+    # Who sets the batch means it, for a job's own steps as for another's; what nobody sets stays what it was. Sources go on changing their
+    # weights by steps, however many rows a step has had.
+    def test_a_batch_that_is_set_wins_over_the_checkpoints(self):
+        for name in ("a", "b"):
+            (self.root / f"{name}.jsonl").write_text("".join(json.dumps({"text": f"line {i} of {name}"}) + "\n" for i in range(300)))
+        sources = json.dumps([{"name": "a", "dataset_path": str(self.root / "a.jsonl"), "weight": 3, "weight_at_step": ["5: 1"]},
+                              {"name": "b", "dataset_path": str(self.root / "b.jsonl"), "weight": 1}])  # fmt: skip
+        data = {"training.dataloader.sources": sources, "resources.ranks": 1, "training.dataloader.shuffle": "none"}
+        unset = {**data, "training.global_batch_size": -1, "training.local_batch_size": 4}
+        self.train(self.root / "job", 3, {**unset, "resources.ranks": 2})
+        shutil.copytree(self.root / "job", self.root / "other")
+        whole = {**data, "checkpoint.initial_load_path": self.root / "other" / "checkpoint" / "step-3", "checkpoint.initial_load_model_only": "false"}
+        given = lambda run, step: [run[step][f"data/{name}/tokens"] // 64 for name in "ab"]  # noqa: E731
+        # 3 of 4 rows are a's until step 4, then every second one: 24 rows, then 4 a step.
+        for dump, settings in (("job", data), ("started", whole)):
+            run = self.train(self.root / dump, 6, {**settings, "training.global_batch_size": 4})
+            self.assertEqual([given(run, step) for step in (4, 5, 6)], [[21, 7], [23, 9], [25, 11]], dump)
+        # Its rows are no multiple of eight any more. Without the key the newest step's batch stays: four rows on two ranks.
+        run = self.train(self.root / "job", 7, {**unset, "resources.ranks": 2, "lr_scheduler.total_steps": 7})
+        self.assertEqual(given(run, 7), [27, 13])
+        run = self.train(self.root / "other", 4, unset)
+        self.assertEqual(given(run, 4), [24, 8])
+
     # A window of one packs nothing; in one of sixteen they are eleven rows.
     def test_loss_of_packed_conversations(self):
         (self.root / "chats.jsonl").write_text(self.chats(16))

@@ -1,5 +1,7 @@
 #include "worker/runtime/step/data_setup.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/config/source_weights.h"
 #include "common/models/repository.h"
@@ -40,7 +42,14 @@ config::DataLoader settings_of(const config::DataSource& source, config::DataLoa
   return settings;
 }
 
-absl::Status find_sources(const std::string& section, const config::DataLoader& settings, int64_t global_batch,
+// The row of the stream with which a step begins, counted from 1. Which of the weights before `share.before` were the
+// newest is all that still matters of them.
+int64_t first_row_of(int64_t step, const DataShare& share) {
+  const RowsBefore& before = share.before;
+  return std::max<int64_t>(0, before.rows + (step - 1 - before.steps) * share.global_batch);
+}
+
+absl::Status find_sources(const std::string& section, const config::DataLoader& settings, const DataShare& share,
                           data::LoaderOptions& options) {
   for (const config::DataSource& source : settings.sources) {
     absl::StatusOr<data::ConfiguredFiles> found = data::configured_files(
@@ -53,7 +62,7 @@ absl::Status find_sources(const std::string& section, const config::DataLoader& 
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<config::SourceWeights> weights, config::source_weights(settings.sources));
   for (const config::SourceWeights& change : weights) {
-    options.weights.push_back({(change.from_step - 1) * global_batch, change.weights});
+    options.weights.push_back({first_row_of(change.from_step, share), change.weights});
   }
   return absl::OkStatus();
 }
@@ -61,7 +70,7 @@ absl::Status find_sources(const std::string& section, const config::DataLoader& 
 absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
-                                                   const config::DataLoader& settings, int64_t global_batch,
+                                                   const config::DataLoader& settings, const DataShare& share,
                                                    data::LoaderOptions options) {
   if (settings.sources.empty()) {
     absl::StatusOr<data::ConfiguredFiles> found =
@@ -70,7 +79,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
     options.files = std::move(found->files);
     options.kind = std::move(found->kind);
   } else {
-    TITAN_RETURN_IF_ERROR(find_sources(section, settings, global_batch, options));
+    TITAN_RETURN_IF_ERROR(find_sources(section, settings, share, options));
   }
   options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
   options.shuffle = data::shuffle_from_name(settings.shuffle).value_or(data::Shuffle::kNone);
@@ -89,8 +98,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
 absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config::JobConfig& config,
                                                                    const DataShare& share) {
   const config::Training& training = config.training;
-  return open(config.model, "training", training.dataset, training.dataset_path, training.dataloader,
-              share.global_batch,
+  return open(config.model, "training", training.dataset, training.dataset_path, training.dataloader, share,
               {.tokenizer_folder = config.model.hf_assets_path,
                .batch = share.local_batch,
                .seq_len = training.seq_len,
@@ -104,8 +112,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
 absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
                                                                      const DataShare& share) {
   const config::Validation& validation = config.validation;
-  return open(config.model, "validation", validation.dataset, validation.dataset_path, validation.dataloader,
-              share.global_batch,
+  return open(config.model, "validation", validation.dataset, validation.dataset_path, validation.dataloader, share,
               {.tokenizer_folder = config.model.hf_assets_path,
                .batch = share.local_batch,
                .seq_len = validation.seq_len,

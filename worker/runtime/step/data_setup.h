@@ -8,12 +8,19 @@
 
 namespace titan::runtime {
 
+// How many rows of the stream the finished steps took.
+struct RowsBefore {
+  int64_t steps = 0;
+  int64_t rows = 0;
+};
+
 // Which rows this rank reads.
 struct DataShare {
   int dp_rank = 0;
   int dp_size = 1;
   int64_t local_batch = 1;
-  int64_t global_batch = 1;                       // Rows of a step, by which sources' weights change.
+  int64_t global_batch = 1;                       // Rows of a step, by which sources' weights change,
+  RowsBefore before = {};                         // from here on.
   std::shared_ptr<trace::Spans> spans = nullptr;  // LoaderOptions::spans.
 };
 

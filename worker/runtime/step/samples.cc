@@ -11,6 +11,17 @@
 namespace titan::runtime {
 namespace {
 
+// Notes in `broken` [prompts] whose logits are not finite, and goes on with zeros in their place, so that every rank
+// makes as many passes.
+generate::Forward watch_logits(generate::Forward forward, std::vector<bool>& broken) {
+  return [forward = std::move(forward), &broken](const nn::MicrobatchContext& context, const at::Tensor& chosen) {
+    const at::Tensor logits = forward(context, chosen);
+    const at::Tensor finite = at::isfinite(logits).all(1), here = finite.to(at::kCPU);
+    for (size_t row = 0; row < broken.size(); ++row) broken[row] = broken[row] || !here.const_data_ptr<bool>()[row];
+    return at::where(finite.unsqueeze(1), logits, at::zeros_like(logits));
+  };
+}
+
 // One line whatever is in it.
 std::string in_quotes(const std::string& text) { return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\""); }
 
@@ -39,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig
   return samples;
 }
 
-std::vector<std::string> Samples::run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary) {
+Samples::Texts Samples::run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary) {
   generate::Options options;
   options.max_new_tokens = new_tokens_;
   options.sampling.temperature = temperature_;
@@ -56,16 +67,20 @@ std::vector<std::string> Samples::run(ShardedModel& model, const comm::DeviceMes
       std::copy_n(agreed.const_data_ptr<int64_t>(), chosen.size(), chosen.begin());
     };
   }
-  const generate::Forward forward =
+  std::vector<bool> broken(prompts_.size());
+  const generate::Forward forward = watch_logits(
       generate::forward_through([&](at::Tensor x, const auto& pass) { return model.visit(std::move(x), pass); },
-                                model.blocks().back(), vocabulary, mesh.group(mesh::Axis::kTensor));
+                                model.blocks().back(), vocabulary, mesh.group(mesh::Axis::kTensor)),
+      broken);
   const std::vector<generate::Generation> made = generate::generate(forward, model.blocks(), tokens_, options);
-  std::vector<std::string> lines;
-  for (size_t i = 0; i < made.size() && mesh.rank() == 0; ++i) {
+  Texts texts;
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (broken[i]) texts.not_finite.push_back(in_quotes(prompts_[i]));
+    if (broken[i] || mesh.rank() != 0) continue;
     const std::string text = tokenizer_->decode({made[i].tokens.begin(), made[i].tokens.end()});
-    lines.push_back(absl::StrCat(in_quotes(prompts_[i]), " goes on ", in_quotes(text::valid_utf8(text))));
+    texts.lines.push_back(absl::StrCat(in_quotes(prompts_[i]), " goes on ", in_quotes(text::valid_utf8(text))));
   }
-  return lines;
+  return texts;
 }
 
 }  // namespace titan::runtime

@@ -21,9 +21,13 @@ class Samples {
 
   int64_t longest() const { return longest_; }  // Tokens of a prompt with what follows it: what rotations must reach.
 
-  // A line of the log for each prompt, on rank 0. Collective: every rank of the mesh takes part, and rank 0 chooses.
-  // `vocabulary`: the model's. Adapters and weights in 8 bits take part as in training.
-  std::vector<std::string> run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary);
+  struct Texts {
+    std::vector<std::string> lines;       // Of the log, one for each prompt; on rank 0 alone.
+    std::vector<std::string> not_finite;  // Prompts, in quotes, after which some logit was not a finite number.
+  };
+  // Collective: every rank of the mesh takes part, and rank 0 chooses. `vocabulary`: the model's. Adapters and weights
+  // in 8 bits take part as in training. A prompt of `not_finite` has no line: whatever followed it means nothing.
+  Texts run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary);
 
  private:
   Samples() = default;

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "worker/checkpoint/policy.h"
 #include "worker/comm/store.h"
 #include "worker/comm/trace_scope.h"
@@ -121,18 +123,16 @@ void Trainer::validate() {
   validating_ = true;
   model_->prepare_gathers();
   const ValidationResult result = validator_->run(*executor_, *context_.mesh);
+  const bool finite = std::isfinite(result.loss);
+  if (!finite) {
+    meet_nonfinite("NONFINITE_LOSS",
+                   absl::StrCat("step ", step_, ": the validation loss ", result.loss, " is not finite"));
+  }
   log_samples();
   validating_ = false;
   model_->release();
-  if (result.batches == 0) {
-    if (context_.rank == 0) {
-      context_.reporter->warning(
-          absl::StrCat("step ", step_, ": nothing was validated: the validation dataset does not fill one batch of ",
-                       config_.validation.local_batch_size, " x ", config_.validation.seq_len,
-                       " tokens for every rank; lower validation.seq_len or validation.local_batch_size, or add data"));
-    }
-    return;
-  }
+  if (result.labels == 0) tell_nothing_validated(result);
+  if (result.labels == 0 || !finite) return;
   metrics_->add_validation_tokens(result.tokens);
   const NamedMetrics metrics =
       value(metrics_->log_validation(step_, result.loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
@@ -142,10 +142,33 @@ void Trainer::validate() {
   context_.reporter->event(event::kStep, std::move(members));
 }
 
+void Trainer::tell_nothing_validated(const ValidationResult& result) const {
+  if (context_.rank != 0) return;
+  const char* const why = result.batches == 0
+                              ? ": nothing was validated: the validation dataset does not fill one row of "
+                              : ": nothing was validated: no token of the validation dataset is a label, in rows of ";
+  context_.reporter->warning(absl::StrCat("step ", step_, why, counted(config_.validation.seq_len, "token"),
+                                          result.batches == 0
+                                              ? "; lower validation.seq_len or add data"
+                                              : "; see validation.dataloader.train_on and validation.seq_len"));
+}
+
 void Trainer::log_samples() {
   if (!samples_) return;
-  const std::vector<std::string> lines = samples_->run(*model_, *context_.mesh, spec_.vocab_size);
-  for (const std::string& line : lines) log_line(absl::StrCat("step ", step_, ": ", line));
+  const Samples::Texts texts = samples_->run(*model_, *context_.mesh, spec_.vocab_size);
+  for (const std::string& line : texts.lines) log_line(absl::StrCat("step ", step_, ": ", line));
+  if (texts.not_finite.empty()) return;
+  meet_nonfinite("NONFINITE_LOGITS", absl::StrCat("step ", step_, ": validation.sample_prompts: logits after ",
+                                                  absl::StrJoin(texts.not_finite, ", "), " are not finite"));
+}
+
+// A figure of a validation, which changes no weights: nothing is shown of it. Every rank finds the same one.
+void Trainer::meet_nonfinite(const char* reason, const std::string& message) const {
+  if (config_.training.nonfinite_policy == "fail") {
+    throw Failure(rank_protocol::kExitUserError, reason,
+                  absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would only warn"));
+  }
+  if (context_.rank == 0) context_.reporter->warning(message);
 }
 
 std::vector<data::Batch> Trainer::fetch_batches() {

@@ -17,6 +17,7 @@
 #include "worker/runtime/profiling/memory_snapshots.h"
 #include "worker/runtime/profiling/tracer.h"
 #include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/data_setup.h"
 #include "worker/runtime/step/microbatches.h"
 #include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/rank_context.h"
@@ -49,19 +50,29 @@ class Trainer {
   void settle_base(const checkpoint::LoadResult& loaded, const checkpoint::LoadResult& base);
   absl::Status takes_batch(int64_t rows) const;
   void plan_work();
-  void restore_state(const checkpoint::LoadResult& loaded);
-  void tell_conversion(const checkpoint::LoadResult& loaded) const;
-  void restore_data(const checkpoint::LoadResult& loaded);
-  void restore_torchtitan_data(const nlohmann::json& cursor);
   checkpoint::TrainState train_state() const;
   void save_seed();
+
+  // trainer_resume.cc
+  void restore_state(const checkpoint::LoadResult& loaded);
+  void tell_unused_start(const checkpoint::LoadResult& loaded) const;
+  void tell_conversion(const checkpoint::LoadResult& loaded) const;
+  void settle_balance(const checkpoint::LoadResult& loaded);
+  void tell_balance(double coefficient) const;
+  absl::StatusOr<BatchPlan> plan_rows(int64_t global_batch, int dp_size) const;
+  void settle_batch(const checkpoint::LoadResult& loaded, int dp_size);
+  RowsBefore rows_before(const checkpoint::LoadResult& loaded) const;
+  void restore_data(const checkpoint::LoadResult& loaded);
+  void restore_torchtitan_data(const nlohmann::json& cursor);
 
   // trainer.cc
   void run_step();
   void train_step();
   void tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved);
   void validate();
+  void tell_nothing_validated(const ValidationResult& result) const;
   void log_samples();
+  void meet_nonfinite(const char* reason, const std::string& message) const;
   std::vector<data::Batch> fetch_batches();
   void tell_own_time(absl::Duration took, int64_t waited_before);
   StepReport forward_backward(const std::vector<data::Batch>& batches);
@@ -90,6 +101,7 @@ class Trainer {
   std::unique_ptr<checkpoint::HfMapper> hf_mapper_;
   std::unique_ptr<ShardedModel> model_;
   std::optional<parallel::ExpertBalance> balance_;  // None: the model has no experts.
+  double load_balance_coeff_ = 0;                   // Its coefficient.
   std::unique_ptr<Executor> executor_;
   pipeline::Schedule pipeline_;  // Of one batch of the loader.
   int64_t run_ = 0;              // Which batch of the step is under way.
@@ -112,6 +124,7 @@ class Trainer {
   MemorySnapshots memory_snapshots_;
 
   std::optional<int64_t> seed_;  // Of the initial weights; none where the checkpoint that they came from does not say.
+  int64_t rounding_seed_ = 0;    // Of the optimizer's stochastic rounding: that of the job's first attempt.
 
   int64_t step_ = 0;           // Finished steps.
   int64_t schedule_step_ = 0;  // The schedule's own count: behind when it was excluded from loading.

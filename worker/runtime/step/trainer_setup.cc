@@ -130,7 +130,8 @@ Trainer::Trainer(RankContext& context)
       tracer_(config_.profiling, absl::StrCat(config_.job.dump_folder, "/", config_.profiling.save_traces_folder),
               owner_of_traces(context), context.leads_process, desk_of(context), context.spans),
       memory_snapshots_(config_.profiling, snapshots_setup(context), *context.device),
-      seed_(context.config.debug.seed) {
+      seed_(context.config.debug.seed),
+      rounding_seed_(context.config.debug.seed.value_or(0)) {
   build();
   open_outputs();
 }
@@ -171,10 +172,16 @@ void Trainer::build() {
   }
   model_ = value(ShardedModel::create(std::move(model), sharding, mesh, *context_.device), kExitBadConfig, "MODEL");
   adapters_ = config::adapters_of(config_);
-  // What stays as it is includes the experts' biases.
-  if (spec_.moe)
-    balance_.emplace(model_->blocks(), adapters_ ? 0 : spec_.moe->load_balance_coeff, mesh,
-                     context_.device->torch_device());
+  if (context_.rank == 0 && !config::chosen_model(config_.model).ok()) {  // Of a library: only ranks know its models.
+    for (const std::string& warning : config::length_warnings(config_, spec_)) context_.reporter->warning(warning);
+  }
+  if (!spec_.moe && config_.model.load_balance_coeff) {
+    throw Failure(kExitBadConfig, "MODEL",
+                  absl::StrCat("model.load_balance_coeff: ", spec_.name, " ", spec_.flavor, " has no experts"));
+  }
+  if (spec_.moe) {  // settle_balance() knows the coefficient.
+    balance_.emplace(model_->blocks(), /*coefficient=*/0, mesh, context_.device->torch_device());
+  }
   executor_ = std::make_unique<Executor>(model_->stages(), &mesh.group(mesh::Axis::kPipeline),
                                          [this](const pipeline::Action& action) { begins(action); });
   if (overlaps_pairs(config_)) executor_->overlap_pairs();
@@ -252,14 +259,13 @@ void Trainer::load() {
   const int dp_rank = context_.mesh->mesh().index(context_.rank, mesh::Axis::kBatch);
   const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
   const config::Training& training = config_.training;
-  const TakesBatch takes = [this](int64_t rows) { return takes_batch(rows); };
-  batch_plan_ = value(plan_batch(training.global_batch_size, training.local_batch_size, dp_size, takes), kExitBadConfig,
-                      "BATCH_SIZE");
-  const auto open = [this, dp_rank, dp_size](const BatchPlan& plan) {
-    return open_training_loader(config_, {dp_rank, dp_size, plan.local_batch, plan.global_batch, context_.spans});
+  batch_plan_ = value(plan_rows(training.global_batch_size, dp_size), kExitBadConfig, "BATCH_SIZE");
+  const auto open = [this, dp_rank, dp_size](const BatchPlan& plan, const RowsBefore& before) {
+    return open_training_loader(config_,
+                                {dp_rank, dp_size, plan.local_batch, plan.global_batch, before, context_.spans});
   };
   std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening =
-      std::async(std::launch::async, open, batch_plan_);
+      std::async(std::launch::async, open, batch_plan_, RowsBefore());
 
   checkpoint::LoadResult loaded, base;
   absl::Status load_status;
@@ -291,31 +297,18 @@ void Trainer::load() {
     if (!loaded.model_loaded) draw_weights();
     restore_state(loaded);
   }
+  tell_unused_start(loaded);
+  settle_balance(loaded);
   const int64_t seq_len = loaded.train_state.value("seq_len", training.seq_len);
   if (seq_len != training.seq_len && context_.rank == 0) {
     context_.reporter->warning(absl::StrCat("the checkpoint was trained with rows of ", counted(seq_len, "token"),
                                             "; training goes on with training.seq_len = ", training.seq_len));
   }
-  if (const auto stored = loaded.train_state.find("global_batch"); stored != loaded.train_state.end()) {
-    // The batch belongs to the job, not to the mesh: it stays what it was when the number of ranks changes.
-    const BatchPlan planned = batch_plan_;
-    absl::StatusOr<BatchPlan> kept = plan_batch(stored->get<int64_t>(), training.local_batch_size, dp_size, takes);
-    if (!kept.ok()) kept = annotate(kept.status(), "the checkpoint's global batch is kept");
-    batch_plan_ = value(std::move(kept), kExitUserError, "BATCH_SIZE");
-    if (batch_plan_.global_batch != planned.global_batch && context_.rank == 0) {
-      context_.reporter->warning(absl::StrCat("the checkpoint's global batch of ",
-                                              counted(batch_plan_.global_batch, "row"),
-                                              " is kept; the configuration gives ", planned.global_batch));
-    }
-    if (batch_plan_.local_batch > training.local_batch_size && context_.rank == 0) {
-      context_.reporter->warning(absl::StrCat("a local batch of ", counted(batch_plan_.local_batch, "row"),
-                                              " is used, not ", training.local_batch_size,
-                                              ": no smaller one keeps the global batch on this mesh"));
-    }
-    if (batch_plan_.local_batch != planned.local_batch || batch_plan_.global_batch != planned.global_batch) {
-      loader_ = value(open(batch_plan_), kExitUserError, "DATA");
-    }
-  }
+  const BatchPlan planned = batch_plan_;
+  settle_batch(loaded, dp_size);
+  const RowsBefore before = rows_before(loaded);
+  if (batch_plan_ != planned || before.rows != before.steps * batch_plan_.global_batch)
+    loader_ = value(open(batch_plan_, before), kExitUserError, "DATA");
   if (microbatch_options_.document_end && loader_->end_of_document()) {
     microbatch_options_.document_end = *loader_->end_of_document();  // The model's own is for lack of one.
   }
@@ -324,10 +317,11 @@ void Trainer::load() {
   if (config_.validation.enable) {
     validator_ = std::make_unique<Validator>(
         value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size,
-                                               batch_plan_.global_batch, context_.spans}),
+                                               batch_plan_.global_batch, RowsBefore(), context_.spans}),
               kExitUserError, "VALIDATION_DATA"),
         config_.validation.steps, microbatch_options_, pipeline_);
   }
+  metrics_->start_after(step_);
   context_.reporter->finished_step(step_, absl::ZeroDuration());
   const checkpoint::LoadResult& told = adapters_ && loaded.source == checkpoint::Source::kFresh ? base : loaded;
   context_.reporter->event(rank_protocol::event::kLoaded,
@@ -351,8 +345,9 @@ void Trainer::settle_base(const checkpoint::LoadResult& loaded, const checkpoint
 }
 
 void Trainer::draw_weights(ShardedModel::Which which) {
-  model_->init_weights(static_cast<uint64_t>(*seed_), which);
-  if (context_.rank == 0) log_line(absl::StrCat("Initial weights are drawn with debug.seed = ", *seed_));
+  const int64_t seed = seed_.value_or(config_.debug.seed.value_or(0));
+  model_->init_weights(static_cast<uint64_t>(seed), which);
+  if (context_.rank == 0) log_line(absl::StrCat("Initial weights are drawn with debug.seed = ", seed));
 }
 
 absl::Status Trainer::takes_batch(int64_t rows) const {
@@ -368,86 +363,6 @@ void Trainer::plan_work() {
   config::JobConfig job = config_;
   job.training.local_batch_size = batch_plan_.local_batch;
   pipeline_ = value(config::pipeline_plan(job, spec_.n_layers), kExitBadConfig, "PIPELINE").schedule;
-}
-
-void Trainer::restore_state(const checkpoint::LoadResult& loaded) {
-  first_step_ = step_ = schedule_step_ = loaded.step;
-  tokens_seen_ = loaded.train_state.value("ntokens_seen", int64_t{0});
-  if (loaded.model_only) return;
-  tell_conversion(loaded);
-  if (loaded.model_loaded) {
-    const auto seed = loaded.train_state.find("seed");
-    seed_ = seed == loaded.train_state.end() ? std::nullopt : std::optional(seed->get<int64_t>());
-  }
-  const auto schedule = loaded.train_state.find("lr_scheduler");
-  schedule_step_ = schedule == loaded.train_state.end() ? 0 : schedule->value("last_epoch", step_);
-}
-
-// A step from before steps said it was saved in training.dtype.
-void Trainer::tell_conversion(const checkpoint::LoadResult& loaded) const {
-  const std::vector<std::string>& excluded = config_.checkpoint.exclude_from_loading;
-  const auto excludes = [&](const char* what) {
-    return std::find(excluded.begin(), excluded.end(), what) != excluded.end();
-  };
-  if (context_.rank != 0 || excludes("optimizer") || excludes("train_state")) return;
-  const std::string saved = loaded.train_state.value("optimizer_states", config_.training.dtype);
-  const std::string notice = conversion_notice(saved, config_);
-  if (!notice.empty()) context_.reporter->warning(notice);
-}
-
-void Trainer::restore_data(const checkpoint::LoadResult& loaded) {
-  const auto cursor = loaded.train_state.find("dataloader");
-  if (cursor == loaded.train_state.end()) {
-    // Weights of sources change by the job's steps, also where its data begins anew.
-    check(loader_->begin_at(step_ * batch_plan_.global_batch), kExitUserError, "DATA_CURSOR");
-    return;
-  }
-  if (cursor->contains("ranks")) return restore_torchtitan_data(*cursor);
-  const std::string saved_order = cursor->value("order", "global");
-  const std::string& order = config_.training.dataloader.order;
-  if (saved_order != order) {
-    throw Failure(kExitUserError, "DATA_CURSOR",
-                  absl::StrCat("training.dataloader.order = \"", order, "\" cannot go on from a checkpoint of order \"",
-                               saved_order,
-                               "\"; put \"dataloader\" into checkpoint.exclude_from_loading to start the "
-                               "data anew"));
-  }
-  if (order == "global") {
-    check(loader_->restore(cursor->at("cursor")), kExitUserError, "DATA_CURSOR");
-    return;
-  }
-  const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
-  if (cursor->value("dp_size", 0) != dp_size || static_cast<int>(loaded.per_rank.size()) != context_.world) {
-    throw Failure(kExitUserError, "DATA_CURSOR",
-                  absl::StrCat("a checkpoint with training.dataloader.order = \"per_rank\" of ",
-                               cursor->value("dp_size", 0), " data-parallel ranks cannot go on with ", dp_size,
-                               "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew"));
-  }
-  check(loader_->restore(loaded.per_rank[context_.rank]), kExitUserError, "DATA_CURSOR");
-}
-
-// Of a torchtitan checkpoint: one position for each of its data-parallel ranks. They are ours in order per_rank of the
-// same degree; a single one is the place in the one stream of order global, whatever the degree is here.
-void Trainer::restore_torchtitan_data(const nlohmann::json& cursor) {
-  const std::string& order = config_.training.dataloader.order;
-  const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
-  const int saved = cursor.at("dp_size");
-  const char* const remedy = "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
-  if (order == "global" ? saved != 1 : saved != dp_size) {
-    throw Failure(kExitUserError, "DATA_CURSOR",
-                  absl::StrCat("a torchtitan checkpoint of ", counted(saved, "data-parallel rank"),
-                               " goes on with training.dataloader.order = \"per_rank\" on as many",
-                               saved == 1 ? ", or with \"global\" on any number" : "", ", not with \"", order, "\" on ",
-                               dp_size, remedy));
-  }
-  const int rank = order == "global" ? 0 : context_.mesh->mesh().index(context_.rank, mesh::Axis::kBatch);
-  const nlohmann::json& position = cursor.at("ranks").at(static_cast<size_t>(rank));
-  if (const auto why = position.find("unread"); why != position.end()) {
-    throw Failure(kExitUserError, "DATA_CURSOR",
-                  absl::StrCat("the torchtitan checkpoint's place in the data cannot be taken over: ",
-                               why->get<std::string>(), remedy));
-  }
-  check(loader_->restore(position), kExitUserError, "DATA_CURSOR");
 }
 
 checkpoint::TrainState Trainer::train_state() const {
@@ -466,7 +381,9 @@ checkpoint::TrainState Trainer::train_state() const {
                   {"optimizer_states", state_dtype(config_)},
                   {"lr_scheduler", {{"last_epoch", schedule_step_}}},
                   {"dataloader", std::move(dataloader)}};
+  if (balance_) state.shared["load_balance_coeff"] = load_balance_coeff_;
   if (seed_) state.shared["seed"] = *seed_;
+  if (config_.optimizer.stochastic_rounding) state.shared["rounding_seed"] = rounding_seed_;
   if (adapters_) state.shared["lora"] = base_;
   return state;
 }

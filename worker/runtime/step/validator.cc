@@ -4,18 +4,20 @@
 #include <utility>
 
 #include "common/pipeline/generators.h"
+#include "worker/comm/host_waits.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {
 namespace {
 
-// Whether every data-parallel rank has another batch.
-bool everyone_has_one(bool mine, const comm::Group& batch_group, at::Device device) {
-  if (batch_group.size() == 1) return mine;
-  at::Tensor flag = at::full({1}, mine ? 1 : 0, at::TensorOptions(at::kInt).device(device));
-  batch_group.all_reduce(flag, c10d::ReduceOp::MIN).wait();
-  return flag.item<int>() == 1;
+// Sums over all ranks, and the only place where the host waits for the device.
+ValidationResult joined(at::Tensor sums, const comm::DeviceMesh& mesh) {
+  mesh.group(mesh::Axis::kWorld).all_reduce(sums).wait();
+  const comm::NamedHostWait wait;
+  sums = sums.cpu();
+  const double* both = sums.const_data_ptr<double>();
+  return {.loss = both[1] > 0 ? both[0] / both[1] : 0, .labels = static_cast<int64_t>(both[1])};
 }
 
 }  // namespace
@@ -28,7 +30,7 @@ Validator::Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const 
       training_(std::move(training)),
       start_(loader_->state()) {}
 
-// From the sum of cross-entropies to the report of this rank: [sum, valid tokens].
+// This rank's [cross-entropies, labels], summed.
 at::Tensor Validator::evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch) {
   MicrobatchOptions options = microbatch_options_;
   // As large as in training where that divides the batch.
@@ -41,24 +43,22 @@ at::Tensor Validator::evaluate(Executor& executor, const comm::DeviceMesh& mesh,
 }
 
 ValidationResult Validator::run(Executor& executor, const comm::DeviceMesh& mesh) {
-  const at::Device device = microbatch_options_.device;
   check(loader_->restore(start_), rank_protocol::kExitUserError, "VALIDATION_DATA");
-  const comm::Group& batch_group = mesh.group(mesh::Axis::kBatch);
-  ValidationResult result;
-  std::vector<at::Tensor> sums;  // [cross-entropies, valid tokens] of each batch.
-  while (steps_ < 0 || static_cast<int64_t>(sums.size()) < steps_) {
-    absl::StatusOr<data::Batch> batch = loader_->next();
-    const bool exhausted = absl::IsOutOfRange(batch.status());
-    if (!exhausted) check(batch.status(), rank_protocol::kExitUserError, "VALIDATION_DATA");
-    if (!everyone_has_one(!exhausted, batch_group, device)) break;
-    result.tokens += batch->labels.numel();
-    sums.push_back(evaluate(executor, mesh, *batch));
+  // Nothing is divided before everything is summed: batches and ranks have unequal numbers of labels.
+  at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(microbatch_options_.device));
+  int64_t batches = 0, tokens = 0;
+  while (steps_ < 0 || batches < steps_) {
+    const absl::StatusOr<data::Batch> batch = loader_->next();
+    if (absl::IsOutOfRange(batch.status())) break;
+    check(batch.status(), rank_protocol::kExitUserError, "VALIDATION_DATA");
+    sums += evaluate(executor, mesh, *batch);
+    tokens += batch->labels.numel();
+    ++batches;
   }
-  result.batches = static_cast<int64_t>(sums.size());
-  if (sums.empty()) return result;
-  at::Tensor all = at::stack(sums);
-  mesh.group(mesh::Axis::kWorld).all_reduce(all).wait();
-  result.loss = (all.select(1, 0) / all.select(1, 1)).mean().item<double>();
+  if (batches == 0) return {};
+  ValidationResult result = joined(sums, mesh);
+  result.batches = batches;
+  result.tokens = tokens;
   return result;
 }
 

@@ -11,8 +11,9 @@
 namespace titan::runtime {
 
 struct ValidationResult {
-  double loss = 0;      // Mean over batches of the loss per valid token over all ranks.
-  int64_t batches = 0;  // Per rank; with none there is no loss.
+  double loss = 0;      // The sum of all cross-entropies over the number of all labels, of all batches and ranks.
+  int64_t labels = 0;   // Of all ranks; without any there is no loss.
+  int64_t batches = 0;  // Per rank.
   int64_t tokens = 0;   // Of this rank.
 };
 
@@ -26,8 +27,9 @@ class Validator {
 
   bool due(int64_t step, int64_t frequency) const { return step == 1 || step % frequency == 0; }
 
-  // With uneven data no rank waits for another: before each batch all ranks agree that everyone has one. Throws Failure
-  // for unusable data.
+  // All ranks must have as many batches: data that ends is dealt in the global order (config::check sees to it), which
+  // ends for all ranks at the same batch. The device works on without a stop until the sums are read at the end. Throws
+  // Failure for unusable data.
   ValidationResult run(Executor& executor, const comm::DeviceMesh& mesh);
 
  private:
