@@ -6,6 +6,9 @@ then an operand's number is read as its neighbour, a token's next numbers differ
 losses are held to a limit, and gradients to a share of what float8 itself changes in them, which one operand that is quantised otherwise
 would exceed. (Powers of two as scales, on FSDP: no sum differs, and nothing at all.) Weights are as they are initialised: a gain would
 multiply such differences. Scales are those of torchao's tensor ranks here (scales_over).
+
+--itself (not in CI) also runs torchao with its products summed in float64, from weights with a gain of 5, and prints how far the first
+step's losses are from each other: docs/low-precision.md has the figures.
 """
 
 import argparse
@@ -14,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy
-from peer_runs import Peer, compare_steps, first_gradients, run_peer, run_titan
+from peer_runs import LOSS, Peer, compare_steps, first_gradients, run_peer, run_titan
 from rank_runs import Report, relative_rms
 
 RECIPES, MESHES = ("tensorwise", "rowwise"), {"FSDP 2": {}, "TP 2": {"parallelism.tensor_parallel_degree": 2}}
@@ -33,14 +36,39 @@ def distance(gradients, others):
     return relative_rms(*(numpy.concatenate([numpy.float64(of[name]).ravel() for name in names]) for of in (gradients, others)))
 
 
+def compare_with_itself(folder, seed):
+    """One step: what the sums' rounding alone does to torchao's loss, beside Titan's distance and what eight bits do."""
+    steps = {**FLOAT8, "training.steps": 1}
+    for ranks, mesh in ((1, "1 rank"), (2, "FSDP 2")):
+        wide = None
+        for recipe in RECIPES:
+            flags = {**steps, **({"quantize.linear.float8.recipe_name": recipe} if recipe != "tensorwise" else {})}
+            place, losses = folder / f"itself {ranks} {recipe}".replace(" ", "-"), {}
+            if wide is None:
+                run_peer(place / "wide", folder / "gained", seed, ranks, {**STEPS, "training.steps": 1})
+                wide = Peer(place / "wide").steps[1]["loss"]
+            for way, words in (("torchao", ()), ("in float64", ("--float8-in-float64",))):
+                run_peer(place / way.replace(" ", "-"), folder / "gained", seed, ranks, flags, words=words)
+                losses[way] = Peer(place / way.replace(" ", "-")).steps[1]["loss"]
+            run = run_titan(place / "titan", folder / "gained", mesh, {**flags, **TITAN, "quantize.linear.float8.scales_over": "tensor_ranks",
+                                                                       "model.converters": ["quantize.linear.float8"],
+                                                                       "quantize.linear.float8.filter_fqns": ["output"]})  # fmt: skip
+            off = lambda loss: abs(loss / losses["torchao"] - 1)  # noqa: E731
+            print(f"{mesh}, {recipe}: first loss from torchao's: Titan {off(run.metrics()[1][LOSS]):.2g}, torchao summed in float64 "
+                  f"{off(losses['in float64']):.2g}; float32 layers {off(wide):.2g}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--itself", action="store_true")
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
     report = Report()
     with tempfile.TemporaryDirectory(prefix="titan-float8-") as temporary:
         folder, weights = Path(temporary), Path(temporary) / "weights"
+        if options.itself:
+            return compare_with_itself(folder, options.seed)
         wide = {}
         for mesh, split in MESHES.items():
             for recipe in RECIPES:

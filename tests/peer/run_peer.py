@@ -1,8 +1,9 @@
 """Runs torchtitan 0.2.2's own Trainer on CPU and records what it computes (see README.md).
 
-  run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] [--muon] [--save] -- torchtitan flags...
+  run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] [--muon] [--save] [--float8-in-float64] -- torchtitan flags...
 
 With --weights training starts from that Hugging Face folder, which is made first (from seed and gain) when it is missing.
+With --float8-in-float64 torchao's emulated products are summed in float64, which shows how far single roundings carry.
 With --muon, and one rank, torch.optim.Muon takes the layers' matrices and torchtitan's AdamW the rest, both at the flags' learning rate.
 With --save torchtitan writes the checkpoints that its flags ask for, and goes on from those in OUT/dump/checkpoint.
 """
@@ -34,6 +35,7 @@ def parse(arguments):
     parser.add_argument("--flavor", default="debugmodel")
     parser.add_argument("--muon", action="store_true")
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--float8-in-float64", action="store_true")
     parser.add_argument("flags", nargs="*", help="after --: torchtitan's own flags")
     return parser.parse_args(arguments)
 
@@ -181,6 +183,8 @@ def run_rank(options):
         torchtitan_cpu.install_models()
     if "--quantize.linear.float8.emulate" in options.flags:
         torchtitan_cpu.emulate_named_recipes()
+    if options.float8_in_float64:
+        torchtitan_cpu.sum_float8_in_float64()
     from torchtitan import train
     from torchtitan.config import ConfigManager
     from torchtitan.tools.logging import init_logger

@@ -88,6 +88,24 @@ def install_models():
     DeepSeekV3Model.__init__ = build_with_epsilon
 
 
+class _WideProducts:
+    """torch for a module whose products of float32 matrices are to be summed in float64."""
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    @staticmethod
+    def mm(a, b):
+        return torch.mm(a.double(), b.double()).float() if a.dtype == torch.float32 else torch.mm(a, b)
+
+
+def sum_float8_in_float64():
+    """torchao's emulated products with another rounding of the same sums: how far it is from itself."""
+    import torchao.float8.float8_ops as ops
+
+    ops.torch = _WideProducts()
+
+
 def emulate_named_recipes():
     """For float8's recipes by name; imports torchao."""
     import dataclasses
