@@ -195,7 +195,8 @@ std::vector<Field> fields_of(Training& c) {
       Field("gc_debug", c.gc_debug, "Debug the Python garbage collector")
           .without_effect("there is no Python garbage collector"),
       Field("nonfinite_policy", c.nonfinite_policy,
-            "What a non-finite loss or gradient norm does: fail the job or skip the step; of a validation: fail the job or "
+            "What a non-finite loss or gradient norm does: fail the job or skip the step; of a validation: fail the "
+            "job or "
             "warn")
           .one_of({"fail", "skip"}),
       Field("read_step", c.read_step,
