@@ -1,71 +1,93 @@
 #include "common/metrics/page.h"
 
 #include <httplib.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/text/host_port.h"
+#include "absl/time/clock.h"
+#include "common/metrics/listener.h"
 
 namespace titan::metrics {
 namespace {
 
-constexpr size_t kThreads = 4;
-constexpr time_t kPatienceSeconds = 1;  // With a visitor that says nothing.
-constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";
+constexpr size_t kPlaces = 128;
 
-std::unique_ptr<httplib::Server> make_server(std::function<std::string()> text) {
-  auto server = std::make_unique<httplib::Server>();
-  server->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server->set_keep_alive_max_count(1);
-  server->set_keep_alive_timeout(kPatienceSeconds);
-  server->set_read_timeout(kPatienceSeconds);
-  // The library's default lets two programs share a port: the second would start and answer half of the visitors.
-  server->set_socket_options([](socket_t socket) {
-    const int on = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  });
-  server->Get("/metrics", [text = std::move(text)](const httplib::Request&, httplib::Response& response) {
-    response.set_content(text(), kExposition);
-  });
-  server->set_error_handler([](const httplib::Request&, httplib::Response& response) {
-    response.set_content("the metrics are at /metrics\n", "text/plain; charset=utf-8");
-  });
-  return server;
+int milliseconds_until(absl::Time deadline, absl::Time now) {
+  if (deadline == absl::InfiniteFuture()) return -1;
+  return static_cast<int>(
+      absl::ToInt64Milliseconds(absl::Ceil(std::max(deadline - now, absl::ZeroDuration()), absl::Milliseconds(1))));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Page>> Page::open(const std::string& address, std::function<std::string()> text) {
-  const std::optional<HostPort> endpoint = split_host_port(address);
-  if (!endpoint)
-    return absl::InvalidArgumentError(absl::StrCat("metrics address '", address, "': it must be HOST:PORT"));
-  std::unique_ptr<httplib::Server> server = make_server(std::move(text));
-  errno = 0;
-  int port = endpoint->port;
-  if (port == 0) {
-    port = server->bind_to_any_port(endpoint->host);
-  } else if (!server->bind_to_port(endpoint->host, port)) {
-    port = -1;
-  }
-  if (port < 0) {
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address, ": ",
-                                               errno != 0 ? std::strerror(errno) : "no such host",
-                                               "; choose another port with --metrics-port (0: any)"));
-  }
-  return std::unique_ptr<Page>(new Page(std::move(server), port));
+  const absl::StatusOr<Listener> listener = listen_at(address);
+  if (!listener.ok()) return listener.status();
+  return std::unique_ptr<Page>(new Page(listener->socket, listener->port, std::move(text)));
 }
 
-Page::Page(std::unique_ptr<httplib::Server> server, int port)
-    : server_(std::move(server)), port_(port), thread_([this] { server_->listen_after_bind(); }) {
-  while (!server_->is_running()) std::this_thread::yield();  // The server forgets a stop() that comes earlier.
-}
+Page::Page(int listener, int port, std::function<std::string()> text)
+    : listener_(listener), port_(port), text_(std::move(text)), wake_(::eventfd(0, EFD_CLOEXEC)), thread_([this] {
+        serve();
+      }) {}
 
 Page::~Page() {
-  server_->stop();
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
   thread_.join();
+  ::close(wake_);
+  ::close(listener_);
+}
+
+// Somebody who has asked is left alone for as long as anybody has not.
+void Page::make_place() {
+  const auto idle = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.has_asked(); });
+  visitors_.erase(idle != visitors_.end() ? idle : visitors_.begin());
+}
+
+void Page::welcome(absl::Time now) {
+  while (true) {
+    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const bool no_descriptor = socket < 0 && (errno == EMFILE || errno == ENFILE);
+    if (no_descriptor && !visitors_.empty()) {
+      make_place();
+      continue;
+    }
+    if (no_descriptor) absl::SleepFor(absl::Milliseconds(100));  // Others hold them all; poll would return at once.
+    if (socket < 0) return;
+    if (visitors_.size() == kPlaces) make_place();
+    Visitor& visitor = visitors_.emplace_back(socket, now);
+    // Most have asked by now, and then cannot be pushed out by those who come after.
+    if (!visitor.go_on(now, text_)) visitors_.pop_back();
+  }
+}
+
+void Page::serve() {
+  while (true) {
+    std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    absl::Time first = absl::InfiniteFuture();
+    for (const Visitor& visitor : visitors_) {
+      waiting.push_back({visitor.socket(), static_cast<short>(visitor.sends() ? POLLOUT : POLLIN), 0});
+      first = std::min(first, visitor.deadline());
+    }
+    if (::poll(waiting.data(), waiting.size(), milliseconds_until(first, absl::Now())) < 0 && errno != EINTR) return;
+    if (waiting[0].revents != 0) return;
+    const absl::Time now = absl::Now();
+    size_t at = 2;
+    for (auto visitor = visitors_.begin(); visitor != visitors_.end(); ++at) {
+      const bool stays = waiting[at].revents != 0 ? visitor->go_on(now, text_) : now < visitor->deadline();
+      visitor = stays && now < visitor->deadline() ? std::next(visitor) : visitors_.erase(visitor);
+    }
+    if (waiting[1].revents != 0) welcome(now);
+  }
 }
 
 absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration patience) {

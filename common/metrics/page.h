@@ -1,24 +1,24 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-
-namespace httplib {
-class Server;
-}
+#include "common/metrics/visitor.h"
 
 namespace titan::metrics {
 
-// One page of text over HTTP, http://ADDRESS/metrics, for GET and HEAD. A visitor that sends nothing is dropped after a
-// second, so the destructor takes no longer than that.
+// One page of text over HTTP, http://ADDRESS/metrics, for GET and HEAD. One thread serves all visitors and waits for
+// none: a visitor without a whole request after a second is dropped, and when all places are taken the one who has not
+// asked for the longest makes place for the next, so that a scrape is answered however many half requests there are.
+// The destructor waits for `text` at most.
 class Page {
  public:
-  // `address`: HOST:PORT or [IPV6]:PORT; port 0 takes a free one. `text` is called on the page's threads for each
+  // `address`: HOST:PORT or [IPV6]:PORT; port 0 takes a free one. `text` is called on the page's thread for each
   // request. Errors: InvalidArgument for another form of address, Unavailable when it cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Page>> open(const std::string& address, std::function<std::string()> text);
   ~Page();
@@ -28,10 +28,17 @@ class Page {
   int port() const { return port_; }
 
  private:
-  Page(std::unique_ptr<httplib::Server> server, int port);
+  Page(int listener, int port, std::function<std::string()> text);
 
-  const std::unique_ptr<httplib::Server> server_;
+  void serve();
+  void welcome(absl::Time now);
+  void make_place();
+
+  const int listener_;
   const int port_;
+  const std::function<std::string()> text_;
+  const int wake_;               // eventfd: ends the thread.
+  std::list<Visitor> visitors_;  // In the order in which they came.
   std::thread thread_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/metrics/page.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -81,6 +82,42 @@ TEST(MetricsTest, EndsSoonWithVisitorsThere) {
   metrics.reset();
   EXPECT_LT(absl::Now() - start, absl::Seconds(10)) << "it waited for the silent visitor";
   close(silent);
+}
+
+// Half requests must not delay a scrape of a page that others can reach: neither those that say no
+// more, nor those that send another byte now and then.
+TEST(MetricsTest, HalfRequestsHoldUpNobody) {
+  Metrics metrics;
+  const absl::StatusOr<int> port = metrics.serve("127.0.0.1:0");
+  ASSERT_TRUE(port.ok()) << port.status();
+  std::vector<int> halves;
+  for (int i = 0; i < 300; ++i) {
+    halves.push_back(connected(*port));
+    if (i % 2 == 0) EXPECT_EQ(write(halves.back(), "GET /me", 7), 7);
+  }
+  const absl::Time start = absl::Now();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(get(*port), HasSubstr("titan_build_info"));
+    for (const int half : halves) (void)!send(half, "x", 1, MSG_NOSIGNAL);
+  }
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20)) << "with a thread each it took 75 s";
+  for (const int half : halves) close(half);
+}
+
+// One who is slow gets all of a page that no socket's buffer holds, while others get theirs.
+TEST(MetricsTest, ASlowReaderGetsAllOfALongPage) {
+  const std::string text(32 << 20, 'x');
+  const auto page = Page::open("127.0.0.1:0", [&text] { return text; });
+  ASSERT_TRUE(page.ok()) << page.status();
+  const int slow = connected((*page)->port());
+  const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
+  ASSERT_EQ(write(slow, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  EXPECT_EQ(read_page("127.0.0.1", (*page)->port(), absl::Seconds(20))->size(), text.size());
+  size_t size = 0;
+  std::vector<char> buffer(1 << 16);
+  for (ssize_t n; (n = read(slow, buffer.data(), buffer.size())) > 0;) size += static_cast<size_t>(n);
+  EXPECT_GT(size, text.size());
+  close(slow);
 }
 
 // By the names that every dashboard of Prometheus knows.
