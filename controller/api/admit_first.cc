@@ -45,12 +45,12 @@ grpc_byte_buffer* read_now(grpc::internal::Call& call) {
 
 }  // namespace
 
-// One call until its request is there; then the inner handler has it.
+// One call until its request is there; then one of its handlers has it.
 class AdmitFirst::Reading : public grpc_completion_queue_functor {
  public:
-  Reading(MethodHandler& inner, const HandlerParameter& param)
+  Reading(const Handlers& handlers, const HandlerParameter& param)
       : grpc_completion_queue_functor{&Reading::on_read, /*inlineable=*/0, 0, nullptr},
-        inner_(inner),
+        handlers_(handlers),
         call_(param.call),
         context_(param.server_context),
         call_requester_(param.call_requester) {}
@@ -59,41 +59,42 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
     const grpc_op read = reading(&bytes_);
     if (::grpc_call_start_batch(call_->call(), &read, 1, this, nullptr) != GRPC_CALL_OK) refuse();
   }
-  // The inner handler finds that nobody knows who calls.
-  void refuse() { hand_over(no_bytes(), grpc::Status::OK, /*is_read=*/false); }
+  // The usual handler finds that nobody knows who calls.
+  void refuse() { hand_over(no_bytes(), *handlers_.usual, /*is_read=*/false); }
 
  private:
   static void on_read(grpc_completion_queue_functor* self, int /*ok*/) {
     auto* const reading = static_cast<Reading*>(self);
-    if (reading->bytes_ != nullptr) return reading->hand_over(reading->bytes_, grpc::Status::OK, /*is_read=*/true);
-    reading->hand_over(no_bytes(), {grpc::StatusCode::INTERNAL, "the call has no request"}, /*is_read=*/false);
+    if (reading->bytes_ != nullptr)
+      return reading->hand_over(reading->bytes_, *reading->handlers_.usual, /*is_read=*/true);
+    reading->hand_over(no_bytes(), *reading->handlers_.missing, /*is_read=*/false);
   }
 
-  void hand_over(grpc_byte_buffer* bytes, grpc::Status status, bool is_read) {
+  void hand_over(grpc_byte_buffer* bytes, MethodHandler& handler, bool is_read) {
     grpc::Status parsed;
-    request_ = inner_.Deserialize(call_->call(), bytes, &parsed, &data_);
-    status_ = status.ok() ? parsed : status;
+    request_ = handler.Deserialize(call_->call(), bytes, &parsed, &data_);
+    handler_ = parsed.ok() ? &handler : handlers_.undecodable.get();  // What was made for the request is of one type.
     const bool shown = is_read && parsed.ok();
     if (tell_interceptors(batch_, call_, shown ? request_ : nullptr, [this] { run(); })) run();
   }
   void run() {
     const std::unique_ptr<Reading> own(this);
-    inner_.RunHandler(HandlerParameter(call_, context_, request_, status_, data_, call_requester_));
+    handler_->RunHandler(HandlerParameter(call_, context_, request_, grpc::Status::OK, data_, call_requester_));
   }
 
-  MethodHandler& inner_;
+  const Handlers& handlers_;
+  MethodHandler* handler_ = nullptr;
   grpc::internal::Call* const call_;
   grpc::ServerContextBase* const context_;
   const std::function<void()> call_requester_;
   grpc_byte_buffer* bytes_ = nullptr;
   void* request_ = nullptr;
   void* data_ = nullptr;
-  grpc::Status status_;
   InterceptorBatchMethodsImpl batch_;
 };
 
 void AdmitFirst::RunHandler(const HandlerParameter& param) {
-  auto* const reading = new Reading(*inner_, param);  // Its own owner.
+  auto* const reading = new Reading(handlers_, param);  // Its own owner.
   return gate_.identify(*param.server_context).ok() ? reading->begin() : reading->refuse();
 }
 
@@ -102,14 +103,15 @@ void AdmitFirstAndWait::RunHandler(const HandlerParameter& param) {
   grpc_byte_buffer* bytes = is_known ? read_now(*param.call) : nullptr;
   const bool is_read = bytes != nullptr;
   void *data = nullptr, *request = nullptr;
-  grpc::Status parsed;
-  request = inner_->Deserialize(param.call->call(), is_read ? bytes : no_bytes(), &parsed, &data);
-  if (is_known && !is_read) parsed = {grpc::StatusCode::INTERNAL, "the call has no request"};
+  grpc::Status status;
+  request = inner_->Deserialize(param.call->call(), is_read ? bytes : no_bytes(), &status, &data);
+  if (!status.ok()) status = rpc::to_grpc(undecodable_request(type_));
+  if (is_known && !is_read) status = rpc::to_grpc(missing_request(type_));
   const auto run = [&] {
-    inner_->RunHandler(HandlerParameter(param.call, param.server_context, request, parsed, data, param.call_requester));
+    inner_->RunHandler(HandlerParameter(param.call, param.server_context, request, status, data, param.call_requester));
   };
   InterceptorBatchMethodsImpl batch;  // Interceptors of ours are done when they return.
-  if (tell_interceptors(batch, param.call, is_read && parsed.ok() ? request : nullptr, run)) run();
+  if (tell_interceptors(batch, param.call, is_read && status.ok() ? request : nullptr, run)) run();
 }
 
 }  // namespace titan::api

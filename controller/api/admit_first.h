@@ -3,11 +3,16 @@
 // gRPC reads the whole request of a call before its handler runs, however long it is and whoever sends it: its limit of
 // a message's size is compared when all of it is in memory. Here who calls is asked first, and of somebody who cannot
 // be told nothing is read. To gRPC such a method is a stream both ways that has one request, as it is on the wire.
+//
+// What holds for every request is checked here as well, before its method sees it (request_check.h): that there is one,
+// that it can be decoded, for which gRPC would answer UNIMPLEMENTED without a word, and that its enums have values.
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "common/rpc/error.h"
+#include "controller/api/request_check.h"
 #include "controller/auth/gate.h"
 #include "grpcpp/impl/method_handler_impl.h"
 #include "grpcpp/impl/rpc_service_method.h"
@@ -17,49 +22,40 @@
 
 namespace titan::api {
 
-// Around the handler that gRPC would run itself.
+// How a method is run, and what answers in its place.
+struct Handlers {
+  std::unique_ptr<grpc::internal::MethodHandler> usual;
+  std::unique_ptr<grpc::internal::MethodHandler> undecodable;  // It is not given a request.
+  std::unique_ptr<grpc::internal::MethodHandler> missing;      // It is given an empty one.
+};
+
+// Around the handlers that gRPC would run itself.
 class AdmitFirst : public grpc::internal::MethodHandler {
  public:
-  AdmitFirst(std::unique_ptr<grpc::internal::MethodHandler> inner, const auth::Gate& gate)
-      : inner_(std::move(inner)), gate_(gate) {}
+  AdmitFirst(Handlers handlers, const auth::Gate& gate) : handlers_(std::move(handlers)), gate_(gate) {}
 
   void RunHandler(const HandlerParameter& param) override;
 
  private:
   class Reading;
 
-  const std::unique_ptr<grpc::internal::MethodHandler> inner_;
+  const Handlers handlers_;
   const auth::Gate& gate_;
 };
 
-// The same for a handler of gRPC's synchronous interface, which has a thread to wait in.
+// The same for a handler of gRPC's synchronous interface, which has a thread to wait in. `type`: of its request.
 class AdmitFirstAndWait : public grpc::internal::MethodHandler {
  public:
-  AdmitFirstAndWait(std::unique_ptr<grpc::internal::MethodHandler> inner, const auth::Gate& gate)
-      : inner_(std::move(inner)), gate_(gate) {}
+  AdmitFirstAndWait(std::unique_ptr<grpc::internal::MethodHandler> inner, std::string type, const auth::Gate& gate)
+      : inner_(std::move(inner)), type_(std::move(type)), gate_(gate) {}
 
   void RunHandler(const HandlerParameter& param) override;
 
  private:
   const std::unique_ptr<grpc::internal::MethodHandler> inner_;
+  const std::string type_;
   const auth::Gate& gate_;
 };
-
-// How gRPC would run a method of a service; of a stranger's call the method never hears.
-template <typename Service, typename Request, typename Response>
-std::unique_ptr<grpc::internal::MethodHandler> usual_handler(
-    Service& service, const auth::Gate& gate,
-    grpc::ServerUnaryReactor* (Service::*method)(grpc::CallbackServerContext*, const Request*, Response*)) {
-  const auto run = [&service, &gate, method](grpc::CallbackServerContext* context, const Request* request,
-                                             Response* response) {
-    const absl::Status known = gate.identify(*context).status();
-    if (known.ok()) return (service.*method)(context, request, response);
-    grpc::ServerUnaryReactor* const refusing = context->DefaultReactor();
-    refusing->Finish(rpc::to_grpc(known));
-    return refusing;
-  };
-  return std::make_unique<grpc::internal::CallbackUnaryHandler<Request, Response>>(run);
-}
 
 template <typename Response>
 class Refusing : public grpc::ServerWriteReactor<Response> {
@@ -68,17 +64,62 @@ class Refusing : public grpc::ServerWriteReactor<Response> {
   void OnDone() override { delete this; }
 };
 
+inline grpc::ServerUnaryReactor* refuse_unary(grpc::CallbackServerContext* context, const absl::Status& why) {
+  grpc::ServerUnaryReactor* const refusing = context->DefaultReactor();
+  refusing->Finish(rpc::to_grpc(why));
+  return refusing;
+}
+
+// Why a call's method never hears of it.
+template <typename Request>
+absl::Status check_call(const auth::Gate& gate, const grpc::ServerContextBase& context, const Request& request) {
+  if (absl::Status unknown = gate.identify(context).status(); !unknown.ok()) return unknown;
+  return check_enums(request);
+}
+
+template <typename Request, typename Response>
+std::unique_ptr<grpc::internal::MethodHandler> refusing_unary(absl::Status why) {
+  return std::make_unique<grpc::internal::CallbackUnaryHandler<Request, Response>>(
+      [why = std::move(why)](grpc::CallbackServerContext* context, const Request*, Response*) {
+        return refuse_unary(context, why);
+      });
+}
+template <typename Request, typename Response>
+std::unique_ptr<grpc::internal::MethodHandler> refusing_stream(absl::Status why) {
+  return std::make_unique<grpc::internal::CallbackServerStreamingHandler<Request, Response>>(
+      [why = std::move(why)](grpc::CallbackServerContext*, const Request*) { return new Refusing<Response>(why); });
+}
+
+// How gRPC would run a method of a service.
 template <typename Service, typename Request, typename Response>
-std::unique_ptr<grpc::internal::MethodHandler> usual_handler(
-    Service& service, const auth::Gate& gate,
-    grpc::ServerWriteReactor<Response>* (Service::*method)(grpc::CallbackServerContext*, const Request*)) {
+Handlers handlers_of(Service& service, const auth::Gate& gate,
+                     grpc::ServerUnaryReactor* (Service::*method)(grpc::CallbackServerContext*, const Request*,
+                                                                  Response*)) {
+  const auto run = [&service, &gate, method](grpc::CallbackServerContext* context, const Request* request,
+                                             Response* response) {
+    const absl::Status wrong = check_call(gate, *context, *request);
+    return wrong.ok() ? (service.*method)(context, request, response) : refuse_unary(context, wrong);
+  };
+  const std::string& type = Request::descriptor()->full_name();
+  return {std::make_unique<grpc::internal::CallbackUnaryHandler<Request, Response>>(run),
+          refusing_unary<Request, Response>(undecodable_request(type)),
+          refusing_unary<Request, Response>(missing_request(type))};
+}
+
+template <typename Service, typename Request, typename Response>
+Handlers handlers_of(Service& service, const auth::Gate& gate,
+                     grpc::ServerWriteReactor<Response>* (Service::*method)(grpc::CallbackServerContext*,
+                                                                            const Request*)) {
   const auto run = [&service, &gate, method](grpc::CallbackServerContext* context,
                                              const Request* request) -> grpc::ServerWriteReactor<Response>* {
-    const absl::Status known = gate.identify(*context).status();
-    if (!known.ok()) return new Refusing<Response>(known);
+    const absl::Status wrong = check_call(gate, *context, *request);
+    if (!wrong.ok()) return new Refusing<Response>(wrong);
     return (service.*method)(context, request);
   };
-  return std::make_unique<grpc::internal::CallbackServerStreamingHandler<Request, Response>>(run);
+  const std::string& type = Request::descriptor()->full_name();
+  return {std::make_unique<grpc::internal::CallbackServerStreamingHandler<Request, Response>>(run),
+          refusing_stream<Request, Response>(undecodable_request(type)),
+          refusing_stream<Request, Response>(missing_request(type))};
 }
 
 // Of all methods of a service, in the order of its .proto. `mark`: the service's MarkMethodStreamed, which is
@@ -86,31 +127,40 @@ std::unique_ptr<grpc::internal::MethodHandler> usual_handler(
 template <typename Mark, typename Service, typename... Methods>
 void admit_first(const Mark& mark, Service& service, const auth::Gate& gate, Methods... methods) {
   int index = 0;
-  (mark(index++, new AdmitFirst(usual_handler(service, gate, methods), gate)), ...);
+  (mark(index++, new AdmitFirst(handlers_of(service, gate, methods), gate)), ...);
 }
 
 // Likewise of a service on the synchronous interface, whose methods ask the gate themselves before anything else.
 template <typename Service, typename Request, typename Response>
-std::unique_ptr<grpc::internal::MethodHandler> usual_handler_that_waits(
-    Service& service, grpc::Status (Service::*method)(grpc::ServerContext*, const Request*, Response*)) {
+std::unique_ptr<AdmitFirstAndWait> waiting_handler(Service& service, const auth::Gate& gate,
+                                                   grpc::Status (Service::*method)(grpc::ServerContext*, const Request*,
+                                                                                   Response*)) {
   const auto run = [method](Service* self, grpc::ServerContext* context, const Request* request, Response* response) {
-    return (self->*method)(context, request, response);
+    const absl::Status wrong = check_enums(*request);
+    return wrong.ok() ? (self->*method)(context, request, response) : rpc::to_grpc(wrong);
   };
-  return std::make_unique<grpc::internal::RpcMethodHandler<Service, Request, Response>>(run, &service);
+  return std::make_unique<AdmitFirstAndWait>(
+      std::make_unique<grpc::internal::RpcMethodHandler<Service, Request, Response>>(run, &service),
+      Request::descriptor()->full_name(), gate);
 }
 template <typename Service, typename Request, typename Response>
-std::unique_ptr<grpc::internal::MethodHandler> usual_handler_that_waits(
-    Service& service,
-    grpc::Status (Service::*method)(grpc::ServerContext*, const Request*, grpc::ServerWriter<Response>*)) {
+std::unique_ptr<AdmitFirstAndWait> waiting_handler(Service& service, const auth::Gate& gate,
+                                                   grpc::Status (Service::*method)(grpc::ServerContext*, const Request*,
+                                                                                   grpc::ServerWriter<Response>*)) {
   const auto run = [method](Service* self, grpc::ServerContext* context, const Request* request,
-                            grpc::ServerWriter<Response>* writer) { return (self->*method)(context, request, writer); };
-  return std::make_unique<grpc::internal::ServerStreamingHandler<Service, Request, Response>>(run, &service);
+                            grpc::ServerWriter<Response>* writer) {
+    const absl::Status wrong = check_enums(*request);
+    return wrong.ok() ? (self->*method)(context, request, writer) : rpc::to_grpc(wrong);
+  };
+  return std::make_unique<AdmitFirstAndWait>(
+      std::make_unique<grpc::internal::ServerStreamingHandler<Service, Request, Response>>(run, &service),
+      Request::descriptor()->full_name(), gate);
 }
 
 template <typename Mark, typename Service, typename... Methods>
 void admit_first_and_wait(const Mark& mark, Service& service, const auth::Gate& gate, Methods... methods) {
   int index = 0;
-  (mark(index++, new AdmitFirstAndWait(usual_handler_that_waits(service, methods), gate)), ...);
+  (mark(index++, waiting_handler(service, gate, methods).release()), ...);
 }
 
 }  // namespace titan::api

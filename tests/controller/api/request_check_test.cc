@@ -1,0 +1,129 @@
+// What holds for every request of every method: its enums have values, and it can be decoded.
+
+#include "controller/api/request_check.h"
+
+#include <google/protobuf/dynamic_message.h>
+
+#include "controller/api/services.h"
+#include "tests/controller/api/service_case.h"
+
+namespace titan::api {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MethodDescriptor;
+using ::testing::HasSubstr;
+
+constexpr int kNoValue = 77;
+constexpr int kDeepest = 6;
+
+class RequestCheckTest : public ServiceCase {
+ protected:
+  // Of methods that have one request.
+  template <typename Do>
+  static void each_method(const Do& act) {
+    for (const google::protobuf::ServiceDescriptor* service : services()) {
+      for (int i = 0; i < service->method_count(); ++i) {
+        if (!service->method(i)->client_streaming()) act(*service->method(i));
+      }
+    }
+  }
+  absl::Status answer_to(const MethodDescriptor& method, const std::string& bytes) {
+    grpc::ByteBuffer answer;
+    return rpc::from_grpc(
+        call_by_name(absl::StrCat("/", method.service()->full_name(), "/", method.name()), grpc::Slice(bytes), answer));
+  }
+};
+
+struct Planted {
+  std::string path;
+  std::string bytes;
+};
+
+// The request once for each enum in it, at any depth, with a number there that is no value.
+void plant(Message& root, Message& message, const std::string& prefix, int depth, std::vector<Planted>& out) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    const std::string path = absl::StrCat(prefix, field->name(), field->is_repeated() ? "[0]" : "");
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+      field->is_repeated() ? reflection.AddEnumValue(&message, field, kNoValue)
+                           : reflection.SetEnumValue(&message, field, kNoValue);
+      out.push_back({path, root.SerializeAsString()});
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map() && depth < kDeepest) {
+      plant(
+          root,
+          field->is_repeated() ? *reflection.AddMessage(&message, field) : *reflection.MutableMessage(&message, field),
+          path + ".", depth + 1, out);
+    }
+    reflection.ClearField(&message, field);
+  }
+}
+
+TEST_F(RequestCheckTest, EveryEnumOfEveryRequestHasAValue) {
+  int found = 0;
+  each_method([&](const MethodDescriptor& method) {
+    google::protobuf::DynamicMessageFactory factory;
+    const std::unique_ptr<Message> request(factory.GetPrototype(method.input_type())->New());
+    std::vector<Planted> planted;
+    plant(*request, *request, "", 0, planted);
+    for (const Planted& one : planted) {
+      const absl::Status status = answer_to(method, one.bytes);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << method.name() << " " << one.path;
+      EXPECT_EQ(rpc::reason(status), "ENUM_VALUE_UNKNOWN") << method.name() << " " << one.path;
+      const std::vector<rpc::FieldViolation> violations = rpc::field_violations(status);
+      ASSERT_EQ(violations.size(), 1) << method.name() << " " << one.path;
+      EXPECT_EQ(violations[0].field, one.path) << method.name();
+      EXPECT_THAT(violations[0].description, HasSubstr("is 77")) << method.name();
+      ++found;
+    }
+  });
+  EXPECT_GE(found, 4) << "the requests that are looked at have such fields";
+}
+
+TEST_F(RequestCheckTest, KnownValuesPass) {
+  v1::CreateJobRequest request;
+  request.mutable_source()->set_format(v1::JobText::TOML);
+  EXPECT_TRUE(check_enums(request).ok());
+  request.mutable_source()->set_format(static_cast<v1::JobText::Format>(-1));
+  EXPECT_THAT(std::string(check_enums(request).message()), HasSubstr("TOML = 1"));
+}
+
+// An answer of no jobs would pass for one.
+TEST_F(RequestCheckTest, NoJobIsInNoState) {
+  v1::ListJobsRequest request;
+  request.add_states(v1::Job::RUNNING);
+  request.add_states(v1::Job::STATE_UNSPECIFIED);
+  v1::ListJobsResponse response;
+  const absl::Status status = call(&v1::JobService::Stub::ListJobs, request, &response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(rpc::field_violations(status).size(), 1);
+  EXPECT_EQ(rpc::field_violations(status)[0].field, "states[1]");
+}
+
+// gRPC's own answer is UNIMPLEMENTED without a word, by which clients take the controller for one of an older version.
+TEST_F(RequestCheckTest, WhatCannotBeDecodedIsAnInvalidArgument) {
+  const std::string cut_off = "\x0a\x20short", not_utf8 = "\x0a\x02\xff\xfe";
+  each_method([&](const MethodDescriptor& method) {
+    const absl::Status status = answer_to(method, cut_off);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << method.full_name();
+    EXPECT_EQ(rpc::reason(status), "REQUEST_UNDECODABLE") << method.full_name();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(method.input_type()->full_name()));
+  });
+  const MethodDescriptor* get =
+      v1::GetJobRequest::descriptor()->file()->FindServiceByName("JobService")->FindMethodByName("GetJob");
+  EXPECT_EQ(rpc::reason(answer_to(*get, not_utf8)), "REQUEST_UNDECODABLE");
+}
+
+// The server is as it was before.
+TEST_F(RequestCheckTest, LaterCallsAreAnswered) {
+  const MethodDescriptor* get =
+      v1::GetJobRequest::descriptor()->file()->FindServiceByName("JobService")->FindMethodByName("GetJob");
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(rpc::reason(answer_to(*get, "\xff")), "REQUEST_UNDECODABLE");
+  v1::Job made;
+  EXPECT_TRUE(create(job("a"), &made).ok());
+}
+
+}  // namespace
+}  // namespace titan::api
