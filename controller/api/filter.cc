@@ -92,7 +92,7 @@ struct Word {
 
 class Parser {
  public:
-  Parser(const std::string& text, absl::Time now) : text_(text), now_(now) {}
+  Parser(const std::string& text, absl::Time now, const std::string& self) : text_(text), now_(now), self_(self) {}
 
   absl::StatusOr<Filter> parse() {
     if (text_.size() > kLongestFilter) return wrong(0, absl::StrCat("is longer than ", kLongestFilter, " bytes"));
@@ -236,7 +236,7 @@ class Parser {
     }
     switch (field->kind) {
       case FieldKind::kText:
-        return text_comparison(*field, *compare, word.text);
+        return text_comparison(*field, *compare, name == "owner" && is_me(word) ? self_ : word.text);
       case FieldKind::kState:
         return state_comparison(*field, *compare, operator_at, word);
       case FieldKind::kNumber:
@@ -253,6 +253,9 @@ class Parser {
     if (key.text == "*" && !key.quoted) return Filter([](const JobView& job) { return !job.record->labels.empty(); });
     return Filter([key = key.text](const JobView& job) { return job.record->labels.contains(key); });
   }
+
+  // Owners are "user:NAME" and the like, so that no other one is called so.
+  bool is_me(const Word& word) const { return word.text == "me" && !word.quoted && !self_.empty(); }
 
   static Filter text_comparison(const Field& field, Compare compare, const std::string& wanted) {
     return [get = field.value, compare, wanted](const JobView& job) {
@@ -298,12 +301,15 @@ class Parser {
 
   const std::string& text_;
   const absl::Time now_;
+  const std::string& self_;
   size_t at_ = 0;
   int depth_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<Filter> parse_filter(const std::string& text, absl::Time now) { return Parser(text, now).parse(); }
+absl::StatusOr<Filter> parse_filter(const std::string& text, absl::Time now, const std::string& self) {
+  return Parser(text, now, self).parse();
+}
 
 }  // namespace titan::api

@@ -18,8 +18,8 @@ using Filter = std::function<bool(const core::JobView&)>;
 // by their bytes, states without regard to case. "field : text" asks whether the text is in it, "field:*" whether it is
 // set; "labels:KEY" whether there is such a label. What is not set is unequal to everything, and neither less nor
 // greater. Values with spaces, parentheses or quotes stand in "" or ''; times are RFC 3339, or "-2h", "-30m", "-7d"
-// before `now`. An empty filter takes everything.
+// before `now`. "owner = me" (also !=) means `self`, who asks. An empty filter takes everything.
 // Errors: InvalidArgument (FILTER_INVALID) with the column, counted from 1.
-absl::StatusOr<Filter> parse_filter(const std::string& text, absl::Time now);
+absl::StatusOr<Filter> parse_filter(const std::string& text, absl::Time now, const std::string& self = "");
 
 }  // namespace titan::api

@@ -71,9 +71,14 @@ Filter wanted_by(const v1::ListJobsRequest& request, const auth::Caller& caller,
 
 absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobsRequest& request,
                        const auth::Caller& caller, absl::Time now, v1::ListJobsResponse& response) {
+  for (int i = 0; i < request.states_size(); ++i) {
+    if (request.states(i) != v1::Job::STATE_UNSPECIFIED) continue;
+    return rpc::bad_request("ENUM_VALUE_UNKNOWN",
+                            {{absl::StrCat("states[", i, "]"), "is STATE_UNSPECIFIED, which no job is in"}});
+  }
   const std::string bound_to = other_arguments(request);
   TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request.page_size(), request.page_token(), bound_to));
-  TITAN_ASSIGN_OR_RETURN(Filter filter, parse_filter(request.filter(), now));
+  TITAN_ASSIGN_OR_RETURN(Filter filter, parse_filter(request.filter(), now, caller.actor));
   Filter wanted = wanted_by(request, caller, std::move(filter));
   const auto limit = static_cast<size_t>(page.size) + 1;
   std::vector<JobViewPtr> views;

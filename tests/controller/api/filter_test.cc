@@ -43,6 +43,20 @@ job::JobRecord vision() {
   return record;
 }
 
+// A caller need not know the name that the controller has for them.
+TEST(FilterTest, MeIsWhoAsks) {
+  const JobViewPtr job = view(vision(), 100);
+  const auto holds = [&job](const std::string& text, const std::string& self) {
+    return (*parse_filter(text, kNow, self))(*job);
+  };
+  EXPECT_TRUE(holds("owner = me", "user:alice"));
+  EXPECT_FALSE(holds("owner = me", "user:bob"));
+  EXPECT_TRUE(holds("owner != me AND id = vision", "user:bob"));
+  EXPECT_FALSE(holds("owner = \"me\"", "user:alice")) << "a text in quotes is itself";
+  EXPECT_FALSE(holds("owner = me", "")) << "nobody is known to ask";
+  EXPECT_FALSE(holds("id = me", "vision"));
+}
+
 TEST(FilterTest, HoldsOrNot) {
   const JobViewPtr job = view(vision(), 100);
   const std::vector<std::pair<std::string, bool>> cases = {
