@@ -10,26 +10,29 @@
 #include <csignal>
 #include <utility>
 
+#include "common/host/warning_signals.h"
+
 namespace titan::cli {
 namespace {
 
-sigset_t both_signals() {
+sigset_t ending_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  for (const int number : host::kWarningSignals) sigaddset(&set, number);
   return set;
 }
 
 }  // namespace
 
 void Interrupt::block_signals() {
-  const sigset_t set = both_signals();
+  const sigset_t set = ending_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
 void Interrupt::unblock_signals() {
-  const sigset_t set = both_signals();
+  const sigset_t set = ending_signals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
@@ -43,14 +46,19 @@ Interrupt::~Interrupt() {
   close(wake_);
 }
 
+void Interrupt::take(int number) {
+  if (count_ == 0 || number == SIGINT) on_signal_(++count_);
+}
+
 void Interrupt::watch() {
-  const sigset_t set = both_signals();
+  const sigset_t set = ending_signals();
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
   pollfd waiting[] = {{signals, POLLIN, 0}, {wake_, POLLIN, 0}};
   while (poll(waiting, 2, -1) >= 0 || errno == EINTR) {
     if ((waiting[1].revents & POLLIN) != 0) break;
     signalfd_siginfo info;
-    if ((waiting[0].revents & POLLIN) != 0 && read(signals, &info, sizeof info) == sizeof info) on_signal_(++count_);
+    if ((waiting[0].revents & POLLIN) != 0 && read(signals, &info, sizeof info) == sizeof info)
+      take(static_cast<int>(info.ssi_signo));
   }
   close(signals);
 }

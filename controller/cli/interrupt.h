@@ -6,8 +6,10 @@
 
 namespace titan::cli {
 
-// While it lives, SIGINT and SIGTERM call `on_signal(n)` with n = 1, 2, ... on a thread of its own instead of ending
-// the process. block_signals() must have run in main before any other thread started.
+// While it lives, signals that ask for an end call `on_signal(n)` on a thread of its own instead of ending the process:
+// SIGINT, SIGTERM and those of common/host/warning_signals.h. n is 1 for the first, whichever it is, and grows with
+// each SIGINT after it: a user who presses Ctrl-C again is in a hurry, while schedulers warn more than once and by
+// several signals. block_signals() must have run in main before any other thread started.
 class Interrupt {
  public:
   explicit Interrupt(std::function<void(int count)> on_signal);
@@ -17,13 +19,14 @@ class Interrupt {
 
   int count() const { return count_.load(); }
 
-  // Blocks the two signals in this thread and all later ones; without an Interrupt they end the process as usual once
+  // Blocks these signals in this thread and all later ones; without an Interrupt they end the process as usual once
   // unblock_signals() ran.
   static void block_signals();
   static void unblock_signals();
 
  private:
   void watch();
+  void take(int number);
 
   std::function<void(int)> on_signal_;
   std::atomic<int> count_ = 0;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/host/own_program.h"
+#include "common/host/warning_signals.h"
 #include "common/status/status.h"
 #include "controller/cli/interrupt.h"
 #include "nlohmann/json.hpp"
@@ -33,6 +34,7 @@ constexpr absl::Duration kPortPoll = absl::Milliseconds(2);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   Interrupt::unblock_signals();
+  host::ignore_warning_signals();  // The command answers them for all of its processes: it saves and stops.
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   const int nothing = open("/dev/null", O_RDONLY);

@@ -60,6 +60,20 @@ class Run(TitanctlCase):
         self.assertEqual([last_step(self.dump)], committed_steps(self.dump))
         self.assertEqual([], self.left())
 
+    # Slurm and others signal each process of a job, by several signals and more than once, and then wait before they kill.
+    def test_signals_of_schedulers_to_every_process_save(self):
+        process = self.start("run", *tiny(self.dump, steps=500, interval=500))
+        wait_step(self.dump, 3)
+        everybody = self.left()
+        self.assertEqual({"titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-rank"}, {p.program for p in everybody})
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGXCPU, signal.SIGCONT, signal.SIGTERM):
+            for one in everybody:
+                one.kill(number)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(130, process.returncode, err)
+        self.assertEqual([last_step(self.dump)], committed_steps(self.dump), err)
+        wait_until("end of all processes", lambda: not self.left())
+
     def test_second_interrupt_kills(self):
         process = self.start("run", *tiny(self.dump, steps=500, interval=500))
         wait_step(self.dump, 3)

@@ -16,6 +16,7 @@
 
 #include "common/host/descriptors.h"
 #include "common/host/file_mask.h"
+#include "common/host/warning_signals.h"
 #include "common/version/version.h"
 #include "worker/runtime/dry_run/dry_run.h"
 #include "worker/runtime/local_ranks.h"
@@ -27,7 +28,7 @@ namespace {
 
 using rank_protocol::ExitCode;
 
-// Set by SIGTERM and the first Ctrl-C; read at step edges.
+// Set by SIGTERM, by the signals with which schedulers warn, and by the first Ctrl-C; read at step edges.
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -36,6 +37,12 @@ void install_signal_handlers() {
   action.sa_handler = [](int) { stop_requested.store(true); };
   action.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &action, nullptr);
+  for (const int number : host::kWarningSignals) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    const bool is_nohup = number == SIGHUP && before.sa_handler == SIG_IGN;
+    if (!is_nohup) sigaction(number, &action, nullptr);
+  }
   action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);  // A second Ctrl-C kills.
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/host/warning_signals.h"
 #include "common/version/version.h"
 #include "worker/shim/rank_process.h"
 #include "worker/shim/shim.h"
@@ -52,9 +53,9 @@ int main(int argc, char** argv) {
   }
   ::setsid();  // Fails when already leader of a session, which is as good.
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGINT, SIG_IGN);
-  sigset_t watched;  // Before any thread exists, so that all inherit it.
+  titan::host::ignore_warning_signals();  // The ranks need their parent; `titanctl run` and the ranks act on them.
+  sigset_t watched;                       // Before any thread exists, so that all inherit it.
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
   sigaddset(&watched, SIGTERM);

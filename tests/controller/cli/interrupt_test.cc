@@ -1,0 +1,44 @@
+#include "controller/cli/interrupt.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "absl/time/clock.h"
+#include "common/host/warning_signals.h"
+#include "gtest/gtest.h"
+
+namespace titan::cli {
+namespace {
+
+void wait_for(const Interrupt& interrupt, int count) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (interrupt.count() < count && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  if (interrupt.count() != count) std::_Exit(1);
+}
+
+// Whichever comes first is heard as one. Schedulers warn by several signals and more than once, and only Ctrl-C again
+// means that the user is in a hurry.
+[[noreturn]] void hear(int first) {
+  Interrupt::block_signals();
+  const Interrupt interrupt([](int) {});
+  ::kill(::getpid(), first);
+  wait_for(interrupt, 1);
+  for (const int number : host::kWarningSignals) ::kill(::getpid(), number);
+  ::kill(::getpid(), SIGTERM);
+  ::kill(::getpid(), SIGINT);
+  wait_for(interrupt, 2);
+  ::kill(::getpid(), SIGINT);
+  wait_for(interrupt, 3);
+  std::_Exit(0);
+}
+
+TEST(InterruptTest, HearsWhatSchedulersSend) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // Threads of other tests would be hit by the signals.
+  for (const int first : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
+    EXPECT_EXIT(hear(first), ::testing::ExitedWithCode(0), "") << first;
+}
+
+}  // namespace
+}  // namespace titan::cli
