@@ -138,7 +138,7 @@ void Daemon::run() {
   begun.add("attempts", absl::StrCat(core_.state().attempts.size()));
   says_.journal.write(begun.add("controllers", absl::StrJoin(options_.controllers, ",")));
   session_ = std::make_unique<Session>(
-      loop_, Controllers(options_.controllers), options_.credentials,
+      loop_, Controllers(options_.controllers), options_.credentials, options_.security,
       Session::Callbacks{[this] {
                            look_at_beacons();
                            return core_.make_register(now());

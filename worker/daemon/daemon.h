@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/journal/journal.h"
 #include "common/rank_protocol/beacon.h"
+#include "common/rpc/credentials.h"
 #include "common/systemd/service.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/core/node_core.h"
@@ -34,6 +35,7 @@ namespace titan::daemon {
 struct Options {
   std::vector<std::string> controllers;                                          // Their addresses; at least one.
   std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // Of each.
+  rpc::Security security;                                                        // What they are made of.
   std::string node;
   std::string address;
   std::string store_address;  // Where stores listen, if not there.

@@ -227,6 +227,7 @@ int main(int argc, char** argv) {
     if (!credentials.ok()) return fail(*journal, credentials.status());
     flags.options.credentials[address] = *credentials;
   }
+  flags.options.security = flags.security;
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
   flags.options.memory_per_rank_bytes = static_cast<int64_t>(flags.memory_per_rank_gib * (1 << 30));
   flags.options.grants.one_user = !flags.options.rank_user.empty();

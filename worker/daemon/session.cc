@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/connection_fault.h"
 #include "common/rpc/error.h"
 #include "titan/v1/worker.grpc.pb.h"
 
@@ -18,6 +19,7 @@ constexpr double kFirstPauseSeconds = 0.05;
 constexpr double kLongestPauseSeconds = 1.0;
 constexpr auto kConnectStep = std::chrono::milliseconds(100);
 constexpr int kConnectSteps = 50;
+constexpr absl::Duration kLookPatience = absl::Milliseconds(700);
 constexpr int kFirstConnectSteps = 10;  // Where another address may answer.
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
@@ -35,8 +37,12 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
   return grpc::CreateCustomChannel(controller, credentials, arguments);
 }
 
-// A channel does not tell why it is not connected; a call on it does.
-std::string why_no_connection(v1::WorkerService::Stub& stub, const std::string& controller) {
+// A channel does not say why it is not connected. A look at the address does where the two ends do not agree on TLS,
+// else a call.
+std::string why_no_connection(v1::WorkerService::Stub& stub, const std::string& controller,
+                              const rpc::Security& security) {
+  if (const absl::Status fault = rpc::connection_fault(controller, security, kLookPatience); !fault.ok())
+    return absl::StrCat("no connection to ", controller, ": ", fault.message());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kConnectStep);
   const auto call = stub.Session(&context);
@@ -55,9 +61,11 @@ struct Session::Stream {
   std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>> calls;
 };
 
-Session::Session(Loop& loop, Controllers controllers, Credentials credentials, Callbacks callbacks)
+Session::Session(Loop& loop, Controllers controllers, Credentials credentials, rpc::Security security,
+                 Callbacks callbacks)
     : loop_(loop),
       credentials_(std::move(credentials)),
+      security_(std::move(security)),
       callbacks_(std::move(callbacks)),
       controllers_(std::move(controllers)),
       thread_([this] { run(); }) {}
@@ -131,7 +139,7 @@ Session::End Session::run_once() {
   const std::shared_ptr<grpc::Channel> channel =
       make_channel(controllers_.present(), credentials_.at(controllers_.present()));
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
-  if (!connect(*channel)) return {why_no_connection(*stub, controllers_.present()), "", ""};
+  if (!connect(*channel)) return {why_no_connection(*stub, controllers_.present(), security_), "", ""};
   const auto stream = std::make_shared<Stream>();
   ++sessions_;
   stream->calls = stub->Session(&stream->context);

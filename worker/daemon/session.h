@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 #include "common/sync/sync.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/daemon/controllers.h"
@@ -36,7 +37,8 @@ class Session {
     std::function<void(int64_t session, const std::string& why, const std::string& reason)> on_lost;
   };
 
-  Session(Loop& loop, Controllers controllers, Credentials credentials, Callbacks callbacks);
+  // `security`: what the credentials are made of, to say why a connection fails.
+  Session(Loop& loop, Controllers controllers, Credentials credentials, rpc::Security security, Callbacks callbacks);
   ~Session();  // Ends the stream and joins the threads; the loop may have stopped before.
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -63,6 +65,7 @@ class Session {
 
   Loop& loop_;
   const Credentials credentials_;
+  const rpc::Security security_;
   const Callbacks callbacks_;
   sync::Mutex mutex_;
   sync::Condition changed_;
