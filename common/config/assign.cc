@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/config/group_list.h"
 #include "common/config/source_list.h"
+#include "common/config/text_list.h"
 #include "common/text/nearest.h"
 #include "nlohmann/json.hpp"
 
@@ -135,14 +135,11 @@ Outcome set(const Field& field, const Raw& raw, std::string& member) {
   return std::nullopt;
 }
 
-// Lists also come as one comma-separated text, as on the command line.
+// Lists also come as one text, as on the command line.
 Outcome set(const Field& field, const Raw& raw, std::vector<std::string>& member) {
   std::vector<std::string> values;
   if (raw.kind == Kind::kString || raw.kind == Kind::kWord) {
-    for (const auto piece : absl::StrSplit(raw.text, ',')) {
-      const std::string value(absl::StripAsciiWhitespace(piece));
-      if (!value.empty()) values.push_back(value);
-    }
+    if (Outcome bad = read_text_list(raw.text, values)) return bad;
   } else if (raw.kind == Kind::kList) {
     for (const Raw& item : raw.items) {
       if (item.kind != Kind::kString && item.kind != Kind::kWord) return wrong_type(field, item);
@@ -161,7 +158,8 @@ Outcome set(const Field& field, const Raw& raw, std::vector<std::string>& member
 
 Outcome set(const Field& field, const Raw& raw, StringLists& member) {
   StringLists lists;
-  if (raw.kind == Kind::kWord) {  // The command line takes JSON: [["tok_embeddings","layers.0"],["layers.1","norm"]].
+  // A text holds JSON: [["tok_embeddings","layers.0"],["layers.1","norm"]].
+  if (raw.kind == Kind::kWord || raw.kind == Kind::kString) {
     const nlohmann::json json = nlohmann::json::parse(raw.text, nullptr, false);
     if (!json.is_array()) return wrong_type(field, raw);
     for (const nlohmann::json& list : json) {
