@@ -54,7 +54,11 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
                  return a.device_memory_bytes < b.device_memory_bytes;
                })->device_memory_bytes;
   }
-  return absl::StrCat(text, "; ", remedy(config, estimate.peak, roomiest));
+  int64_t with_as_much = 0;
+  for (const Room& node : nodes) {
+    if (node.device_memory_bytes == 0 || node.device_memory_bytes >= roomiest) with_as_much += node.devices;
+  }
+  return absl::StrCat(text, "; ", remedy(config, estimate.peak, roomiest, with_as_much));
 }
 
 }  // namespace titan::planner

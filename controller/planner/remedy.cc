@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/validate.h"
+#include "common/text/counted.h"
 #include "common/text/gibibytes.h"
 
 namespace titan::planner {
@@ -56,10 +58,12 @@ Ladder no_copies(const JobConfig& config) {
               [](JobConfig& c) { c.parallelism.data_parallel_replicate_degree = 1; })};
 }
 
-Ladder more_ranks(const JobConfig& config) {
+// No more than there are devices: who has four is not helped by 512 ranks.
+Ladder more_ranks(const JobConfig& config, int64_t devices) {
   Ladder ladder;
   for (int times = 2; times <= 64; times *= 2) {
     const int ranks = config.resources.ranks * times;
+    if (ranks > devices) break;
     ladder.push_back(set("resources.ranks", ranks, [ranks](JobConfig& c) { c.resources.ranks = ranks; }));
   }
   return ladder;
@@ -79,11 +83,11 @@ Ladder offload(const JobConfig& config) {
   return {set("training.enable_cpu_offload", "true", [](JobConfig& c) { c.training.enable_cpu_offload = true; })};
 }
 
-std::vector<Ladder> ladders(const JobConfig& c, const memory::Parts& peak) {
+std::vector<Ladder> ladders(const JobConfig& c, const memory::Parts& peak, int64_t devices) {
   const int64_t states = std::max({peak.weights, peak.gradients, peak.optimizer, peak.buffers});
   if (peak.activations > states)
-    return {recompute(c), fewer_rows(c), split_matrices(c), more_ranks(c), no_copies(c), offload(c)};
-  return {no_copies(c), more_ranks(c), split_matrices(c), offload(c), recompute(c), fewer_rows(c)};
+    return {recompute(c), fewer_rows(c), split_matrices(c), more_ranks(c, devices), no_copies(c), offload(c)};
+  return {no_copies(c), more_ranks(c, devices), split_matrices(c), offload(c), recompute(c), fewer_rows(c)};
 }
 
 // The job after a step, if that is a job at all. What followed from the number of ranks follows again.
@@ -99,19 +103,8 @@ std::string with_bytes(const std::vector<std::string>& steps, int64_t bytes) {
   return absl::StrCat("set ", absl::StrJoin(steps, " and "), ", which takes about ", gibibytes(bytes));
 }
 
-}  // namespace
-
-std::optional<int64_t> device_bytes(const JobConfig& config) {
-  if (config.comm.mode == "fake_backend") return std::nullopt;  // Holds nothing.
-  const std::optional<memory::Estimate> estimate = memory::peak_memory(config);
-  if (!estimate) return std::nullopt;
-  const bool shared = config.resources.device == "cpu";
-  const int64_t ranks = config.resources.ranks / std::max(1, config::processes(config));
-  return ranks * (estimate->peak.total() + (shared ? estimate->host : 0));
-}
-
-std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t room) {
-  const std::vector<Ladder> all = ladders(config, peak);
+// Of one step, else of each ladder as far as it helps.
+std::optional<std::string> change_that_fits(const JobConfig& config, const std::vector<Ladder>& all, int64_t room) {
   for (const Ladder& ladder : all) {
     for (const Step& step : ladder) {
       const std::optional<JobConfig> next = after(step, config);
@@ -119,7 +112,6 @@ std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t r
       if (bytes && *bytes <= room) return with_bytes({step.text}, *bytes);
     }
   }
-  // One change is not enough: of each ladder as far as it helps.
   JobConfig best = config;
   std::optional<int64_t> least = device_bytes(config);
   std::vector<std::string> taken;
@@ -137,6 +129,27 @@ std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t r
     best = *furthest;
     taken.push_back(text);
     if (*least <= room) return with_bytes(taken, *least);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> device_bytes(const JobConfig& config) {
+  if (config.comm.mode == "fake_backend") return std::nullopt;  // Holds nothing.
+  const std::optional<memory::Estimate> estimate = memory::peak_memory(config);
+  if (!estimate) return std::nullopt;
+  const bool shared = config.resources.device == "cpu";
+  const int64_t ranks = config.resources.ranks / std::max(1, config::processes(config));
+  return ranks * (estimate->peak.total() + (shared ? estimate->host : 0));
+}
+
+std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t room, int64_t devices) {
+  if (const auto found = change_that_fits(config, ladders(config, peak, devices), room)) return *found;
+  const std::vector<Ladder> with_more = ladders(config, peak, std::numeric_limits<int64_t>::max());
+  if (const auto found = change_that_fits(config, with_more, room)) {
+    return absl::StrCat("nothing fits into the ", counted(devices, "device"), " of that size there ",
+                        devices == 1 ? "is" : "are", "; with enough more of them, ", *found);
   }
   return "use devices with more memory, a shorter training.seq_len or a smaller model: more ranks, recomputation and "
          "smaller batches do not help enough";

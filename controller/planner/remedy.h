@@ -14,7 +14,8 @@ namespace titan::planner {
 std::optional<int64_t> device_bytes(const config::JobConfig& config);
 
 // "set activation_checkpoint.mode = \"full\", which takes about 31.0 GiB": the first change that fits into `room`
-// bytes, beginning with those that shrink the largest part; or all of them, when only together they fit.
-std::string remedy(const config::JobConfig& config, const memory::Parts& peak, int64_t room);
+// bytes of each of `devices` devices, beginning with those that shrink the largest part; or all of them, when only
+// together they fit. When only more devices would do, it says how many there are and how many it takes.
+std::string remedy(const config::JobConfig& config, const memory::Parts& peak, int64_t room, int64_t devices);
 
 }  // namespace titan::planner
