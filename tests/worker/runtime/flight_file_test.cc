@@ -56,7 +56,7 @@ TEST_F(FlightFileTest, NamesWhatItWrote) {
   EXPECT_TRUE(file.status().ok());
   EXPECT_THAT(names(), UnorderedElementsAre("rank_3"));
   const Failure lost = file.name_in(kGone);
-  EXPECT_THAT(lost.what(), EndsWith("; this rank's last collectives are in " + prefix_ + "3"));
+  EXPECT_THAT(lost.what(), EndsWith("; until the next attempt this rank's last collectives are in " + prefix_ + "3"));
   EXPECT_EQ(lost.members().at("recording"), prefix_ + "3");
   EXPECT_EQ(lost.exit_code(), kExitPeerLost);
 

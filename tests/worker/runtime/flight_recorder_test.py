@@ -79,7 +79,7 @@ class FlightRecorder(unittest.TestCase):
             error = ranks.events(rank, "error")[-1]
             path = os.path.join(self.folder, "comm_traces", "rank_%d" % rank)
             self.assertEqual(path, error["recording"])
-            self.assertTrue(error["message"].endswith("; this rank's last collectives are in " + path), error["message"])
+            self.assertTrue(error["message"].endswith("; until the next attempt this rank's last collectives are in " + path), error["message"])
         return ranks
 
     def test_a_rank_that_hangs_is_named_with_the_collective_it_misses(self):

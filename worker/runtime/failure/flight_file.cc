@@ -89,7 +89,9 @@ Failure FlightFile::name_in(Failure failure) const {
   nlohmann::json members = failure.members();
   members["recording"] = path_;
   const bool by_peer = failure.exit_code() == rank_protocol::kExitPeerLost;
-  const std::string where = by_peer ? absl::StrCat("; this rank's last collectives are in ", path_) : "";
+  // The next attempt's ranks write to the same names.
+  const std::string where =
+      by_peer ? absl::StrCat("; until the next attempt this rank's last collectives are in ", path_) : "";
   return Failure(failure.exit_code(), failure.reason(), failure.what() + where)
       .with_members(std::move(members))
       .with_details(failure.details());

@@ -44,10 +44,12 @@ namespace event = rank_protocol::event;
 
 namespace {
 
-// A log file or a pipe would keep the escape codes.
+// A log file or a pipe would keep the escape codes, and a terminal that is dumb would show them.
 bool console_takes_colour() {
   const char* no_color = std::getenv("NO_COLOR");
-  return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
+  const char* kind = std::getenv("TERM");
+  const bool is_dumb = kind == nullptr || *kind == '\0' || std::string_view(kind) == "dumb";
+  return isatty(STDOUT_FILENO) != 0 && !is_dumb && (no_color == nullptr || *no_color == '\0');
 }
 
 // What the job says, else what is known of a GPU; a CPU shows what it can do, here and now.
