@@ -21,7 +21,7 @@ constexpr double kOldRate = 0.8;  // Of the rate, a drawing later.
 
 }  // namespace
 
-AssetProgress::AssetProgress(bool quiet) : quiet_(quiet), terminal_(!quiet && isatty(STDERR_FILENO) != 0) {}
+AssetProgress::AssetProgress(bool quiet) : quiet_(quiet), terminal_(!quiet && is_capable(STDERR_FILENO)) {}
 
 void AssetProgress::say(const std::string& line) {
   sync::Lock lock(mutex_);

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/rpc/address.h"
+#include "common/rpc/connection_fault.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
@@ -28,6 +29,8 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 constexpr absl::Duration kSayWaiting = absl::Seconds(1);
+constexpr absl::Duration kLookPatience = absl::Milliseconds(700);
+constexpr absl::Duration kLookAgain = absl::Seconds(1);
 
 // Without credentials a channel on which every call fails.
 std::shared_ptr<grpc::Channel> connect(const std::string& address,
@@ -82,7 +85,7 @@ bool is_unanswered(const grpc::Status& status) {
 }
 
 Client::Client(std::string addresses, absl::Duration timeout, const Access& access)
-    : addresses_(std::move(addresses)), timeout_(timeout) {
+    : addresses_(std::move(addresses)), timeout_(timeout), security_(access.security) {
   if (!access.token_file.empty()) {
     absl::StatusOr<std::string> token = read_token(access.token_file);
     refused_ = token.status();
@@ -97,6 +100,7 @@ Client::Client(std::string addresses, absl::Duration timeout, const Access& acce
                         v1::NodeService::NewStub(channel), v1::ClusterService::NewStub(channel),
                         v1::AuthService::NewStub(channel)});
   }
+  looks_.resize(members_.size());
 }
 
 // Not asleep: gRPC takes note of what becomes of a connection only while somebody waits for it, and gives up one of
@@ -110,8 +114,32 @@ void Client::wait(absl::Duration pause) const {
 // A stopped controller is not connected to either: its kernel takes the connection, and nobody speaks on it.
 bool Client::is_connected() const { return member().channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
 
+// The first that was found, when there is one.
+absl::Status Client::known_fault() const {
+  const std::lock_guard lock(looks_mutex_);
+  for (const Look& look : looks_) {
+    if (!look.fault.ok()) return look.fault;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Client::fault(const grpc::Status& said) const {
+  // An answer of a controller has nothing to do with connections, and gRPC reports by itself a name that means nothing.
+  if (!rpc::reason(rpc::from_grpc(said)).empty() || absl::StrContains(said.error_message(), "DNS resolution"))
+    return absl::OkStatus();
+  const std::lock_guard lock(looks_mutex_);
+  const size_t at = current_;
+  if (Look& look = looks_[at]; absl::Now() >= look.next) {
+    look.fault = rpc::connection_fault(members_[at].address, security_, std::min(kLookPatience, timeout_));
+    look.next = absl::Now() + kLookAgain;
+  }
+  const bool all = std::all_of(looks_.begin(), looks_.end(), [](const Look& look) { return !look.fault.ok(); });
+  return all ? looks_[at].fault : absl::OkStatus();
+}
+
 absl::Status Client::nobody(const grpc::Status& said) const {
   if (const absl::Status plain = to_status(said); rpc::reason(plain) == kNotLeader) return plain;
+  if (absl::Status fault = known_fault(); !fault.ok()) return fault;
   return rpc::error(absl::StatusCode::kUnavailable, kNoController,
                     absl::StrCat("no controller at ", addresses_, " (", said.error_message(), ")"),
                     {{"address", addresses_}});
@@ -144,6 +172,7 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
       return unanswered && !is_connected() ? nobody(*unanswered) : no_answer(timeout_);
     }
     unanswered = status;
+    if (absl::Status wrong = fault(status); !wrong.ok()) return wrong;
     const absl::Time now = absl::Now();
     turn_away();
     if (now + pause >= deadline) return nobody(status);
@@ -334,11 +363,6 @@ std::string make_request_id() {
   word[2] = (word[2] & 0x3FFFFFFFU) | 0x80000000U;  // variant 1.
   return absl::StrFormat("%08x-%04x-%04x-%04x-%04x%08x", word[0], word[1] >> 16, word[1] & 0xFFFFU, word[2] >> 16,
                          word[2] & 0xFFFFU, word[3]);
-}
-
-std::string short_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "projects/default/jobs/";
-  return name.rfind(kPrefix, 0) == 0 ? name.substr(kPrefix.size()) : name;
 }
 
 std::string state_name(v1::Job::State state) { return v1::Job::State_Name(state); }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "controller/cli/access.h"
+#include "controller/cli/job_names.h"
 #include "grpcpp/grpcpp.h"
 #include "titan/v1/auth.grpc.pb.h"
 #include "titan/v1/cluster.grpc.pb.h"
@@ -73,6 +75,9 @@ class Client {
   void wait(absl::Duration pause) const;
   // Why nothing was heard for so long: Unavailable without a connection, else DeadlineExceeded.
   absl::Status no_answer(absl::Duration waited) const;
+  // After `said`, which found nobody: why that does not get better by waiting, as when one end speaks TLS and the other
+  // does not (rpc::connection_fault). OK while one of the addresses may still answer. Takes less than a second.
+  absl::Status fault(const grpc::Status& said) const;
 
  private:
   struct Member {
@@ -83,12 +88,18 @@ class Client {
     std::unique_ptr<v1::ClusterService::Stub> cluster;
     std::unique_ptr<v1::AuthService::Stub> auth;
   };
+  // What a look at a member's address has found.
+  struct Look {
+    absl::Time next = absl::InfinitePast();
+    absl::Status fault;
+  };
   const Member& member() const { return members_[current_]; }
   v1::NodeService::Stub& nodes() { return *member().nodes; }
   v1::AuthService::Stub& auth() { return *member().auth; }
   bool is_connected() const;
   // Why no call was taken, in the words of the last one.
   absl::Status nobody(const grpc::Status& said) const;
+  absl::Status known_fault() const;
   template <typename Response>
   absl::StatusOr<Response> call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt);
   template <typename Resource, typename Call>
@@ -96,10 +107,13 @@ class Client {
 
   const std::string addresses_;
   const absl::Duration timeout_;
+  const rpc::Security security_;
   absl::Status refused_;  // Why there is no channel to one of the addresses.
   std::string token_;     // Empty: none.
   std::vector<Member> members_;
   mutable std::atomic<size_t> current_{0};
+  mutable std::mutex looks_mutex_;
+  mutable std::vector<Look> looks_;  // Of each member.
 };
 
 // Whether nobody took the call: it may be repeated. A controller that ends cancels what it was about to take. Not for a
@@ -112,9 +126,6 @@ absl::Status to_status(const grpc::Status& status);
 
 // A random UUID (version 4).
 std::string make_request_id();
-
-// "projects/default/jobs/x" -> "x"; other projects keep their full name.
-std::string short_name(const std::string& name);
 
 // QUEUED, RUNNING, ... and whether nothing will change any more.
 std::string state_name(v1::Job::State state);

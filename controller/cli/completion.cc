@@ -8,13 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/job_config.h"
 #include "common/config/json.h"
-#include "controller/cli/client.h"
+#include "controller/cli/completion_values.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
 namespace {
-
-constexpr absl::Duration kPatience = absl::Milliseconds(500);
 
 constexpr char kBash[] = R"(# titanctl completion for bash: source <(titanctl completion bash)
 _titanctl() {
@@ -63,25 +61,70 @@ std::vector<std::string> options_of(const CLI::App* app) {
   return out;
 }
 
-// What a positional named like this stands for, from the controller.
-std::vector<std::string> names_for(const CLI::App& app, const Globals& globals) {
-  std::vector<std::string> out;
-  Client client(globals.controller, kPatience, globals.access);
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) continue;
-    if (option->get_name().rfind("job", 0) == 0) {
-      v1::ListJobsRequest request;
-      request.set_page_size(1000);
-      if (const auto page = client.list_jobs(request); page.ok()) {
-        for (const v1::Job& job : page->jobs()) out.push_back(short_name(job.name()));
-      }
-    } else if (option->get_name().rfind("node", 0) == 0) {
-      if (const auto page = client.list_nodes({}); page.ok()) {
-        for (const v1::Node& node : page->nodes()) out.push_back(node.name().substr(node.name().rfind('/') + 1));
-      }
-    }
+// Whether a word is an option of the verb, or of what is above it, that takes a value.
+bool takes_value(const CLI::App* app, const std::string& word) {
+  for (; app != nullptr; app = app->get_parent()) {
+    const CLI::Option* option = word.rfind('-', 0) == 0 ? app->get_option_no_throw(word) : nullptr;
+    if (option != nullptr) return option->get_items_expected_max() > 0;
   }
-  return out;
+  return false;
+}
+
+// The verb of a command line that is being typed. Words of an option are not verbs.
+const CLI::App* verb_of(const CLI::App& root, const std::vector<std::string>& words) {
+  const CLI::App* app = &root;
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i].rfind('-', 0) == 0) {
+      if (takes_value(app, words[i])) ++i;
+      continue;
+    }
+    const auto subs = app->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == words[i]; });
+    if (!subs.empty()) app = subs.front();
+  }
+  return app;
+}
+
+// Of a value that is a list the last item is completed: "running,que".
+void complete_items(const std::string& typed, std::vector<std::string>& candidates) {
+  const size_t comma = typed.rfind(',');
+  if (comma == std::string::npos) return;
+  for (std::string& candidate : candidates) candidate = typed.substr(0, comma + 1) + candidate;
+}
+
+std::vector<std::string> verbs_under(const CLI::App& app) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!sub->get_group().empty()) verbs.push_back(sub->get_name());
+  }
+  return verbs;
+}
+
+// Of `help`: the verbs under those that stand behind it.
+std::vector<std::string> topics(const CLI::App& root, const std::vector<std::string>& words) {
+  const CLI::App* app = &root;
+  for (size_t i = 1; i + 1 < words.size() && app != nullptr; ++i) {
+    const auto subs = app->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == words[i]; });
+    app = subs.empty() ? nullptr : subs.front();
+  }
+  return app == nullptr ? std::vector<std::string>() : verbs_under(*app);
+}
+
+std::vector<std::string> flags_of(const CLI::App* app) {
+  std::vector<std::string> candidates = options_of(app);
+  const bool takes_keys = app->get_name() == "submit" || app->get_name() == "resubmit" || app->get_name() == "run" ||
+                          app->get_name() == "validate" || app->get_name() == "dump" || app->get_name() == "show";
+  if (takes_keys) append_keys(config::to_json(config::JobConfig{}), "--", candidates);
+  return candidates;
+}
+
+// Names that were given already are not offered once more.
+std::vector<std::string> further_arguments(const CLI::App& app, const std::vector<std::string>& words,
+                                           const Globals& globals) {
+  std::vector<std::string> candidates = arguments_of(app, globals);
+  std::erase_if(candidates, [&](const std::string& candidate) {
+    return std::find(words.begin(), words.end() - 1, candidate) != words.end() - 1;
+  });
+  return candidates;
 }
 
 }  // namespace
@@ -94,23 +137,25 @@ absl::StatusOr<std::string> completion_script(const std::string& shell) {
 }
 
 std::vector<std::string> complete(const CLI::App& root, const std::vector<std::string>& words, const Globals& globals) {
-  const CLI::App* app = &root;
-  const std::string typed = words.empty() ? "" : words.back();
-  for (size_t i = 0; i + 1 < words.size(); ++i) {
-    const auto subs = app->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == words[i]; });
-    if (!subs.empty()) app = subs.front();
-  }
+  if (words.empty()) return verbs_under(root);
+  const std::string& typed = words.back();
+  const std::string before = words.size() > 1 ? words[words.size() - 2] : "";
+  const CLI::App* app = verb_of(root, words);
   std::vector<std::string> candidates;
-  if (typed.rfind('-', 0) == 0) {
-    candidates = options_of(app);
-    const bool takes_keys = app->get_name() == "submit" || app->get_name() == "resubmit" || app->get_name() == "run" ||
-                            app->get_name() == "validate" || app->get_name() == "dump" || app->get_name() == "show";
-    if (takes_keys) append_keys(config::to_json(config::JobConfig{}), "--", candidates);
+  if (words.front() == "help") {
+    candidates = topics(root, words);
+  } else if (takes_value(app, before)) {
+    candidates = values_of_option(*app, before, globals);
+    complete_items(typed, candidates);
+  } else if (typed.rfind('-', 0) == 0 && typed.find('=') != std::string::npos) {
+    const std::string option = typed.substr(0, typed.find('='));
+    candidates = values_of_option(*app, option, globals);
+    for (std::string& candidate : candidates) candidate = absl::StrCat(option, "=", candidate);
+  } else if (typed.rfind('-', 0) == 0) {
+    candidates = flags_of(app);
   } else {
-    for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; })) {
-      if (!sub->get_group().empty()) candidates.push_back(sub->get_name());
-    }
-    if (candidates.empty()) candidates = names_for(*app, globals);
+    candidates = verbs_under(*app);
+    if (candidates.empty()) candidates = further_arguments(*app, words, globals);
   }
   std::erase_if(candidates, [&](const std::string& candidate) { return candidate.rfind(typed, 0) != 0; });
   return candidates;

@@ -16,6 +16,7 @@ struct Globals {
   std::string controller = kDefaultController;
   Access access;
   Format format = Format::kTable;
+  bool wide = false;  // Tables with all columns.
   absl::Duration timeout =
       kDefaultTimeout;  // Of one call; `wait` and `submit --wait` take it for the whole wait when it is given.
   bool timeout_given = false;

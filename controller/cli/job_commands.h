@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "controller/cli/globals.h"
+#include "controller/cli/job_query.h"
 #include "controller/cli/job_source.h"
 
 namespace titan::cli {
@@ -26,21 +27,16 @@ int submit(const Globals& globals, const SubmitOptions& options);
 int validate(const Globals& globals, const Source& source);
 
 struct ListOptions {
-  std::vector<std::string> states;  // Any case; empty: all.
-  std::string project;
-  int limit = 0;  // 0: all.
-  std::string filter;
-  std::string sort_by;
-  std::vector<std::string> labels;  // KEY=VALUE, KEY!=VALUE, or KEY alone.
-  std::string owner;                // A user's name, or "user:NAME", "peer:ADDRESS".
+  JobQuery query;
+  bool all = false;  // Also those that ended long ago, which a table hides unless the query is a choice.
 };
 int list(const Globals& globals, const ListOptions& options);
 
 struct UpdateOptions {
-  std::string job;
+  Selection selection;
   std::optional<int> priority;
   std::optional<std::string> title;
-  std::vector<std::string> labels;  // KEY=VALUE, or KEY- to take it away.
+  std::vector<std::string> set_labels;  // KEY=VALUE, or KEY- to take it away.
 };
 int update(const Globals& globals, const UpdateOptions& options);
 
@@ -50,16 +46,14 @@ int describe(const Globals& globals, const std::string& job);
 int diagnose(const Globals& globals, const std::string& job, int attempt);
 
 struct CancelOptions {
-  std::vector<std::string> jobs;
-  bool all = false;  // Every job that is not over, instead of names.
-  bool yes = false;  // Asks nobody.
+  Selection selection;
   bool now = false;
   bool wait = false;
 };
 int cancel(const Globals& globals, const CancelOptions& options);
 
 // Jobs that are over leave the controller's store.
-int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs);
+int delete_jobs(const Globals& globals, const Selection& selection);
 
 int checkpoint(const Globals& globals, const std::string& job, bool wait);
 

@@ -94,6 +94,8 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
   Prepared prepared;
   TITAN_ASSIGN_OR_RETURN(prepared.text, read_source(source));
   TITAN_ASSIGN_OR_RETURN(prepared.loaded, load(source, prepared.text));
+  if (!source.project.empty() && !prepared.loaded.origins.contains("scheduling.project"))
+    prepared.loaded.config.scheduling.project = source.project;
   for (const std::string& warning : prepared.loaded.warnings) warn(warning);
   TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
   make_paths_absolute(prepared.loaded.config);

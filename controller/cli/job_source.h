@@ -16,6 +16,7 @@ struct Source {
   std::string format;  // toml, yaml or json; empty: by the file's ending, for standard input by its looks.
   std::vector<std::string> overrides;  // "--training.steps", "10", ... as load.h takes them.
   std::optional<std::string> text;     // What read_source() gave, where that has been asked already.
+  std::string project;                 // Where the job goes unless the configuration says so; empty: as it does.
   bool may_be_empty = false;           // No file or one without a key gives the defaults; a job is never that.
   bool check_files = true;             // Look at the tokenizer, data set, checkpoint and dump folders as well.
 };

@@ -25,25 +25,6 @@ namespace {
 
 constexpr int kMore = 7;  // Blanks before further lines of what is said of an attempt.
 
-std::string span(const std::optional<absl::Duration>& duration, const char* mark = "") {
-  return duration ? mark + duration_text(absl::ToDoubleSeconds(*duration)) : "-";
-}
-
-std::string why(const v1::Job& job, const Pace& pace) {
-  if (pace.stalled) return "no step for " + span(pace.since_step);
-  if (!job.pending_reason().empty()) return job.pending_reason();
-  if (!job.failure_reason().empty()) return job.failure_reason();
-  return job.title();
-}
-
-std::string step_text(const v1::Progress& progress) {
-  return absl::StrCat(progress.step(), "/", progress.total_steps());
-}
-
-std::string loss_text(const v1::Progress& progress) {
-  return progress.step() == 0 ? "-" : absl::StrFormat("%.4f", progress.loss());
-}
-
 std::string placement_text(const v1::Attempt& attempt) {
   return absl::StrJoin(attempt.placements(), ", ", [](std::string* out, const v1::Placement& place) {
     absl::StrAppend(out, place.node(), " (rank", place.num_ranks() == 1 ? " " : "s ", place.first_rank());
@@ -116,7 +97,7 @@ void append_attempt(std::string& out, const v1::Attempt& attempt) {
 
 std::string last_step_text(const Pace& pace) {
   if (!pace.since_step) return "";
-  std::string out = absl::StrCat(", reported ", span(pace.since_step), " ago");
+  std::string out = absl::StrCat(", reported ", span_text(pace.since_step), " ago");
   if (pace.stalled) {
     absl::StrAppend(&out, "; that is long for steps of ",
                     absl::FormatDuration(absl::Trunc(*pace.step, absl::Milliseconds(1))));
@@ -144,6 +125,18 @@ std::string labels_text(const v1::Job& job) {
 
 }  // namespace
 
+std::string span_text(const std::optional<absl::Duration>& duration, const char* mark) {
+  return duration ? mark + duration_text(absl::ToDoubleSeconds(*duration)) : "-";
+}
+
+std::string step_text(const v1::Progress& progress) {
+  return absl::StrCat(progress.step(), "/", progress.total_steps());
+}
+
+std::string loss_text(const v1::Progress& progress) {
+  return progress.step() == 0 ? "-" : absl::StrFormat("%.4f", progress.loss());
+}
+
 std::string slow_text(const v1::SlowRank& slow) {
   return absl::StrFormat("rank %d on %s: its own part of a step takes %.1f ms, that of its peers %.1f ms (score %.2f)",
                          slow.rank(), slow.node(), 1e3 * slow.own_seconds(), 1e3 * slow.peer_seconds(), slow.score());
@@ -158,18 +151,6 @@ const v1::RankExit* first_failed(const v1::Attempt& attempt) {
     if (exit.kept_log_bytes() > 0 && (first == nullptr || order(exit) < order(*first))) first = &exit;
   }
   return first;
-}
-
-std::string list_text(const std::vector<v1::Job>& jobs) {
-  Table table({"JOB", "STATE", "STEP", "LOSS", "RANKS", "ATTEMPTS", "TIME", "LEFT", "AGE", "FINISHED", "WHY / TITLE"});
-  for (const v1::Job& job : jobs) {
-    const Pace pace = pace_of(job, absl::Now());
-    table.add({short_name(job.name()), state_name(job.state()), step_text(job.progress()), loss_text(job.progress()),
-               absl::StrCat(job.spec().ranks()), absl::StrCat(job.attempts_size()), span(pace.elapsed),
-               span(pace.left, "~"), age(job.create_time(), job.end_time()),
-               job.has_end_time() ? age(job.end_time()) + " ago" : "-", why(job, pace)});
-  }
-  return table.text();
 }
 
 std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last) {
@@ -198,11 +179,11 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
   row("created", time_text(job.create_time()));
   row("started", time_text(job.start_time()));
   row("ended", time_text(job.end_time()));
-  if (pace.elapsed) row("elapsed", span(pace.elapsed));
+  if (pace.elapsed) row("elapsed", span_text(pace.elapsed));
   if (pace.left) {
     google::protobuf::Timestamp end;
     end.set_seconds(absl::ToUnixSeconds(absl::Now() + *pace.left));
-    row("left", absl::StrCat("about ", span(pace.left), ", until ", time_text(end)));
+    row("left", absl::StrCat("about ", span_text(pace.left), ", until ", time_text(end)));
   }
   row("step", step_text(progress) + last_step_text(pace));
   row("", nothing_to_do(job));

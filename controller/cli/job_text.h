@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "titan/v1/job.pb.h"
 
 namespace titan::cli {
@@ -21,9 +23,14 @@ struct LastLines {
   std::string text;
 };
 
-// Jobs for people: the table of `titanctl list` and the page of `titanctl describe`, which ends with what went wrong
-// lately and the last words of the rank that failed first.
-std::string list_text(const std::vector<v1::Job>& jobs);
+// "12s", after `mark`; "-" when it is not known.
+std::string span_text(const std::optional<absl::Duration>& duration, const char* mark = "");
+// "12/100", and the loss of that step.
+std::string step_text(const v1::Progress& progress);
+std::string loss_text(const v1::Progress& progress);
+
+// The page of `titanctl describe`, which ends with what went wrong lately and the last words of the rank that failed
+// first.
 std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last = {});
 
 }  // namespace titan::cli

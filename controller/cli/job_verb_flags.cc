@@ -2,12 +2,31 @@
 
 #include "controller/cli/bench.h"
 #include "controller/cli/job_commands.h"
+#include "controller/cli/job_names.h"
 #include "controller/cli/run.h"
 #include "controller/cli/verbs.h"
 #include "controller/cli/whole_number.h"
 
 namespace titan::cli {
 namespace {
+
+// Names are understood in every form (job_names.h).
+template <typename Value>
+CLI::Option& add_job(CLI::App& verb, Value& value, const std::string& what = "Job: ID or PROJECT/ID") {
+  return *verb.add_option("job", value, what)->transform([](const std::string& word) { return full_name(word); });
+}
+
+// Jobs by name or by what they have in common. `label_flags`: those that select by a label.
+void add_selection(CLI::App& verb, Selection& selection, const std::string& which, const std::string& label_flags) {
+  add_job(verb, selection.names, "Jobs: ID or PROJECT/ID");
+  verb.add_flag("--all", selection.all, "Every job of yours " + which);
+  verb.add_flag("--all-owners", selection.all_owners, "With --all: also those of others");
+  verb.add_option(label_flags, selection.labels,
+                  "Those with KEY=VALUE, KEY!=VALUE or KEY, of all owners; may be given several times")
+      ->allow_extra_args(false);
+  verb.add_option("--owner", selection.owner, "Those of this user; me: of yourself");
+  verb.add_flag("--yes", selection.yes, "Do not ask about jobs that are not named");
+}
 
 // The file, --format and the flags that stand for configuration keys.
 struct SourceFlags {
@@ -33,6 +52,7 @@ struct SourceFlags {
     if (!ranks.empty()) out.overrides.insert(out.overrides.end(), {"--nproc", ranks});
     if (!nodes.empty()) out.overrides.insert(out.overrides.end(), {"--nodes", nodes});
     out.check_files = !no_file_checks;
+    if (project_is_given()) out.project = project();
     return out;
   }
 };
@@ -82,7 +102,7 @@ void add_resubmit(CLI::App& parent, Choice& choice) {
                  options->source.overrides = choice.overrides;
                  return submit(choice.globals, *options);
                });
-  verb.add_option("job", options->earlier, "Job")->required();
+  add_job(verb, options->earlier).required();
   verb.add_option("--section.key", "Any configuration key, after the job: --training.steps 100")
       ->group("Configuration keys");
   add_submit_flags(verb, *options);
@@ -150,34 +170,39 @@ void add_validate(CLI::App& parent, Choice& choice) {
 void add_reading_verbs(CLI::App& parent, Choice& choice) {
   auto list_options = std::make_shared<ListOptions>();
   CLI::App& list_verb = add_verb(parent, choice, "list", "Jobs, newest first",
-                                 "titanctl list --state running,queued\ntitanctl list -o json\n"
+                                 "titanctl list --state running,queued\ntitanctl list -o wide\n"
                                  "titanctl list -l team=vision --owner alice --sort-by 'priority desc, create_time'\n"
                                  "titanctl list --filter 'state = FAILED AND end_time > -2h'",
                                  [&choice, list_options] { return list(choice.globals, *list_options); });
-  list_verb.add_option("--state", list_options->states, "Only jobs in these states")->delimiter(',');
-  list_verb.add_option("--project", list_options->project, "Only jobs of this project");
-  list_verb.add_option("--filter", list_options->filter,
+  JobQuery& query = list_options->query;
+  list_verb.add_flag("-a,--all", list_options->all,
+                     "Also jobs that ended more than a day ago, which a table hides unless jobs are selected by "
+                     "another flag");
+  list_verb.add_option("--state", query.states, "Only jobs in these states")->delimiter(',');
+  list_verb.add_option("--project", query.project,
+                       "Only jobs of this project (TITAN_PROJECT, else all that you may see); '*': all");
+  list_verb.add_option("--filter", query.filter,
                        "Only jobs that it holds for: comparisons of state, name, id, project, owner, title, priority, "
                        "ranks, device, labels.KEY, create_time, start_time, end_time and progress.step, with AND, OR, "
                        "NOT and parentheses");
-  list_verb.add_option("--sort-by", list_options->sort_by, "Fields as in --filter: 'priority desc, create_time'");
-  list_verb.add_option("-l,--label", list_options->labels, "KEY=VALUE, KEY!=VALUE or KEY; may be given several times")
+  list_verb.add_option("--sort-by", query.sort_by, "Fields as in --filter: 'priority desc, create_time'");
+  list_verb.add_option("-l,--label", query.labels, "KEY=VALUE, KEY!=VALUE or KEY; may be given several times")
       ->allow_extra_args(false);
-  list_verb.add_option("--owner", list_options->owner, "Only jobs of this user");
-  list_verb.add_option("--limit", list_options->limit, "At most this many")->check(whole_number(1));
+  list_verb.add_option("--owner", query.owner, "Only jobs of this user; me: of yourself");
+  list_verb.add_option("--limit", query.limit, "At most this many")->check(whole_number(1));
 
   auto described = std::make_shared<std::string>();
-  add_verb(parent, choice, "describe", "One job: state, progress, every attempt and why it ended",
-           "titanctl describe my-job", [&choice, described] { return describe(choice.globals, *described); })
-      .add_option("job", *described, "Job")
-      ->required();
+  add_job(add_verb(parent, choice, "describe", "One job: state, progress, every attempt and why it ended",
+                   "titanctl describe my-job", [&choice, described] { return describe(choice.globals, *described); }),
+          *described)
+      .required();
 
   auto diagnosed = std::make_shared<std::pair<std::string, int>>();
   CLI::App& diagnose_verb =
       add_verb(parent, choice, "diagnose", "Why an attempt stood still: who went another way, and where every rank was",
                "titanctl diagnose my-job\ntitanctl diagnose my-job --attempt 2",
                [&choice, diagnosed] { return diagnose(choice.globals, diagnosed->first, diagnosed->second); });
-  diagnose_verb.add_option("job", diagnosed->first, "Job")->required();
+  add_job(diagnose_verb, diagnosed->first).required();
   diagnose_verb.add_option("--attempt", diagnosed->second, "Of this attempt (default: the newest that stood still)")
       ->check(whole_number(1));
 
@@ -185,7 +210,7 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
   CLI::App& logs_verb = add_verb(parent, choice, "logs", "What the ranks printed",
                                  "titanctl logs -f my-job --rank 0\ntitanctl logs my-job --attempt 1 --tail 50",
                                  [&choice, log_options] { return logs(choice.globals, *log_options); });
-  logs_verb.add_option("job", log_options->job, "Job")->required();
+  add_job(logs_verb, log_options->job).required();
   logs_verb.add_flag("-f,--follow", log_options->follow, "Until the job ends, across restarts");
   logs_verb.add_option("--rank", log_options->ranks, "Only these ranks (default: all)")
       ->delimiter(',')
@@ -200,7 +225,7 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
       add_verb(parent, choice, "events", "What happened to a job or a node, oldest first; -o json: one object a line",
                "titanctl events -f my-job\ntitanctl events --node n1",
                [&choice, event_options] { return events(choice.globals, *event_options); });
-  events_verb.add_option("job", event_options->job, "Job (default: everything)");
+  add_job(events_verb, event_options->job, "Job: ID or PROJECT/ID (default: everything)");
   events_verb.add_option("--node", event_options->node, "Events of this node");
   events_verb.add_flag("-f,--follow", event_options->follow, "Later events too");
   events_verb.add_option("--after", event_options->after, "Only events after this revision")->check(whole_number(0));
@@ -208,31 +233,33 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
 
 void add_acting_verbs(CLI::App& parent, Choice& choice) {
   auto cancelled = std::make_shared<CancelOptions>();
-  CLI::App& cancel_verb = add_verb(parent, choice, "cancel", "Stop jobs for good; they save at a step edge first",
-                                   "titanctl cancel my-job --wait\ntitanctl cancel --all --yes --now",
-                                   [&choice, cancelled] { return cancel(choice.globals, *cancelled); });
-  cancel_verb.add_option("job", cancelled->jobs, "Jobs");
-  cancel_verb.add_flag("--all", cancelled->all, "Every job that is queued or running");
-  cancel_verb.add_flag("--yes", cancelled->yes, "With --all: do not ask");
+  CLI::App& cancel_verb =
+      add_verb(parent, choice, "cancel", "Stop jobs for good; they save at a step edge first",
+               "titanctl cancel my-job --wait\ntitanctl cancel --all --yes --now\ntitanctl cancel -l team=vision",
+               [&choice, cancelled] { return cancel(choice.globals, *cancelled); });
+  add_selection(cancel_verb, cancelled->selection, "that is queued or running", "-l,--label");
   cancel_verb.add_flag("--now", cancelled->now, "Kill the ranks at once, without saving");
   cancel_verb.add_flag("--wait", cancelled->wait, "Until they have ended");
 
   auto updated = std::make_shared<UpdateOptions>();
   CLI::App& update_verb =
       add_verb(parent, choice, "update", "Change a job's priority, title or labels; its configuration stays",
-               "titanctl update my-job --priority 10\ntitanctl update my-job --label team=vision --label old-",
+               "titanctl update my-job --priority 10\ntitanctl update my-job --label team=vision --label old-\n"
+               "titanctl update -l team=vision --priority 5",
                [&choice, updated] { return update(choice.globals, *updated); });
-  update_verb.add_option("job", updated->job, "Job")->required();
+  add_selection(update_verb, updated->selection, "that is queued or running", "-l,--selector");
   update_verb.add_option("--priority", updated->priority, "Jobs with a higher priority are placed first");
   update_verb.add_option("--title", updated->title, "What `titanctl list` shows");
-  update_verb.add_option("--label", updated->labels, "KEY=VALUE, or KEY- to take it away; may be given several times")
+  update_verb
+      .add_option("--label", updated->set_labels, "KEY=VALUE, or KEY- to take it away; may be given several times")
       ->allow_extra_args(false);
 
-  auto deleted = std::make_shared<std::vector<std::string>>();
-  add_verb(parent, choice, "delete", "Take jobs that are over off the list, for good; dump folders stay",
-           "titanctl delete my-job old-job", [&choice, deleted] { return delete_jobs(choice.globals, *deleted); })
-      .add_option("job", *deleted, "Jobs")
-      ->required();
+  auto deleted = std::make_shared<Selection>();
+  CLI::App& delete_verb =
+      add_verb(parent, choice, "delete", "Take jobs that are over off the list, for good; dump folders stay",
+               "titanctl delete my-job old-job\ntitanctl delete -l sweep=7 --yes",
+               [&choice, deleted] { return delete_jobs(choice.globals, *deleted); });
+  add_selection(delete_verb, *deleted, "that is over", "-l,--label");
 
   struct Wait {
     std::string job, until;
@@ -242,7 +269,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
       parent, choice, "wait", "Wait for a job's end; --timeout SECONDS limits it",
       "titanctl wait my-job\ntitanctl wait my-job --for running --timeout 60\ntitanctl wait my-job --for step=100",
       [&choice, waited] { return wait(choice.globals, waited->job, waited->until); });
-  wait_verb.add_option("job", waited->job, "Job")->required();
+  add_job(wait_verb, waited->job).required();
   wait_verb.add_option("--for", waited->until, "A state, step=N or committed=N instead of the end");
 
   struct Checkpoint {
@@ -253,7 +280,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
   CLI::App& checkpoint_verb = add_verb(
       parent, choice, "checkpoint", "Save a running job at its next step edge", "titanctl checkpoint my-job --wait",
       [&choice, saved] { return checkpoint(choice.globals, saved->job, saved->wait); });
-  checkpoint_verb.add_option("job", saved->job, "Job")->required();
+  add_job(checkpoint_verb, saved->job).required();
   checkpoint_verb.add_flag("--wait", saved->wait, "Until the checkpoint is committed");
 
   auto profiled = std::make_shared<ProfileOptions>();
@@ -261,7 +288,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
       add_verb(parent, choice, "profile", "Record the next steps of a running job with the profiler, as Chrome traces",
                "titanctl profile my-job\ntitanctl profile my-job --ranks 0,7 --steps 3 --folder traces",
                [&choice, profiled] { return profile(choice.globals, *profiled); });
-  profile_verb.add_option("job", profiled->job, "Job")->required();
+  add_job(profile_verb, profiled->job).required();
   profile_verb.add_option("--ranks", profiled->ranks, "Of these ranks")
       ->delimiter(',')
       ->allow_extra_args(false)  // `--ranks 0,7 my-job`

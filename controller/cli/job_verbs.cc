@@ -1,18 +1,13 @@
-#include <unistd.h>
-
-#include <algorithm>
 #include <deque>
-#include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/status/status.h"
-#include "common/text/counted.h"
 #include "common/text/shape.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/job_json.h"
+#include "controller/cli/job_query.h"
 #include "controller/cli/job_text.h"
 #include "controller/cli/labels.h"
 #include "controller/cli/log_printer.h"
@@ -24,49 +19,9 @@
 namespace titan::cli {
 namespace {
 
-constexpr int kJobPage = 1000;
 constexpr size_t kTroublesShown = 5;
 constexpr int kLastLinesShown = 5;
 constexpr absl::Duration kLastLinesPatience = absl::Seconds(3);
-
-// All flags in one filter.
-absl::StatusOr<std::string> filter_of(const ListOptions& options) {
-  std::vector<std::string> all;
-  if (!options.filter.empty()) all.push_back(options.filter);
-  for (const std::string& word : options.labels) {
-    TITAN_ASSIGN_OR_RETURN(all.emplace_back(), label_filter(word));
-  }
-  if (!options.owner.empty()) {
-    const bool whole = options.owner.find(':') != std::string::npos;
-    all.push_back(absl::StrCat("owner = ", quote(whole ? options.owner : "user:" + options.owner)));
-  }
-  if (all.size() <= 1) return all.empty() ? "" : all[0];
-  // Columns of an error are those of --filter and one more.
-  if (!options.filter.empty()) all[0] = absl::StrCat("(", all[0], ")");
-  return absl::StrJoin(all, " AND ");
-}
-
-absl::StatusOr<std::vector<v1::Job>> list_all(Client& client, const ListOptions& options) {
-  v1::ListJobsRequest request;
-  request.set_project(options.project);
-  request.set_order_by(options.sort_by);
-  TITAN_ASSIGN_OR_RETURN(*request.mutable_filter(), filter_of(options));
-  for (const std::string& text : options.states) {
-    const auto state = parse_state(text);
-    if (!state.ok()) return state.status();
-    request.add_states(*state);
-  }
-  std::vector<v1::Job> jobs;
-  do {
-    const int missing = options.limit - static_cast<int>(jobs.size());
-    request.set_page_size(options.limit > 0 ? std::min(kJobPage, missing) : kJobPage);
-    const auto page = client.list_jobs(request);
-    if (!page.ok()) return page.status();
-    jobs.insert(jobs.end(), page->jobs().begin(), page->jobs().end());
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty() && (options.limit == 0 || static_cast<int>(jobs.size()) < options.limit));
-  return jobs;
-}
 
 // Without how often it was said: the controller adds that.
 std::string kind_of(const std::string& message) { return text::shape_of(message.substr(0, message.find(" (said "))); }
@@ -112,34 +67,6 @@ LastLines last_lines_of(Client& client, const v1::Job& job) {
   return last;
 }
 
-absl::StatusOr<std::vector<std::string>> jobs_not_over(Client& client) {
-  ListOptions options;
-  for (int i = v1::Job::QUEUED; i < v1::Job::State_ARRAYSIZE; ++i) {
-    const auto state = static_cast<v1::Job::State>(i);
-    if (!is_final(state)) options.states.push_back(state_name(state));
-  }
-  TITAN_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, list_all(client, options));
-  std::vector<std::string> names;
-  for (const v1::Job& job : jobs) names.push_back(job.name());
-  return names;
-}
-
-// For `cancel --all`: a person at a terminal is asked, a script has to say --yes.
-absl::Status confirm_cancel(const std::vector<std::string>& jobs, bool yes) {
-  if (yes || jobs.empty()) return absl::OkStatus();
-  const std::string what = absl::StrCat(
-      counted(jobs.size(), "job"), " (",
-      absl::StrJoin(jobs, ", ", [](std::string* out, const std::string& job) { out->append(short_name(job)); }), ")");
-  if (isatty(STDIN_FILENO) == 0 || isatty(STDERR_FILENO) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--all would cancel ", what, "; --yes confirms it"));
-  }
-  std::cerr << "cancel " << what << "? [y/N] " << std::flush;
-  std::string answer;
-  std::getline(std::cin, answer);
-  if (answer == "y" || answer == "Y" || answer == "yes") return absl::OkStatus();
-  return absl::CancelledError("nothing was cancelled");
-}
-
 // Of a job whose ranks cannot be reached: what may still run, and where.
 std::string unreachable_text(const v1::Job& job) {
   if (job.pending_reason() != "NODE_UNREACHABLE") return "";
@@ -168,29 +95,8 @@ absl::StatusOr<v1::Job> watch_to_end(const Globals& globals, Client& client, con
 
 }  // namespace
 
-int list(const Globals& globals, const ListOptions& options) {
-  Client client(globals.controller, globals.timeout, globals.access);
-  const auto jobs = list_all(client, options);
-  if (!jobs.ok()) return report(jobs.status());
-  if (globals.format != Format::kTable) {
-    nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const v1::Job& job : *jobs) all.push_back(job_json(job));
-    print(nlohmann::ordered_json{{"jobs", std::move(all)}}, globals.format);
-    return kExitOk;
-  }
-  if (jobs->empty()) {
-    const bool all = options.states.empty() && options.filter.empty() && options.labels.empty() &&
-                     options.owner.empty() && options.project.empty();
-    note(all ? "no jobs; `titanctl submit FILE` queues one" : "no such jobs");
-    return kExitOk;
-  }
-  print(list_text(*jobs));
-  return kExitOk;
-}
-
 int update(const Globals& globals, const UpdateOptions& options) {
   v1::UpdateJobRequest request;
-  request.mutable_job()->set_name(options.job);
   if (options.priority) {
     request.mutable_job()->mutable_spec()->set_priority(*options.priority);
     request.mutable_update_mask()->add_paths("spec.priority");
@@ -199,16 +105,23 @@ int update(const Globals& globals, const UpdateOptions& options) {
     request.mutable_job()->set_title(*options.title);
     request.mutable_update_mask()->add_paths("title");
   }
-  if (const absl::Status bad = add_label_changes(options.labels, request); !bad.ok()) return report(bad);
+  if (const absl::Status bad = add_label_changes(options.set_labels, request); !bad.ok()) return report(bad);
   if (request.update_mask().paths().empty()) {
     return report(absl::InvalidArgumentError("nothing to update: give --priority, --title or --label"));
   }
   Client client(globals.controller, globals.timeout, globals.access);
-  const auto job = client.update_job(request);
-  if (!job.ok()) return report(job.status());
-  if (globals.format != Format::kTable) print(job_json(*job), globals.format);
-  note(absl::StrCat("job ", short_name(job->name()), " is updated"));
-  return kExitOk;
+  const auto names = select_jobs(client, options.selection, "update", live_states());
+  if (!names.ok()) return report(names.status());
+  std::vector<nlohmann::ordered_json> done;
+  const int code = on_each(*names, [&](const std::string& name) -> absl::Status {
+    request.mutable_job()->set_name(name);
+    TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.update_job(request));
+    done.push_back(job_json(job));
+    note(absl::StrCat("job ", short_name(job.name()), " is updated"));
+    return absl::OkStatus();
+  });
+  print_each(done, options.selection.names.size() != 1, globals.format);
+  return code;
 }
 
 int describe(const Globals& globals, const std::string& name) {
@@ -238,22 +151,13 @@ int diagnose(const Globals& globals, const std::string& name, int attempt) {
 }
 
 int cancel(const Globals& globals, const CancelOptions& options) {
-  if (options.jobs.empty() != options.all) {
-    return report(absl::InvalidArgumentError(options.all ? "--all takes no job names" : "job is required, or --all"));
-  }
   if (options.wait) Interrupt::block_signals();
   Client client(globals.controller, globals.timeout, globals.access);
-  std::vector<std::string> names = options.jobs;
-  if (options.all) {
-    const auto found = jobs_not_over(client);
-    if (!found.ok()) return report(found.status());
-    names = *found;
-    if (const absl::Status confirmed = confirm_cancel(names, options.yes); !confirmed.ok()) return report(confirmed);
-    if (names.empty()) note("no job is queued or running");
-  }
+  const auto names = select_jobs(client, options.selection, "cancel", live_states());
+  if (!names.ok()) return report(names.status());
   // All are asked before one is waited for, and one that cannot be cancelled keeps no other from it.
   std::vector<v1::Job> asked;
-  int code = on_each(names, [&](const std::string& name) -> absl::Status {
+  int code = on_each(*names, [&](const std::string& name) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(v1::Job job, client.cancel_job(name, options.now));
     asked.push_back(std::move(job));
     return absl::OkStatus();
@@ -283,47 +187,23 @@ int cancel(const Globals& globals, const CancelOptions& options) {
                           : absl::StrCat("; it saves at the next step edge first, and `titanctl cancel --now ",
                                          short_name(job.name()), "` does not wait for that")));
   }
-  print_each(done, options.all || names.size() > 1, globals.format);
+  print_each(done, options.selection.names.size() != 1, globals.format);
   return code;
 }
 
-int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs) {
+int delete_jobs(const Globals& globals, const Selection& selection) {
   Client client(globals.controller, globals.timeout, globals.access);
+  const auto names = select_jobs(client, selection, "delete", final_states());
+  if (!names.ok()) return report(names.status());
   std::vector<nlohmann::ordered_json> done;
-  const int code = on_each(jobs, [&](const std::string& name) -> absl::Status {
+  const int code = on_each(*names, [&](const std::string& name) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.delete_job(name));
     done.push_back(job_json(job));
     note(absl::StrCat("job ", short_name(job.name()), " is deleted; ", job.spec().dump_folder(), " stays"));
     return absl::OkStatus();
   });
-  print_each(done, jobs.size() > 1, globals.format);
+  print_each(done, selection.names.size() != 1, globals.format);
   return code;
-}
-
-int checkpoint(const Globals& globals, const std::string& name, bool wait_for_commit) {
-  if (wait_for_commit) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout, globals.access);
-  const auto before = client.get_job(name);
-  if (!before.ok()) return report(before.status());
-  auto job = client.checkpoint_job(name);
-  if (!job.ok()) return report(job.status());
-  if (wait_for_commit) {
-    Stopper stopper;
-    const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
-    const int64_t known = before->progress().committed_step();
-    job = watch_job(client, job->name(), absl::Now() + globals.whole_wait(), stopper, [known](const v1::Job& seen) {
-      return seen.progress().committed_step() > known || is_final(seen.state());
-    });
-    if (absl::IsCancelled(job.status())) return kExitInterrupted;
-    if (!job.ok()) return report(job.status());
-    if (job->progress().committed_step() <= known) return report_end(*job) == kExitOk ? kExitOk : kExitFailed;
-    note(absl::StrCat("step ", job->progress().committed_step(), " is saved under ", job->spec().dump_folder()));
-  } else {
-    note(absl::StrCat("job ", short_name(job->name()), " saves at its next step edge; `titanctl events -f ",
-                      short_name(job->name()), "` shows the commit"));
-  }
-  if (globals.format != Format::kTable) print(job_json(*job), globals.format);
-  return kExitOk;
 }
 
 }  // namespace titan::cli

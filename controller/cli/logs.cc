@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/text/utf8.h"
 #include "controller/cli/client.h"
 #include "controller/cli/event_cursor.h"
 #include "controller/cli/interrupt.h"
@@ -38,7 +39,17 @@ bool LogPrinter::print_chunk(const v1::LogChunk& chunk) {
   const auto size = static_cast<int64_t>(chunk.data().size());
   if (known >= size) return true;
   end = chunk.offset() + size;
-  return print_lines(chunk.rank(), std::string_view(chunk.data()).substr(known));
+  const std::string_view data = std::string_view(chunk.data()).substr(known);
+  if (format_ == Format::kTable) return print_lines(chunk.rank(), data);
+  return lines_.add(chunk.attempt(), chunk.rank(), data,
+                    [this](int attempt, int rank, const std::string& line) { return print_line(attempt, rank, line); });
+}
+
+bool LogPrinter::print_line(int attempt, int rank, const std::string& line) const {
+  nlohmann::ordered_json object = {{"attempt", attempt}, {"rank", rank}, {"line", text::valid_utf8(line)}};
+  if (format_ == Format::kJson) return print(object.dump() + "\n");
+  print(nlohmann::ordered_json::array({std::move(object)}), format_);
+  return output_error() == 0;
 }
 
 bool LogPrinter::print_lines(int rank, std::string_view data) {
@@ -54,7 +65,7 @@ bool LogPrinter::print_lines(int rank, std::string_view data) {
 
 absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stopper& stopper) {
   bool again = false;
-  return follow_stream<v1::LogChunk>(
+  const absl::Status status = follow_stream<v1::LogChunk>(
       client, absl::InfiniteFuture(), stopper,
       [&](grpc::ClientContext& context) {
         v1::TailLogsRequest request;
@@ -68,6 +79,8 @@ absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stop
         return client.jobs().TailLogs(&context, request);
       },
       [this](const v1::LogChunk& chunk) { return !print_chunk(chunk); }, /*reconnect=*/options.follow);
+  lines_.finish([this](int attempt, int rank, const std::string& line) { return print_line(attempt, rank, line); });
+  return status;
 }
 
 int logs(const Globals& globals, const LogsOptions& options) {
@@ -77,7 +90,7 @@ int logs(const Globals& globals, const LogsOptions& options) {
   if (!job.ok()) return report(job.status());
   Stopper stopper;
   LogPrinter printer(/*prefix_ranks=*/options.ranks.size() != 1 && job->spec().ranks() > 1,
-                     /*announce_attempts=*/options.follow);
+                     /*announce_attempts=*/options.follow, globals.format);
   if (!options.follow) {
     const absl::Status status = printer.stream(client, options, stopper);
     return status.ok() ? static_cast<int>(kExitOk) : report(status);
@@ -90,9 +103,9 @@ int logs(const Globals& globals, const LogsOptions& options) {
     return kExitInterrupted;
   }
   if (!status.ok()) return report(status);
+  // As of `wait`. A log that was left early, since nobody reads it, says nothing of the job.
   const auto ended = client.get_job(options.job);
-  if (ended.ok()) report_end(*ended);
-  return kExitOk;
+  return ended.ok() && is_final(ended->state()) ? report_end(*ended) : static_cast<int>(kExitOk);
 }
 
 absl::Status stream_events(Client& client, const EventsOptions& options, Stopper& stopper,

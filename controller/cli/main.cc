@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -14,6 +15,8 @@
 #include "common/version/version.h"
 #include "controller/cli/arguments.h"
 #include "controller/cli/completion.h"
+#include "controller/cli/help.h"
+#include "controller/cli/job_names.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/verbs.h"
 
@@ -26,25 +29,6 @@ constexpr char kRootExamples[] =
     "titanctl logs -f JOB\n"
     "titanctl describe JOB";
 
-constexpr char kExitCodes[] =
-    "Exit codes: 0 done, 1 failed or refused, 2 usage or bad configuration, 3 not found, 4 timeout, 5 no controller,\n"
-    "            130 interrupted, 141 the output's reader is gone.\n"
-    "With -o json and yaml several jobs or nodes are one list, and an error is a JSON object on stderr.\n"
-    "TITAN_CONTROLLER names the controller, NO_COLOR turns colours off.\n";
-
-// Examples before the flags; the exit codes after them.
-class Help : public CLI::Formatter {
- public:
-  std::string make_description(const CLI::App* app) const override {
-    std::string out = app->get_description() + "\n";
-    if (app->get_footer().empty()) return out;
-    absl::StrAppend(&out, "\nExamples:\n");
-    for (const auto& line : CLI::detail::split(app->get_footer(), '\n')) absl::StrAppend(&out, "  ", line, "\n");
-    return out + "\n";
-  }
-  std::string make_footer(const CLI::App* app) const override { return app->get_parent() == nullptr ? kExitCodes : ""; }
-};
-
 class Program {
  public:
   explicit Program(Arguments arguments)
@@ -53,6 +37,7 @@ class Program {
     if (const char* address = std::getenv("TITAN_CONTROLLER"); address != nullptr && *address != '\0') {
       choice_.globals.controller = address;
     }
+    if (const char* project = std::getenv("TITAN_PROJECT"); project != nullptr) set_project(project);
     read_security();
     app_.formatter(std::make_shared<Help>());
     app_.footer(kRootExamples);
@@ -71,7 +56,8 @@ class Program {
                     "File with a token, which nobody else can read (TITAN_TOKEN_FILE)");
     app_.add_flag("--insecure", choice_.globals.access.security.insecure,
                   "Speak plainly also with a controller beyond this machine");
-    app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
+    app_.add_option("-o,--output", output_, "table, wide, json or yaml; wide: a table with more columns")
+        ->capture_default_str();
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
     app_.set_version_flag("--version", version_line("titanctl"));
     app_.add_option("--timeout", timeout_,
@@ -97,6 +83,10 @@ class Program {
     add_token_verbs(*token, choice_);
     add_flat_aliases();
     add_other_verbs(app_, choice_);
+    CLI::App& help = add_verb(app_, choice_, "help", "The flags of a verb, or all verbs",
+                              "titanctl help submit\ntitanctl help node drain", [] { return kExitOk; });
+    help.add_option("verb", "Verb");
+    help.group("Other");
   }
 
   int run() {
@@ -143,6 +133,9 @@ class Program {
       print(app_.help());
       return kExitUsage;
     }
+    if (arguments_.words[0] == "help") {
+      if (const std::string wrong = translate_help(); !wrong.empty()) return usage(wrong);
+    }
     try {
       std::vector<std::string> reversed(arguments_.words.rbegin(), arguments_.words.rend());
       app_.parse(reversed);
@@ -159,6 +152,7 @@ class Program {
     const auto format = parse_format(output_);
     if (!format.ok()) return usage(std::string(format.status().message()));
     choice_.globals.format = *format;
+    choice_.globals.wide = output_ == kWide;
     rpc::use_folder(choice_.globals.access.security);
     set_machine_readable(*format != Format::kTable);
     set_utc(utc_);
@@ -169,6 +163,21 @@ class Program {
       return kExitUsage;
     }
     return choice_.action();
+  }
+
+  // `help VERB` is `VERB --help`. "" unless there is no such verb.
+  std::string translate_help() {
+    std::vector<std::string>& words = arguments_.words;
+    const auto end = std::find_if(words.begin(), words.end(), [](const std::string& word) { return word[0] == '-'; });
+    const std::vector<std::string> topic(words.begin() + 1, std::max(words.begin() + 1, end));
+    std::string unknown;
+    if (find_verb(app_, topic, unknown) == nullptr) {
+      return absl::StrCat("unknown verb '", unknown, "' for `titanctl help`",
+                          topic.front() == unknown ? did_you_mean(unknown, verbs_of(app_)) : "");
+    }
+    words.erase(words.begin());
+    words.emplace_back("--help");
+    return "";
   }
 
   void add_flat_aliases() {
@@ -219,13 +228,6 @@ class Program {
                                                                 : verb_path(*parent) + " " + app.get_name();
   }
 
-  static std::vector<std::string> verbs_of(const CLI::App& app) {
-    std::vector<std::string> out;
-    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-      out.push_back(sub->get_name());
-    return out;
-  }
-
   static std::vector<std::string> flags(const CLI::App& leaf) {
     std::vector<std::string> out;
     for (const CLI::App* app = &leaf; app != nullptr; app = app->get_parent()) {
@@ -242,6 +244,7 @@ class Program {
   }
 
   int complete_words() {
+    rpc::use_folder(choice_.globals.access.security);
     const std::vector<std::string> words(arguments_.words.begin() + 1, arguments_.words.end());
     for (const std::string& candidate : complete(app_, words, choice_.globals)) print(candidate + "\n");
     return kExitOk;

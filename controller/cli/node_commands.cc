@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -34,6 +36,11 @@ std::string state_text(const v1::Node& node) {
 std::string jobs_text(const v1::Node& node) {
   return absl::StrJoin(node.jobs(), ",",
                        [](std::string* out, const std::string& job) { out->append(short_name(job)); });
+}
+
+std::string labels_text(const v1::Node& node) {
+  const std::map<std::string, std::string> labels(node.labels().begin(), node.labels().end());
+  return absl::StrJoin(labels, ", ", absl::PairFormatter("="));
 }
 
 std::string unknown_text(const v1::UnknownAttempt& attempt) {
@@ -80,6 +87,28 @@ std::string drain_text(const v1::Node& node) {
   return absl::StrCat("node ", node_id(node), " takes no new ranks; ", jobs_text(node),
                       node.jobs_size() == 1 ? " saves and goes" : " save and go",
                       " on elsewhere, but what cannot save stays to its end");
+}
+
+std::string nodes_text(const std::vector<v1::Node>& nodes, bool wide) {
+  std::vector<std::string> header = {"NODE", "STATE", "DEVICE", "USED", "EACH", "ADDRESS", "LAST BEAT", "UNKNOWN"};
+  if (wide) header.insert(header.end(), {"MODEL", "VERSION", "LABELS", "CORDONED"});
+  header.emplace_back("JOBS");
+  Table table(std::move(header));
+  for (const v1::Node& node : nodes) {
+    const v1::NodeResources& has = node.resources();
+    std::vector<std::string> row = {node_id(node),
+                                    state_text(node),
+                                    has.device(),
+                                    absl::StrCat(node.devices_used(), "/", has.devices()),
+                                    if_known(has.device_memory_bytes()),
+                                    node.address(),
+                                    age(node.last_beat_time()),
+                                    absl::StrCat(node.unknown_size())};
+    if (wide) row.insert(row.end(), {has.device_model(), node.version(), labels_text(node), node.cordon_reason()});
+    row.push_back(jobs_text(node));
+    table.add(std::move(row));
+  }
+  return table.text();
 }
 
 // Asks again and again: an attempt that was about to start, or a controller that was restarted, has not heard it.
@@ -130,14 +159,7 @@ int list_nodes(const Globals& globals) {
     note(absl::StrCat("no nodes; start `titan-worker --controller ", client.address(), "` on each"));
     return kExitOk;
   }
-  Table table({"NODE", "STATE", "DEVICE", "USED", "EACH", "ADDRESS", "LAST BEAT", "UNKNOWN", "JOBS"});
-  for (const v1::Node& node : *nodes) {
-    table.add({node_id(node), state_text(node), node.resources().device(),
-               absl::StrCat(node.devices_used(), "/", node.resources().devices()),
-               if_known(node.resources().device_memory_bytes()), node.address(), age(node.last_beat_time()),
-               absl::StrCat(node.unknown_size()), jobs_text(node)});
-  }
-  print(table.text());
+  print(nodes_text(*nodes, globals.wide));
   for (const v1::Node& node : *nodes) {
     if (!node.refusal().empty()) note(absl::StrCat("node ", node_id(node), " is refused: ", node.refusal()));
     for (const v1::LeftAttempt& attempt : node.left()) {
@@ -173,8 +195,7 @@ int describe_node(const Globals& globals, const std::string& name) {
   row("cores", absl::StrCat(has.cpu_cores()));
   row("memory", if_known(has.memory_bytes()));
   row("of a device", if_known(has.device_memory_bytes()));
-  const std::map<std::string, std::string> labels(node->labels().begin(), node->labels().end());
-  row("labels", absl::StrJoin(labels, ", ", absl::PairFormatter("=")));
+  row("labels", labels_text(*node));
   row("address", node->address());
   row("version", node->version());
   row("last beat", absl::StrCat(age(node->last_beat_time()), " ago"));

@@ -19,6 +19,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr size_t kLeastOfLast = 20;  // Columns of a table's last cell, on however narrow a terminal.
+
 int output_error_ = 0;
 bool utc_ = false;
 
@@ -64,10 +66,10 @@ void emit(YAML::Emitter& out, const ordered_json& value) {
 }  // namespace
 
 absl::StatusOr<Format> parse_format(const std::string& text) {
-  if (text == "table") return Format::kTable;
+  if (text == "table" || text == kWide) return Format::kTable;
   if (text == "json") return Format::kJson;
   if (text == "yaml") return Format::kYaml;
-  return absl::InvalidArgumentError("--output is '" + text + "': it must be table, json or yaml");
+  return absl::InvalidArgumentError("--output is '" + text + "': it must be table, wide, json or yaml");
 }
 
 void print(const ordered_json& document, Format format) {
@@ -120,18 +122,45 @@ void Table::add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string Table::text() const {
+size_t columns(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string cut(std::string_view text, size_t most) {
+  if (columns(text) <= most || most == 0) return std::string(text);
+  size_t end = 0;
+  for (size_t taken = 0; end < text.size(); ++end) {
+    if ((static_cast<unsigned char>(text[end]) & 0xC0) != 0x80 && ++taken == most) break;
+  }
+  return std::string(text.substr(0, end)) + "…";
+}
+
+std::vector<size_t> Table::widths() const {
   std::vector<size_t> widths(rows_.front().size(), 0);
   for (const auto& row : rows_) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
   }
+  return widths;
+}
+
+std::string Table::text_within(size_t width) const {
+  size_t before = 0;
+  const std::vector<size_t> all = widths();
+  for (size_t i = 0; i + 1 < all.size(); ++i) before += all[i] + 2;
+  return text(before + kLeastOfLast < width ? width - before : kLeastOfLast);
+}
+
+std::string Table::text(size_t last) const {
+  const std::vector<size_t> all = widths();
   std::string out;
   for (const auto& row : rows_) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) {
       line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+      line.append(all[i] - columns(row[i]) + 2, ' ');
     }
+    line += cut(row.back(), last);
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }

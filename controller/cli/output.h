@@ -12,6 +12,9 @@ namespace titan::cli {
 
 enum class Format { kTable, kJson, kYaml };
 
+// Of -o: a table with more columns, where the verb has them.
+inline constexpr char kWide[] = "wide";
+
 // Errors: InvalidArgument naming the allowed values.
 absl::StatusOr<Format> parse_format(const std::string& text);
 
@@ -32,14 +35,24 @@ std::string shown(std::string_view text);
 // Of several lines: those after the first begin with `indent` blanks, so that none passes for what we write.
 std::string shown_lines(std::string_view text, int indent);
 
+// How many columns of a terminal a text takes, a character each.
+size_t columns(std::string_view text);
+// The text, or as much of it as so many columns hold, with "…" at its end.
+std::string cut(std::string_view text, size_t most);
+
 // Columns as wide as their widest cell, two blanks between, no line longer than needed. Cells are shown().
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
   void add(std::vector<std::string> row);
-  std::string text() const;
+  // `last`: the last column is cut to so many.
+  std::string text(size_t last = std::string::npos) const;
+  // The last column is cut so that no line is longer, but not to nothing.
+  std::string text_within(size_t width) const;
 
  private:
+  std::vector<size_t> widths() const;
+
   std::vector<std::vector<std::string>> rows_;
 };
 

@@ -52,7 +52,10 @@ class Run {
     if (code == kExitOk && !options_.keep_state) {
       folder_->remove();
     } else {
-      note("logs of the private daemons: " + folder_->path());
+      note(absl::StrCat("logs of the private daemons: ", folder_->path(),
+                        options_.keep_state ? ""
+                                            : absl::StrCat(" (kept while it is one of the newest ", kMostRunFolders,
+                                                           "; `--keep-state` keeps it)")));
     }
     return interrupt.count() > 0 ? static_cast<int>(kExitInterrupted) : code;
   }

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr char kLock[] = "/lock";
 constexpr char kKeep[] = "/keep";
-constexpr size_t kKeptAtLeast = 5;
+constexpr size_t kKeptAtLeast = 5;  // However old.
 constexpr absl::Duration kKeptFor = absl::Hours(24);
 
 // The newest change of the folder and of what is directly in it: logs grow until the end.
@@ -135,7 +135,7 @@ void clean_run_folders(const std::string& base, absl::Time now) {
   }
   std::sort(ended.rbegin(), ended.rend());
   for (size_t i = kKeptAtLeast; i < ended.size(); ++i) {
-    if (now - ended[i].first > kKeptFor) fs::remove_all(ended[i].second, error);
+    if (i >= kMostRunFolders || now - ended[i].first > kKeptFor) fs::remove_all(ended[i].second, error);
   }
 }
 

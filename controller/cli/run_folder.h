@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -37,8 +38,11 @@ class RunFolder {
 // system, while SQLite needs a local one. Errors: those of the last of them.
 absl::StatusOr<std::string> run_base();
 
-// Removes folders of runs that ended more than a day before `now`, but not the newest few, none that is in use and none
-// that was asked to be kept.
+// Of runs that failed; a later one removes the rest.
+inline constexpr size_t kMostRunFolders = 10;
+
+// Removes folders of runs that ended: of the newest kMostRunFolders those that did so more than a day before `now`, but
+// for a few, and all that are older. None that is in use and none that was asked to be kept.
 void clean_run_folders(const std::string& base, absl::Time now);
 
 }  // namespace titan::cli

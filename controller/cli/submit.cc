@@ -1,22 +1,17 @@
-#include <unistd.h>
-
 #include <map>
 #include <memory>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/config/json.h"
-#include "common/config/validate.h"
 #include "common/host/file_mask.h"
 #include "common/status/status.h"
-#include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/job_json.h"
 #include "controller/cli/labels.h"
+#include "controller/cli/progress_line.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
 
@@ -27,14 +22,18 @@ constexpr absl::Duration kSchedulerPatience = absl::Seconds(2);
 
 int wait_for_end(const Globals& globals, Client& client, const std::string& name, Stopper& stopper) {
   v1::Job::State last = v1::Job::STATE_UNSPECIFIED;
-  const auto ended = watch_job(client, name, absl::Now() + globals.whole_wait(), stopper, [&last](const v1::Job& job) {
+  ProgressLine line;
+  const auto ended = watch_job(client, name, absl::Now() + globals.whole_wait(), stopper, [&](const v1::Job& job) {
     if (job.state() != last && !is_final(job.state())) {
+      line.clear();
       note(absl::StrCat("job ", short_name(job.name()), " ", state_name(job.state()),
                         job.pending_message().empty() ? "" : ": " + job.pending_message()));
     }
     last = job.state();
+    line.show(job);
     return is_final(job.state());
   });
+  line.clear();
   if (ended.ok()) {
     if (globals.format != Format::kTable) print(job_json(*ended), globals.format);
     return report_end(*ended);
@@ -128,57 +127,6 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   return wait_for_end(globals, client, job->name(), stopper);
-}
-
-int validate(const Globals& globals, const Source& source) {
-  const auto prepared = prepare(source);
-  if (!prepared.ok()) return report(prepared.status());
-  if (globals.format != Format::kTable) {
-    print(nlohmann::ordered_json::parse(config::to_json(prepared->loaded.config).dump()), globals.format);
-  }
-  const config::JobConfig& config = prepared->loaded.config;
-  note(absl::StrCat(source.file.empty() ? "the configuration" : source.file, " is valid: ", config.model.name, " ",
-                    config.model.flavor, ", ", counted(config.resources.ranks, "rank"),
-                    config::processes(config) < config.resources.ranks ? " in one process, " : ", ",
-                    counted(config.training.steps, "step"), " of ", config::global_batch(config), " x ",
-                    config.training.seq_len, " tokens"));
-  return kExitOk;
-}
-
-int wait(const Globals& globals, const std::string& job, const std::string& until) {
-  Interrupt::block_signals();
-  std::string state;
-  int64_t step = -1, committed = -1;
-  if (until.rfind("step=", 0) == 0) {
-    if (!absl::SimpleAtoi(until.substr(5), &step) || step < 0)
-      return report(absl::InvalidArgumentError("--for step=N: N must be a whole number of at least 0"));
-  } else if (until.rfind("committed=", 0) == 0) {
-    if (!absl::SimpleAtoi(until.substr(10), &committed) || committed < 0)
-      return report(absl::InvalidArgumentError("--for committed=N: N must be a whole number of at least 0"));
-  } else if (!until.empty()) {
-    const auto parsed = parse_state(until);
-    if (!parsed.ok()) return report(parsed.status());
-    state = state_name(*parsed);
-  }
-  const auto reached = [&](const v1::Job& now) {
-    if (step >= 0) return now.progress().step() >= step;
-    if (committed >= 0) return now.progress().committed_step() >= committed;
-    return !state.empty() && state_name(now.state()) == state;
-  };
-
-  Client client(globals.controller, globals.timeout, globals.access);
-  Stopper stopper;
-  const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
-  const auto seen = watch_job(client, job, absl::Now() + globals.whole_wait(), stopper,
-                              [&](const v1::Job& now) { return reached(now) || is_final(now.state()); });
-  if (!seen.ok()) {
-    if (absl::IsCancelled(seen.status())) return kExitInterrupted;
-    return report(seen.status());
-  }
-  if (globals.format != Format::kTable) print(job_json(*seen), globals.format);
-  if (!until.empty() && reached(*seen)) return kExitOk;
-  const int code = report_end(*seen);
-  return until.empty() ? code : static_cast<int>(kExitFailed);
 }
 
 }  // namespace titan::cli

@@ -5,10 +5,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/rpc/connection_fault.h"
 #include "common/rpc/error.h"
 #include "common/text/utf8.h"
 #include "controller/cli/client.h"
@@ -39,7 +40,9 @@ void json_error(const absl::Status& status, std::string_view remedy) {
                                   {"remedy", std::string(remedy)},
                                   {"metadata", nlohmann::ordered_json::object()},
                                   {"violations", nlohmann::ordered_json::array()}};
-  for (const auto& [key, value] : rpc::metadata(status)) error["metadata"][key] = value;
+  for (const auto& [key, value] : rpc::metadata(status)) {
+    if (key != rpc::kRemedy) error["metadata"][key] = value;
+  }
   for (const rpc::FieldViolation& violation : rpc::field_violations(status)) {
     error["violations"].push_back({{"field", violation.field}, {"description", violation.description}});
   }
@@ -73,9 +76,16 @@ ExitCode exit_code(const absl::Status& status) {
   }
 }
 
+bool is_capable(int fd) {
+  const char* kind = std::getenv("TERM");
+  return isatty(fd) != 0 && kind != nullptr && *kind != '\0' && std::strcmp(kind, "dumb") != 0;
+}
+
+bool can_redraw(int fd) { return is_capable(fd) && !quiet_ && !machine_; }
+
 bool wants_colour(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
-  return isatty(fd) != 0 && (no_color == nullptr || *no_color == '\0');
+  return is_capable(fd) && (no_color == nullptr || *no_color == '\0');
 }
 
 std::string paint(int fd, Paint colour, std::string_view text) {
@@ -106,10 +116,9 @@ void complain(std::string_view text) { report(absl::AbortedError({text.data(), t
 
 ExitCode report(const absl::Status& status) {
   if (is_missing_there(status)) return report(status, "`titanctl list` shows the jobs, `titanctl node list` the nodes");
-  if (rpc::reason(status) == kNoController && absl::StrContains(status.message(), "certificate verify failed"))
-    return report(status,
-                  "what answers has a certificate that has ended, or of an authority that is not in --tls: `titanctl "
-                  "cluster issue --renew` makes a new one");
+  for (const auto& [key, remedy] : rpc::metadata(status)) {
+    if (key == rpc::kRemedy) return report(status, remedy);
+  }
   if (rpc::reason(status) == kNoController)
     return report(status, "start one with titan-controller, or name it with --controller or TITAN_CONTROLLER");
   if (rpc::reason(status) == kNotLeader)

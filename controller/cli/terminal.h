@@ -12,13 +12,17 @@
 
 namespace titan::cli {
 
-// Data goes to stdout; everything here goes to stderr. Colour only on a terminal without NO_COLOR.
+// Data goes to stdout; everything here goes to stderr. Colour only where wants_colour() says so.
 
 enum class Paint { kPlain, kRed, kYellow, kGreen, kDim };
 
-// Whether `fd` is a terminal and NO_COLOR is not set.
+// Whether `fd` is a terminal that takes more than lines of text: TERM=dumb, as in editors, does not.
+bool is_capable(int fd);
+// Whether a line of `fd` may be written over: it is capable, and notes are shown as text.
+bool can_redraw(int fd);
+// Whether `fd` is capable and NO_COLOR is not set.
 bool wants_colour(int fd);
-// `text` in colour when `fd` is a terminal and NO_COLOR is not set.
+// `text` in colour when `fd` wants it.
 std::string paint(int fd, Paint colour, std::string_view text);
 
 // Columns of the terminal that stdout is; nothing when it is none.

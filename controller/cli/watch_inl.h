@@ -37,6 +37,7 @@ absl::Status follow_stream(
     if (enough || status.ok()) return absl::OkStatus();
     if (stopper.cancelled()) break;
     if (!is_unanswered(status)) return to_status(status);
+    if (absl::Status fault = client.fault(status); !fault.ok()) return fault;
     client.turn_away();
     const absl::Time now = absl::Now();
     if (lost == absl::InfinitePast()) lost = now;

@@ -35,13 +35,17 @@ class Cli(unittest.TestCase):
         self.refused(2, "did you mean 'cordon'?", "node", "cordn", "n1")
         self.refused(2, "did you mean '--dry-run'?", "submit", TINY, "--dryrun")
         self.refused(2, "did you mean '--output'?", "list", "--outptu", "json")
-        self.refused(2, "must be table, json or yaml", "list", "-o", "xml")
+        self.refused(2, "must be table, wide, json or yaml", "list", "-o", "xml")
         self.refused(2, "did you mean 'RUNNING'?", "list", "--state", "runing")
         self.refused(2, "takes no --training.steps", "list", "--training.steps", "3")
         self.refused(2, "job is required", "describe")
         self.refused(2, "number of seconds", "list", "--timeout", "soon")
-        self.refused(2, "job is required, or --all", "cancel")
-        self.refused(2, "--all takes no job names", "cancel", "a", "--all")
+        self.refused(2, "did you mean 'submit'?", "help", "sumbit")
+        for verb in (["cancel"], ["delete"], ["update", "--priority", "1"]):
+            self.refused(2, "job is required, or --label, --owner or --all", *verb)
+            self.refused(2, "--all takes no job names", *verb, "a", "--all")
+            self.refused(2, "--label and --owner take no job names", *verb, "a", "--owner", "alice")
+            self.refused(2, "--all-owners goes with --all", *verb, "--all-owners", "--owner", "alice")
         self.refused(2, "nothing to update", "update", "a")
         self.refused(2, "node is required", "node", "delete")
         self.refused(2, "KEY- to take it away", "update", "a", "--label", "x")
@@ -343,6 +347,50 @@ class Cli(unittest.TestCase):
             self.assertIn(flag, text)
         self.assertIn("Exit codes:", titanctl("--help").stdout)
 
+    def test_help_of_a_verb_says_what_every_verb_takes(self):
+        self.assertEqual(titanctl("--help").stdout, titanctl("help").stdout)
+        for verb in (["submit"], ["node", "drain"], ["job", "wait"], ["auth", "token", "create"]):
+            done = titanctl("help", *verb)
+            self.assertEqual((0, titanctl(*verb, "--help").stdout), (done.returncode, done.stdout))
+            for flag in ("--timeout", "--output", "--controller", "--tls", "--token-file", "--utc"):
+                self.assertIn(flag, done.stdout)
+
+    def test_validate_tells_the_peak_of_a_device(self):
+        self.assertRegex(titanctl("validate", TINY).stderr, r"the fullest rank takes about [0-9.]+ [KMG]iB of a device at its peak \(weights ")
+
+    # One form for every key that holds a list; between commas where that is enough.
+    def test_lists_are_json_wherever_they_come_from(self):
+        wanted = ["a, b", "c"]
+        prompts = lambda *words, text=None: json.loads(titanctl("config", "dump", *words, "-o", "json", text=text).stdout)["validation"]["sample_prompts"]
+        self.assertEqual(wanted, prompts(TINY, "--validation.sample_prompts", '["a, b", "c"]'))
+        self.assertEqual(wanted, prompts("-", text='[validation]\nsample_prompts = \'["a, b", "c"]\'\n'))
+        self.assertEqual(wanted, prompts("-", text='[validation]\nsample_prompts = ["a, b", "c"]\n'))
+        self.assertEqual(["a", "b"], prompts(TINY, "--validation.sample_prompts", "a, b"))
+        self.refused(2, "not a JSON array of strings", "validate", TINY, "--validation.sample_prompts", "['a', 'b']")
+
+    # A project by the environment, unless the configuration names one.
+    def test_titan_project_is_the_project_of_new_jobs(self):
+        project = lambda *words: json.loads(titanctl("validate", TINY, *words, "-o", "json").stdout)["scheduling"]["project"]
+        self.assertEqual("default", project())
+        with unittest.mock.patch.dict(os.environ, TITAN_PROJECT="vision"):
+            self.assertEqual("vision", project())
+            self.assertEqual("audio", project("--scheduling.project", "audio"))
+
+    # On a terminal that is one, that is dumb, and where the user wants none.
+    def test_colours_are_for_terminals_that_have_them(self):
+        def said(**environment):
+            ours, theirs = os.openpty()
+            clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+            subprocess.run([BIN / "titanctl", "validate", "nosuch.toml"], env={**clean, **environment}, stderr=theirs, timeout=30)
+            os.close(theirs)
+            text = os.read(ours, 65536)
+            os.close(ours)
+            return text
+        self.assertIn(b"\033[", said(TERM="xterm"))
+        self.assertNotIn(b"\033[", said(TERM="dumb"))
+        self.assertNotIn(b"\033[", said())
+        self.assertNotIn(b"\033[", said(TERM="xterm", NO_COLOR="1"))
+
     def test_no_colour_off_a_terminal(self):
         for arguments in (["--help"], ["list", "--timeout", "0.2"], ["validate", "nosuch.toml"]):
             done = titanctl(*arguments)
@@ -353,6 +401,13 @@ class Cli(unittest.TestCase):
         self.assertEqual(["cordon"], titanctl("__complete", "node", "c").stdout.split())
         self.assertIn("--training.steps", titanctl("__complete", "submit", TINY, "--training.st").stdout.split())
         self.assertEqual("", titanctl("__complete", "describe", "").stdout)  # No controller: no names, no error.
+        self.assertIn("drain", titanctl("__complete", "help", "node", "d").stdout.split())
+        self.assertEqual(["checkpoint"], titanctl("__complete", "config", "help", "checkp").stdout.split())
+        self.assertEqual(["table", "wide", "json", "yaml"], titanctl("__complete", "list", "-o", "").stdout.split())
+        self.assertEqual({"step=", "starting", "stopping", "succeeded"}, set(titanctl("__complete", "wait", "J", "--for", "s").stdout.split()))
+        self.assertEqual({"--state=running", "--state=reserving", "--state=recovering"}, set(titanctl("__complete", "list", "--state=r").stdout.split()))
+        self.assertEqual(["running,queued"], titanctl("__complete", "list", "--state", "running,q").stdout.split())
+        self.assertEqual("", titanctl("__complete", "update", "J", "--label", "").stdout)  # A label, and not a job.
         for shell in ("bash", "zsh", "fish"):
             self.assertIn("__complete", titanctl("completion", shell).stdout)
         self.refused(2, "bash, zsh and fish", "completion", "csh")

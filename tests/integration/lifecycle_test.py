@@ -93,7 +93,7 @@ class Lifecycle(unittest.TestCase):
         jobs = [self.submit(name, ranks=64) for name in ("one", "two")]  # Which wait for devices.
         done = self.cluster.titanctl("cancel", "--all", check=False)
         self.assertEqual(2, done.returncode)
-        self.assertIn("--all would cancel 2 jobs", done.stderr)
+        self.assertIn("this would cancel 2 jobs", done.stderr)
         self.assertEqual({"QUEUED"}, {self.cluster.job(job)["state"] for job in jobs})
         self.cluster.titanctl("cancel", "--all", "--yes")
         self.assertEqual({"CANCELLED"}, {self.cluster.job(job)["state"] for job in jobs})
@@ -104,6 +104,15 @@ class Lifecycle(unittest.TestCase):
         self.cluster.titanctl("checkpoint", job, "--wait", "--timeout", 30)
         self.assertTrue(committed_steps(self.folder / "dump"))
         self.assertEqual("RUNNING", self.cluster.job(job)["state"])
+        # A save that fails ends the wait with its reason, though the job trains on.
+        steps = self.folder / "dump/checkpoint"
+        steps.rename(self.folder / "dump/aside")
+        steps.write_text("no folder")
+        failed = self.cluster.titanctl("checkpoint", job, "--wait", "--timeout", 30, check=False)
+        self.assertEqual(1, failed.returncode, failed.stderr)
+        self.assertRegex(failed.stderr, rf"job {job}: the save failed: step \d+: .+")
+        steps.unlink()
+        (self.folder / "dump/aside").rename(steps)
         self.cluster.titanctl("cancel", job, "--wait", "--timeout", 30)
         end = self.cluster.job(job)
         self.assertEqual("CANCELLED", end["state"])

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "controller/cli/job_text.h"
+#include "controller/cli/list_text.h"
 #include "controller/cli/terminal.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

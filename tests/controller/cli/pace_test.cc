@@ -1,6 +1,6 @@
 #include "controller/cli/pace.h"
 
-#include "controller/cli/job_text.h"
+#include "controller/cli/list_text.h"
 #include "controller/cli/watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

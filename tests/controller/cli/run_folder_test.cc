@@ -66,6 +66,15 @@ TEST_F(RunFolderTest, YoungOnesStay) {
   clean_run_folders(base_ + "/nowhere", absl::Now());  // A first run.
 }
 
+// Of a script that fails again and again.
+TEST_F(RunFolderTest, ThereAreNeverMany) {
+  for (int i = 1; i <= 24; ++i) old("run-" + std::to_string(i), absl::Minutes(i));
+  clean_run_folders(base_, absl::Now());
+  EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), kMostRunFolders);
+  EXPECT_TRUE(fs::exists(base_ + "/run-1"));
+  EXPECT_FALSE(fs::exists(base_ + "/run-24"));
+}
+
 TEST_F(RunFolderTest, FindsTheLogsOfTheLastAttempt) {
   const auto folder = RunFolder::make(base_);
   ASSERT_TRUE(folder.ok()) << folder.status();

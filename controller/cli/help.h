@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+
+namespace titan::cli {
+
+// Examples before the flags. After them the flags that every verb takes, and at the root the exit codes.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_description(const CLI::App* app) const override;
+  std::string make_footer(const CLI::App* app) const override;
+};
+
+// The verb of these words ("node", "drain"), or the root for none. Null, and `unknown` is the word, when there is none.
+CLI::App* find_verb(CLI::App& root, const std::vector<std::string>& words, std::string& unknown);
+
+// Names of the verbs and groups directly under one.
+std::vector<std::string> verbs_of(const CLI::App& app);
+
+}  // namespace titan::cli

@@ -1,0 +1,133 @@
+#include "controller/cli/job_query.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status/status.h"
+#include "common/text/counted.h"
+#include "controller/cli/job_json.h"
+#include "controller/cli/job_names.h"
+#include "controller/cli/labels.h"
+#include "controller/cli/terminal.h"
+
+namespace titan::cli {
+namespace {
+
+constexpr int kJobPage = 1000;
+constexpr size_t kMostNamed = 20;
+constexpr char kAllProjects[] = "*";
+constexpr char kMe[] = "me";
+
+std::string owner_filter(const std::string& owner) {
+  if (owner == kMe) return "owner = me";
+  const bool whole = owner.find(':') != std::string::npos;
+  return absl::StrCat("owner = ", quote(whole ? owner : "user:" + owner));
+}
+
+// All flags in one filter.
+absl::StatusOr<std::string> filter_of(const JobQuery& query) {
+  std::vector<std::string> all;
+  if (!query.filter.empty()) all.push_back(query.filter);
+  for (const std::string& word : query.labels) {
+    TITAN_ASSIGN_OR_RETURN(all.emplace_back(), label_filter(word));
+  }
+  if (!query.owner.empty()) all.push_back(owner_filter(query.owner));
+  if (all.size() <= 1) return all.empty() ? "" : all[0];
+  // Columns of an error are those of --filter and one more.
+  if (!query.filter.empty()) all[0] = absl::StrCat("(", all[0], ")");
+  return absl::StrJoin(all, " AND ");
+}
+
+std::vector<std::string> states_where(bool final) {
+  std::vector<std::string> states;
+  for (int i = v1::Job::QUEUED; i < v1::Job::State_ARRAYSIZE; ++i) {
+    const auto state = static_cast<v1::Job::State>(i);
+    if (is_final(state) == final) states.push_back(state_name(state));
+  }
+  return states;
+}
+
+std::string named(const std::vector<std::string>& jobs) {
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(jobs.size(), kMostNamed); ++i) shown.push_back(short_name(jobs[i]));
+  return absl::StrCat(absl::StrJoin(shown, ", "), jobs.size() > kMostNamed ? ", ..." : "");
+}
+
+absl::Status confirm(const std::vector<std::string>& jobs, const std::string& verb, bool yes) {
+  if (yes || jobs.empty()) return absl::OkStatus();
+  const std::string what = absl::StrCat(counted(jobs.size(), "job"), " (", named(jobs), ")");
+  if (isatty(STDIN_FILENO) == 0 || isatty(STDERR_FILENO) == 0)
+    return absl::InvalidArgumentError(absl::StrCat("this would ", verb, " ", what, "; --yes confirms it"));
+  std::cerr << verb << " " << what << "? [y/N] " << std::flush;
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (answer == "y" || answer == "Y" || answer == "yes") return absl::OkStatus();
+  return absl::CancelledError("nothing was changed");
+}
+
+absl::Status check(const Selection& selection) {
+  const bool by_kind = selection.all || !selection.labels.empty() || !selection.owner.empty();
+  if (!selection.names.empty() && by_kind) {
+    return absl::InvalidArgumentError(selection.all ? "--all takes no job names"
+                                                    : "--label and --owner take no job names");
+  }
+  if (selection.names.empty() && !by_kind)
+    return absl::InvalidArgumentError("job is required, or --label, --owner or --all");
+  if (selection.all_owners && (!selection.all || !selection.owner.empty()))
+    return absl::InvalidArgumentError("--all-owners goes with --all, and without --owner");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<v1::Job>> find_jobs(Client& client, const JobQuery& query) {
+  v1::ListJobsRequest request;
+  if (!query.project.empty()) {
+    if (query.project != kAllProjects) request.set_project(query.project);
+  } else if (project_is_given()) {
+    request.set_project(project());
+  }
+  request.set_order_by(query.sort_by);
+  TITAN_ASSIGN_OR_RETURN(*request.mutable_filter(), filter_of(query));
+  for (const std::string& text : query.states) {
+    const auto state = parse_state(text);
+    if (!state.ok()) return state.status();
+    request.add_states(*state);
+  }
+  std::vector<v1::Job> jobs;
+  do {
+    const int missing = query.limit - static_cast<int>(jobs.size());
+    request.set_page_size(query.limit > 0 ? std::min(kJobPage, missing) : kJobPage);
+    const auto page = client.list_jobs(request);
+    if (!page.ok()) return page.status();
+    jobs.insert(jobs.end(), page->jobs().begin(), page->jobs().end());
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty() && (query.limit == 0 || static_cast<int>(jobs.size()) < query.limit));
+  return jobs;
+}
+
+std::vector<std::string> live_states() { return states_where(/*final=*/false); }
+std::vector<std::string> final_states() { return states_where(/*final=*/true); }
+
+absl::StatusOr<std::vector<std::string>> select_jobs(Client& client, const Selection& selection,
+                                                     const std::string& verb, std::vector<std::string> states) {
+  TITAN_RETURN_IF_ERROR(check(selection));
+  if (!selection.names.empty()) return selection.names;
+  JobQuery query{.states = std::move(states), .labels = selection.labels, .owner = selection.owner};
+  if (query.owner.empty() && !selection.all_owners && (selection.all || selection.labels.empty())) query.owner = kMe;
+  TITAN_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, find_jobs(client, query));
+  std::vector<std::string> names;
+  for (const v1::Job& job : jobs) names.push_back(job.name());
+  if (names.empty())
+    note(absl::StrCat("no such job to ", verb,
+                      selection.all && !selection.all_owners ? "; jobs of others need --all-owners" : ""));
+  TITAN_RETURN_IF_ERROR(confirm(names, verb, selection.yes));
+  return names;
+}
+
+}  // namespace titan::cli

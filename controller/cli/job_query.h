@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "controller/cli/client.h"
+#include "titan/v1/job.pb.h"
+
+namespace titan::cli {
+
+// Which jobs a command line selects.
+struct JobQuery {
+  std::vector<std::string> states;  // Any case; empty: all.
+  std::string project;              // Empty: that of TITAN_PROJECT, else all of them; "*": all of them.
+  std::string filter;
+  std::string sort_by;
+  std::vector<std::string> labels;  // KEY=VALUE, KEY!=VALUE, or KEY alone.
+  std::string owner;                // A user's name, "user:NAME", "peer:ADDRESS", or "me".
+  int limit = 0;                    // 0: all.
+
+  // Whether it selects jobs by more than their project.
+  bool is_choice() const {
+    return !states.empty() || !filter.empty() || !labels.empty() || !owner.empty() || limit > 0;
+  }
+};
+
+// Newest first unless it is sorted. Errors: InvalidArgument; those of the call.
+absl::StatusOr<std::vector<v1::Job>> find_jobs(Client& client, const JobQuery& query);
+
+// The states that a job leaves again, and those in which it stays.
+std::vector<std::string> live_states();
+std::vector<std::string> final_states();
+
+// Jobs by name, or by what they have in common.
+struct Selection {
+  std::vector<std::string> names;
+  bool all = false;         // One's own.
+  bool all_owners = false;  // With `all`: everybody's.
+  std::vector<std::string> labels;
+  std::string owner;
+  bool yes = false;  // Asks nobody.
+};
+
+// Names of the selected jobs that are in one of these states. A person at a terminal is asked before `verb` is done to
+// jobs that were not named one by one; a script has to say --yes. Errors: InvalidArgument, Cancelled; those of the
+// call.
+absl::StatusOr<std::vector<std::string>> select_jobs(Client& client, const Selection& selection,
+                                                     const std::string& verb, std::vector<std::string> states);
+
+}  // namespace titan::cli

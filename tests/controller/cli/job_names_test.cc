@@ -1,0 +1,45 @@
+#include "controller/cli/job_names.h"
+
+#include "gtest/gtest.h"
+
+namespace titan::cli {
+namespace {
+
+struct Project {
+  explicit Project(const std::string& name) { set_project(name); }
+  ~Project() { set_project(""); }
+};
+
+TEST(JobNamesTest, AnIdAloneIsOfTheDefaultProject) {
+  EXPECT_EQ(full_name("x"), "projects/default/jobs/x");
+  EXPECT_EQ(full_name("vision/x"), "projects/vision/jobs/x");
+  EXPECT_EQ(full_name("projects/vision/jobs/x"), "projects/vision/jobs/x");
+  EXPECT_EQ(short_name("projects/default/jobs/x"), "x");
+  EXPECT_EQ(short_name("projects/vision/jobs/x"), "vision/x");
+}
+
+TEST(JobNamesTest, TitanProjectNamesAnother) {
+  const Project vision("vision");
+  EXPECT_EQ(full_name("x"), "projects/vision/jobs/x");
+  EXPECT_EQ(full_name("default/x"), "projects/default/jobs/x");
+  EXPECT_EQ(short_name("projects/vision/jobs/x"), "x");
+  EXPECT_EQ(short_name("projects/default/jobs/x"), "default/x");
+}
+
+TEST(JobNamesTest, WhatIsShownIsUnderstood) {
+  for (const char* project : {"", "vision"}) {
+    const Project given(project);
+    for (const char* name : {"projects/default/jobs/a", "projects/vision/jobs/b"})
+      EXPECT_EQ(full_name(short_name(name)), name);
+  }
+}
+
+// The controller says what is wrong with them.
+TEST(JobNamesTest, OtherFormsStay) {
+  for (const char* odd : {"", "/", "a/", "/b", "a/b/c", "projects//jobs/x", "nodes/n1/x/y"})
+    EXPECT_EQ(full_name(odd), odd);
+  EXPECT_EQ(short_name("nodes/n1"), "nodes/n1");
+}
+
+}  // namespace
+}  // namespace titan::cli

@@ -1,0 +1,155 @@
+// Where the two ends do not agree on TLS or on a certificate, a user hears what is wrong, and at once.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/connection_fault.h"
+#include "common/rpc/error.h"
+#include "common/rpc/identity.h"
+#include "controller/cli/client.h"
+#include "controller/cli/watch.h"
+#include "controller/pki/files.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = rpc::Identity::Kind;
+
+// Far apart, so that an immediate answer is distinguished from waiting on any machine.
+constexpr absl::Duration kTimeout = absl::Seconds(60), kAtOnce = absl::Seconds(20);
+
+class TlsMistakesTest : public ::testing::Test {
+ protected:
+  TlsMistakesTest() {
+    std::signal(SIGPIPE, SIG_IGN);  // As in every program of Titan: OpenSSL writes to sockets that may be closed.
+    std::string pattern = (std::filesystem::temp_directory_path() / "tls_mistakes-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~TlsMistakesTest() override { std::filesystem::remove_all(folder_); }
+
+  // A certificate that began two hours ago and counts for `length`.
+  rpc::Security certify(const std::string& name, const pki::Pair& authority, const rpc::Identity& identity,
+                        absl::Duration length = absl::Hours(12), const std::string& host = "") {
+    const std::string where = folder_ + "/" + name;
+    std::vector<std::string> hosts;
+    if (!host.empty()) hosts.push_back(host);
+    const auto made = pki::issue_into(where, authority, {rpc::to_uri(identity), hosts, !host.empty()},
+                                      {absl::Now() - absl::Hours(2), length}, pki::KeyIs::kNew);
+    EXPECT_TRUE(made.ok()) << made;
+    return {where + "/ca.crt", where + "/tls.crt", where + "/tls.key"};
+  }
+  void serve(const std::string& name, const pki::Pair& authority, absl::Duration length = absl::Hours(12),
+             const std::string& host = "127.0.0.1", const rpc::Identity& identity = {Kind::kController, ""}) {
+    listen(rpc::server_credentials("127.0.0.1:0", certify(name, authority, identity, length, host)).value());
+  }
+  void listen(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port);
+    builder.RegisterService(&jobs_);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+
+  // The reason by which a call, and a watch, end at once.
+  std::string mistake(const rpc::Security& security) {
+    const absl::Time start = absl::Now();
+    Client client(address_, kTimeout, {.security = security});
+    status_ = client.get_job("a").status();
+    Stopper stopper;
+    const absl::Status watched =
+        watch_job(client, "a", absl::InfiniteFuture(), stopper, [](const v1::Job&) { return true; }).status();
+    EXPECT_EQ(rpc::reason(watched), rpc::reason(status_));
+    EXPECT_LT(absl::Now() - start, kAtOnce);
+    EXPECT_EQ(status_.code(), absl::StatusCode::kUnavailable) << status_;
+    bool has_remedy = false;
+    for (const auto& [key, remedy] : rpc::metadata(status_)) has_remedy |= key == rpc::kRemedy && !remedy.empty();
+    EXPECT_TRUE(has_remedy) << status_;
+    return rpc::reason(status_);
+  }
+  // In the words of the last mistake().
+  std::string said() const { return std::string(status_.message()); }
+
+  std::string folder_;
+  const pki::Pair ours_ = pki::make_authority("ours", {absl::Now() - absl::Hours(3), absl::Hours(24)}).value();
+  const pki::Pair theirs_ = pki::make_authority("theirs", {absl::Now() - absl::Hours(3), absl::Hours(24)}).value();
+  v1::JobService::Service jobs_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  absl::Status status_;
+};
+
+TEST_F(TlsMistakesTest, WhatIsRightIsNoMistake) {
+  serve("controller", ours_);
+  const rpc::Security admin = certify("admin", ours_, {Kind::kAdmin, "root"});
+  EXPECT_TRUE(rpc::connection_fault(address_, admin, absl::Seconds(10)).ok());
+  EXPECT_TRUE(rpc::connection_fault(address_, {.ca = admin.ca}, absl::Seconds(10)).ok());
+  EXPECT_EQ(Client(address_, kTimeout, {.security = admin}).get_job("a").status().code(),
+            absl::StatusCode::kUnimplemented);  // Of a service without methods: it was reached.
+}
+
+TEST_F(TlsMistakesTest, PlaintextToATlsPort) {
+  serve("controller", ours_);
+  EXPECT_EQ(mistake({}), "TLS_EXPECTED");
+  EXPECT_THAT(said(), HasSubstr(address_));
+}
+
+TEST_F(TlsMistakesTest, TlsToAPlainPort) {
+  listen(grpc::InsecureServerCredentials());
+  EXPECT_EQ(mistake(certify("admin", ours_, {Kind::kAdmin, "root"})), "TLS_NOT_SPOKEN");
+}
+
+TEST_F(TlsMistakesTest, TheControllersCertificate) {
+  const rpc::Security admin = certify("admin", ours_, {Kind::kAdmin, "root"});
+  serve("foreign", theirs_);
+  EXPECT_EQ(mistake(admin), "CONTROLLER_CERTIFICATE_UNTRUSTED");
+  EXPECT_THAT(said(), HasSubstr("theirs"));
+  serve("expired", ours_, absl::Hours(1));
+  EXPECT_EQ(mistake(admin), "CONTROLLER_CERTIFICATE_EXPIRED");
+  EXPECT_THAT(said(), HasSubstr("expired at 20"));
+  serve("other", ours_, absl::Hours(12), "c1.example");
+  EXPECT_EQ(mistake(admin), "CONTROLLER_NAME_DIFFERS");
+  EXPECT_THAT(said(), HasSubstr("but for c1.example"));
+  serve("node", ours_, absl::Hours(12), "127.0.0.1", {Kind::kNode, "n1"});
+  EXPECT_EQ(mistake(admin), "NOT_A_CONTROLLER");
+  EXPECT_THAT(said(), HasSubstr("titan:node:n1"));
+}
+
+TEST_F(TlsMistakesTest, OurOwnCertificate) {
+  serve("controller", ours_);
+  EXPECT_EQ(mistake(certify("expired", ours_, {Kind::kAdmin, "root"}, absl::Hours(1))), "CERTIFICATE_EXPIRED");
+  EXPECT_THAT(said(), HasSubstr("expired/tls.crt"));
+  rpc::Security stranger = certify("stranger", theirs_, {Kind::kAdmin, "root"});
+  stranger.ca = certify("admin", ours_, {Kind::kAdmin, "root"}).ca;
+  EXPECT_EQ(mistake(stranger), "CERTIFICATE_UNTRUSTED");
+  EXPECT_THAT(said(), HasSubstr("stranger/tls.crt"));
+}
+
+// One that answers rightly is found among those that do not.
+TEST_F(TlsMistakesTest, AnotherAddressMayBeRight) {
+  listen(grpc::InsecureServerCredentials());
+  const std::string plain = address_;
+  const std::unique_ptr<grpc::Server> first = std::move(server_);
+  serve("controller", ours_);
+  const rpc::Security admin = certify("admin", ours_, {Kind::kAdmin, "root"});
+  Client client(absl::StrCat(plain, ",", address_), kTimeout, {.security = admin});
+  EXPECT_EQ(client.get_job("a").status().code(), absl::StatusCode::kUnimplemented);
+}
+
+// A port without a listener is not such a mistake: the client waits for it.
+TEST_F(TlsMistakesTest, NobodyThere) {
+  listen(grpc::InsecureServerCredentials());
+  server_->Shutdown();
+  const absl::Status status = Client(address_, absl::Milliseconds(300)).get_job("a").status();
+  EXPECT_EQ(rpc::reason(status), kNoController) << status;
+}
+
+}  // namespace
+}  // namespace titan::cli
