@@ -58,7 +58,7 @@ KEYS = {
         "qwen3_moe", {**SMALL, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}, None),
     "deepseek v2": ("deepseek_v2", {**SECOND, "topk_method": "greedy"}, None),
     "deepseek v2, groups ranked by their best expert": (
-        "deepseek_v2", {**SECOND, "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 1, "num_experts_per_tok": 2}, None),
+        "deepseek_v2", {**SECOND, "topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2}, None),
     "deepseek v3, halves turn together": ("deepseek_v3", {**DEEPSEEK, "q_lora_rank": None, "n_group": 1, "topk_group": 1,
                                                           "rope_interleave": False}, None),
     "deepseek v3, YaRN": ("deepseek_v3", {**DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": {**YARN, **THIRD}}, None),
