@@ -17,7 +17,7 @@ constexpr Row kRows[] = {
     {"llama3", "405B", "meta-llama/Llama-3.1-405B"},
     {"llama4", "17bx16e", "meta-llama/Llama-4-Scout-17B-16E"},
     {"llama4", "17bx128e", "meta-llama/Llama-4-Maverick-17B-128E"},
-    {"deepseek_v3", "16B", "deepseek-ai/deepseek-moe-16b-base"},
+    {"deepseek_v3", "16B", "deepseek-ai/DeepSeek-V2-Lite"},
     {"deepseek_v3", "236B", "deepseek-ai/DeepSeek-V2"},
     {"deepseek_v3", "671B", "deepseek-ai/DeepSeek-V3.1-Base"},
     {"qwen3", "0.6B", "Qwen/Qwen3-0.6B"},

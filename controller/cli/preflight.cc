@@ -22,6 +22,7 @@
 #include "common/text/nearest.h"
 #include "common/tokenizer_files/find.h"
 #include "common/tokenizer_files/largest_id.h"
+#include "controller/cli/model_folder.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -64,6 +65,7 @@ class Checker {
     }
     if (config_.checkpoint.enable) {
       check_initial_load();
+      check_own_steps();
       check_load_step();
     }
     return std::move(problems_);
@@ -263,18 +265,48 @@ class Checker {
   }
 
   void check_initial_load() {
-    if (!config_.checkpoint.initial_load_path.has_value()) return;
-    const std::string key = "checkpoint.initial_load_path";
-    const std::string& path = *config_.checkpoint.initial_load_path;
+    const bool in_hf = config_.checkpoint.initial_load_in_hf, named = config_.checkpoint.initial_load_path.has_value();
+    if (!in_hf && !named) return;
+    const std::string key = named ? "checkpoint.initial_load_path" : "model.hf_assets_path";
+    const std::string path = config_.checkpoint.initial_load_path.value_or(config_.model.hf_assets_path);
     if (s3::is_location(path)) return;  // The ranks look, with their credentials.
     std::error_code error;
-    if (!fs::is_directory(path, error)) return missing(key, path, "no such folder");
-    if (!config_.checkpoint.initial_load_in_hf && holds_dcp(path)) return;
-    if (!config_.checkpoint.initial_load_in_hf) return check_manifest(key, path, path);
-    for (const auto& entry : fs::directory_iterator(path, error)) {
-      if (entry.path().extension() == ".safetensors") return;
+    if (!fs::is_directory(path, error)) {
+      if (named) missing(key, path, "no such folder");  // The other one is the tokenizer's folder, too.
+      return;
     }
-    bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for", kGetWeights);
+    if (in_hf) return check_hf_weights(key, path);
+    if (holds_dcp(path)) return;
+    check_manifest(key, path, path);
+    refuse_misfit(key, path, misfit_of_step(config_.model, path));
+  }
+
+  void check_hf_weights(const std::string& key, const std::string& path) {
+    std::error_code error;
+    const auto is_weights = [](const auto& entry) { return entry.path().extension() == ".safetensors"; };
+    const fs::directory_iterator entries(path, error);
+    if (std::none_of(begin(entries), end(entries), is_weights)) {
+      return bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for",
+                 kGetWeights);
+    }
+    // A job that has steps of its own goes on from these.
+    if (newest_own_step().empty()) refuse_misfit(key, path, misfit_of_hf_folder(config_.model, path));
+  }
+
+  void refuse_misfit(const std::string& key, const std::string& path, const Misfit& misfit) {
+    if (!misfit.message.empty()) bad(key, path, misfit.message, misfit.remedy);
+  }
+
+  std::string newest_own_step() const {
+    if (s3::is_location(config_.checkpoint.folder)) return "";
+    return newest_step_in(fs::path(config_.job.dump_folder) / config_.checkpoint.folder);
+  }
+
+  // The steps that the job would go on from are this model's.
+  void check_own_steps() {
+    if (config_.checkpoint.load_step >= 0) return;
+    const std::string newest = newest_own_step();
+    if (!newest.empty()) refuse_misfit("job.dump_folder", newest, misfit_of_step(config_.model, newest));
   }
 
   // Of torch.distributed.checkpoint, or a folder of such steps: the ranks read it.

@@ -1,9 +1,12 @@
 #include "controller/cli/run.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/config/validate.h"
@@ -20,10 +23,51 @@ namespace {
 
 constexpr absl::Duration kKillTimeout = absl::Seconds(2);
 
-// What went on besides the log: restarts, refused checkpoints, errors.
-void tell_warnings(Client& client, const std::string& job, Stopper& stopper) {
-  const auto status = stream_events(client, {.job = job, .follow = true}, stopper, [](const v1::Event& event) {
-    if (event.severity() == "warning" || event.severity() == "error") warn(event.reason() + ": " + event.message());
+// Events that ranks print themselves.
+bool is_in_logs(const std::string& reason) {
+  return reason == "RankWarning" || reason == "RankError" || reason == "CheckpointRejected" ||
+         reason == "CheckpointFailed";
+}
+
+// What went on besides the log: restarts, refused checkpoints, errors. Everything is said once: a rank's own words are
+// in its log, and the end of the job is told at the end.
+class Troubles {
+ public:
+  explicit Troubles(bool shows_all_logs) : shows_all_logs_(shows_all_logs) {}
+
+  void take(const v1::Event& event) {
+    if (event.reason() == "JobFailed") return ending_.clear();
+    if (!ending_.empty()) warn(std::exchange(ending_, ""));
+    if (event.severity() != "warning" && event.severity() != "error") return;
+    const bool is_ranks_word = is_in_logs(event.reason());
+    if (is_ranks_word && !said_.insert({event.attempt(), event.message()}).second) return;
+    if (is_ranks_word && (shows_all_logs_ || event.rank() == 0)) return;
+    if (event.reason() == "RankExited" && was_said(event)) return;
+    const std::string text = event.reason() + ": " + event.message();
+    if (event.reason() == "AttemptEnded") {
+      ending_ = text;  // Said once something follows that is not the job's end.
+    } else {
+      warn(text);
+    }
+  }
+
+ private:
+  // Its exit's message ends with what the rank said of its error.
+  bool was_said(const v1::Event& exit) const {
+    return std::any_of(said_.begin(), said_.end(), [&exit](const auto& said) {
+      return said.first == exit.attempt() && absl::EndsWith(exit.message(), said.second);
+    });
+  }
+
+  const bool shows_all_logs_;
+  std::set<std::pair<int, std::string>> said_;  // By ranks, of each attempt.
+  std::string ending_;
+};
+
+void tell_warnings(Client& client, const std::string& job, bool shows_all_logs, Stopper& stopper) {
+  Troubles troubles(shows_all_logs);
+  const auto status = stream_events(client, {.job = job, .follow = true}, stopper, [&](const v1::Event& event) {
+    troubles.take(event);
     return true;
   });
   if (!status.ok() && !absl::IsCancelled(status)) note("events: " + std::string(status.message()));
@@ -65,7 +109,7 @@ class Run {
     if (const absl::Status started = job_.start(folder, std::move(spec), devices_); !started.ok()) {
       return report(started);
     }
-    std::thread warnings([&] { tell_warnings(job_.client(), job_.name(), events_); });
+    std::thread warnings([&] { tell_warnings(job_.client(), job_.name(), options_.all_ranks, events_); });
     const int code = follow();
     events_.cancel();
     warnings.join();

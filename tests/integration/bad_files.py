@@ -37,6 +37,34 @@ def _initial(folder, *extra):
     return ["--checkpoint.enable", "--checkpoint.initial_load_path", folder, *extra]
 
 
+def _hf_weights(folder, config, *extra):
+    """Weights of which only config.json is looked at before the job is queued."""
+    (_write(folder / "hf/config.json", json.dumps(config)) / "model.safetensors").write_text("")
+    return _initial(folder / "hf", "--checkpoint.initial_load_in_hf", *extra)
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 16, "intermediate_size": 768,
+         "vocab_size": 2048, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "rope_scaling": None}
+
+
+def _weights_as_tokenizer_folder(folder):
+    _tokenizer(folder, _bpe(100))
+    _hf_weights(folder / "tok" / "..", {**LLAMA, "num_hidden_layers": 2})
+    (folder / "hf/config.json").rename(folder / "tok/config.json")
+    (folder / "hf/model.safetensors").rename(folder / "tok/model.safetensors")
+    return ["--model.hf_assets_path", folder / "tok", "--checkpoint.enable", "--checkpoint.initial_load_in_hf"]
+
+
+def _step_of_another_model(folder):
+    _step(folder, 40, json.dumps({"version": 1, "model": {"name": "llama3", "flavor": "8B", "dim": 4096}}))
+    return _initial(folder / "dump/checkpoint/step-40")
+
+
+def _pad_token_of_config(folder):
+    _write(folder / "tok/tokenizer_config.json", json.dumps({"pad_token": "<pad>", "eos_token": "t7"}))
+    return _tokenizer(folder, _bpe(2048))
+
+
 def _checkpoint_folder(folder):
     _step(folder, 40)
     return _initial(folder / "dump/checkpoint")
@@ -98,6 +126,8 @@ CASES = [
      "model.hf_assets_path", ['token "a" has no number']),
     ("tokenizer larger than the model's vocabulary", lambda f: _tokenizer(f, _bpe(2050)), "model.hf_assets_path",
      ["largest token is 2049", "vocabulary of 2048"]),
+    ("pad token beyond the vocabulary, of tokenizer_config.json alone", _pad_token_of_config, "model.hf_assets_path",
+     ["largest token is 2048", "vocabulary of 2048"]),
     ("data folder missing", lambda f: ["--training.dataset_path", _empty(f, "texts").parent / "text"], "training.dataset_path",
      ["no such file or folder", "did you mean", "texts?"]),
     ("data folder without data", lambda f: ["--training.dataset_path", _write(f / "text/readme.md", "hello")], "training.dataset_path",
@@ -115,6 +145,19 @@ CASES = [
     ("initial checkpoint damaged", _damaged_manifest, "checkpoint.initial_load_path", ["not JSON", "damaged"]),
     ("initial weights are not safetensors", lambda f: _initial(_write(f / "hf/pytorch_model.bin", "x"), "--checkpoint.initial_load_in_hf"),
      "checkpoint.initial_load_path", ["no *.safetensors"]),
+    ("initial weights of another size", lambda f: _hf_weights(f, {**LLAMA, "num_hidden_layers": 2}), "checkpoint.initial_load_path",
+     ["config.json says num_hidden_layers 2, this model has 6", "no flavor of Titan's has these numbers"]),
+    ("initial weights of another family", lambda f: _hf_weights(f, {"model_type": "qwen3"}), "checkpoint.initial_load_path",
+     ['config.json says model_type "qwen3", this model has "llama"']),
+    ("initial weights of another flavor", lambda f: _hf_weights(f, LLAMA, "--model.flavor", "8B"), "checkpoint.initial_load_path",
+     ["hidden_size 256, this model has 4096", 'model.flavor = "debugmodel"']),
+    ("initial weights of a family that Titan lacks", lambda f: _hf_weights(f, {"model_type": "mistral"}), "checkpoint.initial_load_path",
+     ['model_type is "mistral"', "qwen3_moe can be read here"]),
+    ("initial weights with positions that nothing computes", lambda f: _hf_weights(f, {**LLAMA, "rope_scaling": {
+        "rope_type": "dynamic", "factor": 2}}), "checkpoint.initial_load_path", ["rope_scaling is"]),
+    ("weights of another size beside the tokenizer", _weights_as_tokenizer_folder, "model.hf_assets_path",
+     ["num_hidden_layers 2, this model has 6"]),
+    ("initial step of another model", _step_of_another_model, "checkpoint.initial_load_path", ["holds llama3 8B", "dim 4096, this model has 256"]),
     ("step to load missing", _load_step, "checkpoint.load_step", ["15", "10, 20", "20"]),
     ("dump folder is a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out"], "job.dump_folder", ["is a file"]),
     ("dump folder under a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out/run"], "job.dump_folder",

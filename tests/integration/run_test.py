@@ -117,6 +117,23 @@ class Run(TitanctlCase):
         self.assertTrue(any("a.json" in log.read_text() for log in Path(logs.group(1)).glob("rank-*.log")))
 
     # Nobody can make a folder in /proc: no rank ever begins, and there is no log to read.
+    # Weights of another model that only the ranks can see: one attempt, the rank's own words and the end of the job.
+    def test_weights_of_another_model_are_told_once_and_tried_once(self):
+        weights = self.folder / "hf"
+        weights.mkdir()
+        (weights / "config.json").write_text(json.dumps({"model_type": "mistral"}))
+        (weights / "model.safetensors").write_text("")
+        process = self.start("run", *tiny(self.dump, steps=2, ranks=1, extra=[
+            "--no-file-checks", "--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", weights, "--lr_scheduler.warmup_steps", 9]))
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(1, process.returncode, err)
+        self.assertIn("FAILED: MODEL_MISMATCH: ", err)
+        self.assertNotIn("attempt 2", out + err)
+        told = [line for line in (out + err).splitlines() if 'model_type is "mistral"' in line]
+        self.assertLessEqual(len(told), 3, "\n".join(told))  # A rank's exit may be heard of before its words.
+        warned = [line for line in (out + err).splitlines() if "lr_scheduler.warmup_steps" in line]
+        self.assertEqual(1, len(warned), "\n".join(warned))
+
     def test_a_rank_that_never_began_is_told_with_what_ended_its_attempt(self):
         process = self.start("run", *tiny("/proc/titan/dump", ranks=1))
         _, err = process.communicate(timeout=60)
