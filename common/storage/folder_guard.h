@@ -1,0 +1,45 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace titan::storage {
+
+// Watches the folder in which a daemon keeps what it has promised. A daemon holds its files open, so that nothing fails
+// when somebody deletes or replaces them under their names: what it writes from then on is lost when it ends.
+// Thread-safe; every call may block as long as the disk does.
+class FolderGuard {
+ public:
+  // Remembers the folder and those of `files` in it that are there. Errors: those of looking at the folder.
+  static absl::StatusOr<FolderGuard> open(const std::string& folder, const std::vector<std::string>& files);
+
+  // Errors: FailedPrecondition when a remembered path is gone or belongs to another file, which nothing but a restart
+  // can mend unless the old files are moved back; those of the disk when it cannot be told.
+  absl::Status check_same() const;
+  // Writes a small file and removes it. Errors: ResourceExhausted with less than `least_bytes` or without an inode
+  // left, or the disk's own; each names the folder.
+  absl::Status check_writable(int64_t least_bytes) const;
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  struct File {
+    std::string path;
+    dev_t device = 0;
+    ino_t inode = 0;
+  };
+
+  explicit FolderGuard(std::string folder) : folder_(std::move(folder)) {}
+
+  std::string folder_;
+  std::vector<File> files_;  // The folder first.
+};
+
+}  // namespace titan::storage
