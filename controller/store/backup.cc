@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -78,7 +79,54 @@ absl::Status read_log(sqlite3* database, StoreInfo& info) {
   }
 }
 
+absl::Status read_all(sqlite3* database, StoreInfo& info) {
+  absl::Status status = check_pages(database);
+  if (status.ok()) status = read_cluster(database, info);
+  if (status.ok()) status = read_log(database, info);
+  return absl::IsInternal(status) ? absl::InvalidArgumentError("is no store of titan-controller") : status;
+}
+
+absl::StatusOr<std::string> serialise(sqlite3* database) {
+  sqlite3_int64 size = 0;
+  const std::unique_ptr<unsigned char, decltype(&sqlite3_free)> image(sqlite3_serialize(database, "main", &size, 0),
+                                                                      &sqlite3_free);
+  if (image == nullptr) return absl::ResourceExhaustedError("no memory for a copy of the store");
+  std::string bytes(reinterpret_cast<const char*>(image.get()), static_cast<size_t>(size));
+  // Bytes 18 and 19 of a database say that there is a log beside it. What that held is in the image.
+  constexpr size_t kWrites = 18, kReads = 19;
+  constexpr char kNoLog = 1;
+  if (bytes.size() > kReads) bytes[kWrites] = bytes[kReads] = kNoLog;
+  return bytes;
+}
+
+absl::StatusOr<StoreInfo> check_image(const std::string& bytes) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(":memory:", &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+  const Database database(raw);
+  if (code != SQLITE_OK) return sqlite_status(raw, code, "open a copy in memory");
+  std::string copy = bytes;  // SQLite takes what it may write to.
+  const auto size = static_cast<sqlite3_int64>(copy.size());
+  const int loaded = sqlite3_deserialize(raw, "main", reinterpret_cast<unsigned char*>(copy.data()), size, size,
+                                         SQLITE_DESERIALIZE_READONLY);
+  if (loaded != SQLITE_OK) return sqlite_status(raw, loaded, "read a copy in memory");
+  StoreInfo info;
+  info.bytes = static_cast<int64_t>(bytes.size());
+  TITAN_RETURN_IF_ERROR(annotate(read_all(raw, info), "the copy in memory"));
+  return info;
+}
+
 }  // namespace
+
+absl::StatusOr<StoreImage> image_of(sqlite3* database) {
+  StoreImage image;
+  TITAN_RETURN_IF_ERROR(execute(database, "BEGIN"));  // One state of the store from the first page to the last.
+  absl::StatusOr<std::string> bytes = serialise(database);
+  sqlite3_exec(database, "ROLLBACK", nullptr, nullptr, nullptr);
+  if (!bytes.ok()) return bytes.status();
+  image.bytes = *std::move(bytes);
+  TITAN_ASSIGN_OR_RETURN(image.info, check_image(image.bytes));
+  return image;
+}
 
 absl::StatusOr<StoreInfo> check_store(const std::string& path) {
   std::error_code error;
@@ -86,11 +134,7 @@ absl::StatusOr<StoreInfo> check_store(const std::string& path) {
   StoreInfo info;
   info.bytes = static_cast<int64_t>(fs::file_size(path, error));
   TITAN_ASSIGN_OR_RETURN(const Database database, open_to_read(path));
-  absl::Status status = check_pages(database.get());
-  if (status.ok()) status = read_cluster(database.get(), info);
-  if (status.ok()) status = read_log(database.get(), info);
-  if (absl::IsInternal(status)) status = absl::InvalidArgumentError("is no store of titan-controller");
-  if (!status.ok()) return annotate(status, path);
+  TITAN_RETURN_IF_ERROR(annotate(read_all(database.get(), info), path));
   return info;
 }
 

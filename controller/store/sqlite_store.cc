@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -48,7 +50,9 @@ SqliteStore::SqliteStore(SqliteOptions options) : options_(std::move(options)), 
       Writer::Backend{[this](const Writer::Group& group, auto& results) { return apply_group(group, results); },
                       [this] { idle(); },
                       [this](const absl::Status& status) {
-                        if (options_.on_fatal) options_.on_fatal(status);
+                        const std::string rescued = lost_files().ok() ? "" : rescue();
+                        if (options_.on_fatal)
+                          options_.on_fatal(absl::Status(status.code(), absl::StrCat(status.message(), rescued)));
                       }});
 }
 
@@ -109,6 +113,12 @@ absl::Status SqliteStore::initialise() {
   const absl::Status saved = in_transaction([] { return absl::OkStatus(); });
   if (!saved.ok() && !absl::IsResourceExhausted(saved)) return annotate(saved, what);
   revision_ = meta_.last_revision;
+  if (options_.vfs.empty()) {
+    const std::filesystem::path path = std::filesystem::absolute(path_);
+    const std::string name = path.filename().string();
+    TITAN_ASSIGN_OR_RETURN(guard_, storage::FolderGuard::open(path.parent_path().string(),
+                                                              {name, name + "-wal", name + "-shm", name + ".lock"}));
+  }
   opened_point.pass();
   return absl::OkStatus();
 }
@@ -150,6 +160,7 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
     retention_point.pass();
     return compact(options_.keep_changes);
   }));
+  TITAN_RETURN_IF_ERROR(lost_files());  // Else it is durable where nobody will look.
   revision_ = meta_.last_revision;
   forget_lost();
   // Under load at 8 MB, since it costs two more fsyncs; otherwise see idle(). The group is durable whatever comes of

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/storage/folder_guard.h"
 #include "common/sync/sync.h"
 #include "controller/store/backup.h"
 #include "controller/store/heads.h"
@@ -29,8 +30,9 @@ struct SqliteOptions {
   absl::Duration check_after = absl::Minutes(1);  // Of serving: the whole file is read and checked, then once a day.
   int64_t max_pages = 0;  // Not 0: the file may not grow beyond it; a full disk for tests that cannot mount one.
   std::string vfs;        // SQLite's file system; empty: the system's. For tests.
-  // The store cannot go on (I/O or fsync error, corruption): what it has acknowledged is durable, the rest is not
-  // known. The process must end and start again: after a failed fsync nothing in memory can be trusted.
+  // The store cannot go on (I/O or fsync error, corruption, a file that was deleted or replaced; the last is said with
+  // where what was acknowledged is): what it has acknowledged is durable, the rest is not known. The process must end
+  // and start again: after a failed fsync nothing in memory can be trusted.
   std::function<void(const absl::Status&)> on_fatal;
   // After each group: transactions in it and how long it took to become durable.
   std::function<void(int transactions, absl::Duration took)> on_commit;
@@ -86,6 +88,11 @@ class SqliteStore : public Store {
   absl::Status shrink();
   // copy_store() of this store, after a check() when a record turns out to be damaged.
   absl::StatusOr<StoreInfo> back_up(const std::string& copy) const;
+  // image_of() this store: needs neither its file's name nor space on a disk.
+  absl::StatusOr<StoreImage> image() const;
+  // Ends the store (on_fatal) when its file, or one that belongs to it, is no longer what lies under its name: what
+  // comes would go where nobody finds it. Every group of transactions is checked too, before it is acknowledged.
+  void check_files();
 
  private:
   struct Connection;  // A database handle with its prepared statements.
@@ -97,6 +104,8 @@ class SqliteStore : public Store {
   absl::Status bring_forward();
   absl::Status check_heads();
   absl::Status load_aside();
+  absl::Status lost_files() const;
+  std::string rescue();
   absl::Status set_lost_aside(const std::vector<Quarantined>& lost);
   absl::Status load_marks();
 
@@ -134,7 +143,8 @@ class SqliteStore : public Store {
   std::string id_;
   std::atomic<int64_t> epoch_{0};
   int lock_fd_ = -1;
-  std::unique_ptr<Connection> write_;  // Writing thread only, as the next four.
+  std::optional<storage::FolderGuard> guard_;  // None: of a file system for tests.
+  std::unique_ptr<Connection> write_;          // Writing thread only, as the next four.
   Meta meta_;
   int log_pages_ = 0;                 // Of SQLite's log, after the last transaction.
   bool stuck_ = false;                // Compaction met damage and was given up.
