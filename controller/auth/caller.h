@@ -21,8 +21,9 @@ struct Caller {
   std::vector<std::string> projects;  // That the role holds in; "*": all.
   std::string node;                   // Whose session it may open: a node's name, "*" for any; empty: none.
 
-  std::string token;        // Id of the one that it came with; empty: none.
-  std::string certificate;  // That its connection began with and those that signed it, in PEM; empty: none.
+  std::string token;         // Id of the one that it came with; empty: none.
+  std::string token_digest;  // Its secret's: another token may have that id by now.
+  std::string certificate;   // That its connection began with and those that signed it, in PEM; empty: none.
 
   // The unix user who they have proven to be, whom their ranks run as where a worker is root; empty: nobody. Either the
   // kernel of this machine said so (`is_local`), or the admin who made their token or certificate.

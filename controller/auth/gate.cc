@@ -82,13 +82,17 @@ std::optional<std::string> server_end(const std::string& listens, const std::str
   return one ? std::optional(listens) : std::nullopt;
 }
 
-// With those that signed it; empty when there is none.
+std::string property_of(const grpc::AuthContext& peer, const char* property) {
+  const std::vector<grpc::string_ref> found = peer.FindPropertyValues(property);
+  return found.empty() ? "" : std::string(found.front().data(), found.front().size());
+}
+
+// The peer's own certificate, then those that it sent to vouch for it; empty when there is none. Which of them the
+// chain contains depends on the TLS library and on the client: OpenSSL leaves a client's own certificate out of it, and
+// a client whose file holds nothing else sends its authority's along or not.
 std::string certificate_of(const grpc::AuthContext& peer) {
-  for (const char* property : {GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME, GRPC_X509_PEM_CERT_PROPERTY_NAME}) {
-    const std::vector<grpc::string_ref> found = peer.FindPropertyValues(property);
-    if (!found.empty()) return {found.front().data(), found.front().size()};
-  }
-  return "";
+  const std::string own = property_of(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return own.empty() ? "" : absl::StrCat(own, property_of(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME));
 }
 
 bool by_unix_socket(const std::string& peer) { return absl::StartsWith(peer, "unix:"); }
@@ -229,7 +233,7 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
 
 absl::Status Gate::stands(const Caller& caller) const {
   if (!caller.certificate.empty()) TITAN_RETURN_IF_ERROR(trust_.stands(caller.certificate));
-  return caller.token.empty() ? absl::OkStatus() : tokens_.stands(caller.token);
+  return caller.token.empty() ? absl::OkStatus() : tokens_.stands(caller.token, caller.token_digest);
 }
 
 absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context, absl::string_view method,

@@ -194,13 +194,15 @@ absl::StatusOr<Caller> Tokens::caller(absl::string_view text) const {
   TITAN_RETURN_IF_ERROR(check_time(token->second));
   Caller caller{user_actor(token->second.user), token->second.role, token->second.projects, ""};
   caller.token = given.id;
+  caller.token_digest = digest;
   return caller;
 }
 
-absl::Status Tokens::stands(const std::string& id) const {
+absl::Status Tokens::stands(const std::string& id, const std::string& digest) const {
   sync::Lock lock(mutex_);
   const auto token = tokens_.find(id);
-  if (token == tokens_.end()) return no_token("TOKEN_REVOKED", absl::StrCat("token ", id, " was revoked"));
+  if (token == tokens_.end() || !same_digest(token->second.digest, digest))
+    return no_token("TOKEN_REVOKED", absl::StrCat("token ", id, " was revoked"));
   return check_time(token->second);
 }
 

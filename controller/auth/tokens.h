@@ -51,7 +51,7 @@ class Tokens {
   // Who comes with this text. Errors: Unauthenticated.
   absl::StatusOr<Caller> caller(absl::string_view text) const;
   // Whether the token of a caller who came in earlier still counts. Errors: Unauthenticated.
-  absl::Status stands(const std::string& id) const;
+  absl::Status stands(const std::string& id, const std::string& digest) const;
 
  private:
   Tokens(store::Store& store, Clock now) : store_(store), now_(std::move(now)) {}

@@ -38,7 +38,7 @@ rpc::KeyPtr key_of(const pki::Pair& pair) {
 
 // An authority that may have others below it. It signs itself, or `above` signs it.
 pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullptr) {
-  pki::Pair made = pki::make_authority(name, {absl::Now(), absl::Hours(1)}).value();
+  pki::Pair made = pki::make_authority(name, {absl::Now(), absl::Hours(10)}).value();
   const pki::Pair& signer = above != nullptr ? *above : made;
   const rpc::CertificatePtr certificate = certificate_of(made), signers = certificate_of(signer);
   X509* const it = certificate.get();

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,9 @@
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
 #include "controller/pki/files.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_certificate_verifier.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "tests/controller/api/service_case.h"
 
 namespace titan::api {
@@ -53,6 +58,26 @@ class TlsCase : public ServiceCase {
     const std::string address = absl::StrCat("127.0.0.1:", server_->port());
     return grpc::CreateCustomChannel(address, rpc::channel_credentials(address, security).value(), arguments);
   }
+  // As clients of other TLS libraries and languages do it: the certificate alone, and none of those that signed it.
+  std::shared_ptr<grpc::Channel> connect_with_leaf_alone(const std::string& where) {
+    namespace tls = grpc::experimental;
+    const auto text = [](const std::string& path) {
+      std::ifstream file(path);
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    tls::TlsChannelCredentialsOptions options;
+    options.set_certificate_provider(std::make_shared<tls::StaticDataCertificateProvider>(
+        std::vector<tls::IdentityKeyCertPair>{{text(where + "/tls.key"), text(where + "/tls.crt")}}));
+    options.watch_identity_key_cert_pairs();
+    options.set_verify_server_certs(false);
+    options.set_check_call_host(false);
+    options.set_certificate_verifier(std::make_shared<tls::NoOpCertificateVerifier>());
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()), tls::TlsCredentials(options),
+                                     arguments);
+  }
   absl::StatusOr<v1::Job> submit(const rpc::Security& security, const std::string& id) {
     jobs_ = v1::JobService::NewStub(connect(security));
     v1::Job made;
@@ -74,7 +99,8 @@ class TlsCase : public ServiceCase {
     return rpc::from_grpc(session->Finish());
   }
 
-  const pki::Pair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(1)}).value();
+  // It outlives every certificate that it signs, as a real one does: a check of the wrong one of the two is seen.
+  const pki::Pair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(10)}).value();
   std::string controller_ = ::testing::TempDir() + absl::StrCat("titan-tls-", getpid(), "-", ++count_);
   static inline int count_ = 0;
 

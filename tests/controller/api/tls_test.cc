@@ -120,17 +120,58 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
   EXPECT_EQ(rpc::reason(rpc::from_grpc(session->Finish())), "CERTIFICATE_UNTRUSTED");
 }
 
+// What is open of a node and of an admin, and what they ask anew: all of it ends with their own certificates, though
+// their authority's has hours to go.
 TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
   std::atomic<int> shifts = 0;
   gate_.now = [&shifts] { return absl::Now() + absl::Minutes(50 * shifts); };
-  serve_with(controller_ + "/again", {Kind::kController, ""}, {"127.0.0.1"});
   certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
-  ASSERT_TRUE(submit(security(folder("alice")), "a").ok());
-  v1::Job made;
-  shifts = 1;
-  EXPECT_TRUE(create(job("b"), &made).ok());
-  shifts = 2;
-  EXPECT_EQ(rpc::reason(create(job("c"), &made)), "CERTIFICATE_ENDED");
+  certify(authority_, folder("n1"), {Kind::kNode, "n1"});
+  for (const bool leaf_alone : {false, true}) {
+    SCOPED_TRACE(leaf_alone ? "the leaf alone" : "with its authority");
+    shifts = 0;
+    serve_with(absl::StrCat(controller_, "/again", leaf_alone), {Kind::kController, ""}, {"127.0.0.1"});
+    const auto connected = [&](const char* name) {
+      return leaf_alone ? connect_with_leaf_alone(folder(name)) : connect(security(folder(name)));
+    };
+    const auto workers = v1::WorkerService::NewStub(connected("n1"));
+    grpc::ClientContext of_session, of_watch, of_events;
+    const auto session = workers->Session(&of_session);
+    v1::WorkerMessage message;
+    message.mutable_register_()->set_node("n1");
+    message.mutable_register_()->set_instance("i");
+    session->Write(message);
+    v1::ControllerMessage said;
+    ASSERT_TRUE(session->Read(&said) && said.has_welcome());
+    jobs_ = v1::JobService::NewStub(connected("alice"));
+    v1::Job made;
+    ASSERT_TRUE(create(job(absl::StrCat("a", leaf_alone)), &made).ok());
+    const auto watch = jobs_->WatchJobs(&of_watch, {});
+    v1::JobChange change;
+    ASSERT_TRUE(watch->Read(&change));
+    v1::ListEventsRequest follow;
+    follow.set_follow(true);
+    const auto events = jobs_->ListEvents(&of_events, follow);
+    v1::Event event;
+    ASSERT_TRUE(events->Read(&event));
+
+    shifts = 1;
+    EXPECT_TRUE(create(job(absl::StrCat("b", leaf_alone)), &made).ok());
+    shifts = 2;
+    EXPECT_EQ(rpc::reason(create(job(absl::StrCat("c", leaf_alone)), &made)), "CERTIFICATE_ENDED");
+    while (watch->Read(&change)) {
+    }
+    EXPECT_EQ(rpc::reason(rpc::from_grpc(watch->Finish())), "CERTIFICATE_ENDED");
+    while (events->Read(&event)) {
+    }
+    EXPECT_EQ(rpc::reason(rpc::from_grpc(events->Finish())), "CERTIFICATE_ENDED");
+    message.Clear();
+    message.mutable_beat();
+    session->Write(message);
+    while (session->Read(&said)) {
+    }
+    EXPECT_EQ(rpc::reason(rpc::from_grpc(session->Finish())), "CERTIFICATE_ENDED");
+  }
   stop();  // Before its clock goes.
 }
 

@@ -101,15 +101,29 @@ TEST_F(TokensTest, WhoeverOpensTheStoreKnowsThem) {
 // From the moment at which it is asked for, also while the disk is slow.
 TEST_F(TokensTest, ARevokedOneCountsNoMoreAtOnce) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
-  EXPECT_TRUE(tokens_->stands("abcdefgh").ok());
+  EXPECT_TRUE(tokens_->stands("abcdefgh", sha256_hex(kSecret)).ok());
   bool answered = false;
   tokens_->revoke("abcdefgh", [&answered](const auto&) { answered = true; });
   EXPECT_FALSE(answered);
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_UNKNOWN");
-  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh")), "TOKEN_REVOKED");
+  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh", sha256_hex(kSecret))), "TOKEN_REVOKED");
   store_.run_pending();
   EXPECT_TRUE(answered);
   EXPECT_EQ(revoke("abcdefgh").status().code(), absl::StatusCode::kNotFound);
+}
+
+// Ids are chosen by whoever makes a token: one that has a revoked one's id does not keep its connections open.
+TEST_F(TokensTest, AnotherOneOfTheSameIdIsAnother) {
+  ASSERT_TRUE(create(token("abcdefgh")).ok());
+  const Caller before = tokens_->caller(text("abcdefgh")).value();
+  ASSERT_TRUE(revoke("abcdefgh").ok());
+  TokenRecord next = token("abcdefgh");
+  const std::string secret = std::string(kSecret).replace(0, 1, "f");
+  next.digest = sha256_hex(secret);
+  ASSERT_TRUE(create(next).ok());
+  EXPECT_EQ(rpc::reason(tokens_->stands(before.token, before.token_digest)), "TOKEN_REVOKED");
+  const Caller after = tokens_->caller(text("abcdefgh", secret)).value();
+  EXPECT_TRUE(tokens_->stands(after.token, after.token_digest).ok());
 }
 
 TEST_F(TokensTest, ExpiresAtItsTime) {
@@ -118,10 +132,10 @@ TEST_F(TokensTest, ExpiresAtItsTime) {
   ASSERT_TRUE(create(short_lived).ok());
   now_ += absl::Seconds(59);
   EXPECT_EQ(reason(text("abcdefgh")), "");
-  EXPECT_TRUE(tokens_->stands("abcdefgh").ok());
+  EXPECT_TRUE(tokens_->stands("abcdefgh", sha256_hex(kSecret)).ok());
   now_ += absl::Seconds(1);
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_EXPIRED");
-  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh")), "TOKEN_EXPIRED");
+  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh", sha256_hex(kSecret))), "TOKEN_EXPIRED");
   load();
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_EXPIRED");
 }

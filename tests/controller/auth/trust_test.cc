@@ -52,6 +52,19 @@ TEST_F(TrustTest, CountsUntilItsEnd) {
   EXPECT_EQ(refusal(chain), "");
 }
 
+// The first one is in question, whatever comes after it: here its authority, as clients send it along.
+TEST_F(TrustTest, CountsUntilItsEndAlsoWithItsAuthorityBeside) {
+  const pki::Pair one = authority();
+  name(one.certificate);
+  const std::string own = certificate(one);
+  for (const std::string& chain : {own + one.certificate, own + own, own + own + one.certificate}) {
+    now_ = kBegin + absl::Minutes(59);
+    EXPECT_EQ(refusal(chain), "");
+    now_ = kBegin + absl::Minutes(61);
+    EXPECT_EQ(refusal(chain), "CERTIFICATE_ENDED");
+  }
+}
+
 TEST_F(TrustTest, NoLongerThanItsAuthority) {
   const pki::Pair brief = authority(absl::Minutes(30));
   name(brief.certificate);
