@@ -1,6 +1,9 @@
 #include "common/rpc/certificate.h"
 
+#include <algorithm>
 #include <ctime>
+#include <fstream>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "openssl/asn1.h"
@@ -54,11 +57,13 @@ absl::Time end_of(const X509& certificate) {
 }
 
 absl::StatusOr<absl::Time> end_of_certificate(const std::string& path) {
-  const CertificatePtr certificate = read_certificate(path);
-  const absl::Time end = certificate == nullptr ? absl::InfinitePast() : end_of(*certificate);
-  if (end == absl::InfinitePast())
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::Time first = absl::InfiniteFuture();
+  for (const CertificatePtr& one : certificates_in(text)) first = std::min(first, end_of(*one));
+  if (first == absl::InfiniteFuture() || first == absl::InfinitePast())
     return absl::InvalidArgumentError(absl::StrCat(path, " holds no certificate in PEM format"));
-  return end;
+  return first;
 }
 
 std::optional<double> seconds_of_end(const std::string& path) {

@@ -26,7 +26,8 @@ std::vector<CertificatePtr> certificates_in(const std::string& pem);
 
 absl::Time end_of(const X509& certificate);
 
-// When the certificate of a file ends. Errors: InvalidArgument when there is none.
+// When the certificate of a file no longer counts: when it or one of those that signed it, as far as the file has them
+// too, ends first. Errors: InvalidArgument when there is none.
 absl::StatusOr<absl::Time> end_of_certificate(const std::string& path);
 
 // The same as Unix time in seconds, for a page; nothing when there is none. Its name and help there.

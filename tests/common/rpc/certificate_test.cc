@@ -52,6 +52,18 @@ TEST_F(CertificateTest, ItsEndIsRead) {
   EXPECT_EQ(seconds_of_end(path_), 1'900'000'000.0);
 }
 
+// A file of a company's has those that signed the certificate after it: it counts no longer than they do.
+TEST_F(CertificateTest, AChainEndsWithItsFirst) {
+  std::string chain;
+  for (const absl::Duration later : {absl::Hours(3), absl::Hours(1), absl::Hours(2)}) {
+    write(kEnd + later);
+    std::ifstream file(path_);
+    chain.append(std::istreambuf_iterator<char>(file), {});
+  }
+  std::ofstream(path_) << chain;
+  EXPECT_EQ(*end_of_certificate(path_), kEnd + absl::Hours(1));
+}
+
 TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
   write(kEnd);
   CertificateEnd certificate(path_);
