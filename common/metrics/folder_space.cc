@@ -8,6 +8,7 @@ namespace titan::metrics {
 namespace {
 
 constexpr absl::Duration kOld = absl::Minutes(1);
+constexpr char kState[] = "state";
 
 }  // namespace
 
@@ -15,10 +16,16 @@ void FolderSpace::look(const std::string& kind, const std::set<std::string>& fol
   std::map<std::string, Seen> seen;
   for (const std::string& folder : folders) {
     struct statvfs disk {};
-    if (statvfs(folder.c_str(), &disk) != 0) continue;
-    const auto block = static_cast<double>(disk.f_frsize);
+    const bool is_there = statvfs(folder.c_str(), &disk) == 0;
+    if (!is_there && kind != kState) continue;
+    const auto block = static_cast<double>(disk.f_frsize);  // All zero when it is gone.
     seen[folder] = {block * static_cast<double>(disk.f_bavail), block * static_cast<double>(disk.f_blocks),
                     clock_.monotonic()};
+    if (kind != kState) continue;
+    const sync::Lock lock(mutex_);
+    double& size = sizes_.emplace(folder, 1).first->second;
+    if (is_there) size = seen[folder].size;
+    seen[folder].size = size;
   }
   const sync::Lock lock(mutex_);
   seen_[kind] = std::move(seen);
@@ -47,9 +54,8 @@ std::vector<prometheus::MetricFamily> FolderSpace::Collect() const {
 }
 
 std::vector<prometheus::MetricFamily> OwnFolder::Collect() const {
-  FolderSpace space;
-  space.look(kind_, {folder_});
-  return space.Collect();
+  space_.look(kind_, {folder_});
+  return space_.Collect();
 }
 
 }  // namespace titan::metrics

@@ -16,7 +16,8 @@ namespace titan::metrics {
 
 // How full the file systems of some folders are: titan_folder_free_bytes and titan_folder_size_bytes, by folder and
 // what it is for. Folders on shared storage may keep whoever looks at them waiting, so the page shows what was seen
-// last and nothing that is older than a minute. Thread-safe.
+// last and nothing that is older than a minute. Of a state folder that is gone it shows no space at all: what watches
+// for full disks must not go quiet just then. Thread-safe.
 class FolderSpace : public prometheus::Collectable {
  public:
   // `labels` are on every series.
@@ -38,6 +39,7 @@ class FolderSpace : public prometheus::Collectable {
   const Clock& clock_;
   mutable sync::Mutex mutex_;
   std::map<std::string, std::map<std::string, Seen>> seen_ TITAN_GUARDED_BY(mutex_);  // By kind and folder.
+  std::map<std::string, double> sizes_ TITAN_GUARDED_BY(mutex_);  // Of state folders, as they were last.
 };
 
 // Shows one folder, of a local disk, as it is when somebody asks.
@@ -48,6 +50,7 @@ class OwnFolder : public prometheus::Collectable {
 
  private:
   const std::string kind_, folder_;
+  mutable FolderSpace space_;
 };
 
 }  // namespace titan::metrics

@@ -1,9 +1,11 @@
 #include "common/metrics/folder_space.h"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/text_serializer.h"
@@ -53,6 +55,24 @@ TEST_F(FolderSpaceTest, AFolderThatIsNoLongerLookedAtIsGone) {
   space_.look("dump", {});
   EXPECT_THAT(page(), HasSubstr("kind=\"state\""));
   EXPECT_THAT(page(), Not(HasSubstr("kind=\"dump\"")));
+}
+
+// An alert on full disks must not go quiet because the folder is gone.
+TEST_F(FolderSpaceTest, AStateFolderThatIsGoneHasNoSpaceLeft) {
+  const std::string gone = here_ + absl::StrCat("/titan-space-", getpid());
+  std::filesystem::create_directory(gone);
+  space_.look("state", {gone});
+  const double size = space_.Collect()[1].metric[0].gauge.value;
+  ASSERT_GT(space_.Collect()[0].metric[0].gauge.value, 0);
+  std::filesystem::remove(gone);
+  space_.look("state", {gone});
+  ASSERT_EQ(space_.Collect().size(), 2u);
+  EXPECT_EQ(space_.Collect()[0].metric[0].gauge.value, 0);
+  EXPECT_EQ(space_.Collect()[1].metric[0].gauge.value, size);
+  const OwnFolder own("state", gone);
+  ASSERT_EQ(own.Collect().size(), 2u);
+  EXPECT_EQ(own.Collect()[0].metric[0].gauge.value, 0);
+  EXPECT_GT(own.Collect()[1].metric[0].gauge.value, 0);
 }
 
 }  // namespace
