@@ -29,6 +29,8 @@ absl::Status check_space(const std::string& folder, int64_t least_bytes) {
   return absl::OkStatus();
 }
 
+// Cut and written again each time, which takes a block anew. The file stays: whoever lists the folder sees no names
+// that come and go.
 absl::Status write_probe(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
@@ -36,11 +38,8 @@ absl::Status write_probe(const std::string& path) {
   const ssize_t written = ::write(fd, zeros.data(), zeros.size());
   const int failed = written < 0 ? errno : written < static_cast<ssize_t>(zeros.size()) ? ENOSPC : 0;
   const int not_closed = ::close(fd) == 0 ? 0 : errno;  // Quotas are reported here by some network file systems.
-  const int not_removed = ::unlink(path.c_str()) == 0 ? 0 : errno;
-  for (const int error : {failed, not_closed, not_removed}) {
-    if (error != 0) return errno_status(error, absl::StrCat("write ", path));
-  }
-  return absl::OkStatus();
+  const int error = failed != 0 ? failed : not_closed;
+  return error == 0 ? absl::OkStatus() : errno_status(error, absl::StrCat("write ", path));
 }
 
 }  // namespace
@@ -71,7 +70,7 @@ absl::Status FolderGuard::check_same() const {
 
 absl::Status FolderGuard::check_writable(int64_t least_bytes) const {
   if (absl::Status space = check_space(folder_, least_bytes); !space.ok()) return space;
-  return write_probe(absl::StrCat(folder_, "/.probe-", ::getpid()));
+  return write_probe(absl::StrCat(folder_, "/.probe"));
 }
 
 }  // namespace titan::storage

@@ -23,7 +23,7 @@ class FolderGuard {
   // Errors: FailedPrecondition when a remembered path is gone or belongs to another file, which nothing but a restart
   // can mend unless the old files are moved back; those of the disk when it cannot be told.
   absl::Status check_same() const;
-  // Writes a small file and removes it. Errors: ResourceExhausted with less than `least_bytes` or without an inode
+  // Writes the small file `.probe` there. Errors: ResourceExhausted with less than `least_bytes` or without an inode
   // left, or the disk's own; each names the folder.
   absl::Status check_writable(int64_t least_bytes) const;
 

