@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
@@ -29,6 +30,34 @@ void add_damaged(const store::Store& store, v1::Cluster& cluster) {
     shown.set_reason(record->reason);
     shown.mutable_time()->set_seconds(record->time_s);
   }
+}
+
+// A file that is gone when this is; or why there is none.
+class Scratch {
+ public:
+  explicit Scratch(const std::string& folder) : path_(folder + "/backup-XXXXXX") {
+    const int fd = ::mkstemp(path_.data());
+    if (fd < 0) status_ = errno_status(errno, absl::StrCat("make a file in ", folder));
+    if (fd >= 0) ::close(fd);
+  }
+  ~Scratch() {
+    if (status_.ok()) (void)::unlink(path_.c_str());
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const absl::Status& status() const { return status_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  absl::Status status_;
+};
+
+// The codes of files mean something else to a client: NotFound that there is no such job or node.
+absl::Status backup_failed(const absl::Status& why) {
+  const bool is_full = absl::IsResourceExhausted(why);
+  return rpc::error(is_full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal, "BACKUP_FAILED",
+                    absl::StrCat("the controller cannot make a copy of its store: ", why.message()));
 }
 
 }  // namespace
@@ -59,6 +88,7 @@ grpc::Status ClusterService::GetCluster(grpc::ServerContext* context, const v1::
   });
   response->set_default_time_limit_seconds(options_.default_time_limit_seconds);
   add_damaged(store_, *response);
+  if (options_.state_folder_problem != nullptr) response->set_state_folder_problem(options_.state_folder_problem());
   return grpc::Status::OK;
 }
 
@@ -70,13 +100,27 @@ grpc::Status ClusterService::Backup(grpc::ServerContext* context, const v1::Back
     return rpc::to_grpc(
         rpc::error(absl::StatusCode::kUnimplemented, "NO_BACKUP", "this controller's store has no file"));
   }
-  std::string path = options_.scratch + "/backup-XXXXXX";
-  const int fd = ::mkstemp(path.data());
-  if (fd < 0) return rpc::to_grpc(errno_status(errno, absl::StrCat("make a file in ", options_.scratch)));
-  ::close(fd);
-  const absl::Status sent = send_copy(path, *caller, *writer);
-  (void)::unlink(path.c_str());
-  return rpc::to_grpc(sent);
+  return rpc::to_grpc(back_up(*caller, *writer));
+}
+
+absl::Status ClusterService::back_up(const auth::Caller& caller, grpc::ServerWriter<v1::BackupChunk>& writer) {
+  absl::Status on_disk;
+  {
+    const Scratch scratch(options_.scratch);
+    on_disk = scratch.status();
+    if (on_disk.ok()) {
+      const absl::StatusOr<store::StoreInfo> made = options_.copy_store(scratch.path(), caller.actor);
+      on_disk = made.status();
+      std::ifstream file(scratch.path(), std::ios::binary);
+      if (made.ok()) return send(*made, file, caller, writer);
+    }
+  }
+  // A backup is wanted most of all where the disk is full or the state folder is gone.
+  if (absl::IsDataLoss(on_disk) || options_.copy_in_memory == nullptr) return backup_failed(on_disk);
+  const absl::StatusOr<store::StoreImage> image = options_.copy_in_memory(caller.actor);
+  if (!image.ok()) return backup_failed(image.status());
+  std::istringstream bytes(image->bytes, std::ios::binary);
+  return send(image->info, bytes, caller, writer);
 }
 
 grpc::Status ClusterService::GetDiagnostics(grpc::ServerContext* context, const v1::GetDiagnosticsRequest*,
@@ -87,10 +131,8 @@ grpc::Status ClusterService::GetDiagnostics(grpc::ServerContext* context, const 
   return grpc::Status::OK;
 }
 
-absl::Status ClusterService::send_copy(const std::string& path, const auth::Caller& caller,
-                                       grpc::ServerWriter<v1::BackupChunk>& writer) {
-  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path, caller.actor));
-  std::ifstream file(path, std::ios::binary);
+absl::Status ClusterService::send(const store::StoreInfo& info, std::istream& copy, const auth::Caller& caller,
+                                  grpc::ServerWriter<v1::BackupChunk>& writer) {
   v1::BackupChunk chunk;
   chunk.set_size(info.bytes);
   chunk.set_revision(info.revision);
@@ -99,7 +141,7 @@ absl::Status ClusterService::send_copy(const std::string& path, const auth::Call
   for (int64_t left = info.bytes; left > 0;) {
     TITAN_RETURN_IF_ERROR(gate_.stands(caller));
     const auto wanted = static_cast<std::streamsize>(std::min<int64_t>(left, kChunk));
-    if (!file.read(data.data(), wanted)) return absl::UnavailableError(absl::StrCat("cannot read ", path));
+    if (!copy.read(data.data(), wanted)) return backup_failed(absl::InternalError("cannot read the copy"));
     chunk.set_data(data.data(), static_cast<size_t>(wanted));
     if (!writer.Write(chunk)) return absl::CancelledError("the reader is gone");
     chunk.Clear();

@@ -20,6 +20,9 @@ struct ClusterOptions {
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy_store;
   std::string scratch;                        // Folder for copies until they are sent.
   std::function<v1::Diagnostics()> diagnose;  // Called on gRPC's threads; none: not known.
+  // A copy in memory, for when none can be written to the scratch folder; none: there is no other way.
+  std::function<absl::StatusOr<store::StoreImage>(const std::string& actor)> copy_in_memory;
+  std::function<std::string()> state_folder_problem;  // Why the state folder takes no writes now; none: not known.
   int64_t default_time_limit_seconds = 0;
 };
 
@@ -37,8 +40,9 @@ class ClusterService : public v1::ClusterService::Service {
                               v1::Diagnostics* response) override;
 
  private:
-  absl::Status send_copy(const std::string& path, const auth::Caller& caller,
-                         grpc::ServerWriter<v1::BackupChunk>& writer);
+  absl::Status back_up(const auth::Caller& caller, grpc::ServerWriter<v1::BackupChunk>& writer);
+  absl::Status send(const store::StoreInfo& info, std::istream& copy, const auth::Caller& caller,
+                    grpc::ServerWriter<v1::BackupChunk>& writer);
 
   reconcile::Reconciler& reconciler_;
   const store::Store& store_;

@@ -121,6 +121,7 @@ int show_cluster(const Globals& globals) {
                                    ", of jobs that give none of their own"));
   }
   row("jobs", absl::StrCat(cluster->live_jobs(), " of ", cluster->jobs(), " not over"));
+  if (!cluster->state_folder_problem().empty()) row("store", cluster->state_folder_problem());
   if (cluster->unknown_attempts() > 0)
     row("unknown", absl::StrCat(counted(cluster->unknown_attempts(), "attempt of a job", "attempts of jobs"),
                                 " that this controller does not know; "

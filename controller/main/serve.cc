@@ -30,6 +30,7 @@
 #include "controller/api/standby.h"
 #include "controller/auth/audit.h"
 #include "controller/main/diagnose.h"
+#include "controller/main/state_watch.h"
 #include "controller/main/stores.h"
 #include "controller/store/etcd/address.h"
 
@@ -230,6 +231,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   };
 
   OpenStore open;
+  std::unique_ptr<StateWatch> state;  // Goes before the store does, and after the page that shows what it says.
   Candidate candidate;
   candidate.bound = flags.listen;
   if (flags.store.empty()) {
@@ -263,6 +265,12 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   measures.leads(true);
   metrics.add(std::make_shared<api::Gauges>(*reconciler, *open.store));
   if (flags.store.empty()) metrics.add(std::make_shared<metrics::OwnFolder>("state", flags.state));
+  if (flags.store.empty()) {
+    TITAN_ASSIGN_OR_RETURN(state, StateWatch::begin(flags.state, open.check_files, journal));
+    metrics.add(std::make_shared<metrics::AskedGauge>(
+        "titan_state_folder_usable", "1 while the daemon's state folder is there and takes writes.", metrics::Labels(),
+        [&state] { return std::optional(state->problem().empty() ? 1.0 : 0.0); }));
+  }
   candidate.standby.reset();
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
   server_options.credentials = credentials;
@@ -270,8 +278,13 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   server_options.gate.authorities = flags.security.ca;
   TITAN_ASSIGN_OR_RETURN(server_options.audit, open_audit(flags, journal));
   server_options.metrics = &metrics;
-  server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch,
-                            [&] { return diagnose(flags, *journal, metrics, *open.store); }};
+  server_options.cluster = {open.store->id(),
+                            absl::Now(),
+                            open.copy,
+                            open.scratch,
+                            [&] { return diagnose(flags, *journal, metrics, *open.store); },
+                            open.image,
+                            [&state] { return state == nullptr ? "" : state->problem(); }};
   server_options.cluster.default_time_limit_seconds = flags.default_time_limit_seconds;
   server_options.on_tick = [&service] { service.alive(); };
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
@@ -293,6 +306,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   journal->write(journal::Level::kInfo, "Ending", absl::StrCat("signal ", received, ", ending; ranks go on"));
   server.reset();          // No more calls,
   metrics.stop_serving();  // nor visitors of the page, which reads from what goes now;
+  state.reset();           // and nobody looks at the store's files;
   open.store.reset();      // then everything queued is written: its callbacks still need the reconciler.
   return absl::OkStatus();
 }

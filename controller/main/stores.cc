@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "controller/store/etcd/etcd_store.h"
@@ -22,6 +24,23 @@ absl::Status make_state_folder(const std::string& state) {
                                          : errno_status(errno, absl::StrCat("chmod --state ", state));
 }
 
+// A store that somebody deleted under its controller was saved beside its name. Without this a restart would begin an
+// empty cluster in its place, and every worker would be refused.
+absl::Status check_rescued(const std::string& state) {
+  std::error_code failed;
+  if (std::filesystem::exists(absl::StrCat(state, "/", store::kDatabaseName), failed)) return absl::OkStatus();
+  std::string newest;
+  for (const auto& item : std::filesystem::directory_iterator(state, failed)) {
+    const std::string name = item.path().filename().string();
+    if (absl::StartsWith(name, absl::StrCat(store::kDatabaseName, store::kRescued))) newest = std::max(newest, name);
+  }
+  if (newest.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the store ", state, "/", store::kDatabaseName, " was deleted under a controller, which saved what it held to ",
+      newest, ": to go on with it, `mv ", state, "/", newest, " ", state, "/", store::kDatabaseName,
+      "`; to begin an empty cluster, move it elsewhere"));
+}
+
 // For what is of no use after a restart.
 absl::Status clear_scratch(const std::string& scratch) {
   std::error_code failed;
@@ -31,16 +50,29 @@ absl::Status clear_scratch(const std::string& scratch) {
                 : absl::OkStatus();
 }
 
+void tell_backup(const absl::StatusOr<store::StoreInfo>& made, const std::string& actor, journal::Journal& journal) {
+  journal::Line line{
+      made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
+  if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));
+  if (!made.ok()) line.add("message", std::string(made.status().message()));
+  line.add("actor", actor);
+  journal.write(line);
+}
+
 std::function<absl::StatusOr<store::StoreInfo>(const std::string&, const std::string&)> back_up(
     const store::SqliteStore& store, const std::shared_ptr<journal::Journal>& journal) {
   return [&store, journal](const std::string& copy, const std::string& actor) {
     absl::StatusOr<store::StoreInfo> made = store.back_up(copy);
-    journal::Line line{
-        made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
-    if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));
-    if (!made.ok()) line.add("message", std::string(made.status().message()));
-    line.add("actor", actor);
-    journal->write(line);
+    tell_backup(made, actor, *journal);
+    return made;
+  };
+}
+
+std::function<absl::StatusOr<store::StoreImage>(const std::string&)> image(
+    const store::SqliteStore& store, const std::shared_ptr<journal::Journal>& journal) {
+  return [&store, journal](const std::string& actor) {
+    absl::StatusOr<store::StoreImage> made = store.image();
+    tell_backup(made.ok() ? absl::StatusOr<store::StoreInfo>(made->info) : made.status(), actor, *journal);
     return made;
   };
 }
@@ -69,6 +101,7 @@ std::function<void(const absl::Status&)> end_at_once(const std::shared_ptr<journ
 absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<journal::Journal>& journal,
                                     reconcile::Measures& measures) {
   TITAN_RETURN_IF_ERROR(make_state_folder(flags.state));
+  TITAN_RETURN_IF_ERROR(check_rescued(flags.state));
   store::SqliteOptions options;
   options.on_fatal = end_at_once(journal, measures);
   options.on_commit = [&measures](int transactions, absl::Duration took) { measures.store_commit(transactions, took); };
@@ -78,6 +111,8 @@ absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<jo
   OpenStore open;
   open.where = flags.state;
   open.copy = back_up(*store, journal);
+  open.image = image(*store, journal);
+  open.check_files = [raw = store.get()] { raw->check_files(); };
   open.scratch = absl::StrCat(flags.state, "/tmp");
   open.store = std::move(store);
   TITAN_RETURN_IF_ERROR(clear_scratch(open.scratch));  // Only now: whoever has the store may clear it.

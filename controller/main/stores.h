@@ -22,6 +22,9 @@ struct OpenStore {
   // Of a store with a file: writes a copy of it, for `actor`; and the folder for copies until they are sent.
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy;
   std::string scratch;
+  std::function<absl::StatusOr<store::StoreImage>(const std::string& actor)> image;  // The same, in memory.
+  // Ends this process when the store's file was deleted or replaced; none: it has no file.
+  std::function<void()> check_files;
 };
 
 // Ends this process with a line that says why. After a failed write nothing in memory can be trusted, and whoever leads

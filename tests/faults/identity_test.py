@@ -7,6 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import failpoints
 from fault_case import FaultCase, tiny, wait_until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
@@ -52,6 +53,25 @@ class Identity(FaultCase):
         self.assertEqual(1, code)
         self.assertIn("text.db", said)
         self.assertFalse((self.left / "new" / "titan.db").exists())
+
+    def test_a_state_folder_deleted_under_its_controller(self):
+        """A tmp cleaner. Nothing more is promised, what was acknowledged is found again, and no empty cluster takes its place."""
+        with failpoints.Alone() as alone:
+            alone.start()
+            jobs = sorted(alone.submit() for _ in range(3))
+            shutil.rmtree(alone.state / "tmp")  # Of copies that are being sent.
+            copy = alone.folder / "copy.db"
+            self.assertEqual(0, alone.titanctl("cluster", "backup", copy).returncode)
+            shutil.rmtree(alone.state)
+            self.assertEqual(3, alone.process.wait(timeout=30))
+            self.assertIn("was deleted or moved away while it was in use", alone.log.read_text())
+            alone.launch()
+            self.assertEqual(2, alone.process.wait(timeout=30), "systemd does not try this again")
+            (saved,) = alone.state.glob("titan.db.rescued-*")
+            self.assertIn(f"mv {saved} {alone.state / 'titan.db'}", alone.log.read_text())
+            saved.rename(alone.state / "titan.db")
+            alone.start()
+            self.assertEqual(jobs, alone.jobs())
 
     def test_an_empty_controller_and_an_older_copy_stop_nothing(self):
         self.start(workers=1, devices=2)

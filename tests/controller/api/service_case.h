@@ -48,7 +48,12 @@ class ServiceCase : public ::testing::Test {
       backups_by_.push_back(actor);
       return store::copy_store(folder_ + "/titan.db", to);
     };
-    ServerOptions server_options{address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}};
+    ServerOptions server_options{address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_ + scratch_}};
+    server_options.cluster.copy_in_memory = [this](const std::string& actor) {
+      backups_by_.push_back(actor);
+      return store_->image();
+    };
+    server_options.cluster.state_folder_problem = [this] { return state_folder_problem_; };
     server_options.metrics = &metrics_;
     server_options.gate = gate_;
     server_options.audit = audit_;
@@ -125,11 +130,13 @@ class ServiceCase : public ::testing::Test {
   }
 
   std::string folder_;
-  absl::Duration lease_ = absl::Seconds(5);                                                   // From the next start on.
-  int64_t kept_logs_bytes_ = 1 << 20;                                                         // Likewise.
-  std::vector<std::string> backups_by_;                                                       // Who asked for each.
-  auth::GateOptions gate_;                                                                    // From the next start on.
-  std::shared_ptr<auth::Audit> audit_;                                                        // Likewise.
+  absl::Duration lease_ = absl::Seconds(5);  // From the next start on.
+  int64_t kept_logs_bytes_ = 1 << 20;        // Likewise.
+  std::string scratch_;                      // Likewise, below folder_.
+  std::string state_folder_problem_;         // As it is found.
+  std::vector<std::string> backups_by_;      // Who asked for each.
+  auth::GateOptions gate_;                   // From the next start on.
+  std::shared_ptr<auth::Audit> audit_;       // Likewise.
   std::shared_ptr<grpc::ServerCredentials> credentials_ = grpc::InsecureServerCredentials();  // Likewise.
   std::atomic<int> ids_ = 0;
   metrics::Metrics metrics_;

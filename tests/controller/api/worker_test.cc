@@ -390,6 +390,38 @@ TEST_F(WorkerServiceTest, ADryRunShowsTheResolvedConfiguration) {
   EXPECT_TRUE(config["debug"]["seed"].is_number());
 }
 
+// A full disk, or a state folder that is gone, is when a backup is wanted most.
+TEST_F(WorkerServiceTest, ABackupNeedsNoScratchFolder) {
+  stop();
+  scratch_ = "/nothing/here";
+  start("127.0.0.1:0");
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const auto stub = v1::ClusterService::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = stub->Backup(&context, {});
+  v1::BackupChunk chunk;
+  std::string bytes;
+  while (stream->Read(&chunk)) bytes += chunk.data();
+  ASSERT_TRUE(stream->Finish().ok());
+  std::ofstream(folder_ + "/copy", std::ios::binary) << bytes;
+  const auto copy = store::check_store(folder_ + "/copy");
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(copy->cluster, store_->id());
+  EXPECT_GE(copy->revision, created.revision());
+}
+
+TEST_F(WorkerServiceTest, TheClusterSaysWhatIsWrongWithItsFolder) {
+  const auto stub = v1::ClusterService::NewStub(channel_);
+  for (const std::string problem : {"", "the disk of /state is full"}) {
+    state_folder_problem_ = problem;
+    grpc::ClientContext context;
+    v1::Cluster cluster;
+    ASSERT_TRUE(stub->GetCluster(&context, {}, &cluster).ok());
+    EXPECT_EQ(cluster.state_folder_problem(), problem);
+  }
+}
+
 TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
   grpc::ClientContext context, backup_context;
   v1::Job created;

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/journal/journal.h"
+#include "common/storage/folder_guard.h"
+#include "common/sync/sync.h"
+
+namespace titan {
+
+// Looks at the controller's state folder once a second, also while nothing has to be written: whether its files are
+// still there, and whether it takes writes. Says in the journal when that changes. In a thread of its own, since a disk
+// may keep it waiting. Thread-safe.
+class StateWatch {
+ public:
+  // `check_files` is called with each look. Errors: those of looking at the folder.
+  static absl::StatusOr<std::unique_ptr<StateWatch>> begin(const std::string& folder, std::function<void()> check_files,
+                                                           std::shared_ptr<journal::Journal> journal);
+  ~StateWatch();
+  StateWatch(const StateWatch&) = delete;
+  StateWatch& operator=(const StateWatch&) = delete;
+
+  std::string problem() const;  // Empty: there is none.
+
+ private:
+  StateWatch(storage::FolderGuard guard, std::function<void()> check_files, std::shared_ptr<journal::Journal> journal);
+  void run();
+  void look();
+
+  const storage::FolderGuard guard_;
+  const std::function<void()> check_files_;
+  const std::shared_ptr<journal::Journal> journal_;
+  mutable sync::Mutex mutex_;
+  sync::Condition wake_;
+  bool ending_ TITAN_GUARDED_BY(mutex_) = false;
+  absl::Time began_ TITAN_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // The look that is under way; infinite: none.
+  std::string problem_ TITAN_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace titan
