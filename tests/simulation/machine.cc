@@ -425,6 +425,7 @@ void Machine::look_at_beacons() {
     }
   }
   if (!seen.items.empty()) feed(seen);
+  feed(node::StateFolderSeen{disk_full ? kNoRoom : ""});
   timeline_.after(absl::Milliseconds(500), [this, life = life_] {
     if (life == life_) look_at_beacons();
   });

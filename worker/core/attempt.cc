@@ -211,7 +211,10 @@ void prepare(Step& step, const v1::Prepare& message) {
 }
 
 void on_fence_raised(Step& step, const AttemptKey& key, const FenceRaised& done) {
-  if (!done.error.empty()) return drop(step, key, {"STATE_FOLDER_UNUSABLE", done.error});
+  if (!done.error.empty()) {
+    on_write_failed(step, done.error);
+    return drop(step, key, {"STATE_FOLDER_UNUSABLE", done.error});
+  }
   if (done.highest > key.number && !testing::planted(testing::Bug::kFenceIsIgnored)) {
     return drop(step, key, {"STALE_ATTEMPT", stale_message(key, done.highest)}, done.highest);
   }
@@ -240,6 +243,7 @@ void prepare_waiting(Step& step) {
 void on_recorded(Step& step, const AttemptKey& key, const std::string& error) {
   if (!error.empty()) {
     step.out(DeleteFolder{key});
+    on_write_failed(step, error);
     return drop(step, key, {"STATE_FOLDER_UNUSABLE", error});
   }
   Attempt& attempt = *step.find(key);
@@ -266,7 +270,10 @@ void on_prepared(Step& step, const Pending& what, const FolderPrepared& done) {
 
 void on_live_written(Step& step, Attempt& attempt, const std::string& error) {
   // What is said to be prepared must be so after a restart, too.
-  if (!error.empty()) return refuse(step, attempt, {"STATE_FOLDER_UNUSABLE", error});
+  if (!error.empty()) {
+    on_write_failed(step, error);
+    return refuse(step, attempt, {"STATE_FOLDER_UNUSABLE", error});
+  }
   attempt.stage = Stage::kLive;
   attempt.op = 0;
   attempt.was_live = true;

@@ -155,6 +155,29 @@ void exit_when_all_stopped(Step& step) {
 
 }  // namespace
 
+// The controller hears of it with the next beat, which is due at once: it would go on placing ranks here.
+void on_state_folder_seen(Step& step, const StateFolderSeen& seen) {
+  NodeState& state = step.state;
+  if (seen.unusable == state.unusable) return;
+  const bool is_news = seen.unusable.empty() != state.unusable.empty();
+  state.unusable = seen.unusable;
+  if (!is_news) return;  // Only its words have changed, as with every KiB of a disk that fills.
+  if (state.unusable.empty()) {
+    step.log(journal::Level::kInfo, "StateFolderUsable",
+             "the state folder can be written again: this node takes ranks");
+  } else {
+    step.log(journal::Level::kError, "StateFolderUnusable",
+             absl::StrCat(state.unusable, "; this node takes no ranks until that is mended, those that run go on"));
+  }
+  state.beat_at = step.now.monotonic;
+}
+
+void on_write_failed(Step& step, const std::string& error) {
+  if (!step.state.unusable.empty()) return;
+  on_state_folder_seen(step, {error});
+  send_beat(step, /*is_late=*/false);
+}
+
 bool Attempt::announced() const { return stage != Stage::kForgetting && (was_live || stage == Stage::kOver); }
 
 bool Attempt::holds_devices() const { return !record.devices.empty() && (!ending() || shim_may_live()); }
@@ -208,6 +231,8 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
           on_shim_closed(step, given);
         } else if constexpr (std::is_same_v<Given, BeaconsSeen>) {
           on_beacons(step, given);
+        } else if constexpr (std::is_same_v<Given, StateFolderSeen>) {
+          on_state_folder_seen(step, given);
         } else if constexpr (std::is_same_v<Given, Tick>) {
           on_tick(step);
         } else if constexpr (std::is_same_v<Given, Shutdown>) {
@@ -259,6 +284,8 @@ v1::Register NodeCore::make_register(Now now) const {
   message.set_takes_compact_launch(true);
   message.set_takes_folded_launch(true);
   message.set_diagnoses(true);
+  message.set_unusable(state_.unusable);
+  message.set_unix_nanoseconds(now.unix_nanos);
   message.mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   *message.mutable_resources() = config_.resources;
   for (const auto& [key, attempt] : state_.attempts) {
@@ -286,6 +313,14 @@ v1::Register NodeCore::make_register(Now now) const {
 }
 
 std::set<int> NodeCore::free_devices() const { return node::free_devices(config_, state_); }
+
+int NodeCore::devices_held() const {
+  std::set<int> held;
+  for (const auto& [key, attempt] : state_.attempts) {
+    if (attempt.holds_devices()) held.insert(attempt.record.devices.begin(), attempt.record.devices.end());
+  }
+  return static_cast<int>(held.size());
+}
 
 int NodeCore::running_ranks() const {
   int running = 0;

@@ -207,6 +207,8 @@ struct NodeState {
   int64_t raise_by = 0;
   std::deque<v1::ControllerMessage> held;
 
+  std::string unusable;  // As StateFolderSeen said last.
+
   int shutdowns = 0;
   int64_t shutdown_at = 0;
   bool exiting = false;
@@ -239,6 +241,7 @@ class NodeCore {
   int64_t next_deadline() const;
   v1::Register make_register(Now now) const;
   std::set<int> free_devices() const;
+  int devices_held() const;  // By attempts; more than there are, if there were more when they began.
   int running_ranks() const;
   int64_t log_bytes_dropped() const;
   int64_t memory_kills() const;  // Ranks that ran out of memory, of all attempts of this daemon's life.

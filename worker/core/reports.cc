@@ -313,6 +313,8 @@ void send_beat(Step& step, bool is_late) {
   beat->set_lease_epoch(state.lease_epoch);
   beat->set_sequence(++state.beat);
   if (!is_late) beat->set_unanswered_milliseconds(silence / kMillisecond);
+  beat->set_unusable(state.unusable);
+  beat->set_unix_nanoseconds(step.now.unix_nanos);
   for (auto& [key, attempt] : state.attempts) {
     if (attempt.shim == Shim::kLinked) {
       step.out(TellShim{

@@ -32,6 +32,10 @@ struct Step {
 void note(Step& step, const AttemptKey& key, journal::Level level, const std::string& event,
           const std::string& message);
 std::set<int> free_devices(const NodeConfig& config, const NodeState& state);
+void on_state_folder_seen(Step& step, const StateFolderSeen& seen);
+// The state folder took none of what an attempt needs there. The controller hears of that before it hears of the
+// refusal: it is the node's matter, and the next look at the folder takes it back.
+void on_write_failed(Step& step, const std::string& error);
 
 // commands.cc
 void on_command(Step& step, const Command& command);

@@ -348,11 +348,16 @@ struct BeaconsSeen {
   };
   std::vector<Item> items;
 };
+// Why no rank can be prepared here: the state folder is gone, was replaced, is full or cannot be written. Empty: one
+// can.
+struct StateFolderSeen {
+  std::string unusable;
+};
 struct Tick {};
 struct Shutdown {};  // A signal.
 
 using Input = std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked,
                            ShimSpawned, ShimFound, RanksSeen, SpoolRead, LogTailRead, SpoolChanged, ShimSaid,
-                           ShimClosed, BeaconsSeen, Tick, Shutdown>;
+                           ShimClosed, BeaconsSeen, StateFolderSeen, Tick, Shutdown>;
 
 }  // namespace titan::node

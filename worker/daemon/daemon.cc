@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/host/signals.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
@@ -81,8 +82,22 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& option
   return *home;
 }
 
+constexpr int64_t kLookAtState = node::kSecond;
+constexpr int64_t kStatePatience = 10 * node::kSecond;  // For a disk that does not answer.
+// Below the first the node takes no more ranks, from the second on it does again: what one attempt writes fits between
+// them, so that the node does not alternate between taking and refusing it.
+constexpr int64_t kLeastSpace = 4 << 20, kEnoughSpace = 8 << 20;
 constexpr int64_t kLookAtFolders = 10 * node::kSecond;
 constexpr int64_t kLookAtGpus = 5 * node::kSecond;
+
+// Empty: it can be used.
+std::string why_unusable(const StateFolder& state, int64_t least_space) {
+  const absl::Status same = state.check_same();
+  if (absl::IsFailedPrecondition(same))
+    return absl::StrCat(same.message(), ": restart titan-worker once the ranks that run here have ended");
+  if (!same.ok()) return std::string(same.message());
+  return std::string(state.check_writable(least_space).message());
+}
 
 }  // namespace
 
@@ -103,6 +118,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
   TITAN_RETURN_IF_ERROR(folder.check_records());
+  TITAN_ASSIGN_OR_RETURN(const std::string former, folder.claim_for(options.node));
+  if (!former.empty()) {
+    says.journal.write(
+        journal::Level::kWarning, "NodeRenamed",
+        absl::StrCat("the state folder ", options.state, " was node ", former, "'s and holds no attempt: it is node ",
+                     options.node, "'s from now on; ", "`titanctl node delete ", former, "` removes the old name"));
+  }
   TITAN_ASSIGN_OR_RETURN(const std::string cluster, folder.cluster());
   TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
@@ -121,6 +143,7 @@ Daemon::Daemon(Options options, const Says& says, std::shared_ptr<const StateFol
       groups_(std::move(groups)),
       watcher_(loop_),
       core_(std::move(core)),
+      certificate_(options_.certificate),
       folders_(says.metrics.folders()) {
   if (resources_.device == "cuda") gpus_.emplace(says.metrics.gpus(), nvml::kLibrary, resources_.devices);
 }
@@ -132,11 +155,17 @@ void Daemon::run() {
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
+  take_state_look(why_unusable(*state_, kLeastSpace));  // Before it registers, and is given ranks.
   journal::Line begun{journal::Level::kInfo, "WorkerStarted", {}};
   begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
   begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
   begun.add("attempts", absl::StrCat(core_.state().attempts.size()));
   says_.journal.write(begun.add("controllers", absl::StrJoin(options_.controllers, ",")));
+  if (const int held = core_.devices_held(); held > resources_.devices) {
+    says_.journal.write(journal::Level::kWarning, "DevicesInUse",
+                        absl::StrCat("ranks that began before have ", counted(held, "device"), " and --devices is ",
+                                     resources_.devices, ": no more ranks are taken until they have ended"));
+  }
   session_ = std::make_unique<Session>(
       loop_, Controllers(options_.controllers), options_.credentials, options_.security,
       Session::Callbacks{[this] {
@@ -192,6 +221,7 @@ void Daemon::on_timer() {
   timer_.reset();
   const bool beat = now().monotonic >= core_.state().beat_at;
   if (beat) look_at_beacons();
+  if (beat) look_at_state();
   feed(node::Tick{});
   if (beat) update_metrics();
 }
@@ -250,6 +280,8 @@ void Daemon::look_at_beacons() {
 }
 
 void Daemon::update_metrics() {
+  if (const auto said = certificate_.due(absl::Now()))
+    says_.journal.write(journal::Level::kWarning, "CertificateEnds", *said);
   const node::NodeState& state = core_.state();
   const auto live = std::count_if(state.attempts.begin(), state.attempts.end(),
                                   [](const auto& item) { return !item.second.ending(); });
@@ -258,7 +290,7 @@ void Daemon::update_metrics() {
   metrics.ranks.Set(core_.running_ranks());
   metrics.attempts.Set(static_cast<double>(live));
   metrics.devices.Set(resources_.devices);
-  metrics.devices_used.Set(resources_.devices - static_cast<int>(core_.free_devices().size()));
+  metrics.devices_used.Set(core_.devices_held());
   metrics.controller_age.Set(absl::ToDoubleSeconds(absl::Nanoseconds(now().monotonic - state.heard_at)));
   metrics.set_log_bytes_dropped(core_.log_bytes_dropped());
   metrics.set_memory_kills(core_.memory_kills());
@@ -279,6 +311,31 @@ void Daemon::update_metrics() {
   look_at_folders_at_ = now().monotonic + kLookAtFolders;
   dumps_ = std::move(dumps);
   folders_.look(options_.state, dumps_);
+}
+
+// Beside the loop: a disk that hangs must not keep the node from saying so.
+void Daemon::look_at_state() {
+  const int64_t time = now().monotonic;
+  if (state_look_began_ != 0) {
+    if (time - state_look_began_ > kStatePatience)
+      take_state_look(absl::StrCat("the disk of the state folder ", options_.state, " does not answer"));
+    return;
+  }
+  if (time < look_at_state_at_) return;
+  look_at_state_at_ = time + kLookAtState;
+  state_look_began_ = time;
+  const int64_t least = core_.state().unusable.empty() ? kLeastSpace : kEnoughSpace;
+  state_looks_.run([state = state_, least, post = loop_.poster(), this] {
+    post([this, why = why_unusable(*state, least)] {
+      state_look_began_ = 0;
+      take_state_look(why);
+    });
+  });
+}
+
+void Daemon::take_state_look(const std::string& unusable) {
+  says_.metrics.state_folder_usable.Set(unusable.empty() ? 1 : 0);
+  feed(node::StateFolderSeen{unusable});
 }
 
 void Daemon::look_at_gpus() {

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/journal/journal.h"
 #include "common/rank_protocol/beacon.h"
+#include "common/rpc/certificate.h"
 #include "common/rpc/credentials.h"
 #include "common/systemd/service.h"
 #include "titan/v1/worker.pb.h"
@@ -52,6 +53,7 @@ struct Options {
   double token_patience_seconds = 5;
   std::vector<std::string> pass_env;          // Of the daemon's environment, for ranks: see rank_environment.h.
   Grants grants;                              // What jobs may use of this node's folders.
+  std::string certificate;                    // This daemon's own, of which it warns before it ends; empty: none.
   std::string rank_user;                      // All ranks run as; empty: as whose job it is. See rank_user.h.
   std::map<std::string, std::string> labels;  // Of the node, for the controller.
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
@@ -98,6 +100,8 @@ class Daemon {
   void add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe);
   void log_about(const AttemptKey& key, journal::Level level, const std::string& event, const std::string& message);
   void update_metrics();
+  void look_at_state();
+  void take_state_look(const std::string& unusable);
   void look_at_gpus();
   void tell_service();  // That the loop goes round, and how this node is; again and again.
   void watch_signals();
@@ -156,12 +160,16 @@ class Daemon {
   shim::Descriptor signals_;
   std::unique_ptr<Session> session_;
   LostContact contact_;
+  rpc::CertificateEnd certificate_;
   FolderWatch folders_;
-  std::set<std::string> dumps_;     // That were looked at last,
-  int64_t look_at_folders_at_ = 0;  // and when they are to be looked at again; monotonic.
-  std::optional<GpuWatch> gpus_;    // Where there are any,
-  int64_t look_at_gpus_at_ = 0;     // likewise.
-  Lane records_;                    // What must keep its order.
+  Lane state_looks_{std::chrono::milliseconds(100)};  // At this node's own folder;
+  int64_t look_at_state_at_ = 0;                      // when it is to be looked at again, monotonic,
+  int64_t state_look_began_ = 0;                      // and since when a look is under way; 0: none is.
+  std::set<std::string> dumps_;                       // That were looked at last,
+  int64_t look_at_folders_at_ = 0;                    // and when they are to be looked at again; monotonic.
+  std::optional<GpuWatch> gpus_;                      // Where there are any,
+  int64_t look_at_gpus_at_ = 0;                       // likewise.
+  Lane records_;                                      // What must keep its order.
   Lane shims_;
   Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.
   Lane spools_;

@@ -84,6 +84,8 @@ v1::LogData read_log(const node::AnswerLog& question, const std::string& run_fol
     data.set_closed(question.closed);
     if (!absl::IsNotFound(chunk.status())) {
       data.set_error(text_of(chunk.status()));
+    } else if (!question.closed && !run_folder.empty() && ::access(run_folder.c_str(), F_OK) != 0) {
+      data.set_error(absl::StrCat("the run folder ", run_folder, " was deleted or moved away: this log is lost"));
     } else if (question.closed) {
       data.set_error(why_no_log(run_folder));
     }

@@ -241,8 +241,7 @@ int main(int argc, char** argv) {
   if (const std::string& certificate = flags.security.cert; !certificate.empty()) {
     metrics.add_asked(titan::rpc::kEndSeries, titan::rpc::kEndHelp,
                       [certificate] { return titan::rpc::seconds_of_end(certificate); });
-    if (const auto said = titan::rpc::CertificateEnd(certificate).due(absl::Now()))
-      journal->write(titan::journal::Level::kWarning, "CertificateEnds", *said);
+    flags.options.certificate = certificate;
   }
   titan::systemd::Service service(titan::systemd::Service::from_environment(), titan::system_clock());
   absl::StatusOr<std::unique_ptr<titan::daemon::Daemon>> daemon =

@@ -27,10 +27,13 @@ Metrics::Metrics(const std::string& node)
       connected(metrics_.gauge("titan_worker_connected", "1 while a session with the controller is up.", labels_)),
       ranks(metrics_.gauge("titan_worker_ranks", "Rank processes that run on this node.", labels_)),
       attempts(metrics_.gauge("titan_worker_attempts", "Attempts with a shim on this node.", labels_)),
+      state_folder_usable(metrics_.gauge("titan_state_folder_usable",
+                                         "1 while the daemon's state folder is there and takes writes.", labels_)),
       devices(metrics_.gauge("titan_worker_devices", "Ranks that fit on this node.", labels_)),
       devices_used(metrics_.gauge("titan_worker_devices_used", "Devices given to live attempts.", labels_)),
       controller_age(metrics_.gauge("titan_worker_controller_age_seconds",
                                     "Since the controller was last heard, or since this daemon began.", labels_)) {
+  state_folder_usable.Set(1);
   metrics_.add(kills_);
   metrics_.add(folders_);
   metrics_.add(gpus_);

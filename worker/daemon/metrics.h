@@ -70,6 +70,7 @@ class Metrics {
   prometheus::Gauge& connected;
   prometheus::Gauge& ranks;
   prometheus::Gauge& attempts;
+  prometheus::Gauge& state_folder_usable;
   prometheus::Gauge& devices;
   prometheus::Gauge& devices_used;
   prometheus::Gauge& controller_age;  // Seconds.

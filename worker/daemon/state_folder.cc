@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::daemon {
@@ -157,7 +158,31 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
   const std::string instance = known.ok() && !known->empty() ? *known : random_id();
   if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true, 0600));
-  return StateFolder(whole, std::move(lock), instance);
+  TITAN_ASSIGN_OR_RETURN(storage::FolderGuard guard,
+                         storage::FolderGuard::open(whole, {"daemon.lock", "instance", "jobs"}));
+  return StateFolder(whole, std::move(lock), instance, std::move(guard));
+}
+
+absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) const {
+  const std::string path = path_ + "/node";
+  absl::StatusOr<std::string> owner = shim::read_file(path);
+  if (!owner.ok() && !absl::IsNotFound(owner.status())) return owner.status();
+  if (owner.ok() && *owner == node) return std::string();
+  const std::string former = owner.ok() ? *owner : "";  // An older version wrote none down.
+  TITAN_ASSIGN_OR_RETURN(const Records all, read_all());
+  const auto held = std::count_if(all.begin(), all.end(), [](const auto& item) {
+    return !item.second.ok() || item.second->phase != Phase::kForgotten;
+  });
+  if (!former.empty() && held > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the state folder ", path_, " is node ", former, "'s and holds ", counted(held, "attempt"),
+                     " of that node, whose ranks may still run: start titan-worker with --node ", former,
+                     " (a host that was renamed needs it), or give node ", node, " a --state of its own"));
+  }
+  const absl::Status written = shim::write_file(path, node, /*durable=*/true, 0600);
+  // A full disk must not keep a worker of an older version's folder from its ranks.
+  if (!written.ok() && !(former.empty() && absl::IsResourceExhausted(written))) return written;
+  return former;
 }
 
 absl::StatusOr<std::string> StateFolder::cluster() const {
@@ -167,6 +192,7 @@ absl::StatusOr<std::string> StateFolder::cluster() const {
 }
 
 absl::Status StateFolder::join(const std::string& cluster) const {
+  TITAN_RETURN_IF_ERROR(check_same());
   return shim::write_file(path_ + "/cluster", cluster, /*durable=*/true, 0600);
 }
 
@@ -181,6 +207,7 @@ absl::StatusOr<int64_t> StateFolder::leader_epoch() const {
 }
 
 absl::Status StateFolder::write_leader_epoch(int64_t epoch) const {
+  TITAN_RETURN_IF_ERROR(check_same());
   return shim::write_file(path_ + "/leader_epoch", absl::StrCat(epoch), /*durable=*/true, 0600);
 }
 
@@ -219,6 +246,8 @@ absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid) con
 
 absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key) const {
   const sync::Lock lock(*mutex_);
+  // In a new folder of the same name every fence is lost, and this one would be all that it knows.
+  TITAN_RETURN_IF_ERROR(check_same());
   TITAN_ASSIGN_OR_RETURN(const int highest, highest_attempt(key.job_uid));
   if (highest > key.number) return highest;
   const std::string folder = absl::StrCat(path_, "/jobs/", key.job_uid);
@@ -247,6 +276,7 @@ absl::Status StateFolder::set_all_aside(const AttemptKey& key) const {
 absl::Status StateFolder::add(const AttemptRecord& record) const {
   const std::string folder = run_folder(record.key);
   const sync::Lock lock(*mutex_);
+  TITAN_RETURN_IF_ERROR(check_same());
   TITAN_RETURN_IF_ERROR(set_all_aside(record.key));
   std::error_code error;
   fs::create_directories(folder, error);

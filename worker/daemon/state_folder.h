@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/storage/folder_guard.h"
 #include "common/sync/sync.h"
 #include "worker/core/attempt_record.h"
 #include "worker/shim/files.h"
@@ -23,6 +24,7 @@ using node::valid_uid;
 // {state}/
 //   daemon.lock              one daemon per folder
 //   instance                 random id of this folder
+//   node                     id of the node whose attempts lie here
 //   cluster                  id of the cluster that this worker belongs to, from its first controller
 //   leader_epoch             highest epoch of a controller that this worker has obeyed
 //   trash/                   run folders that are being deleted
@@ -35,6 +37,13 @@ class StateFolder {
   static absl::StatusOr<StateFolder> open(const std::string& path);
 
   const std::string& instance() const { return instance_; }
+  // Makes this the folder of `node`. Gives the node whose it was, or an empty text. Errors: InvalidArgument while it
+  // holds attempts of another node that its controller has not forgotten: under another name nobody would own their
+  // ranks.
+  absl::StatusOr<std::string> claim_for(const std::string& node) const;
+  // Whether this is still the folder that was opened. Errors: see FolderGuard.
+  absl::Status check_same() const { return guard_.check_same(); }
+  absl::Status check_writable(int64_t least_bytes) const { return guard_.check_writable(least_bytes); }
   // Empty before the first controller.
   absl::StatusOr<std::string> cluster() const;
   absl::Status join(const std::string& cluster) const;  // Durable.
@@ -67,8 +76,8 @@ class StateFolder {
   void strip(const AttemptKey& key) const;
 
  private:
-  StateFolder(std::string path, shim::Descriptor lock, std::string instance)
-      : path_(std::move(path)), lock_(std::move(lock)), instance_(std::move(instance)) {}
+  StateFolder(std::string path, shim::Descriptor lock, std::string instance, storage::FolderGuard guard)
+      : path_(std::move(path)), lock_(std::move(lock)), instance_(std::move(instance)), guard_(std::move(guard)) {}
   using Records = std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>>;
   absl::StatusOr<Records> read_all() const;
   absl::Status set_aside(const std::string& folder) const;
@@ -81,6 +90,7 @@ class StateFolder {
   std::string path_;
   shim::Descriptor lock_;
   std::string instance_;
+  storage::FolderGuard guard_;
   // Between the threads that make and delete run folders.
   std::unique_ptr<sync::Mutex> mutex_ = std::make_unique<sync::Mutex>();
 };

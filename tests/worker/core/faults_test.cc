@@ -1,5 +1,7 @@
 // Every effect that can fail or hang does so.
 
+#include <algorithm>
+
 #include "common/rank_protocol/launch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,6 +41,59 @@ TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
   world.prepare(4);
   world.settle();
   EXPECT_EQ(world.last(4).phase(), Report::PREPARED);
+}
+
+// The controller hears that this node is ill before it hears of the refusal, which is no job's fault then.
+TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
+  World world;
+  world.connect();
+  const auto check = [&](int attempt, const std::string& why) {
+    ASSERT_EQ(world.last(attempt).error_reason(), "STATE_FOLDER_UNUSABLE");
+    const auto& said = world.said();
+    const auto refusal = std::find_if(said.begin(), said.end(), [&](const v1::WorkerMessage& message) {
+      return message.has_attempt() && message.attempt().id().number() == attempt;
+    });
+    const auto beat = std::find_if(said.begin(), said.end(), [&](const v1::WorkerMessage& message) {
+      return message.has_beat() && message.beat().unusable() == why;
+    });
+    ASSERT_NE(beat, said.end());
+    EXPECT_LT(beat, refusal);
+    EXPECT_EQ(world.core().make_register(world.now()).unusable(), why);
+    world.feed(StateFolderSeen{""});
+    EXPECT_EQ(world.core().make_register(world.now()).unusable(), "");
+  };
+  world.fail<RaiseFence>("no space for a fence");
+  world.prepare(1);
+  world.settle();
+  check(1, "no space for a fence");
+  world.mend<RaiseFence>();
+  world.fail<AddRecord>("no space for a record");
+  world.prepare(2);
+  world.settle();
+  check(2, "no space for a record");
+}
+
+// Whoever runs here goes on, and the next beat tells what the folder is like, at once.
+TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
+  World world;
+  world.connect();
+  world.launch(1);
+  const size_t before = world.said().size();
+  world.feed(StateFolderSeen{"/state was deleted"});
+  EXPECT_EQ(world.core().next_deadline(), world.now().monotonic);
+  world.tick();
+  world.settle();
+  ASSERT_GT(world.said().size(), before);
+  const v1::WorkerMessage& last = world.said().back();
+  ASSERT_TRUE(last.has_beat());
+  EXPECT_EQ(last.beat().unusable(), "/state was deleted");
+  EXPECT_EQ(last.beat().attempts_size(), 1);
+  EXPECT_EQ(last.beat().unix_nanoseconds(), world.now().unix_nanos);
+  EXPECT_EQ(world.core().running_ranks(), 2);
+  world.feed(StateFolderSeen{""});
+  world.tick();
+  world.settle();
+  EXPECT_EQ(world.said().back().beat().unusable(), "");
 }
 
 // How it ended lies in the run folder: the end is said, and the record is written once there is room.

@@ -379,6 +379,7 @@ void World::command(v1::ControllerMessage message) {
 }
 
 void World::hear(const v1::WorkerMessage& message) {
+  said_.push_back(message);
   if (message.has_attempt()) {
     const v1::AttemptReport& report = message.attempt();
     if (report.phase() == v1::AttemptReport::ENDED && report.error_reason() != "NOT_PREPARED") {

@@ -105,13 +105,14 @@ class World {
   void command(v1::ControllerMessage message);  // On the present session.
   const v1::Register& registered() const { return registered_; }
   const std::vector<v1::AttemptReport>& reports() const { return reports_; }
+  const std::vector<v1::WorkerMessage>& said() const { return said_; }  // In this and earlier sessions.
   // The last report of an attempt of job u1; phase PHASE_UNSPECIFIED and no id when there is none.
   v1::AttemptReport last(int attempt) const;
   int64_t events_of(int attempt, int rank) const;  // As far as they came without a gap.
   int gaps() const { return gaps_; }
   int64_t beats() const { return beats_; }
   const v1::Beat& last_beat() const { return last_beat_; }
-  void forget_what_was_said() { reports_.clear(); }
+  void forget_what_was_said() { reports_.clear(), said_.clear(); }
   bool acknowledge = true;  // Events.
   bool answer_beats = true;
   int64_t epoch = 0;  // Of the commands.
@@ -191,6 +192,7 @@ class World {
   bool open_ = false;
   v1::Register registered_;
   std::vector<v1::AttemptReport> reports_;
+  std::vector<v1::WorkerMessage> said_;
   std::map<std::pair<int, int>, int64_t> events_;
   int gaps_ = 0;
   int64_t beats_ = 0;

@@ -41,12 +41,12 @@ class Worker {
       if (item.path().filename() == "shim.json") remove_group_of(item.path().parent_path().string());
     }
   }
-  void start(const std::vector<std::string>& more = {}) {
+  void start(const std::vector<std::string>& more = {}, const std::string& as = "") {
     std::vector<std::string> arguments = {shim::worker_binary(),
                                           "--controller",
                                           controllers_,
                                           "--node",
-                                          node_,
+                                          as.empty() ? node_ : as,
                                           "--state",
                                           state(),
                                           "--devices",
@@ -71,6 +71,12 @@ class Worker {
     ::kill(pid_, signal);
     ::waitpid(pid_, &status, 0);
     pid_ = 0;
+    return status;
+  }
+  // How it ended by itself.
+  int wait() {
+    int status = 0;
+    ::waitpid(std::exchange(pid_, 0), &status, 0);
     return status;
   }
   // No daemon comes after the last one and removes it.

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/spool.h"
 #include "gmock/gmock.h"
@@ -25,6 +26,7 @@ using nlohmann::json;
 using rank_protocol::TempFolder;
 using shim::alive;
 using shim::eventually;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(DaemonTest, RegistersAndBeats) {
@@ -97,6 +99,49 @@ TEST_F(DaemonTest, MeasuresStartAndEventLatency) {
   const int64_t said = json::parse(controller_.heard("n1").events[0].back().json())["time"];
   RecordProperty("event_latency_us", static_cast<int>((now - said) / 1000));
   EXPECT_LT(now - said, 500'000'000) << "aim: 20 ms";
+}
+
+// A tmp cleaner, or a hand that slipped: the node says within seconds that it can promise nothing, its ranks train on,
+// and it takes ranks again once the folder is back.
+TEST_F(DaemonTest, AStateFolderThatIsGoneIsSaid) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
+  const auto beats_say = [&](const char* words) {
+    return controller_.wait([&] {
+      const std::string& unusable = controller_.of("n1").last_beat.unusable();
+      return *words == '\0' ? unusable.empty() : absl::StrContains(unusable, words);
+    });
+  };
+  ASSERT_TRUE(beats_say(""));
+  const auto rank = static_cast<pid_t>(beat_ranks()[0].pid());
+  const std::string away = worker.state() + "-away";
+  std::filesystem::rename(worker.state(), away);
+  ASSERT_TRUE(beats_say("was deleted or moved away"));
+  controller_.send("n1", prepare(2, 1, {}));
+  ASSERT_TRUE(reported(2, Report::REFUSED));
+  EXPECT_EQ(last(2).error_reason(), "STATE_FOLDER_UNUSABLE");
+  EXPECT_FALSE(std::filesystem::exists(worker.state())) << "it is not made again, without a fence in it";
+  EXPECT_EQ(::kill(rank, 0), 0) << "attempt 1 goes on";
+  std::filesystem::rename(away, worker.state());
+  ASSERT_TRUE(beats_say(""));
+  EXPECT_THAT(worker.log(), AllOf(HasSubstr("StateFolderUnusable"), HasSubstr("StateFolderUsable")));
+}
+
+// A host that was renamed, whose unit says --node %l: its ranks would be stopped as strangers, without saving.
+TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
+  const auto rank = static_cast<pid_t>(beat_ranks()[0].pid());
+  worker.kill(SIGKILL);
+  worker.start({}, /*as=*/"n7");
+  const int status = worker.wait();
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2) << "systemd does not try this again";
+  EXPECT_THAT(worker.log(), HasSubstr("is node n1's and holds 1 attempt"));
+  EXPECT_EQ(::kill(rank, 0), 0);
+  worker.start();
+  ASSERT_TRUE(connected());
+  EXPECT_EQ(beat_ranks()[0].pid(), rank);
 }
 
 // The daemon is dead for a while: the same processes train on, and the next daemon forwards what was missed.

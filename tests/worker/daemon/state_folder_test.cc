@@ -10,6 +10,7 @@ namespace titan::daemon {
 namespace {
 
 using rank_protocol::TempFolder;
+using ::testing::HasSubstr;
 using Phase = AttemptRecord::Phase;
 
 AttemptRecord record(int number) {
@@ -63,6 +64,66 @@ TEST(StateFolderTest, RemembersAttemptsAndFences) {
   std::filesystem::remove(fence);
   std::filesystem::create_directory(fence);
   EXPECT_FALSE(state->highest_attempt("u1").ok());
+}
+
+// Under another name nobody would own the ranks of the attempts that are in it: they would be stopped as strangers.
+TEST(StateFolderTest, BelongsToItsNode) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->claim_for("n1").value(), "");
+  EXPECT_EQ(state->claim_for("n1").value(), "");
+  for (const Phase phase : {Phase::kPreparing, Phase::kLive, Phase::kEnded, Phase::kRefused}) {
+    AttemptRecord one = record(1);
+    one.phase = phase;
+    ASSERT_TRUE(state->add(one).ok());
+    const absl::Status refused = state->claim_for("n7").status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("is node n1's and holds 1 attempt"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--node n1"));
+    EXPECT_EQ(state->claim_for("n1").value(), "") << "nothing has changed";
+  }
+  AttemptRecord one = record(1);
+  one.phase = Phase::kForgotten;
+  ASSERT_TRUE(state->add(one).ok());
+  EXPECT_EQ(state->claim_for("n7").value(), "n1") << "its logs are all that is left";
+  EXPECT_EQ(state->claim_for("n7").value(), "");
+  // One that cannot be read may be anybody's.
+  ASSERT_TRUE(shim::write_file(state->run_folder({"u1", 1}) + "/attempt.json", "none").ok());
+  EXPECT_EQ(state->claim_for("n1").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A version that wrote no name down: whoever comes first is its node.
+TEST(StateFolderTest, AnOldFolderIsWhoseWorkerOpensIt) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  ASSERT_TRUE(state->add(record(1)).ok());
+  EXPECT_EQ(state->claim_for("n1").value(), "");
+  EXPECT_FALSE(state->claim_for("n7").ok());
+}
+
+// In a new folder of the same name every fence is lost, and what is promised there nobody finds.
+TEST(StateFolderTest, NothingIsPromisedInAFolderThatTookItsPlace) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  ASSERT_TRUE(state->raise_fence({"u1", 3}).ok());
+  const std::string here = folder.file("s"), away = folder.file("away");
+  std::filesystem::rename(here, away);
+  for (const bool is_replaced : {false, true}) {
+    if (is_replaced) std::filesystem::create_directories(here + "/jobs");
+    EXPECT_EQ(state->check_same().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(state->raise_fence({"u1", 2}).ok()) << "attempt 3 was here";
+    EXPECT_FALSE(state->add(record(4)).ok());
+    EXPECT_FALSE(state->join("another").ok());
+    EXPECT_FALSE(state->write_leader_epoch(7).ok());
+    EXPECT_EQ(std::filesystem::exists(here), is_replaced) << "it is not made again";
+  }
+  std::filesystem::remove_all(here);
+  std::filesystem::rename(away, here);
+  EXPECT_TRUE(state->check_same().ok());
+  EXPECT_EQ(state->raise_fence({"u1", 2}).value(), 3);
 }
 
 // Only forgotten attempts go, the oldest first, and the fence stays while the job is young.
