@@ -378,9 +378,12 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
       .add("message", end.message);
   if (verdict.delay_seconds > 0) {
     const int restarts = job.record.history.without_progress + job.record.history.taken_devices;
+    const bool is_refused = job::is_refusal_of_node(end) || job::is_want_of_devices(end);
     job.pending_reason = "BACKOFF";
-    job.pending_message = absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)),
-                                       " after ", counted(restarts, "restart"), " without progress");
+    job.pending_message =
+        absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)), " after ",
+                     counted(restarts, "restart"), " without progress",
+                     is_refused ? absl::StrCat("; the last one was refused: ", end.reason, ": ", end.message) : "");
   }
   put_job(change, job);
 }

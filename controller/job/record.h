@@ -34,7 +34,7 @@ struct RestartHistory {
   int64_t user_error_step = -1;
   std::vector<std::string> at_odds;  // Of that error: the nodes of which one has another dump folder.
   int stale_attempts = 0;            // Attempts that met a newer one of the same job.
-  int taken_devices = 0;             // Attempts since the last progress that a node refused for want of its devices.
+  int taken_devices = 0;             // Attempts since the last progress that a node refused by no fault of the job.
 };
 
 // The part of a job's specification that scheduling needs. The full configuration is a record of its own.

@@ -314,6 +314,15 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
 
 bool is_want_of_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN"; }
 
+bool is_refusal_of_node(const AttemptEnd& end) {
+  constexpr absl::string_view kBeforeRanks[] = {"STATE_FOLDER_UNUSABLE", "PREPARE_TIMEOUT", "LAUNCH_FAILED",
+                                                "NODE_STOPPING",         "NOT_PREPARED",    "ADDRESS_IS_LOOPBACK"};
+  if (end.cause != Cause::kLaunchFailed) return false;
+  // The system's loader gave up: an installation that is being changed on that node.
+  return end.never_ran ||
+         std::find(std::begin(kBeforeRanks), std::end(kBeforeRanks), end.reason) != std::end(kBeforeRanks);
+}
+
 bool is_lost_folder(const AttemptEnd& end) { return end.reason == kFolderReplaced || end.reason == kGone; }
 
 bool note_progress(RestartHistory& history, int64_t step, int64_t commit) {
@@ -366,6 +375,12 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   // It would only be told twice.
   if (std::find(std::begin(kNeverTwice), std::end(kNeverTwice), reason) != std::end(kNeverTwice))
     return fail(reason, end.message);
+  // Likewise. The first time another node may do at once; then the same one is asked again, and the disk of a node or
+  // its installation takes longer to mend than devices to be given back.
+  if (is_refusal_of_node(end)) {
+    const int refusals = history.taken_devices++;
+    return {true, delay_of(policy, refusals == 0 ? 0 : refusals + 2, jitter), "", ""};
+  }
   if (end.cause == Cause::kUserError) {
     const bool again = history.user_error == reason && history.user_error_step == step;
     if (again && !may_agree_elsewhere(history, end)) {

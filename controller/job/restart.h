@@ -77,6 +77,10 @@ bool is_lost_folder(const AttemptEnd& end);
 // The node has not got the devices that it was asked for: somebody else holds them. Says nothing about the job.
 bool is_want_of_devices(const AttemptEnd& end);
 
+// A node could not even begin its part: its state folder is full, it is stopping, its shim does not start. Says nothing
+// about the job, which waits as one in the queue does. Not of what the job's own launch file or dump folder caused.
+bool is_refusal_of_node(const AttemptEnd& end);
+
 // The root of an attempt's end. Ranks that failed because another one was gone, and ranks that the controller killed,
 // are consequences and never the root while anything better is known.
 AttemptEnd classify(const EndFacts& facts);

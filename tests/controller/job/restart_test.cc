@@ -267,6 +267,31 @@ TEST_F(DecideTest, TakenDevicesNeverFailAJob) {
   EXPECT_EQ(decide(policy_, history_, end, 1, 0).delay_seconds, 0);
 }
 
+// A node that cannot even begin says nothing of the job: it is tried ever less often, and never failed for that.
+TEST_F(DecideTest, RefusalsBeforeRanksRanNeverFailAJob) {
+  for (const char* reason : {"STATE_FOLDER_UNUSABLE", "PREPARE_TIMEOUT", "LAUNCH_FAILED", "NODE_STOPPING",
+                             "NOT_PREPARED", "ADDRESS_IS_LOOPBACK"}) {
+    history_ = {};
+    EndFacts facts{.refusals = {{"n5", reason, "no space"}}, .num_ranks = 2};
+    const AttemptEnd end = classify(facts);
+    ASSERT_TRUE(is_refusal_of_node(end)) << reason;
+    EXPECT_EQ(decide(policy_, history_, end, 0, 0).delay_seconds, 0) << "another node may do at once";
+    EXPECT_GE(decide(policy_, history_, end, 0, 0).delay_seconds, 4 * policy_.backoff_initial_seconds);
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(decide(policy_, history_, end, 0, 0).restart) << reason << i;
+    EXPECT_EQ(decide(policy_, history_, end, 0, 0).delay_seconds, policy_.backoff_max_seconds);
+    EXPECT_EQ(history_.without_progress, 0);
+  }
+  for (const char* reason : {"BAD_LAUNCH", "BAD_REQUEST", "RANK_UNKILLABLE", "DUMP_FOLDER_UNUSABLE", "HANG"}) {
+    EXPECT_FALSE(is_refusal_of_node(classify({.refusals = {{"n5", reason, "why"}}, .num_ranks = 2}))) << reason;
+  }
+  // A program that cannot be loaded any more, of a job that has trained: its node's installation is being changed.
+  history_ = {};
+  note_progress(history_, 5, 0);
+  const AttemptEnd not_loaded{Cause::kLaunchFailed, "", "no libtorch_cpu.so", /*never_ran=*/true};
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(decide(policy_, history_, not_loaded, 5, 0).restart) << i;
+  EXPECT_EQ(history_.without_progress, 0);
+}
+
 // Two controllers with one store would take the folder from each other for ever.
 TEST_F(DecideTest, StaleNumbersDoNotCountButHaveAnEnd) {
   for (int i = 0; i < 19; ++i) {
