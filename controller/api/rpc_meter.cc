@@ -28,7 +28,7 @@ struct RpcMeter::Method {
 
   metrics::Metrics& metrics;
   const std::string name;
-  // Of the codes that this method has answered with; made as they come.
+  // By code. Histograms, of 17 series each, are made as codes come: the page would have thousands that stay at 0.
   std::array<std::atomic<prometheus::Histogram*>, kCodes> durations = {};
   std::array<std::atomic<prometheus::Counter*>, kCodes> ended = {};
   prometheus::Counter* begun = nullptr;  // Of a method that streams.
@@ -111,7 +111,7 @@ void RpcMeter::add_method(const std::string& name, bool streams) {
   if (streams) {
     method->begun = &metrics_.counter("titan_rpc_streams_begun_total", "Streams that began.", {{"method", name}});
     method->open = &metrics_.gauge("titan_rpc_open_streams", "Streams that are open.", {{"method", name}});
-    method->ended_with(grpc::StatusCode::OK);
+    for (int code = 0; code < kCodes; ++code) method->ended_with(code);  // rate() does not see the first of a new one.
   }
   if (!streams || is_other) method->duration(grpc::StatusCode::OK);
   methods_[is_other ? name : absl::StrCat("/titan.v1.", name)] = std::move(method);

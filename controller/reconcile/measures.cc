@@ -33,7 +33,9 @@ Measures::Measures(metrics::Metrics& metrics)
     recovery(phase);
   }
   recovery(kTotal);
+  // rate() does not see the first of what begins at 1.
   for (const char* reason : {job::kNewerAttempts, job::kNoRoom}) dropped_logs(reason);
+  for (const char* reason : {"WRONG_CLUSTER", "NODE_ID_IN_USE", "BAD_NODE_ID", "BAD_DEVICES"}) refusals(reason);
   checkpoint_duration("stall");
   checkpoint_duration("write");
 }
@@ -88,10 +90,12 @@ void Measures::store_commit(int transactions, absl::Duration took) {
   store_transactions_.Increment(transactions);
 }
 
-void Measures::refused(const std::string& reason) {
-  metrics_.counter("titan_node_refusals_total", "Registrations of workers that were refused.", {{"reason", reason}})
-      .Increment();
+prometheus::Counter& Measures::refusals(const std::string& reason) {
+  return metrics_.counter("titan_node_refusals_total", "Registrations of workers that were refused.",
+                          {{"reason", reason}});
 }
+
+void Measures::refused(const std::string& reason) { refusals(reason).Increment(); }
 
 void Measures::store_failed() { store_failures_.Increment(); }
 

@@ -32,6 +32,7 @@ class Measures {
 
  private:
   prometheus::Counter& dropped_logs(const std::string& reason);
+  prometheus::Counter& refusals(const std::string& reason);
   prometheus::Counter& attempts(const std::string& cause);
   prometheus::Counter& lost_seconds(const std::string& phase);
   prometheus::Histogram& recovery(const std::string& phase);

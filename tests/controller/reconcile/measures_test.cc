@@ -21,7 +21,10 @@ TEST(MeasuresTest, EveryKnownLabelIsThereFromTheBeginning) {
         "titan_checkpoint_duration_seconds_count{kind=\"stall\"} 0",
         "titan_checkpoint_duration_seconds_count{kind=\"write\"} 0", "titan_checkpoint_failures_total 0",
         "titan_store_commit_duration_seconds_count 0", "titan_queue_wait_seconds_count 0", "titan_kept_logs_bytes 0",
-        "titan_kept_logs_dropped_bytes_total{reason=\"NEWER_ATTEMPTS\"} 0", "titan_leader 0"}) {
+        "titan_kept_logs_dropped_bytes_total{reason=\"NEWER_ATTEMPTS\"} 0", "titan_leader 0",
+        "titan_node_refusals_total{reason=\"WRONG_CLUSTER\"} 0",
+        "titan_node_refusals_total{reason=\"NODE_ID_IN_USE\"} 0", "titan_node_refusals_total{reason=\"BAD_NODE_ID\"} 0",
+        "titan_node_refusals_total{reason=\"BAD_DEVICES\"} 0"}) {
     EXPECT_THAT(metrics.text(), HasSubstr(absl::StrCat("\n", line, "\n")));
   }
 }
