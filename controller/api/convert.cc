@@ -326,6 +326,8 @@ v1::Node to_proto(const reconcile::NodeView& view) {
   node.set_cordoned(record.cordoned);
   node.set_cordon_reason(record.cordon_reason);
   node.set_flapping(view.node.flapping);
+  node.set_unusable(view.node.unusable);
+  node.set_clock_ahead_seconds(absl::ToDoubleSeconds(view.node.clock_ahead));
   v1::NodeResources* resources = node.mutable_resources();
   resources->set_device(record.device);
   resources->set_devices(record.devices);

@@ -24,7 +24,7 @@ NodeGauges::NodeGauges(size_t most_nodes, size_t most_slow_ranks, absl::Time now
       unknown_(gauge_family("titan_node_unknown_attempts", "Attempts on a node of jobs that this controller lacks.")),
       score_(gauge_family("titan_rank_straggler_score",
                           "Of a rank that is slow: its peers' own time a step over its own.")) {
-  for (int i = 0; i <= static_cast<int>(NodeState::kRefused); ++i) {
+  for (int i = 0; i <= static_cast<int>(NodeState::kUnusable); ++i) {
     by_state_[std::string(cluster::name(static_cast<NodeState>(i)))] = 0;
   }
 }
@@ -48,12 +48,13 @@ void NodeGauges::add(const core::NodeView& view, absl::Time last_beat) {
 
 void NodeGauges::add_devices(const core::NodeView& view) {
   const job::NodeRecord& record = view.node.record;
-  if (record.devices == 0) return;
+  if (record.devices == 0 && view.devices_used == 0) return;
   const bool usable = view.node.can_take_ranks() && !record.cordoned;
-  const int used = std::min(view.devices_used, record.devices);
+  // More than there are when its worker was restarted with fewer under ranks that run.
+  const int used = view.devices_used, rest = std::max(0, record.devices - used);
   devices_[{record.device, "used"}] += used;
-  devices_[{record.device, "free"}] += usable ? record.devices - used : 0;
-  devices_[{record.device, "away"}] += usable ? 0 : record.devices - used;
+  devices_[{record.device, "free"}] += usable ? rest : 0;
+  devices_[{record.device, "away"}] += usable ? 0 : rest;
 }
 
 void NodeGauges::add_slow_ranks(const core::NodeView& view) {

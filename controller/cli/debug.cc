@@ -172,7 +172,8 @@ void add_worker_pages(const std::vector<v1::Node>& nodes, int port, DebugBundle&
   size_t asked = 0;
   for (const v1::Node& node : nodes) {
     const std::string path = absl::StrCat(node.name(), "/metrics.txt");
-    if (node.state() != v1::Node::READY) continue;
+    const bool speaks = node.state() == v1::Node::READY || node.state() == v1::Node::UNUSABLE;
+    if (!speaks) continue;
     if (++asked > kWorkerPages) {
       return bundle.miss("nodes/", absl::ResourceExhaustedError(
                                        absl::StrCat("metrics of the first ", kWorkerPages, " ready workers are here")));

@@ -1,6 +1,7 @@
 #include "controller/cli/node_commands.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <utility>
@@ -31,6 +32,12 @@ std::string node_id(const v1::Node& node) {
 
 std::string state_text(const v1::Node& node) {
   return v1::Node::State_Name(node.state()) + (node.cordoned() ? ",CORDONED" : "") + (node.slow() ? ",SLOW" : "");
+}
+
+std::string clock_text(const v1::Node& node) {
+  const double ahead = node.clock_ahead_seconds();
+  return absl::StrCat("its clock is ", absl::FormatDuration(absl::Seconds(std::round(std::abs(ahead)))),
+                      ahead > 0 ? " ahead of" : " behind", " the controller's");
 }
 
 std::string jobs_text(const v1::Node& node) {
@@ -165,6 +172,12 @@ int list_nodes(const Globals& globals) {
     for (const v1::LeftAttempt& attempt : node.left()) {
       note(absl::StrCat("node ", node_id(node), " may still run ", left_text(attempt)));
     }
+    if (!node.unusable().empty()) note(absl::StrCat("node ", node_id(node), " takes no ranks: ", node.unusable()));
+    if (node.clock_ahead_seconds() != 0) note(absl::StrCat("node ", node_id(node), ": ", clock_text(node)));
+    if (node.devices_used() > node.resources().devices()) {
+      note(absl::StrCat("node ", node_id(node), " offers ", counted(node.resources().devices(), "device"),
+                        " since its worker was restarted; ", node.devices_used(), " are in use by what ran before"));
+    }
     if (node.unknown_size() == 0) continue;
     note(absl::StrCat("node ", node_id(node), " runs ",
                       counted(node.unknown_size(), "attempt of a job", "attempts of jobs"),
@@ -205,6 +218,8 @@ int describe_node(const Globals& globals, const std::string& name) {
   }
   for (const v1::LeftAttempt& attempt : node->left()) row("may run", left_text(attempt));
   row("refused", node->refusal());
+  row("unusable", node->unusable());
+  if (node->clock_ahead_seconds() != 0) row("clock", clock_text(*node));
   for (const v1::UnknownAttempt& attempt : node->unknown()) row("unknown", unknown_text(attempt));
   print(out);
   return kExitOk;

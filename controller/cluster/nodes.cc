@@ -27,6 +27,8 @@ absl::string_view name(NodeState state) {
       return "UNREACHABLE";
     case NodeState::kRefused:
       return "REFUSED";
+    case NodeState::kUnusable:
+      return "UNUSABLE";
   }
   return "UNKNOWN";
 }

@@ -24,6 +24,7 @@ enum class NodeState {
   kLost,         // Lease gone, and nothing shows that its ranks still run.
   kUnreachable,  // Lease gone, but other nodes' beacons show its job advancing.
   kRefused,      // Only for people: nobody speaks for it, since its worker is not let in.
+  kUnusable,     // Only for people: it speaks, and cannot prepare ranks.
 };
 absl::string_view name(NodeState state);
 
@@ -47,7 +48,12 @@ struct Node {
   std::deque<absl::Duration> sessions;  // When each of the last minute began.
   bool flapping = false;  // Its link was up and down many times within a minute, and has not been steady since.
 
-  bool can_take_ranks() const { return state == NodeState::kReady && session != 0 && !suspect; }
+  std::string unusable;        // Why its worker can prepare no rank, as it says; empty: it can.
+  absl::Duration clock_ahead;  // Its clock compared with the controller's, where they differ by much; else zero.
+
+  // What it says is heard, and what it is told arrives.
+  bool speaks() const { return state == NodeState::kReady && session != 0 && !suspect; }
+  bool can_take_ranks() const { return speaks() && unusable.empty(); }
 };
 
 class Nodes {

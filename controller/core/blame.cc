@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/testing/planted.h"
 #include "controller/core/core.h"
@@ -12,7 +13,8 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kNodesPerCordoned = 10;  // The controller takes out at most every tenth by itself.
+constexpr char kByController[] = "by the controller: ";  // How a reason begins.
+constexpr size_t kNodesPerCordoned = 10;                 // The controller takes out at most every tenth by itself.
 
 bool is_open_to(const cluster::Node& node, const LiveJob& job) {
   return node.record.device == job.record.spec.device && node.can_take_ranks() && !node.record.cordoned;
@@ -57,6 +59,8 @@ bool Core::can_go_elsewhere(const LiveJob& job) const {
 }
 
 void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& reason) {
+  // It says itself that it takes no ranks, and that it does again once that is mended: no operator has to uncordon it.
+  if (!node.unusable.empty() && reason != job::name(job::Cause::kNodeLost)) return;
   job::add_blame(node.record.blames, {job.record.uid, reason, now_ns()});
   const std::string why = job::reason_to_cordon(node.record.blames);
   Change change;
@@ -69,19 +73,20 @@ void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& rea
 
 void Core::cordon_by_controller(cluster::Node& node, const std::string& why, Change& change) {
   node.record.cordoned = true;
-  node.record.cordon_reason = absl::StrCat("by the controller: ", why);
+  node.record.cordon_reason = absl::StrCat(kByController, why);
   node.record.blames.clear();  // Who puts it back into service has mended it.
   add_node_event(change, node, "NodeCordoned", node.record.cordon_reason, "warning");
   tell_of(node);
 }
 
-// What fails everywhere is no node's fault, and a small cluster has nothing to spare.
+// What fails everywhere is no node's fault, and a small cluster has nothing to spare. Nodes that an operator cordoned,
+// to maintain them, do not count: an ill one is not in service because of them.
 bool Core::may_cordon(const cluster::Node& node) const {
   size_t alike = 0, cordoned = 0;
   for (const auto& [name, other] : nodes_.all()) {
     if (other.record.device != node.record.device) continue;
     ++alike;
-    cordoned += other.record.cordoned;
+    cordoned += other.record.cordoned && absl::StartsWith(other.record.cordon_reason, kByController);
   }
   return alike >= 3 && cordoned < std::max<size_t>(1, alike / kNodesPerCordoned);
 }

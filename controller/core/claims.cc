@@ -31,8 +31,8 @@ std::string domain_of(const std::map<std::string, std::string>& labels) {
 void Core::tell_of(const cluster::Node& node) {
   const job::NodeRecord& record = node.record;
   touch(record.name);
-  scheduler_.set_node(
-      {record.name, record.device, record.devices, domain_of(record.labels), node.can_take_ranks(), record.cordoned});
+  scheduler_.set_node({record.name, record.device, record.devices, domain_of(record.labels), node.can_take_ranks(),
+                       record.cordoned, node.speaks() && !node.unusable.empty()});
 }
 
 // The devices; when nobody has said which: so many that are free. Which they are now.

@@ -258,6 +258,11 @@ class Core {
   bool still_runs_without(LiveJob& job, const std::string& silent_node);
   void lose_part(LiveJob& job, const std::string& node);
 
+  // node_condition.cc
+  void note_condition(cluster::Node& node, const std::string& unusable, int64_t unix_nanoseconds);
+  void note_unusable(cluster::Node& node, const std::string& why, Change& change);
+  void note_clock(cluster::Node& node, int64_t unix_nanoseconds, Change& change);
+
   // refusals.cc
   absl::Status check_cluster(const v1::Register& hello) const;
   void note_refusal(const v1::Register& hello, const absl::Status& why);

@@ -125,7 +125,7 @@ std::vector<job::HungRank> Core::hung_ranks(const LiveJob& job) const {
 bool Core::all_speak(const LiveAttempt& attempt) const {
   return std::all_of(attempt.parts.begin(), attempt.parts.end(), [this](const auto& item) {
     const cluster::Node* node = nodes_.find(item.first);
-    return item.second.ended || (node != nullptr && node->can_take_ranks());
+    return item.second.ended || (node != nullptr && node->speaks());
   });
 }
 

@@ -28,6 +28,7 @@ NodeView Core::node_view(const cluster::Node& node) const {
   const std::string& name = node.record.name;
   NodeView view;
   view.node = node;
+  if (node.speaks() && !node.unusable.empty()) view.node.state = cluster::NodeState::kUnusable;
   view.devices_used = devices_of_strays(name);
   for (const std::string& uid : jobs_of(name)) {
     const LiveJob& job = jobs_.at(uid);
@@ -62,7 +63,9 @@ std::optional<NodeView> Core::shown_node(const std::string& name) const {
   if (node != nullptr) view = node_view(*node);
   if (refused == refused_.end()) return view;
   view.refusal = absl::StrCat(refused->second.reason, ": ", refused->second.message);
-  if (view.node.session == 0) view.node.state = cluster::NodeState::kRefused;
+  // Another daemon that asks for this node's id says nothing of the node: it stays LOST or whatever it is.
+  const bool is_impostor = node != nullptr && node->record.instance != refused->second.instance;
+  if (view.node.session == 0 && !is_impostor) view.node.state = cluster::NodeState::kRefused;
   if (node != nullptr) return view;
   view.node.record.name = name;
   view.node.record.address = refused->second.address;

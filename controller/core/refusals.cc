@@ -37,7 +37,13 @@ void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
   if (is_new && refused_.size() >= kNamesKept) return;
   Refused& refused = refused_[hello.node()];
   const bool say = is_new || refused.reason != reason || now - refused.said_at >= kSaidAgain;
-  refused = {hello.address(), hello.version(), reason, std::string(why.message()), now, say ? now : refused.said_at};
+  refused = {hello.address(),
+             hello.version(),
+             hello.instance(),
+             reason,
+             std::string(why.message()),
+             now,
+             say ? now : refused.said_at};
   touch(hello.node());
   cluster::Node* node = nodes_.find(hello.node());
   if (!say) return;

@@ -47,6 +47,7 @@ inline std::string stray_owner(const AttemptKey& key) { return absl::StrCat("str
 struct Refused {
   std::string address;
   std::string version;
+  std::string instance;
   std::string reason;
   std::string message;
   absl::Duration at;       // Monotonic: the last time.

@@ -174,7 +174,7 @@ std::set<std::string> Core::jobs_that_still_save() const {
   std::set<std::string> uids;
   for (const auto& [name, strays] : strays_) {
     const cluster::Node* node = nodes_.find(name);
-    if (node == nullptr || !node->can_take_ranks()) continue;  // Its word would be waited for in vain.
+    if (node == nullptr || !node->speaks()) continue;  // Its word would be waited for in vain.
     for (const auto& [key, stray] : strays) {
       if (stray.saving && !stray.ended && now_.monotonic < stray.saves_until) uids.insert(key.first);
     }

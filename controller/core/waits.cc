@@ -45,7 +45,7 @@ std::string Core::named_parts(const LiveAttempt& attempt, const std::vector<std:
   for (const std::string& name : nodes) {
     if (named.size() == kNodesNamed) break;
     const cluster::Node* node = nodes_.find(name);
-    named.push_back(node != nullptr && node->can_take_ranks() ? name : absl::StrCat(name, " (silent)"));
+    named.push_back(node != nullptr && node->speaks() ? name : absl::StrCat(name, " (silent)"));
   }
   const size_t more = nodes.size() - named.size();
   return absl::StrCat(nodes.size(), " of ", counted(attempt.parts.size(), "node"), ": ", absl::StrJoin(named, ", "),

@@ -109,6 +109,7 @@ void Core::take(const OpenSession& input) {
                  "info", input.peer);
   put_node(change, *opened->node);
   commit(std::move(change));
+  note_condition(*opened->node, hello.unusable(), hello.unix_nanoseconds());
   if (nodes_.mark_flapping(*opened->node, now_.monotonic)) note_flapping(*opened->node);
   welcome(*opened->node, hello);
 }
@@ -227,6 +228,7 @@ void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
 }
 
 void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
+  note_condition(node, beat.unusable(), beat.unix_nanoseconds());
   v1::ControllerMessage ack;
   ack.mutable_beat_ack()->set_sequence(beat.sequence());
   send(node.record.name, std::move(ack));
@@ -447,7 +449,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
     const cluster::Node* node = nodes_.find(name);
     if (part.ended || node == nullptr) continue;
     last_word = std::max(last_word, node->last_beat);
-    if (name == silent_node || !node->can_take_ranks()) continue;  // A suspect one: nobody can tell yet.
+    if (name == silent_node || !node->speaks()) continue;  // A suspect one: nobody can tell yet.
     anybody_speaks = true;
     advancing = advancing || now - part.last_advance <= patience(attempt, part, options_.beat);
   }

@@ -372,15 +372,15 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   }
   // It waits for devices, as a job in the queue does: no number of refusals is its failure.
   if (is_want_of_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
-  // It would only be told twice.
-  if (std::find(std::begin(kNeverTwice), std::end(kNeverTwice), reason) != std::end(kNeverTwice))
-    return fail(reason, end.message);
   // Likewise. The first time another node may do at once; then the same one is asked again, and the disk of a node or
   // its installation takes longer to mend than devices to be given back.
   if (is_refusal_of_node(end)) {
     const int refusals = history.taken_devices++;
     return {true, delay_of(policy, refusals == 0 ? 0 : refusals + 2, jitter), "", ""};
   }
+  // It would only be told twice.
+  if (std::find(std::begin(kNeverTwice), std::end(kNeverTwice), reason) != std::end(kNeverTwice))
+    return fail(reason, end.message);
   if (end.cause == Cause::kUserError) {
     const bool again = history.user_error == reason && history.user_error_step == step;
     if (again && !may_agree_elsewhere(history, end)) {

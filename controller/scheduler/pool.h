@@ -24,6 +24,7 @@ struct NodeTotals {
   int known = 0;
   int ready = 0;
   int ready_cordoned = 0;
+  int unusable = 0;  // Not ready only since their workers say that they can prepare no rank.
 };
 
 // Nodes and waiting jobs of one kind of device.

@@ -63,6 +63,11 @@ std::optional<Misfit> Pool::misfit(const Job& job, const NodeTotals& totals) con
 Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
   const Job& asks = job.job;
   if (totals.known == 0) return {"NO_NODES", kNoNodeYet};
+  if (totals.ready == 0 && totals.unusable > 0) {
+    return {"NODES_UNUSABLE", absl::StrCat("no worker node is ready, and ", totals.unusable,
+                                           totals.unusable == 1 ? " says that it" : " say that they",
+                                           " can take no ranks now (a full disk?); see titanctl node list")};
+  }
   if (totals.ready == 0) return {"NO_NODES", "no worker node is ready; start titan-worker on a node"};
   if (totals.ready_cordoned == totals.ready) {
     return {"ALL_CORDONED", absl::StrCat(totals.ready == 1 ? "the one ready node is"

@@ -16,6 +16,7 @@ void Scheduler::count(const NodeState& node, int sign) {
   totals_.known += sign;
   if (node.node.ready) totals_.ready += sign;
   if (node.node.ready && node.node.cordoned) totals_.ready_cordoned += sign;
+  if (!node.node.ready && node.node.unusable) totals_.unusable += sign;
   for (const auto& [device, pool] : pools_) pool->facts_changed();
 }
 

@@ -24,6 +24,7 @@ struct Node {
   std::string domain;
   bool ready = true;
   bool cordoned = false;
+  bool unusable = false;  // Its worker speaks, and can prepare no rank.
   bool operator==(const Node&) const = default;
 };
 

@@ -168,6 +168,22 @@ TEST(NodeGaugesTest, NodesAndTheirDevices) {
   EXPECT_THAT(page, Not(HasSubstr("node=\"n3\""))) << "it was not heard of since this controller started";
 }
 
+// A worker that was restarted with fewer devices under ranks that run: what is in use is in use.
+TEST(NodeGaugesTest, MoreDevicesInUseThanThereAre) {
+  NodeGauges gauges(10, 10, kMoment);
+  gauges.add(node("n1", /*devices=*/1, /*used=*/2), kMoment);
+  gauges.add(node("n2", /*devices=*/4, /*used=*/1), kMoment);
+  core::NodeView unusable = node("n3");
+  unusable.node.state = cluster::NodeState::kUnusable;
+  gauges.add(unusable, kMoment);
+  const std::string page = page_of(gauges);
+  for (const char* line :
+       {"titan_devices{device=\"cpu\",state=\"used\"} 4", "titan_devices{device=\"cpu\",state=\"free\"} 3",
+        "titan_devices{device=\"cpu\",state=\"away\"} 3", "titan_nodes{state=\"UNUSABLE\"} 1"}) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat(line, "\n")));
+  }
+}
+
 // Those that an alert would be about are never left out for those that are well.
 TEST(NodeGaugesTest, BeyondTheCapThoseThatAreLateComeFirst) {
   NodeGauges gauges(2, 10, kMoment);

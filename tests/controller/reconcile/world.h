@@ -215,6 +215,7 @@ class World {
     hello.mutable_labels()->insert(node.labels.begin(), node.labels.end());
     hello.mutable_resources()->set_devices(node.devices);
     hello.mutable_resources()->set_cpu_cores(4);
+    hello.set_unusable(unusable[node.name]);
     for (const auto& [key, attempt] : node.attempts) {
       auto* item = hello.add_inventory();
       item->mutable_id()->set_job_uid(key.first);
@@ -292,6 +293,8 @@ class World {
       }
     }
     message.mutable_beat()->set_sequence(1);
+    message.mutable_beat()->set_unusable(unusable[node.name]);
+    message.mutable_beat()->set_unix_nanoseconds(absl::ToUnixNanos(clock.now() + clocks_ahead[node.name]));
     if (const auto deaf = deaf_since.find(node.name); deaf != deaf_since.end()) {
       message.mutable_beat()->set_unanswered_milliseconds(absl::ToInt64Milliseconds(clock.monotonic() - deaf->second));
     }
@@ -424,7 +427,8 @@ class World {
     for (const NodeView& view : views) {
       absl::StrAppend(&text, job::encode(view.node.record), cluster::name(view.node.state), view.node.session,
                       view.node.can_take_ranks(), view.node.flapping, absl::FormatTime(view.node.last_beat_time), " ",
-                      view.devices_used, absl::StrJoin(view.jobs, ","), view.is_slow, view.refusal);
+                      view.devices_used, absl::StrJoin(view.jobs, ","), view.is_slow, view.refusal, view.node.unusable,
+                      absl::FormatDuration(view.node.clock_ahead));
       for (const core::SlowRank& slow : view.slow) absl::StrAppend(&text, " ", slow.rank, slow.figures.score);
       for (const auto& [key, stray] : view.unknown) {
         absl::StrAppend(&text, " ", key.first, key.second, absl::StrJoin(stray.ranks, ","), stray.step, stray.ended,
@@ -442,7 +446,10 @@ class World {
   std::set<std::string> silent;                      // Sessions that hold but say nothing.
   std::map<std::string, absl::Duration> deaf_since;  // Nodes whose beats say that they hear nothing.
   std::set<std::string> refuses;                     // Nodes that cannot prepare.
-  std::set<std::string> hung;                        // Nodes that neither prepare nor stop anything, and go on beating.
+  bool tells_illness = false;                        // They say with a beat before that they can prepare nothing.
+  std::map<std::string, std::string> unusable;       // Why nodes say that they can prepare nothing.
+  std::map<std::string, absl::Duration> clocks_ahead;
+  std::set<std::string> hung;  // Nodes that neither prepare nor stop anything, and go on beating.
   std::string refusal = "DUMP_FOLDER_NOT_SHARED";
   std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it,
   std::set<std::string> stale_mounts;             // but for these, which see each a folder of its own.
@@ -486,7 +493,10 @@ class World {
       message.mutable_attempt()->set_highest_attempt(highest);
       say(node, message);
     };
-    if (refuses.count(node.name)) return refuse(refusal, "cannot see the token");
+    if (refuses.count(node.name)) {
+      if (tells_illness) unusable[node.name] = "no space left", beat(node);
+      return refuse(refusal, "cannot see the token");
+    }
     int& highest = node.highest[key.first];
     if (key.second < highest) return refuse("STALE_ATTEMPT", "older than what this node has seen", highest);
     highest = key.second;
