@@ -72,6 +72,10 @@ def full_store(case):
     case.assertEqual("RESOURCE_EXHAUSTED", error_of(case.cluster.titanctl(*submit, "--job.dump_folder", case.folder / "o", check=False)))
     at = last_step(case.dump)
     wait_step(case.dump, at + 2)
+    copy = case.folder / "copy.db"
+    case.cluster.titanctl("cluster", "backup", copy)  # The one rescue: it needs no space on that disk.
+    case.assertGreater(copy.stat().st_size, 0)
+    wait_until("word of the full disk", lambda: "is full" in case.cluster.ask("cluster", "info").get("state_folder_problem", ""))
     disk.free()
     freed = time.monotonic()
     wait_until("submissions", lambda: error_of(case.cluster.titanctl(*submit, check=False)) == "OK")
@@ -81,11 +85,21 @@ def full_store(case):
 
 def full_node(case):
     """Logs and event files of the ranks, and the node's own records."""
+    def node():
+        return case.cluster.ask("node", "describe", "n1")
+
     case.node_disk.fill()
+    filled = time.monotonic()
+    wait_until("a node that takes no ranks", lambda: node()["state"] == "UNUSABLE")
+    case.figure("full node: takes no ranks after", time.monotonic() - filled, "s", at_most=5)
+    case.assertIn("is full", node()["unusable"])
     at = last_step(case.dump)
     wait_step(case.dump, at + 5)
     case.assertEqual("RUNNING", case.cluster.job(case.job)["state"])
     case.node_disk.free()
+    freed = time.monotonic()
+    wait_until("a node that takes ranks again", lambda: node()["state"] == "READY")
+    case.figure("full node: takes ranks again after", time.monotonic() - freed, "s", at_most=5)
     at = last_step(case.dump)
     wait_step(case.dump, at + 2)
     (log,) = case.node_disk.folder.glob("jobs/*/attempt-*/rank-0.log")
@@ -110,7 +124,7 @@ def full_checkpoints(case):
 @row(13, "a disk is full", how="small tmpfs under the store, under a node's state (logs, event files) and under the dump folder, filled to the last byte",
      anchor="Slurm: saving its state fails, logs are lost",
      invariant="the store refuses changes with RESOURCE_EXHAUSTED, reads go on, also in a controller that is killed and starts on the full "
-               "disk, and it heals by itself; a job trains on without room for its logs; the checkpoint from before is kept and the failed "
+               "disk, and it heals by itself; a job trains on without room for its logs, its node takes no ranks meanwhile; the checkpoint from before is kept and the failed "
                "one told", ci="faults_matrix", limit=300)
 def full_disks(case: Measured):
     folder = Path("/tmp") / f"titan-full-{os.getpid()}"
