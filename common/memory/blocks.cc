@@ -266,18 +266,39 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
           .adapters = config::adapters_of(config)};
 }
 
-int whole_layers_again(const config::ActivationCheckpoint& ac) {
-  if (ac.mode == "full") return 1;
-  int every = 0;
-  if (ac.mode != "selective" || ac.selective_ac_option == "op" || !absl::SimpleAtoi(ac.selective_ac_option, &every))
-    return 0;
+namespace {
+
+// Whether what is recomputed is so as a whole: neither single operations nor a budget say what is kept.
+bool by_whole_layers(const config::ActivationCheckpoint& ac) {
+  return ac.mode == "full" || (ac.mode == "selective" && ac.selective_ac_option != "op");
+}
+
+// Every how many-th layer is recomputed, where no list names them.
+int every_nth(const config::ActivationCheckpoint& ac) {
+  int every = 1;
+  if (ac.mode == "selective" && ac.selective_ac_option != "op") (void)absl::SimpleAtoi(ac.selective_ac_option, &every);
   return std::max(every, 1);  // 0 means all, too.
 }
 
-int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac, int number) {
-  if (const int every = whole_layers_again(ac); every > 0) return number % every == 0 ? 0 : layer.graph;
+}  // namespace
+
+bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPlace& layer) {
+  if (ac.mode == "none") return false;
+  if (!ac.layers.empty()) return std::find(ac.layers.begin(), ac.layers.end(), layer.index) != ac.layers.end();
+  return layer.number % every_nth(ac) == 0;
+}
+
+double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers) {
+  if (!by_whole_layers(ac)) return 0;
+  if (ac.layers.empty()) return 1.0 / every_nth(ac);
+  return static_cast<double>(ac.layers.size()) / static_cast<double>(std::max<int64_t>(n_layers, 1));
+}
+
+int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
+                   const LayerPlace& place) {
+  if (!is_recomputed(ac, place)) return layer.graph;
   if (ac.mode == "memory_budget") return within_budget(layer.costly, ac.memory_budget);
-  return ac.mode == "selective" ? layer.by_operation : layer.graph;
+  return by_whole_layers(ac) ? 0 : layer.by_operation;
 }
 
 std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,

@@ -16,11 +16,21 @@ namespace titan::memory {
 // A microbatch on one rank of a job.
 models::ActivationShape activation_shape(const config::JobConfig& config);
 
-// Every how many-th layer of a rank runs forward again as a whole, keeping nothing but its input; 0: none does.
-int whole_layers_again(const config::ActivationCheckpoint& ac);
+// A layer of a rank.
+struct LayerPlace {
+  int number = 0;     // On its rank, from 1.
+  int64_t index = 0;  // In the model, from 0.
+};
 
-// What waits for the backward pass of a layer, its input left out. `number`: of the layer on its rank, from 1.
-int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac, int number);
+// Whether a layer runs forward again, at least in part.
+bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPlace& layer);
+
+// Which part of a model's layers runs forward again as a whole, keeping nothing but the input.
+double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers);
+
+// What waits for the backward pass of a layer, its input left out.
+int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
+                   const LayerPlace& place);
 
 // A point of a backward pass: what lives beside the block's input and the gradient of its output.
 struct Moment {

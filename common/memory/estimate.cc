@@ -210,8 +210,6 @@ void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
   const std::vector<BlockMemory> memory = block_memory(config_, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(config_));
   const config::ActivationCheckpoint& ac = config_.activation_checkpoint;
-  const int every = whole_layers_again(ac);
-  const bool each = ac.mode == "memory_budget" || (ac.mode == "selective" && every == 0);
   size_t count = 0;
   for (const int stage : plan_.schedule.stages_of(place_)) count += plan_.split[stage].size();
   size_t position = 0;
@@ -241,9 +239,9 @@ void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
         }
       }
       if (!first && !last) {
-        ++layer;
-        block.kept = kept_bytes(kept[index], ac, layer);
-        block.recomputed = each || (every > 0 && layer % every == 0);
+        const LayerPlace place{.number = ++layer, .index = static_cast<int64_t>(index) - 1};
+        block.kept = kept_bytes(kept[index], ac, place);
+        block.recomputed = is_recomputed(ac, place);
       }
       stages_[stage].push_back(std::move(block));
     }

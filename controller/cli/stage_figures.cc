@@ -4,7 +4,9 @@
 #include <map>
 #include <numeric>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/memory/blocks.h"
 #include "common/models/activations.h"
 #include "common/models/sizes.h"
@@ -28,9 +30,19 @@ std::map<std::string, double> flops_of_blocks(const models::ModelSpec& spec, std
 std::string explain(const config::JobConfig& config) {
   const config::ActivationCheckpoint& ac = config.activation_checkpoint;
   return absl::StrCat("memory: activations that wait for their backward pass (", ac.mode,
-                      ac.mode == "selective" ? absl::StrCat(" ", ac.selective_ac_option) : "",
+                      !ac.layers.empty()       ? absl::StrCat(" of layers ", absl::StrJoin(ac.layers, ", "))
+                      : ac.mode == "selective" ? absl::StrCat(" ", ac.selective_ac_option)
+                                               : "",
                       " recomputation), estimated; weights, gradients, optimizer and temporaries come on top: "
                       "titan-rank --comm.mode fake_backend counts all");
+}
+
+// Of a layer, "layers.7", which is the `number`th of its rank.
+std::int64_t kept_of(const models::BlockActivations& block, const config::ActivationCheckpoint& ac,
+                     const std::string& name, int number) {
+  std::int64_t index = 0;
+  (void)absl::SimpleAtoi(name.substr(name.find('.') + 1), &index);
+  return memory::kept_bytes(block, ac, {.number = number, .index = index});
 }
 
 }  // namespace
@@ -41,7 +53,7 @@ StageFigures stage_figures(const config::JobConfig& config, const models::ModelS
   std::map<std::string, double> flops = flops_of_blocks(spec, config.training.seq_len);
   StageFigures figures{.bytes = {}, .scale = {}, .explanation = explain(config)};
   const config::ActivationCheckpoint& ac = config.activation_checkpoint;
-  if (const int every = memory::whole_layers_again(ac); every > 0) figures.recomputed = 1.0 / every;
+  figures.recomputed = memory::recomputed_share(ac, spec.n_layers);
   std::map<int, int> layers;  // Met so far, by rank.
   std::size_t block = 0;
   for (std::size_t stage = 0; stage < plan.split.size(); ++stage) {
@@ -51,7 +63,7 @@ StageFigures stage_figures(const config::JobConfig& config, const models::ModelS
     for (const std::string& name : plan.split[stage]) {
       const bool first = block == 0, last = name == "output";
       bytes += blocks[block].input;
-      bytes += first || last ? blocks[block].graph : memory::kept_bytes(blocks[block], ac, ++layer);
+      bytes += first || last ? blocks[block].graph : kept_of(blocks[block], ac, name, ++layer);
       work += flops[name];
       ++block;
     }

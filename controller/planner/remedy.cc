@@ -30,8 +30,20 @@ Step set(const char* key, Value value, std::function<void(JobConfig&)> apply) {
 }
 
 Ladder recompute(const JobConfig& config) {
-  if (config.activation_checkpoint.mode == "full") return {};
-  return {set("activation_checkpoint.mode", "\"full\"", [](JobConfig& c) { c.activation_checkpoint.mode = "full"; })};
+  const bool all = config.activation_checkpoint.layers.empty();
+  if (config.activation_checkpoint.mode == "full" && all) return {};
+  Ladder ladder;
+  if (config.activation_checkpoint.mode != "full") {
+    ladder.push_back(
+        set("activation_checkpoint.mode", "\"full\"", [](JobConfig& c) { c.activation_checkpoint.mode = "full"; }));
+  }
+  if (!all) {
+    ladder.push_back({"activation_checkpoint.mode = \"full\" without activation_checkpoint.layers", [](JobConfig& c) {
+                        c.activation_checkpoint.mode = "full";
+                        c.activation_checkpoint.layers.clear();
+                      }});
+  }
+  return ladder;
 }
 
 Ladder fewer_rows(const JobConfig& config) {

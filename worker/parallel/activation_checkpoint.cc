@@ -1,5 +1,7 @@
 #include "worker/parallel/activation_checkpoint.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -39,6 +41,12 @@ std::shared_ptr<nn::KeepPolicy> policy_for(const CheckpointOptions& options, nn:
   return nullptr;
 }
 
+// Block "layers.7" has index 7.
+bool is_listed(const CheckpointOptions& options, const nn::Block& block) {
+  return std::any_of(options.layers.begin(), options.layers.end(),
+                     [&](int64_t index) { return block.name() == absl::StrCat("layers.", index); });
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<BlockCheckpoint>> checkpoint_plan(const CheckpointOptions& options,
@@ -51,7 +59,9 @@ absl::StatusOr<std::vector<BlockCheckpoint>> checkpoint_plan(const CheckpointOpt
   }
   std::vector<BlockCheckpoint> plan(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
-    plan[i].recompute = *every > 0 && (static_cast<int>(i) + 1) % *every == 0;
+    const bool counts =
+        options.layers.empty() ? (static_cast<int>(i) + 1) % std::max(*every, 1) == 0 : is_listed(options, *blocks[i]);
+    plan[i].recompute = *every > 0 && counts;
     if (plan[i].recompute) plan[i].keep = policy_for(options, *blocks[i]);
   }
   return plan;

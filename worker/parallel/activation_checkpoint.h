@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@ struct CheckpointOptions {
   std::string selective_ac_option = "2";
   std::vector<std::string> per_op_sac_force_recompute_mm_shapes_by_fqns;
   double memory_budget = 0.5;
+  std::vector<int64_t> layers;  // Indices of the layers that the mode counts for; empty: every layer.
   // Told each block's choices under a memory budget, when they are known; may be empty.
   std::function<void(const std::string& block, const std::vector<KeepChoice>& choices, const KeepChoice& chosen)>
       planned;
@@ -30,6 +32,7 @@ struct BlockCheckpoint {
 
 // For these transformer blocks, in their order. mode "full": all recompute; "selective" with option "N": every Nth,
 // counted from 1 (0: all), with "op": all, keep_by_operation(); "memory_budget": all, keep_by_budget(); "none": none.
+// With `layers` that holds for those of them that are here, and no number N counts.
 // Errors: InvalidArgument naming the key.
 absl::StatusOr<std::vector<BlockCheckpoint>> checkpoint_plan(const CheckpointOptions& options,
                                                              const std::vector<nn::Block*>& blocks);

@@ -270,6 +270,18 @@ TEST(CheckpointPlanTest, EveryNthBlockCountedFromOne) {
   EXPECT_THAT(plan("selective", "0"), ElementsAre(true, true, true, true, true));
   EXPECT_THAT(plan("selective", "op"), ElementsAre(true, true, true, true, true));
   EXPECT_THAT(plan("memory_budget", ""), ElementsAre(true, true, true, true, true));
+  const auto listed = [&](const char* mode, const char* option, std::vector<int64_t> layers) {
+    std::vector<bool> recompute;
+    const CheckpointOptions options{.mode = mode, .selective_ac_option = option, .layers = std::move(layers)};
+    const auto checkpoints = checkpoint_plan(options, blocks).value();
+    for (const BlockCheckpoint& one : checkpoints) recompute.push_back(one.recompute);
+    return recompute;
+  };
+  // By their indices in the model, whatever number N says; those of other ranks are not here.
+  EXPECT_THAT(listed("full", "2", {0, 3, 17}), ElementsAre(true, false, false, true, false));
+  EXPECT_THAT(listed("selective", "2", {0, 1}), ElementsAre(true, true, false, false, false));
+  EXPECT_THAT(listed("selective", "op", {4}), ElementsAre(false, false, false, false, true));
+  EXPECT_THAT(listed("none", "2", {4}), ElementsAre(false, false, false, false, false));
   const auto why = [&](const CheckpointOptions& options) {
     const auto refused = checkpoint_plan(options, blocks);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);

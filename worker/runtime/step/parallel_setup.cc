@@ -142,6 +142,7 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   options.ac.selective_ac_option = ac.selective_ac_option;
   options.ac.per_op_sac_force_recompute_mm_shapes_by_fqns = ac.per_op_sac_force_recompute_mm_shapes_by_fqns;
   options.ac.memory_budget = ac.memory_budget;
+  options.ac.layers = ac.layers;
   if (ac.visualize_memory_budget_pareto && draws(mesh)) options.ac.planned = draw_choices_into(config.job.dump_folder);
   options.cpu_offload = training.enable_cpu_offload;
   options.early_step = config.optimizer.early_step_in_backward;
