@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/sharding_strategy.h"
 
 namespace titan::config {
 namespace {
@@ -29,6 +30,45 @@ constexpr Alias kAliases[] = {
     {"training.batch_size", "training.local_batch_size"},
     {"validation.batch_size", "validation.local_batch_size"},
     {"validation.max_seq_len", "validation.seq_len"},
+    {"parallelism.dp_shard_degree", "parallelism.data_parallel_shard_degree"},
+    {"parallelism.dp_replicate_degree", "parallelism.data_parallel_replicate_degree"},
+    {"parallelism.dp_shard", "parallelism.data_parallel_shard_degree"},
+    {"parallelism.dp_replicate", "parallelism.data_parallel_replicate_degree"},
+    {"parallelism.fsdp_degree", "parallelism.data_parallel_shard_degree"},
+    {"parallelism.tp", "parallelism.tensor_parallel_degree"},
+    {"parallelism.pp", "parallelism.pipeline_parallel_degree"},
+    {"parallelism.cp", "parallelism.context_parallel_degree"},
+    {"parallelism.ep", "parallelism.expert_parallel_degree"},
+    {"parallelism.pp_schedule", "parallelism.pipeline_parallel_schedule"},
+    {"parallelism.pipeline_schedule", "parallelism.pipeline_parallel_schedule"},
+    {"parallelism.sequence_parallel", "parallelism.enable_sequence_parallel"},
+    {"parallelism.enable_loss_parallel", "parallelism.disable_loss_parallel", Turn::kNot},
+    {"parallelism.cpu_offload", "training.enable_cpu_offload"},
+    {"parallelism.enable_cpu_offload", "training.enable_cpu_offload"},
+    {"training.micro_batch_size", "training.local_batch_size"},
+    {"training.max_steps", "training.steps"},
+    {"training.num_steps", "training.steps"},
+    {"training.learning_rate", "optimizer.lr"},
+    {"training.weight_decay", "optimizer.weight_decay"},
+    {"training.max_grad_norm", "training.max_norm"},
+    {"training.gradient_clipping", "training.max_norm"},
+    {"training.grad_clip", "training.max_norm"},
+    {"training.data_path", "training.dataset_path"},
+    {"training.mixed_precision", "training.mixed_precision_param"},
+    {"training.precision", "training.mixed_precision_param"},
+    {"optimizer.warmup_steps", "lr_scheduler.warmup_steps"},
+    {"lr_scheduler.type", "lr_scheduler.decay_type"},
+    {"lr_scheduler.name", "lr_scheduler.decay_type"},
+    {"model.size", "model.flavor"},
+    {"checkpoint.enabled", "checkpoint.enable"},
+    {"checkpoint.save_interval", "checkpoint.interval"},
+    {"checkpoint.interval_steps", "checkpoint.interval"},
+    {"checkpoint.keep_last_k", "checkpoint.keep_latest_k"},
+    {"checkpoint.keep_last_n", "checkpoint.keep_latest_k"},
+    {"checkpoint.load_path", "checkpoint.initial_load_path"},
+    {"compile.enabled", "compile.enable"},
+    {"metrics.log_interval", "metrics.log_freq"},
+    {"validation.interval", "validation.freq"},
     {"optimizer.type", "optimizer.name"},
     {"optimizer.learning_rate", "optimizer.lr"},
     // Before [parallelism] existed, degrees stood in [training] and [experimental].
@@ -52,6 +92,16 @@ constexpr Alias kAliases[] = {
     {"experimental.context_parallel_degree", "parallelism.context_parallel_degree"},
     {"experimental.context_parallel_rotate_method", "parallelism.context_parallel_rotate_method"},
     // Other sections of older versions.
+    {"training.sequence_parallel_degree", "parallelism.tensor_parallel_degree"},
+    {"training.checkpoint_interval", "checkpoint.interval"},
+    {"training.checkpoint_folder", "checkpoint.folder"},
+    {"training.enable_fp8_linear", "model.converters", Turn::kFloat8Converter},
+    {"training.enable_fsdp_fp8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"},
+    {"training.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"},
+    {"training.precompute_float8_dynamic_scale_for_fsdp",
+     "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"},
+    {"profiling.run_profiler", "profiling.enable_profiling"},
+    {"job.print_args", "job.print_config"},
     {"training.compile", "compile.enable"},
     {"training.warmup_steps", "lr_scheduler.warmup_steps"},
     {"lr_scheduler.lr_min", "lr_scheduler.min_lr_factor"},
@@ -119,6 +169,17 @@ constexpr std::string_view kTokens =
     "batches are counted in sequences here: set training.local_batch_size and training.seq_len";
 constexpr std::string_view kNewer = "it belongs to a torchtitan version after 0.2.2";
 
+constexpr std::string_view kRecompute =
+    "set activation_checkpoint.mode = \"full\", \"selective\", \"memory_budget\" or \"none\"";
+constexpr std::string_view kDynamic = "scales are those of each step (dynamic); a delayed scaling does not exist here";
+constexpr std::string_view kAsync = "set checkpoint.async_mode = \"async\" or \"async_with_pinned_mem\"";
+constexpr std::string_view kSharding =
+    "set parallelism.data_parallel_shard_degree (sharded), parallelism.data_parallel_replicate_degree (copies) and "
+    "parallelism.fsdp_reshard_after_forward (\"always\" as ZeRO 3, \"never\" as ZeRO 2)";
+constexpr std::string_view kDegrees =
+    "write [parallelism]: data_parallel_shard_degree, data_parallel_replicate_degree, tensor_parallel_degree, "
+    "pipeline_parallel_degree, context_parallel_degree, expert_parallel_degree";
+
 constexpr Note kUnknown[] = {
     {"training.classifier_free_guidance_prob", kFlux},
     {"training.img_size", kFlux},
@@ -143,6 +204,46 @@ constexpr Note kUnknown[] = {
     {"training.num_tokens_per_train_step", kTokens},
     {"training.max_context_length", "set training.seq_len"},
     {"training.disable_cuda_graphs", kNewer},
+    {"training.epochs", "set training.steps; a dataset that ends begins again"},
+    {"training.num_epochs", "set training.steps; a dataset that ends begins again"},
+    {"training.num_workers", "rows are read ahead by each rank itself: training.dataloader.prefetch"},
+    {"training.fp8_linear", "set model.converters = [\"quantize.linear.float8\"]"},
+    {"training.enable_selective_ac", kRecompute},
+    {"training.activation_checkpointing", kRecompute},
+    {"training.gradient_checkpointing", kRecompute},
+    {"training.selective_ac_option", "set activation_checkpoint.selective_ac_option"},
+    {"training.checkpoint_interval_type", "checkpoint.interval counts steps"},
+    {"activation_checkpoint.enable", kRecompute},
+    {"activation_checkpoint.enabled", kRecompute},
+    {"float8.scaling_type_input", kDynamic},
+    {"float8.scaling_type_weight", kDynamic},
+    {"float8.scaling_type_grad_output", kDynamic},
+    {"optimizer.betas", "set optimizer.beta1 and optimizer.beta2"},
+    {"optimizer.foreach", "set optimizer.implementation = \"foreach\""},
+    {"optimizer.min_lr", "set lr_scheduler.min_lr_factor, a share of optimizer.lr"},
+    {"lr_scheduler.min_lr", "set lr_scheduler.min_lr_factor, a share of optimizer.lr"},
+    {"lr_scheduler.decay_steps", "set lr_scheduler.decay_ratio, a share of all steps"},
+    {"checkpoint.async", kAsync},
+    {"checkpoint.async_save", kAsync},
+    {"checkpoint.enable_async", kAsync},
+    {"parallelism.zero_stage", kSharding},
+    {"parallelism.fsdp_sharding_strategy", kSharding},
+    {"parallelism.enable_fsdp", kSharding},
+    {"parallelism.use_fsdp", kSharding},
+    {"parallelism.enable_ddp", kSharding},
+    {"fsdp.", kSharding},
+    {"distributed.", kDegrees},
+    {"parallel.", kDegrees},
+    {"mesh.", kDegrees},
+    {"data.", "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]"},
+    {"dataset.", "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]"},
+    {"dataloader.", "write [training.dataloader]"},
+    {"scheduler.", "write [lr_scheduler] for the learning rate, [scheduling] for the job's place in the queue"},
+    {"fp8.", "set model.converters = [\"quantize.linear.float8\"], with its keys in [quantize.linear.float8]"},
+    {"logging.", "write [metrics]"},
+    {"tokenizer.", "set model.hf_assets_path to the folder of the tokenizer"},
+    {"metrics.wandb_project", "set the environment variable WANDB_PROJECT of the program that sends metrics.jsonl"},
+    {"experimental.custom_model_path", "it is Python; a library of models is experimental.custom_import"},
     {"parallelism.spmd_backend", kNewer},
     {"parallelism.enable_fsdp_symm_mem", kNewer},
     {"parallelism.num_pp_microbatches",
@@ -166,6 +267,10 @@ constexpr Spent kWithoutEffect[] = {
     {"job.use_for_integration_test", "", "it selected torchtitan's own tests"},
     {"float8.force_recompute_fp8_weight_in_bwd", "", "float8 weights are never kept for the backward pass"},
     {"model.norm_type", "rmsnorm", "it is the only norm"},
+    {"float8.scaling_type_input", "dynamic", "scales are always those of each step"},
+    {"float8.scaling_type_weight", "dynamic", "scales are always those of each step"},
+    {"float8.scaling_type_grad_output", "dynamic", "scales are always those of each step"},
+    {"training.checkpoint_interval_type", "steps", "checkpoint.interval counts steps"},
     {"model.use_flex_attn", "false", "the attention variant belongs to the model's flavor"},
     {"checkpoint.interval_type", "steps", "checkpoint.interval counts steps"},
     {"parallelism.enable_compiled_autograd", "false", "there is no autograd compiler here"},
@@ -182,15 +287,12 @@ std::optional<bool> truth(const Raw& value) {
 }
 
 std::optional<Complaint> turn_sharding(Raw& value) {
-  const std::string name = absl::AsciiStrToUpper(value.text);
-  if (name == "FULL_SHARD") {
-    value.text = "always";
-  } else if (name == "SHARD_GRAD_OP") {
-    value.text = "never";
-  } else {
-    return Complaint{"only FULL_SHARD and SHARD_GRAD_OP have a counterpart",
+  const ShardingStrategy* strategy = find_sharding_strategy(value.text);
+  if (strategy == nullptr) {
+    return Complaint{"is not one of PyTorch's FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, NO_SHARD",
                      "set parallelism.fsdp_reshard_after_forward and the data_parallel degrees instead"};
   }
+  value.text = strategy->reshard_after_forward;
   return std::nullopt;
 }
 

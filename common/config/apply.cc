@@ -2,7 +2,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/any_spelling.h"
 #include "common/config/assign.h"
+#include "common/config/sharding_strategy.h"
 #include "common/text/nearest.h"
 
 namespace titan::config {
@@ -39,10 +41,13 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   if (!check_repeat(setting.key, written, repeats)) return;
   const std::optional<Implied> implied = implied_by(setting.key, setting.value);
   replace_value_aliases(setting.key, setting.value);
+  const std::vector<std::string> remarks = use_listed_spelling(*field, setting.value);
   if (std::optional<Complaint> bad = assign(*field, setting.value)) {
     return complain(written, bad->message, bad->suggestion);
   }
   if (alias != nullptr) warn(written, absl::StrCat("is an older spelling of ", setting.key));
+  for (const std::string& remark : remarks) warn(written, absl::StrCat("= ", display(written.value), " ", remark));
+  if (alias != nullptr && alias->turn == Turn::kSharding) sharding_ = written;
   if (!field->no_effect.empty()) warn(written, absl::StrCat("has no effect: ", std::string(field->no_effect)));
   loaded_->origins[setting.key] = setting.origin;
   if (!implied) return;
@@ -107,6 +112,15 @@ void Applier::apply_nodes(const Setting& nodes) {
   }
   loaded_->config.resources.ranks_per_node = ranks / count;
   loaded_->origins["resources.ranks_per_node"] = nodes.origin;
+}
+
+void Applier::check_sharding() {
+  if (!sharding_ || !problems_.empty()) return;
+  const ShardingStrategy* strategy = find_sharding_strategy(sharding_->value.text);
+  if (strategy == nullptr) return;
+  if (std::optional<Complaint> bad = check_degrees(*strategy, loaded_->config)) {
+    complain(*sharding_, bad->message, bad->suggestion);
+  }
 }
 
 void Applier::free_placement() {

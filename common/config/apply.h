@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ class Applier {
   // --nproc N without --nodes: another number of ranks is placed by the scheduler, unless the last source says how.
   void free_placement();
 
+  // After everything else: whether the degrees say what a sharding strategy says.
+  void check_sharding();
+
   const Catalog& catalog() const { return catalog_; }
   std::vector<Problem>& problems() { return problems_; }
   Loaded take() { return std::move(*loaded_); }
@@ -42,6 +46,7 @@ class Applier {
   Catalog catalog_;
   std::vector<Problem> problems_;
   std::map<std::string, Setting> seen_;     // Canonical key to the setting of this source.
+  std::optional<Setting> sharding_;         // As written.
   std::set<std::string> unknown_sections_;  // Reported once, not once per key.
 };
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/group_list.h"
+#include "common/config/integer_list.h"
 #include "common/config/source_list.h"
 #include "common/config/text_list.h"
 #include "common/text/nearest.h"
@@ -201,6 +202,17 @@ Outcome set(const Field& field, const Raw& raw, std::vector<DataSource>& member)
   return read_source_list(raw, member);
 }
 
+Outcome set(const Field& field, const Raw& raw, std::vector<std::int64_t>& member) {
+  const std::optional<std::vector<Raw>> items = integers_of(raw);
+  if (!items) return wrong_type(field, raw);
+  std::vector<std::int64_t> values(items->size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (Outcome bad = set_integer(field, (*items)[i], values[i])) return bad;
+  }
+  member = std::move(values);
+  return std::nullopt;
+}
+
 template <typename T>
 Outcome set(const Field& field, const Raw& raw, std::optional<T>& member) {
   if (means_none(raw)) {
@@ -242,6 +254,7 @@ std::string type_text(const Field& field, const T*) {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return choices.empty() ? "a list of strings" : absl::StrCat("a list of ", choices);
   }
+  if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return absl::StrCat("a list of integers", bounds(field));
   if constexpr (std::is_same_v<T, std::vector<ParamGroup>>) return group_list_form();
   if constexpr (std::is_same_v<T, std::vector<DataSource>>) return source_list_form();
   return "a list of lists of strings";

@@ -22,7 +22,7 @@ using StringLists = std::vector<std::vector<std::string>>;
 using Ref = std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
                          std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
                          std::optional<StringLists>*, std::optional<bool>*, std::optional<int>*,
-                         std::vector<ParamGroup>*, std::vector<DataSource>*>;
+                         std::vector<ParamGroup>*, std::vector<DataSource>*, std::vector<std::int64_t>*>;
 
 struct Field {
   template <typename T>

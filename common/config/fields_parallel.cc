@@ -82,6 +82,10 @@ std::vector<Field> fields_of(ActivationCheckpoint& c) {
       Field("selective_ac_option", c.selective_ac_option,
             "For mode selective: a number N for every Nth layer, or \"op\"")
           .takes_number(),
+      Field("layers", c.layers,
+            "Indices of the layers that the mode counts for, from 0; the others keep all their activations. Empty: "
+            "every layer")
+          .at_least(0),
       Field("per_op_sac_force_recompute_mm_shapes_by_fqns", c.per_op_sac_force_recompute_mm_shapes_by_fqns,
             "For option \"op\": linear layers whose shape is always computed again"),
       Field("early_stop", c.early_stop, "Stop a re-run when everything needed is there").without_effect(kBlocks),

@@ -192,6 +192,8 @@ json schema_of(const T*) {
   if constexpr (std::is_same_v<T, std::string>) return {{"type", "string"}};
   if constexpr (std::is_same_v<T, std::vector<std::string>>)
     return {{"type", "array"}, {"items", {{"type", "string"}}}};
+  if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
+    return {{"type", "array"}, {"items", {{"type", "integer"}}}};
   if constexpr (std::is_same_v<T, std::vector<ParamGroup>> || std::is_same_v<T, std::vector<DataSource>>)
     return table_list_schema<typename T::value_type>();
   if constexpr (std::is_same_v<T, StringLists>) {
@@ -231,7 +233,7 @@ json field_schema(const Field& field) {
   if (field.special.has_value()) {
     schema["anyOf"] = json::array({bounds, {{"const", *field.special}}});
   } else {
-    schema.update(bounds);
+    (schema["type"] == "array" ? schema["items"] : schema).update(bounds);
   }
   if (field.number_as_text) schema["type"] = json::array({"string", "integer"});
   return schema;

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/any_spelling.h"
 #include "common/config/apply.h"
 #include "common/config/checker.h"
 #include "common/config/chosen_model.h"
@@ -61,8 +62,10 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
   } else if (overrides.nproc) {
     applier.free_placement();
   }
+  applier.check_sharding();
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
   Loaded loaded = applier.take();
+  use_listed_model(loaded);
   Checker names(loaded.config, loaded.origins);  // Beside misspelt keys: whether a value is one of the allowed ones.
   check_dataset_names(names);
   problems.insert(problems.end(), names.problems().begin(), names.problems().end());

@@ -51,6 +51,15 @@ std::string idle_converter(const std::string& key, const JobConfig& config) {
   return absl::StrCat(key, " has no effect while model.converters lacks ", converter);
 }
 
+// A list of layers says which, so that no number does.
+std::string idle_number(const std::string& key, const JobConfig& config) {
+  const ActivationCheckpoint& ac = config.activation_checkpoint;
+  if (key != "activation_checkpoint.selective_ac_option" || ac.layers.empty() || ac.selective_ac_option == "op")
+    return "";
+  return absl::StrCat(key, " = ", ac.selective_ac_option,
+                      " has no effect while activation_checkpoint.layers names the layers");
+}
+
 // One rank has all of a weight: FSDP gathers none.
 std::string idle_gather(const std::string& key, const JobConfig& config) {
   if (key != "quantize.linear.float8.enable_fsdp_float8_all_gather") return "";
@@ -172,6 +181,7 @@ std::vector<std::string> support_warnings(const JobConfig& config, const std::ma
     std::string why = idle_detail(key, values, defaults);
     if (why.empty()) why = idle_converter(key, config);
     if (why.empty()) why = idle_gather(key, config);
+    if (why.empty()) why = idle_number(key, config);
     if (why.empty()) why = harmless_absence(key, values);
     if (why.empty()) continue;
     warnings.push_back(absl::StrCat(origin.file, origin.line > 0 ? absl::StrCat(":", origin.line) : "", ": ", why));

@@ -30,6 +30,7 @@ void add(nlohmann::json& object, const std::string& key, const std::vector<std::
   if (!value.empty()) object[key] = value;
 }
 void add(nlohmann::json&, const std::string&, const std::optional<StringLists>&) {}  // No member is one of these.
+void add(nlohmann::json&, const std::string&, const std::vector<std::int64_t>&) {}
 void add(nlohmann::json&, const std::string&, const std::vector<ParamGroup>&) {}
 void add(nlohmann::json&, const std::string&, const std::vector<DataSource>&) {}
 

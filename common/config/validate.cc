@@ -1,11 +1,14 @@
 #include "common/config/validate.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/config/checker.h"
 #include "common/config/lora.h"
 #include "common/config/mesh.h"
@@ -144,7 +147,25 @@ void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
   }
 }
 
+void check_listed_layers(Checker& check, const std::optional<models::ModelSpec>& spec) {
+  const ActivationCheckpoint& ac = check.config().activation_checkpoint;
+  const std::string key = "activation_checkpoint.layers";
+  if (!ac.layers.empty() && ac.mode == "none") {
+    check.fail(key, absl::StrCat("[", absl::StrJoin(ac.layers, ", "), "]"),
+               "names layers, but activation_checkpoint.mode = \"none\" recomputes nothing",
+               "set activation_checkpoint.mode = \"full\", or leave the layers out");
+  }
+  std::set<std::int64_t> seen;
+  for (const std::int64_t layer : ac.layers) {
+    if (!seen.insert(layer).second) check.fail(key, layer, "is named twice", "");
+    if (!spec.has_value() || layer < spec->n_layers) continue;
+    check.fail(key, layer, absl::StrCat("is not a layer of ", spec->name, " ", spec->flavor),
+               absl::StrCat("it has ", spec->n_layers, " layers, 0 to ", spec->n_layers - 1));
+  }
+}
+
 void check_activation_checkpoint(Checker& check, const std::optional<models::ModelSpec>& spec) {
+  check_listed_layers(check, spec);
   const ActivationCheckpoint& ac = check.config().activation_checkpoint;
   if (ac.mode != "selective") return;
   int every = 0;
@@ -298,8 +319,9 @@ void check_names(Checker& check) {
   }
 
   const auto inner = [&](const std::string& key, const std::string& folder) {
-    const bool leaves = folder.empty() || folder.front() == '/' || folder == ".." || absl::StartsWith(folder, "../") ||
-                        absl::StrContains(folder, "/../") || absl::EndsWith(folder, "/..");
+    const bool leaves = folder.empty() || folder.front() == '/' || folder == "~" || absl::StartsWith(folder, "~/") ||
+                        folder == ".." || absl::StartsWith(folder, "../") || absl::StrContains(folder, "/../") ||
+                        absl::EndsWith(folder, "/..");
     if (leaves) check.fail(key, folder, "expects a path inside job.dump_folder", "");
   };
   const std::string& checkpoints = check.config().checkpoint.folder;

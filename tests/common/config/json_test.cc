@@ -39,6 +39,7 @@ void change(const Field& field) {
     void operator()(std::vector<std::string>* v) const {
       v->push_back(field.allowed.empty() ? "layers.0" : std::string(field.allowed.back()));
     }
+    void operator()(std::vector<std::int64_t>* v) const { *v = {2, 0, 5}; }
     void operator()(std::optional<StringLists>* v) const { *v = StringLists{{"tok_embeddings", "layers.0"}, {"norm"}}; }
     void operator()(std::optional<bool>* v) const { *v = false; }
     void operator()(std::optional<int>* v) const { *v = 7; }
@@ -151,7 +152,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
     "activation_checkpoint": {"mode": "selective", "selective_ac_option": "2",
                               "per_op_sac_force_recompute_mm_shapes_by_fqns": ["moe.router.gate"], "early_stop": false,
                               "memory_budget": 0.5, "visualize_memory_budget_pareto": false, "preserve_rng_state": true,
-                              "determinism_check": "default", "debug": false},
+                              "determinism_check": "default", "debug": false, "layers": []},
     "compile": {"enable": false, "components": ["model", "loss"], "graphs": "auto", "backend": "inductor"},
     "quantize": {"linear": {"float8": {"enable_fsdp_float8_all_gather": false, "precompute_float8_dynamic_scale_for_fsdp": false,
                                        "recipe_name": null, "filter_fqns": [], "emulate": false, "scales_over": "auto"},

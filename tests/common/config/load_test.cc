@@ -19,9 +19,11 @@
 namespace titan::config {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 Loaded toml(std::string_view text, const std::vector<std::string>& overrides = {}) {
@@ -309,6 +311,91 @@ enable_float8_linear = false
   text.replace(text.find("\"steps\""), 7, "\"minutes\"");
   EXPECT_THAT(error(text),
               HasSubstr("checkpoint.interval_type = \"minutes\": unknown key; checkpoint.interval counts steps"));
+}
+
+// Names are found however they are written, and the warning says which was taken.
+TEST(LoadTest, NamesInAnyCase) {
+  const Loaded loaded = toml(R"([optimizer]
+type = "adamw"
+implementation = "For_Loop"
+[[optimizer.param_groups]]
+pattern = "norm"
+name = "ADAM"
+[lr_scheduler]
+decay_type = "Cosine"
+[training]
+mixed_precision_param = "torch.bfloat16"
+mixed_precision_reduce = "FP32"
+dataset = "C4_test"
+[model]
+name = "LLaMA3"
+flavor = "DebugModel"
+converters = "Quantize.Linear.Float8"
+[checkpoint]
+async_mode = "ASYNC"
+exclude_from_loading = ["Optimizer"]
+[activation_checkpoint]
+mode = "Full"
+)");
+  const JobConfig& c = loaded.config;
+  EXPECT_EQ(c.optimizer.name, "AdamW");
+  EXPECT_EQ(c.optimizer.implementation, "for-loop");
+  EXPECT_EQ(c.optimizer.param_groups.at(0).name, "Adam");
+  EXPECT_EQ(c.lr_scheduler.decay_type, "cosine");
+  EXPECT_EQ(c.training.mixed_precision_param, "bfloat16");
+  EXPECT_EQ(c.training.mixed_precision_reduce, "float32");
+  EXPECT_EQ(c.training.dataset, "c4_test");
+  EXPECT_EQ(c.model.name, "llama3");
+  EXPECT_EQ(c.model.flavor, "debugmodel");
+  EXPECT_THAT(c.model.converters, ElementsAre("quantize.linear.float8"));
+  EXPECT_EQ(c.checkpoint.async_mode, "async");
+  EXPECT_THAT(c.checkpoint.exclude_from_loading, ElementsAre("optimizer"));
+  EXPECT_EQ(c.activation_checkpoint.mode, "full");
+  EXPECT_THAT(loaded.warnings, Contains("a.toml:2: optimizer.type = \"adamw\" is read as \"AdamW\""));
+  EXPECT_THAT(loaded.warnings, Contains("a.toml:14: model.name = LLaMA3: is read as \"llama3\""));
+  EXPECT_THAT(error("[optimizer]\nname = \"adamx\"\n"), HasSubstr("not one of the allowed values AdamW"));
+  // torchtitan takes schedules so, too: nothing to warn of.
+  EXPECT_THAT(toml("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"gpipe\"\n").warnings,
+              Not(Contains(HasSubstr("is read as"))));
+}
+
+TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
+  const auto reshard = [](const std::string& keys) {
+    return toml("[parallelism]\n" + keys + "[resources]\nranks = 8\nranks_per_node = 4\n")
+        .config.parallelism.fsdp_reshard_after_forward;
+  };
+  const std::string hybrid = "data_parallel_replicate_degree = 2\n";
+  EXPECT_EQ(reshard("sharding_strategy = \"full_shard\"\n"), "always");
+  EXPECT_EQ(reshard("sharding_strategy = \"ShardingStrategy.HYBRID_SHARD\"\n" + hybrid), "always");
+  EXPECT_EQ(reshard("sharding_strategy = \"HYBRID_SHARD\"\nreplica_degree = 2\nhsdp_degree = 4\n"), "always");
+  EXPECT_EQ(reshard("sharding_strategy = \"_HYBRID_SHARD_ZERO2\"\n" + hybrid), "never");
+  EXPECT_EQ(reshard("sharding_strategy = \"NO_SHARD\"\ndata_parallel_replicate_degree = 8\n"), "default");
+  EXPECT_EQ(reshard("sharding_strategy = \"NO_SHARD\"\ndata_parallel_shard_degree = 1\n"
+                    "data_parallel_replicate_degree = 8\n"),
+            "default");
+  // Ranks that other axes take do not count.
+  EXPECT_THAT(error("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\ntensor_parallel_degree = 4\n" + hybrid +
+                    "[resources]\nranks = 8\n"),
+              HasSubstr("which the degrees do not say"));
+  // The command line's degrees count as well as the file's.
+  EXPECT_EQ(toml("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\n",
+                 {"--nproc", "8", "--parallelism.data_parallel_replicate_degree", "2"})
+                .config.parallelism.fsdp_reshard_after_forward,
+            "always");
+}
+
+TEST(LoadTest, LayersOfRecomputation) {
+  const auto layers = [](const std::string& value, const std::vector<std::string>& words = {}) {
+    return toml(value.empty() ? "" : "[activation_checkpoint]\nlayers = " + value + "\n", words)
+        .config.activation_checkpoint.layers;
+  };
+  EXPECT_THAT(layers("[0, 4, 2]"), ElementsAre(0, 4, 2));
+  EXPECT_THAT(layers("[]"), IsEmpty());
+  for (const char* words : {"1,3", "[1, 3]", " 1 , 3 "})
+    EXPECT_THAT(layers("", {"--activation_checkpoint.layers", words}), ElementsAre(1, 3)) << words;
+  EXPECT_THAT(error("[activation_checkpoint]\nlayers = [-1]\n"), HasSubstr("a list of integers, at least 0"));
+  EXPECT_THAT(toml("[activation_checkpoint]\nlayers = [1]\nselective_ac_option = \"3\"\n").warnings,
+              Contains(HasSubstr("selective_ac_option = 3 has no effect")));
 }
 
 TEST(LoadTest, OlderSpellingBesideItsSuccessorIsAnErrorWithinOneSource) {

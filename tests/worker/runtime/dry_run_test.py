@@ -105,7 +105,8 @@ class DryRun(unittest.TestCase):
     # What `titanctl schedule show` estimates from a model's dimensions is what the dry run's layers leave behind.
     def test_activations_are_those_that_titanctl_estimates(self):
         modes = [["none"], ["full"], ["selective", "--activation_checkpoint.selective_ac_option", "2"],
-                 ["selective", "--activation_checkpoint.selective_ac_option", "op"], ["memory_budget"]]
+                 ["selective", "--activation_checkpoint.selective_ac_option", "op"], ["memory_budget"],
+                 ["full", "--activation_checkpoint.layers", "0,5,6"]]
         llama, deepseek = ["--model.flavor", "8B"], ["--model.name", "deepseek_v3", "--model.flavor", "236B"]
         float32 = ["--training.mixed_precision_param", "float32"]
         jobs = [({"fsdp": 2}, llama + ["--resources.device", "cuda"]), ({"fsdp": 2}, llama), ({"fsdp": 2}, llama + float32),

@@ -103,6 +103,7 @@ class Draw {
     const std::string ac = " --activation_checkpoint.mode ";
     const std::string mode = any<std::string>(
         {"none", "full", "selective --activation_checkpoint.selective_ac_option op",
+         "full --activation_checkpoint.layers 1,3,4",
          absl::StrCat("selective --activation_checkpoint.selective_ac_option ", any<int>({2, 3})),
          absl::StrCat("memory_budget --activation_checkpoint.memory_budget ", any<int>({2, 5, 8}) / 10.0)});
     const int rows = ways.pp > 1 ? any<int>({8, 12}) : any<int>({1, 2, 3});
