@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/config/table_list.h"
+#include "common/config/text_list.h"
 #include "common/models/registry.h"
 
 namespace titan::config {
@@ -121,7 +122,16 @@ std::vector<std::string> use_listed_spelling(const Field& field, Raw& value) {
       if (is_text(item)) speller.text(item.text);
     }
   } else if (is_text(value) && holds<std::vector<std::string>>(field)) {
-    speller.list(value.text);
+    std::vector<std::string> items;
+    if (!value.text.starts_with('[') || read_text_list(value.text, items)) {
+      speller.list(value.text);
+      return speller.take();
+    }
+    value.kind = Raw::Kind::kList;
+    for (std::string& item : items) {
+      speller.text(item);
+      value.items.push_back(raw_string(std::move(item)));
+    }
   } else if (is_text(value)) {
     speller.text(value.text);
   }

@@ -1,12 +1,10 @@
 #include "controller/cli/preflight.h"
 
-#include <glob.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -15,13 +13,14 @@
 #include "absl/strings/str_join.h"
 #include "common/config/assets.h"
 #include "common/config/pipeline.h"
-#include "common/hub/dataset_path.h"
+#include "common/config/source_settings.h"
 #include "common/models/registry.h"
 #include "common/models/repository.h"
 #include "common/s3/location.h"
 #include "common/text/nearest.h"
 #include "common/tokenizer_files/find.h"
 #include "common/tokenizer_files/largest_id.h"
+#include "controller/cli/data_check.h"
 #include "controller/cli/model_folder.h"
 #include "nlohmann/json.hpp"
 
@@ -31,7 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kLongestShownLine = 60;
 constexpr char kGetWeights[] = "`titanctl assets get ORG/NAME` downloads them";
 
 std::string nearby_name(const fs::path& path) {
@@ -45,6 +43,18 @@ std::string nearby_name(const fs::path& path) {
 
 std::string meant(const std::string& better) { return better.empty() ? "" : "did you mean " + better + "?"; }
 
+// What is there of another kind than the one that was looked for; nothing when nothing is.
+std::string of_another_type(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status found = fs::status(path, error);
+  if (fs::is_regular_file(found)) return "is a file, and a folder is needed";
+  if (fs::is_directory(found)) return "is a folder, and a file is needed";
+  if (fs::exists(found)) return "is neither a file nor a folder";
+  if (error == std::errc::permission_denied) return "cannot be looked at: no permission in a folder on its path";
+  if (error == std::errc::not_a_directory) return "leads through a file as if it were a folder";
+  return fs::is_symlink(fs::symlink_status(path, error)) ? "is a link to nothing" : "";
+}
+
 class Checker {
  public:
   explicit Checker(const config::Loaded& loaded) : loaded_(loaded), config_(loaded.config) {}
@@ -57,11 +67,11 @@ class Checker {
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
     check_dataset("training.dataset_path", config_.training.dataset, config_.training.dataset_path,
                   config_.training.dataloader);
-    check_sources("training.dataloader.sources", config_.training.dataloader.sources);
+    check_sources("training.dataloader.sources", config_.training.dataloader);
     if (config_.validation.enable) {
       check_dataset("validation.dataset_path", config_.validation.dataset, config_.validation.dataset_path,
                     config_.validation.dataloader);
-      check_sources("validation.dataloader.sources", config_.validation.dataloader.sources);
+      check_sources("validation.dataloader.sources", config_.validation.dataloader);
     }
     if (config_.checkpoint.enable) {
       check_initial_load();
@@ -83,10 +93,14 @@ class Checker {
   // where else it comes from.
   void missing(const std::string& key, const std::string& value, const std::string& what,
                const std::string& remedy = "") {
+    std::error_code error;
+    if (std::string other = of_another_type(value); !other.empty()) {
+      const bool file = fs::is_regular_file(value, error);
+      return bad(key, value, other, file ? meant(fs::path(value).parent_path().string()) : remedy);
+    }
     // The first part of the path that does not exist is the one that is misspelt.
     const fs::path given = fs::path(value).lexically_normal();
     fs::path wrong = given;
-    std::error_code error;
     while (wrong.has_parent_path() && wrong.parent_path() != wrong && !fs::exists(wrong.parent_path(), error))
       wrong = wrong.parent_path();
     if (std::string better = nearby_name(wrong); !better.empty()) {
@@ -102,7 +116,8 @@ class Checker {
     const fs::path dump = config_.job.dump_folder;
     std::error_code error;
     if (fs::exists(dump, error) && !fs::is_directory(dump, error)) {
-      return bad("job.dump_folder", dump.string(), "is a file, and the job needs a folder", "");
+      return bad("job.dump_folder", dump.string(), "is a file, and the job needs a folder",
+                 meant(dump.parent_path().string()));
     }
     fs::path existing = dump;
     while (!existing.empty() && !fs::exists(existing, error) && existing != existing.parent_path())
@@ -182,86 +197,26 @@ class Checker {
                      config_.model.flavor, " has a vocabulary of ", spec->vocab_size));
   }
 
-  // The files of a folder, or what a pattern matches, which may be a file.
-  static std::vector<std::string> listed_files(const std::string& path) {
-    std::vector<std::string> files;
-    std::error_code error;
-    if (fs::is_directory(path, error)) {
-      for (const auto& entry : fs::directory_iterator(path, error)) files.push_back(entry.path().string());
-    } else {
-      glob_t found{};
-      if (glob(path.c_str(), 0, nullptr, &found) == 0) files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-      globfree(&found);
-    }
-    std::sort(files.begin(), files.end());
-    return files;
-  }
-
-  static bool ends_with_any(const std::string& name, std::initializer_list<const char*> endings) {
-    return std::any_of(endings.begin(), endings.end(), [&](const char* end) { return absl::EndsWith(name, end); });
-  }
-  static bool is_json(const std::string& name) {
-    return ends_with_any(name, {".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"});
-  }
-  static bool is_index(const std::string& name) { return fs::path(name).filename() == "titan-tokens.json"; }
-  static bool is_of_another_format(const std::string& name) {
-    return ends_with_any(name, {".parquet", ".idx", ".txt", ".txt.gz", ".txt.zst"});
-  }
-
-  // Whether what is there is JSON lines, as a rank would take it; other formats, and what a library reads, it alone
-  // looks into.
-  static bool holds_json_lines(const std::string& dataset, const std::string& format,
-                               const std::vector<std::string>& files) {
-    if (!config::is_titans_dataset(dataset)) return false;
-    if (format != "auto") return format == "jsonl";
-    if (std::any_of(files.begin(), files.end(), is_index)) return false;
-    return std::any_of(files.begin(), files.end(), is_json) ||
-           std::none_of(files.begin(), files.end(), is_of_another_format);
-  }
-
-  // What is in a source's files is for the ranks to say, which know all formats.
-  void check_sources(const std::string& key, const std::vector<config::DataSource>& sources) {
-    std::error_code error;
-    for (const config::DataSource& source : sources) {
+  void check_sources(const std::string& key, const config::DataLoader& settings) {
+    for (const config::DataSource& source : settings.sources) {
       check_own_text(key, source.dataset.value_or(""), source.dataset_path);
-      const std::string path = source.dataset_path.value_or("");
-      if (path.empty() || hub::is_hub_path(path) || fs::is_directory(path, error) || fs::exists(path + ".idx", error)) {
-        continue;
-      }
-      if (listed_files(path).empty()) missing(key, path, "no such file or folder");
+      if (!source.dataset_path) continue;
+      check_files_of(key, source.dataset.value_or("c4_test"), *source.dataset_path,
+                     config::settings_of(source, settings));
     }
   }
 
   void check_dataset(const std::string& key, const std::string& dataset, const std::optional<std::string>& path,
                      const config::DataLoader& settings) {
-    std::error_code error;
-    if (!path.has_value() || hub::is_hub_path(*path) || fs::exists(*path + ".idx", error)) return;
-    const bool folder = fs::is_directory(*path, error);
-    std::vector<std::string> files = listed_files(*path);
-    if (files.empty() && !folder) return missing(key, *path, "no such file or folder");
-    if (!holds_json_lines(dataset, settings.format, files)) return;
-    if (folder) std::erase_if(files, [](const std::string& file) { return !is_json(file); });
-    if (files.empty()) return bad(key, *path, "the folder holds no *.json or *.jsonl file (also with .gz or .zst)");
-    check_first_line(key, *path, files, settings);
+    if (path.has_value() && settings.sources.empty()) check_files_of(key, dataset, *path, settings);
   }
 
-  // Single bad lines are skipped and counted while training; a first one means another kind of file.
-  void check_first_line(const std::string& key, const std::string& path, const std::vector<std::string>& files,
-                        const config::DataLoader& settings) {
-    if (ends_with_any(files.front(), {".gz", ".zst"})) return;
-    std::ifstream in(files.front());
-    std::string line;
-    if (!std::getline(in, line)) {
-      if (files.size() == 1) bad(key, path, absl::StrCat(files.front(), " is empty"));
-      return;
-    }
-    const json first = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool texts = settings.messages_key.empty();
-    const std::string& wanted = texts ? settings.text_key : settings.messages_key;
-    if (first.is_object() && first.contains(wanted) && (!texts || first[wanted].is_string())) return;
-    bad(key, path,
-        absl::StrCat(files.front(), ":1 is not a JSON object with a \"", wanted,
-                     "\": ", line.substr(0, kLongestShownLine)));
+  void check_files_of(const std::string& key, const std::string& dataset, const std::string& path,
+                      const config::DataLoader& settings) {
+    const std::optional<DataProblem> problem = check_data(dataset, path, settings);
+    if (!problem) return;
+    if (problem->is_missing) return missing(key, path, problem->message);
+    bad(key, path, problem->message);
   }
 
   void check_initial_load() {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "CLI/CLI.hpp"
-#include "worker/data/datasets.h"
+#include "common/data_files/datasets.h"
 #include "worker/data/loader.h"
 #include "worker/nn/documents.h"
 #include "worker/parallel/context_deal.h"

@@ -10,7 +10,7 @@
 #include <functional>
 #include <iostream>
 
-#include "worker/data/byte_source.h"
+#include "common/data_files/byte_source.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/open_rows.h"
 #include "worker/data/row_stream.h"

@@ -2,10 +2,10 @@
 
 #include <string>
 
+#include "common/data_files/conversation.h"
 #include "common/jinja/template.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"
-#include "worker/data/chat/conversation.h"
 
 namespace titan::fuzz {
 

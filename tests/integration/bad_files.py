@@ -19,8 +19,22 @@ def _tokenizer_model(folder, content):
     return ["--model.hf_assets_path", folder / "tok"]
 
 
-def _data(folder, content, name="data.json"):
+def _data(folder, content, name="data.json", encoding="utf-8"):
+    if encoding != "utf-8":
+        (_write(folder / "text" / name, "") / name).write_bytes(content.encode(encoding))
+        return ["--training.dataset_path", folder / "text"]
     return ["--training.dataset_path", _write(folder / "text" / name, content)]
+
+
+def _saved_to_disk(folder):
+    for name in ("data-00000-of-00001.arrow", "dataset_info.json", "state.json"):
+        _write(folder / "saved" / name, "{}")
+    return ["--training.dataset_path", folder / "saved"]
+
+
+def _dangling(folder):
+    (folder / "a.jsonl").symlink_to(folder / "gone.jsonl")
+    return ["--training.dataset_path", folder / "a.jsonl"]
 
 
 def _step(folder, step, manifest='{"version": 1}'):
@@ -137,7 +151,26 @@ CASES = [
     ("data lines without text", lambda f: _data(f, '{"content": "x"}\n'), "training.dataset_path", ["data.json:1", '"text"']),
     ("data with a number for text", lambda f: _data(f, '{"text": 5}\n', "a.jsonl"), "training.dataset_path", ["a.jsonl:1", '"text"']),
     ("pattern that matches nothing", lambda f: ["--training.dataset_path", _empty(f, "text") / "*.json"], "training.dataset_path",
-     ["no such file"]),
+     ["no file matches this pattern"]),
+    ("data in an array", lambda f: _data(f, '[\n{"text": "x"},\n{"text": "y"}\n]\n'), "training.dataset_path", ["data.json:1", "inside an array", "jq -c '.[]'"]),
+    ("data in objects of several lines", lambda f: _data(f, '{\n "text": "x"\n}\n'), "training.dataset_path", ["data.json:1", "inside an object", "jq -c ."]),
+    ("data in UTF-16", lambda f: _data(f, '{"text": "x"}\n', encoding="utf-16"), "training.dataset_path", ["data.json:1", "UTF-16", "iconv"]),
+    ("data in ShareGPT's form", lambda f: _data(f, '{"conversations": [{"from": "human", "value": "x"}]}\n'), "training.dataset_path",
+     ["data.json:1", "ShareGPT"]),
+    ("data in Alpaca's form", lambda f: _data(f, '{"instruction": "x", "input": "", "output": "y"}\n'), "training.dataset_path",
+     ["data.json:1", "Alpaca"]),
+    ("folder of datasets.save_to_disk", _saved_to_disk, "training.dataset_path", ["data-00000-of-00001.arrow is Arrow's format", "to_parquet"]),
+    ("data compressed by xz", lambda f: ["--training.dataset_path", _write(f / "text/a.jsonl.xz", "")], "training.dataset_path",
+     ["a.jsonl.xz is compressed by xz", "unxz"]),
+    ("first lines all malformed", lambda f: _data(f, "x\n" * 101 + '{"text": "y"}\n'), "training.dataset_path",
+     ["first 101 lines are malformed", "max_bad_lines = 100", "data.json:1"]),
+    ("tokenizer folder is a file", lambda f: ["--model.hf_assets_path", _write(f / "tok/tokenizer.json", "{}") / "tokenizer.json"], "model.hf_assets_path",
+     ["is a file, and a folder is needed", "did you mean", "tok?"]),
+    ("initial weights are a file", lambda f: _initial(_write(f / "hf/model.safetensors", "") / "model.safetensors"), "checkpoint.initial_load_path",
+     ["is a file, and a folder is needed", "did you mean", "hf?"]),
+    ("pipeline schedule is a folder", lambda f: _pipeline(_empty(f, "order.csv")), "parallelism.pipeline_parallel_schedule_csv",
+     ["is a folder, and a file is needed"]),
+    ("data that a link leads to nowhere", _dangling, "training.dataset_path", ["is a link to nothing"]),
     ("validation data missing", lambda f: ["--validation.dataset_path", f / "nowhere"], "validation.dataset_path",
      ["no such file or folder"]),
     ("initial weights missing", lambda f: _initial(f / "step-7"), "checkpoint.initial_load_path", ["no such folder"]),

@@ -207,7 +207,7 @@ class Cli(unittest.TestCase):
             def job(path, *flags):
                 return ["validate", TINY, "--training.dataset_path", path, *flags]
 
-            chat, body = '{"messages": [{"role": "user", "content": "x"}]}\n', '{"body": "x"}\n'
+            chat, body = '{"messages": [{"role": "assistant", "content": "x"}], "score": NaN}\n', '{"body": "x"}\n'
             written("index/shard-00000.json", "{}\n")
             written("megatron/text.bin", "")
             accepted = [(written("parquet/a.parquet", "PAR1").parent,), (root / "parquet/*.parquet",), (written("texts/a.txt", "Once\n").parent,),
@@ -218,8 +218,8 @@ class Cli(unittest.TestCase):
             for words in accepted:
                 done = titanctl(*job(*words))
                 self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
-            self.refused(2, 'a.jsonl:1 is not a JSON object with a "text"', *job(root / "chat"))
-            self.refused(2, 'a.jsonl:1 is not a JSON object with a "turns"', *job(root / "chat", "--training.dataloader.messages_key", "turns"))
+            self.refused(2, 'a.jsonl:1: no "text" (there are "messages"', *job(root / "chat"))
+            self.refused(2, 'a.jsonl:1: no "turns"', *job(root / "chat", "--training.dataloader.messages_key", "turns"))
             self.refused(2, "no such file or folder", *job(root / "none", "--training.dataloader.format", "parquet"))
 
     def test_all_recipes_are_valid(self):

@@ -1,6 +1,8 @@
 #include "worker/data/bad_lines.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/data_files/first_rows.h"
 
 namespace titan::data {
 
@@ -10,14 +12,11 @@ absl::Status too_many_bad_lines(const std::string& place, int64_t number, int64_
                                                  document_rule(kind), ")"));
 }
 
-absl::Status no_documents() {
+absl::Status no_documents(std::vector<std::string> reasons) {
+  for (std::string& reason : reasons) reason = std::string(absl::StripSuffix(reason, ", skipped"));
   return absl::InvalidArgumentError(
-      "the dataset has no document with text for this rank: every line is blank or malformed");
-}
-
-absl::Status no_line_at(const std::string& file, int64_t offset) {
-  return absl::InvalidArgumentError(absl::StrCat(file, ": no line starts at byte ", offset,
-                                                 ", where the checkpoint's data position is: the dataset has changed"));
+      absl::StrCat("the dataset has no document with text for this rank: ",
+                   reasons.empty() ? "every line is blank or has an empty text" : first_reasons(reasons)));
 }
 
 }  // namespace titan::data

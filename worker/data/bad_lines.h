@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker/data/document_file.h"
@@ -12,7 +13,7 @@ namespace titan::data {
 
 // `place`: "data.json:17: not JSON"; the malformed document is the `number`th of a pass.
 absl::Status too_many_bad_lines(const std::string& place, int64_t number, int64_t most, const FileKind& kind);
-absl::Status no_documents();
-absl::Status no_line_at(const std::string& file, int64_t offset);
+// When a whole pass gave nothing to train on. `reasons`: what was said of its malformed documents, place by place.
+absl::Status no_documents(std::vector<std::string> reasons);
 
 }  // namespace titan::data

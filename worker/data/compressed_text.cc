@@ -6,9 +6,9 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "common/data_files/line_reader.h"
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
-#include "worker/data/line_reader.h"
 #include "worker/data/parts.h"
 
 namespace titan::data {

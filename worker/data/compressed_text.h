@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/data_files/decompressor.h"
 #include "common/storage/file.h"
-#include "worker/data/decompressor.h"
 
 namespace titan::data {
 

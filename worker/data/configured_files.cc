@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/data_files/datasets.h"
+#include "common/data_files/first_rows.h"
 #include "common/status/status.h"
 #include "common/text/nearest.h"
-#include "worker/data/datasets.h"
 #include "worker/data/hub/hub_files.h"
 #include "worker/data/plugin/registry.h"
 
@@ -88,6 +89,13 @@ absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
     TITAN_ASSIGN_OR_RETURN(found, found_in_hub(dataset, path, format, record_folder));
   } else {
     TITAN_ASSIGN_OR_RETURN(found.files, dataset_files(dataset, path, format));
+    if (found.files.format == Format::kJsonLines) {
+      const absl::Status rows = check_first_rows(found.files, {.text_key = settings.text_key,
+                                                               .messages_key = settings.messages_key,
+                                                               .train_on_all = settings.train_on == "all",
+                                                               .max_bad_lines = settings.max_bad_lines});
+      if (!rows.ok()) return annotate(rows, absl::StrCat("dataset_path ", path));
+    }
   }
   return ConfiguredFiles{std::move(found.files.files),
                          {.format = found.files.format,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/line_reader.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "worker/data/bad_lines.h"
@@ -97,7 +98,7 @@ absl::Status CountedRows::leave_block(Head& head, const BlockCount& count) {
 }
 
 absl::Status CountedRows::begin_pass() {
-  if (head_.pass_tokens == 0) return no_documents();
+  if (head_.pass_tokens == 0) return no_documents(warnings_);
   if (head_.pass_tokens > 0 && !std::exchange(warned_, true)) {
     std::string warning = few_rows_warning(head_.pass_tokens, options_.row_tokens);
     if (!warning.empty()) warnings_.push_back(std::move(warning));

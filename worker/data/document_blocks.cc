@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/byte_source.h"
+#include "common/data_files/decompressor.h"
 #include "common/status/status.h"
-#include "worker/data/byte_source.h"
-#include "worker/data/decompressor.h"
 #include "worker/data/file_facts.h"
 
 namespace titan::data {

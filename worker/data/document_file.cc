@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/data/byte_source.h"
+#include "common/data_files/byte_source.h"
 #include "worker/data/plugin/registry.h"
 
 namespace titan::data {

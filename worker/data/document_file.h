@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/data_files/data_format.h"
+#include "common/data_files/file_place.h"
+#include "common/data_files/remote_files.h"
 #include "worker/data/chat/chat.h"
-#include "worker/data/data_format.h"
-#include "worker/data/file_place.h"
-#include "worker/data/remote_files.h"
 
 namespace titan::data {
 

@@ -1,41 +1,18 @@
 // JSON lines: a line is a document, {"text": "..."}; blank lines are none.
 #include "worker/data/json_lines.h"
 
-#include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/data_files/json_row.h"
+#include "common/data_files/line_reader.h"
 #include "common/status/status.h"
-#include "nlohmann/json.hpp"
 #include "worker/data/document_file.h"
-#include "worker/data/line_reader.h"
 
 namespace titan::data {
 
-namespace {
-
-// A conversation is told from a row that lacks its text.
-std::string without_text(const nlohmann::json& record, const std::string& key) {
-  const bool messages = record.contains("messages") && record["messages"].is_array();
-  return absl::StrCat("no \"", key, "\"",
-                      messages ? " (there are \"messages\": a job reads them with dataloader.messages_key)" : "");
-}
-
-}  // namespace
-
 DocumentText parse_json_line(std::string_view line, const std::string& key) {
-  try {
-    nlohmann::json record = nlohmann::json::parse(line.begin(), line.end());
-    if (!record.is_object()) return {"", "not a JSON object"};
-    const auto text = record.find(key);
-    if (text == record.end()) return {"", without_text(record, key)};
-    if (!text->is_string()) return {"", absl::StrCat("\"", key, "\" is not a string")};
-    return {std::move(text->get_ref<std::string&>()), ""};
-  } catch (const nlohmann::json::exception& error) {
-    // Not the library's sentence: it quotes the line, which may be megabytes or not UTF-8.
-    const bool encoding = std::strstr(error.what(), "UTF-8") != nullptr;
-    return {"", encoding ? "not JSON in UTF-8" : "not JSON"};
-  }
+  RowText row = text_of_row(line, key);
+  return {std::move(row.text), std::move(row.problem)};
 }
 
 namespace {
@@ -71,7 +48,7 @@ class JsonLines final : public DocumentFile {
 
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string& path, const FileKind& kind,
                                                               const FilePlace& place) {
-  TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place, kind));
+  TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place, kind.read_ahead, kind.remote.get()));
   return std::make_unique<JsonLines>(std::move(lines), kind);
 }
 

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/byte_source.h"
+#include "common/data_files/line_reader.h"
 #include "common/status/status.h"
 #include "worker/data/block_files.h"
-#include "worker/data/byte_source.h"
 #include "worker/data/compressed_text.h"
 #include "worker/data/json_lines.h"
-#include "worker/data/line_reader.h"
 #include "worker/data/parts.h"
 #include "worker/data/text_blocks.h"
 #include "worker/data/text_file.h"

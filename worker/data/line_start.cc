@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/data_files/byte_source.h"
+#include "common/data_files/line_reader.h"
 #include "common/status/status.h"
-#include "worker/data/bad_lines.h"
-#include "worker/data/byte_source.h"
 
 namespace titan::data {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "common/data_files/remote_files.h"
 #include "common/storage/file.h"
-#include "worker/data/remote_files.h"
 
 namespace titan::data {
 

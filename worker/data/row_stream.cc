@@ -40,7 +40,7 @@ absl::StatusOr<bool> RowStream::append_document() {
   TITAN_ASSIGN_OR_RETURN(std::optional<Document> document, reader_.next());
   if (!document.has_value()) {
     if (!loop_) return false;
-    if (!pass_had_tokens_) return no_documents();
+    if (!pass_had_tokens_) return no_documents(take_warnings());
     warn_of_repeats();
     pass_had_tokens_ = false;
     ++pass_;

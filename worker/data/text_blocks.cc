@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/line_reader.h"
 #include "common/status/status.h"
 #include "common/storage/file.h"
-#include "worker/data/bad_lines.h"
 #include "worker/data/compressed_text.h"
 #include "worker/data/line_start.h"
 #include "worker/data/parts.h"

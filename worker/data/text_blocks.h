@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/data/line_reader.h"
-#include "worker/data/remote_files.h"
+#include "common/data_files/line_reader.h"
+#include "common/data_files/remote_files.h"
 
 namespace titan::data {
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/byte_source.h"
+#include "common/data_files/line_reader.h"
 #include "common/status/status.h"
-#include "worker/data/byte_source.h"
 #include "worker/data/document_file.h"
-#include "worker/data/line_reader.h"
 #include "worker/data/utf8.h"
 
 namespace titan::data {
@@ -109,7 +109,7 @@ DocumentText paragraph_text(std::string lines) {
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
                                                         const FilePlace& place) {
   if (kind.blank_lines) {
-    TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place, kind));
+    TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place, kind.read_ahead, kind.remote.get()));
     return std::make_unique<Paragraphs>(std::move(lines));
   }
   auto file = std::make_unique<WholeFile>(path, kind.remote, place.offset > 0);

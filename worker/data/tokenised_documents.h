@@ -44,7 +44,7 @@ class TokenisedDocuments : public TokenDocuments {
   }
 
   absl::Status next_pass() {
-    if (!had_tokens_) return no_documents();
+    if (!had_tokens_) return no_documents(warnings_);
     const bool few = pass_tokens_ >= 0 && !warned_;
     std::string warning = few ? few_rows_warning(pass_tokens_, options_.row_tokens) : "";
     warned_ |= !warning.empty();

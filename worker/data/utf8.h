@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/text/is_utf8.h"
+
 namespace titan::data {
 
 struct Decoded {
@@ -24,8 +26,7 @@ inline Decoded decode_utf8(std::string_view text, size_t at) {
 // A byte that begins no character.
 inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-// Whether `text` is UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
-bool is_utf8(std::string_view text);
+using text::is_utf8;
 
 // Unicode's White_Space.
 bool is_white_space(uint32_t code_point);

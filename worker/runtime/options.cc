@@ -10,12 +10,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/assets.h"
+#include "common/config/job_text.h"
 #include "common/config/json.h"
 #include "common/config/load.h"
 #include "common/config/validate.h"
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "common/text/home.h"
 
 namespace titan::runtime {
 
@@ -168,6 +170,7 @@ absl::Status read_config(const Options& options, RankJob& job) {
   job.mode = mode_of(loaded.config);
   if (!options.world && job.mode == CommMode::kProcesses) loaded.config.resources.ranks = 1;
   loaded.config.resources.ranks_per_node = 0;  // And no nodes are asked for.
+  config::visit_paths(loaded.config, [](const std::string&, std::string& path) { path = text::expand_home(path); });
   TITAN_RETURN_IF_ERROR(config::validate(loaded));
   config::resolve(loaded.config);
   job.config = std::move(loaded.config);

@@ -361,7 +361,8 @@ class Chats(RowReader):
             self.assertIn(word, shown["problem"])
         ask = dict(path=str(self.root / "bad.jsonl"), format="jsonl", messages_key="messages", row_tokens=WIDTH)
         got = self.answer(tokenizer=str(folder), bad_lines=2, **ask)
-        self.assertIn("bad.jsonl:3: no \"messages\"; that is malformed line 3, more than dataloader.max_bad_lines = 2", got["error"])
+        self.assertIn("bad.jsonl:3: no \"messages\" (its keys: \"text\"; dataloader.messages_key names the right one); that is malformed line 3, "
+                      "more than dataloader.max_bad_lines = 2", got["error"])
         for template, word in (("{{ x|pprint }}", 'line 1, column 6: the filter "pprint" is not supported'),
                                ("{{ messages|length }}", "does not begin the text of all 2, from byte 0 on"),
                                ("{{ raise_exception('No') }}", "the template says: No")):  # fmt: skip

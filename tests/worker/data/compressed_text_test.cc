@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/line_reader.h"
 #include "tests/worker/data/compress.h"
 #include "tests/worker/data/testing.h"
-#include "worker/data/line_reader.h"
 #include "worker/data/remote_bytes.h"
 #include "worker/data/text_blocks.h"
 

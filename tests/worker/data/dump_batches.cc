@@ -2,8 +2,8 @@
 // batch.
 #include <iostream>
 
+#include "common/data_files/datasets.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/datasets.h"
 #include "worker/data/loader.h"
 
 namespace {

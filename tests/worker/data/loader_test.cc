@@ -546,6 +546,8 @@ TEST_F(LoaderTest, EmptyDatasets) {
     const auto batch = open(options)->next();
     EXPECT_EQ(batch.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(batch.status().message(), HasSubstr("no document with text"));
+    const bool blank = std::string(text).find_first_not_of('\n') == std::string::npos;
+    EXPECT_THAT(batch.status().message(), HasSubstr(blank ? "every line is blank" : "empty.json:1: no"));
   }
   LoaderOptions none = options();
   none.files.clear();

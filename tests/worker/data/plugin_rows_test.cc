@@ -11,9 +11,9 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/datasets.h"
 #include "tests/worker/data/testing.h"
 #include "worker/data/chat/label_tokens.h"
-#include "worker/data/datasets.h"
 #include "worker/data/mix_state.h"
 #include "worker/data/open_rows.h"
 #include "worker/data/plugin/registry.h"

@@ -7,9 +7,9 @@
 #include <map>
 #include <memory>
 
+#include "common/data_files/datasets.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/configured_files.h"
-#include "worker/data/datasets.h"
 #include "worker/data/mix_state.h"
 #include "worker/data/open_rows.h"
 

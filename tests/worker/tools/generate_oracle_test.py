@@ -157,6 +157,10 @@ class TextTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.scratch.cleanup()
 
+    def written(self, name, text):
+        (self.folder / name).write_text(text)
+        return self.folder / name
+
     def text_of(self, prompt):
         tokens = likeliest(self.model, self.tokenizer(prompt)["input_ids"], 12)
         return tokens, self.tokenizer.decode(tokens)
@@ -170,7 +174,8 @@ class TextTest(unittest.TestCase):
 
     def test_prompts_from_a_file_in_small_batches(self):
         prompts = ["the cat", "a rat sat", "the", "é"]
-        (self.folder / "prompts.txt").write_text("the cat\n\n" + json.dumps({"prompt": "a rat sat", "id": 4}) + "\nthe\r\né\n")
+        (self.folder / "prompts.txt").write_text(
+            "\ufeff" + json.dumps({"prompt": "the cat"}) + "\n\n" + json.dumps({"prompt": "a rat sat", "score": float("nan")}) + "\nthe\r\né\n")
         words = ["--max-new-tokens", 12, "--dtype", "float64", "--ignore-eos", "-o", "json", "--batch", 2]
         got = lines(generate(self.folder, "--prompts", self.folder / "prompts.txt", *words))
         self.assertEqual([line["prompt"] for line in got], prompts)
@@ -269,6 +274,8 @@ class TextTest(unittest.TestCase):
             (["--prompt-tokens", "5000"], 2, "beyond the model's vocabulary of 320"),
             (["--prompt", "x", "--tensor-parallel", 3], 2, "3"),
             (["--prompts", "/nowhere"], 3, "/nowhere"),
+            (["--prompts", self.written("cut.jsonl", 'the cat\n{"prompt": "the')], 2, "cut.jsonl:2: not JSON: the line ends inside an object"),
+            (["--prompts", self.written("keys.jsonl", '\ufeff{"text": "the"}')], 2, 'keys.jsonl:1: no "prompt" (its keys: "text"'),
             (["--prompt", "x", "--bos", "--no-bos"], 2, "--no-bos"),
             (["--prompt", "x", "--model", "qwen3", "--flavor", "8B"], 1, "model_type"),
         ]

@@ -1,6 +1,5 @@
 #include "worker/data/chat/chat.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,11 +30,7 @@ absl::StatusOr<ChatText> Chat::text_of(std::string_view line) const {
 }
 
 absl::StatusOr<ChatText> Chat::text_of(const Conversation& conversation) const {
-  const bool answered =
-      std::find(conversation.roles.begin(), conversation.roles.end(), "assistant") != conversation.roles.end();
-  if (!train_on_all_ && !answered) {
-    return absl::InvalidArgumentError("no message has the role \"assistant\": there is nothing to foretell");
-  }
+  if (!train_on_all_) TITAN_RETURN_IF_ERROR(check_answered(conversation));
   TITAN_ASSIGN_OR_RETURN(jinja::Rendered rendered,
                          template_.render(conversation, conversation.messages.size(), /*generation_prompt=*/false));
   ChatText chat{.text = std::move(rendered.text)};

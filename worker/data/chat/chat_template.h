@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/data_files/conversation.h"
 #include "common/jinja/template.h"
-#include "worker/data/chat/conversation.h"
 
 namespace titan::data {
 

@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/data_files/data_format.h"
 #include "common/hub/client.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/data_format.h"
 #include "worker/data/hub/advice.h"
 
 namespace titan::data {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/data_files/remote_files.h"
 #include "common/hub/dataset_path.h"
 #include "common/hub/stream.h"
-#include "worker/data/remote_files.h"
 
 namespace titan::data {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/file_place.h"
+#include "common/data_files/file_place.h"
 
 // What a dataset from outside of this tree is: a reader of files, which goes on at any place between two documents.
 // Order, shuffling, packing, mixing, shares of ranks and cursors are Titan's. docs/howto/add-a-dataset.md shows one.

@@ -9,11 +9,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/data_files/datasets.h"
 #include "common/plugin/library.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
 #include "common/storage/file.h"
-#include "worker/data/datasets.h"
 #include "worker/data/plugin/plugin.h"
 
 namespace titan::data {

@@ -5,13 +5,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/data_files/data_format.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/tokens/tokenizer_mark.h"
 
 namespace titan::data {
-
-inline constexpr const char* kTokenManifest = "titan-tokens.json";
 
 // As dataloader.train_on and --train-on have it: "all" or "assistant".
 const char* train_on_name(bool all);

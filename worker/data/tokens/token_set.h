@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/data_format.h"
+#include "common/data_files/data_format.h"
 #include "worker/data/tokens/token_shard.h"
 #include "worker/data/tokens/tokenizer_mark.h"
 

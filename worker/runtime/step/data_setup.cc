@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/source_settings.h"
 #include "common/config/source_weights.h"
 #include "common/models/repository.h"
 #include "common/status/status.h"
@@ -32,16 +33,6 @@ absl::Status explain(const absl::Status& failure, const config::Model& model) {
 // What ranks share about the data, and what a job that goes on finds again.
 std::string data_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
 
-// What of a dataset's keys are one source's.
-config::DataLoader settings_of(const config::DataSource& source, config::DataLoader settings) {
-  settings.format = source.format.value_or(settings.format);
-  settings.text_key = source.text_key.value_or(settings.text_key);
-  settings.messages_key = source.messages_key.value_or(settings.messages_key);
-  settings.train_on = source.train_on.value_or(settings.train_on);
-  settings.text_documents = source.text_documents.value_or(settings.text_documents);
-  return settings;
-}
-
 // The row of the stream with which a step begins, counted from 1. Which of the weights before `share.before` were the
 // newest is all that still matters of them.
 int64_t first_row_of(int64_t step, const DataShare& share) {
@@ -52,8 +43,9 @@ int64_t first_row_of(int64_t step, const DataShare& share) {
 absl::Status find_sources(const std::string& section, const config::DataLoader& settings, const DataShare& share,
                           data::LoaderOptions& options) {
   for (const config::DataSource& source : settings.sources) {
-    absl::StatusOr<data::ConfiguredFiles> found = data::configured_files(
-        source.dataset.value_or("c4_test"), source.dataset_path, settings_of(source, settings), options.counts_folder);
+    absl::StatusOr<data::ConfiguredFiles> found =
+        data::configured_files(source.dataset.value_or("c4_test"), source.dataset_path,
+                               config::settings_of(source, settings), options.counts_folder);
     if (!found.ok()) {
       return annotate(found.status(), absl::StrCat(section, ".dataloader.sources: source \"", source.name, "\""));
     }

@@ -9,11 +9,11 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/data_files/datasets.h"
 #include "common/status/status.h"
 #include "common/tokenizer_files/not_applied.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/chat/label_tokens.h"
-#include "worker/data/datasets.h"
 #include "worker/data/document_file.h"
 #include "worker/data/tokenizer.h"
 #include "worker/data/utf8.h"

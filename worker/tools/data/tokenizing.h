@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/datasets.h"
+#include "common/data_files/datasets.h"
 #include "worker/data/document_file.h"
 
 namespace titan::tools {

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/data_files/byte_source.h"
 #include "common/status/status.h"
-#include "worker/data/byte_source.h"
 #include "worker/data/line_start.h"
 
 namespace titan::tools {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/data_files/datasets.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/datasets.h"
 #include "worker/data/document_file.h"
 #include "worker/data/tokens/tokenizer_mark.h"
 

@@ -1,9 +1,11 @@
 #include "worker/tools/generate/text.h"
 
+#include <string_view>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/data_files/json_row.h"
 #include "common/text/utf8.h"
-#include "nlohmann/json.hpp"
 
 namespace titan::tools {
 namespace {
@@ -19,14 +21,20 @@ size_t whole_characters(const std::string& text) {
   return text.size();
 }
 
-absl::StatusOr<std::string> prompt_of(const std::string& line, const std::string& place) {
-  if (line.front() != '{') return line;
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return line;  // A text that begins with a brace.
-  const auto prompt = object.find("prompt");
-  if (prompt == object.end() || !prompt->is_string())
-    return absl::InvalidArgumentError(absl::StrCat(place, ": a JSON object without a text \"prompt\""));
-  return prompt->get<std::string>();
+// Whether a line was written as a JSON object, and not as a text that begins with a brace.
+bool is_object(std::string_view line) {
+  if (!line.starts_with('{')) return false;
+  const size_t next = line.find_first_not_of(" \t", 1);
+  return next != std::string_view::npos && (line[next] == '"' || line[next] == '}');
+}
+
+absl::StatusOr<std::string> prompt_of(std::string_view line, const std::string& place) {
+  if (!is_object(line)) return std::string(line);
+  data::RowText prompt = data::text_of_row(line, "prompt", /*naming_key=*/"");
+  if (prompt.problem.empty()) return std::move(prompt.text);
+  return absl::InvalidArgumentError(absl::StrCat(
+      place, ": ", prompt.problem,
+      "; a line that begins with {\" is a JSON object with a text \"prompt\", every other one is a prompt"));
 }
 
 }  // namespace
@@ -35,9 +43,11 @@ absl::StatusOr<std::vector<std::string>> read_prompts(std::istream& in, const st
   std::vector<std::string> prompts;
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {
-    line = std::string(absl::StripSuffix(line, "\r"));
-    if (line.empty()) continue;
-    absl::StatusOr<std::string> prompt = prompt_of(line, absl::StrCat(name, ":", number));
+    std::string_view words = line;
+    if (words.ends_with('\r')) words.remove_suffix(1);
+    if (number == 1) words = data::without_mark(words);
+    if (words.empty()) continue;
+    absl::StatusOr<std::string> prompt = prompt_of(words, absl::StrCat(name, ":", number));
     if (!prompt.ok()) return prompt.status();
     prompts.push_back(*std::move(prompt));
   }

@@ -1,4 +1,4 @@
-#include "worker/data/data_format.h"
+#include "common/data_files/data_format.h"
 
 #include <filesystem>
 #include <utility>
@@ -32,7 +32,7 @@ std::optional<Format> format_from_name(std::string_view name) {
 std::optional<Format> format_of_file(std::string_view file) {
   if (file.ends_with(".parquet")) return Format::kParquet;
   if (file.ends_with(".idx")) return Format::kMegatron;
-  if (std::filesystem::path(file).filename() == "titan-tokens.json") return Format::kTitan;
+  if (std::filesystem::path(file).filename() == kTokenManifest) return Format::kTitan;
   for (const std::string_view compressed : {".gz", ".zst"}) {
     if (file.ends_with(compressed)) file.remove_suffix(compressed.size());
   }

@@ -1,4 +1,4 @@
-#include "worker/data/decompressor.h"
+#include "common/data_files/decompressor.h"
 
 #include <zlib.h>
 #include <zstd.h>

@@ -1,4 +1,4 @@
-#include "worker/data/byte_source.h"
+#include "common/data_files/byte_source.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "common/data_files/decompressor.h"
+#include "common/data_files/remote_files.h"
 #include "common/status/status.h"
-#include "worker/data/decompressor.h"
-#include "worker/data/remote_files.h"
 
 namespace titan::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/data/byte_source.h"
+#include "common/data_files/byte_source.h"
 
 namespace titan::data {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "worker/data/byte_source.h"
-#include "worker/data/document_file.h"
+#include "common/data_files/byte_source.h"
+#include "common/data_files/file_place.h"
 
 namespace titan::data {
 
@@ -17,9 +17,6 @@ class LineReader {
   // `wanted`: the bytes that will be read, about; more can be. `remote`: as ByteSource::open has it.
   static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place,
                                          int64_t wanted = int64_t{1} << 20, RemoteFiles* remote = nullptr);
-  static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place, const FileKind& kind) {
-    return open(path, place, kind.read_ahead, kind.remote.get());
-  }
   // Of the bytes from `place` on.
   static LineReader over(const std::string& path, const FilePlace& place, std::unique_ptr<ByteSource> bytes);
 
@@ -45,5 +42,8 @@ class LineReader {
 
 // Nothing but spaces.
 bool blank(std::string_view line);
+
+// InvalidArgument: no line of `file` starts at byte `offset`, where a position in the data is.
+absl::Status no_line_at(const std::string& file, int64_t offset);
 
 }  // namespace titan::data

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/data_format.h"
+#include "common/data_files/data_format.h"
 
 namespace titan::data {
 
@@ -28,6 +28,9 @@ struct ListedFiles {
   std::vector<std::string> files;
   bool chosen = false;  // By name or glob: the user says what they are.
 };
+// The files of a folder, what a glob matches, or the one that `path` is, which may hold brackets and backslashes when
+// such a file is there. "~" is the home of the user. Errors: NotFound; InvalidArgument for a path of a hub.
+absl::StatusOr<ListedFiles> list_files(const std::string& path);
 // Of these the dataset's files: of one format, of its split, and in name order. Errors: NotFound (names the path).
 absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
                                           const ListedFiles& listed, Format format);
@@ -37,8 +40,8 @@ absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, con
 
 // The files of a folder, of a glob, or the one that `path` is, in name order. kAuto takes what the names say: of files
 // of several formats, JSON lines before Parquet before Megatron-LM's before plain text. Of a folder only files with the
-// format's names are taken. A token index is the folder with its titan-tokens.json; Megatron-LM's files may be named
-// by what .bin and .idx follow.
+// format's names are taken, and of several files none that describes a dataset (other_files.h). A token index is the
+// folder with its titan-tokens.json; Megatron-LM's files may be named by what .bin and .idx follow.
 absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format = Format::kAuto);
 
 }  // namespace titan::data

@@ -1,10 +1,12 @@
-#include "worker/data/chat/conversation.h"
+#include "common/data_files/conversation.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/json_row.h"
+#include "common/json/value.h"
 #include "common/status/status.h"
 #include "nlohmann/json.hpp"
 
@@ -16,15 +18,6 @@ using nlohmann::ordered_json;
 constexpr std::string_view kOwnNames[] = {"messages", "tools", "documents", "add_generation_prompt"};
 
 absl::Status malformed(const std::string& what) { return absl::InvalidArgumentError(what); }
-
-absl::StatusOr<ordered_json> parse(std::string_view text) {
-  try {
-    return ordered_json::parse(text.begin(), text.end());
-  } catch (const nlohmann::json::exception& error) {
-    // Not the library's sentence: it quotes the line.
-    return malformed(std::strstr(error.what(), "UTF-8") != nullptr ? "not JSON in UTF-8" : "not JSON");
-  }
-}
 
 absl::Status add_message(const ordered_json& message, Conversation& conversation) {
   const std::string name = absl::StrCat("message ", conversation.messages.size() + 1);
@@ -49,9 +42,9 @@ absl::StatusOr<ordered_json> take_value(ordered_json& row, const char* key) {
   if (found == row.end()) return ordered_json();
   if (!found->is_string()) return std::move(*found);
   if (found->get_ref<const std::string&>().empty()) return ordered_json();
-  absl::StatusOr<ordered_json> inner = parse(found->get_ref<const std::string&>());
-  if (!inner.ok()) return annotate(inner.status(), absl::StrCat("\"", key, "\""));
-  return inner;
+  std::optional<ordered_json> inner = json::parse(found->get_ref<const std::string&>());
+  if (!inner) return malformed(absl::StrCat("\"", key, "\": not JSON"));
+  return *std::move(inner);
 }
 
 absl::Status add_tools(ordered_json& row, Conversation& conversation) {
@@ -82,10 +75,12 @@ absl::Status add_variables(ordered_json& row, Conversation& conversation) {
 }  // namespace
 
 absl::StatusOr<Conversation> parse_conversation(std::string_view line, const std::string& messages_key) {
-  TITAN_ASSIGN_OR_RETURN(ordered_json row, parse(line));
-  if (!row.is_object()) return malformed("not a JSON object");
+  line = without_mark(line);
+  if (std::string problem = json_problem(line); !problem.empty()) return malformed(problem);
+  ordered_json row = json::parse(line).value_or(ordered_json::object());
   const auto messages = row.find(messages_key);
-  if (messages == row.end()) return malformed(absl::StrCat("no \"", messages_key, "\""));
+  if (messages == row.end())
+    return malformed(absl::StrCat("no \"", messages_key, "\"", keys_hint(line, "dataloader.messages_key")));
   if (!messages->is_array() || messages->empty()) {
     return malformed(absl::StrCat("\"", messages_key, "\" is not a list of messages"));
   }
@@ -94,6 +89,14 @@ absl::StatusOr<Conversation> parse_conversation(std::string_view line, const std
   TITAN_RETURN_IF_ERROR(add_tools(row, conversation));
   TITAN_RETURN_IF_ERROR(add_variables(row, conversation));
   return conversation;
+}
+
+absl::Status check_answered(const Conversation& conversation) {
+  const std::vector<std::string>& roles = conversation.roles;
+  if (std::find(roles.begin(), roles.end(), "assistant") != roles.end()) return absl::OkStatus();
+  return malformed(
+      "no message has the role \"assistant\": there is nothing to learn (dataloader.train_on = \"all\" "
+      "learns all messages)");
 }
 
 }  // namespace titan::data

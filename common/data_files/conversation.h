@@ -24,4 +24,8 @@ struct Conversation {
 // the line.
 absl::StatusOr<Conversation> parse_conversation(std::string_view line, const std::string& messages_key);
 
+// InvalidArgument for a conversation without a message of the assistant, of which nothing would be a label unless all
+// is (dataloader.train_on).
+absl::Status check_answered(const Conversation& conversation);
+
 }  // namespace titan::data

@@ -17,6 +17,9 @@ std::optional<Format> format_from_name(std::string_view name);
 // What the name of a file says; nothing for a name that says nothing. Text may be compressed (.gz, .zst behind).
 std::optional<Format> format_of_file(std::string_view file);
 
+// What makes a folder a token index, last of all.
+inline constexpr const char* kTokenManifest = "titan-tokens.json";
+
 // Documents that are tokens already: nothing is tokenised.
 inline bool holds_tokens(Format format) { return format == Format::kMegatron || format == Format::kTitan; }
 

@@ -1,4 +1,4 @@
-#include "worker/data/datasets.h"
+#include "common/data_files/datasets.h"
 
 #include <glob.h>
 
@@ -8,10 +8,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/data_files/other_files.h"
 #include "common/hub/dataset_path.h"
 #include "common/status/status.h"
+#include "common/text/home.h"
 #include "common/text/nearest.h"
-#include "worker/data/tokens/manifest.h"
 
 namespace titan::data {
 namespace {
@@ -25,9 +26,9 @@ constexpr Format kPreference[] = {Format::kTitan, Format::kJsonLines, Format::kP
 std::string expected_names(Format format) {
   switch (format) {
     case Format::kJsonLines:
-      return "*.json or *.jsonl file (optionally with .gz or .zst behind)";
+      return "*.json or *.jsonl file (optionally followed by .gz or .zst)";
     case Format::kText:
-      return "*.txt file (optionally with .gz or .zst behind)";
+      return "*.txt file (optionally followed by .gz or .zst)";
     case Format::kParquet:
       return "*.parquet file";
     case Format::kMegatron:
@@ -38,15 +39,14 @@ std::string expected_names(Format format) {
     case Format::kAuto:
       break;
   }
-  return "*.json, *.jsonl, *.parquet, *.idx, *.txt file (text optionally with .gz or .zst behind), and no "
+  return "*.json, *.jsonl, *.parquet, *.idx, *.txt file (text optionally followed by .gz or .zst), and no "
          "titan-tokens.json";
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {
   std::vector<std::string> files;
   glob_t found{};
-  if (::glob(pattern.c_str(), GLOB_TILDE, nullptr, &found) == 0)
-    files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);
   return files;
 }
@@ -80,6 +80,15 @@ void keep_split(const std::string& split, std::vector<std::string>& files) {
   if (!chosen.empty()) files = std::move(chosen);
 }
 
+// A name that is there with its brackets is what was meant, and it is taken before this is reached; where it is not,
+// the pattern says how to write it.
+std::string no_match(const std::string& path) {
+  return absl::StrCat("dataset_path ", path, ": no file matches this pattern",
+                      path.find('[') == std::string::npos
+                          ? ""
+                          : " (in a pattern [1] stands for the character 1; \\[ stands for a bracket)");
+}
+
 // Of what a glob matches the files, as of a folder. A folder with a token index, or with one that was not finished,
 // stands for it.
 std::vector<std::string> files_of_glob(const std::vector<std::string>& matches) {
@@ -97,7 +106,10 @@ std::vector<std::string> files_of_glob(const std::vector<std::string>& matches) 
   return files;
 }
 
-absl::StatusOr<ListedFiles> list_files(const std::string& path) {
+}  // namespace
+
+absl::StatusOr<ListedFiles> list_files(const std::string& given) {
+  const std::string path = text::expand_home(given);
   if (hub::is_hub_path(path)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,
@@ -112,12 +124,14 @@ absl::StatusOr<ListedFiles> list_files(const std::string& path) {
   }
   if (path.find_first_of("*?[") != std::string::npos) {
     std::vector<std::string> files = files_of_glob(expand_glob(path));
-    if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no file matches"));
+    if (files.empty()) return absl::NotFoundError(no_match(path));
     return ListedFiles{std::move(files), true};
   }
   if (const std::string index = path + ".idx"; fs::is_regular_file(index, error)) return ListedFiles{{index}, true};
   return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no such file or folder"));
 }
+
+namespace {
 
 // The files whose names are those of `format`.
 std::vector<std::string> of_format(const std::vector<std::string>& files, Format format) {
@@ -128,10 +142,17 @@ std::vector<std::string> of_format(const std::vector<std::string>& files, Format
   return chosen;
 }
 
-// But for the manifests of token indexes, which are no text.
+// But for the manifests of token indexes, which are not text.
 std::vector<std::string> without_indexes(std::vector<std::string> files) {
   std::erase_if(files, [](const std::string& file) { return format_of_file(file) == Format::kTitan; });
   return files;
+}
+
+// What describes a dataset is not part of it, unless it is the only file and was named.
+ListedFiles without_descriptions(ListedFiles listed) {
+  if (listed.chosen && listed.files.size() == 1) return listed;
+  std::erase_if(listed.files, describes_dataset);
+  return listed;
 }
 
 DatasetFiles choose(const ListedFiles& listed, Format format) {
@@ -147,9 +168,10 @@ DatasetFiles choose(const ListedFiles& listed, Format format) {
 }
 
 absl::StatusOr<DatasetFiles> of_one_format(const std::string& path, const ListedFiles& listed, Format format) {
-  DatasetFiles found = choose(listed, format);
+  DatasetFiles found = choose(without_descriptions(listed), format);
   if (found.files.empty()) {
-    return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": holds no ", expected_names(format)));
+    return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": ", "holds no ", expected_names(format),
+                                            other_files(path, listed.files)));
   }
   std::sort(found.files.begin(), found.files.end());
   return found;
@@ -200,7 +222,7 @@ absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std
                         : "run deploy/bootstrap.sh, which makes it, or set dataset_path or TITAN_ASSETS"));
   }
   std::error_code error;
-  const std::string english = absl::StrCat(dataset_path, "/en");
+  const std::string english = absl::StrCat(text::expand_home(dataset_path), "/en");
   const bool mirror = dataset != "c4_test" && fs::is_directory(english, error);
   const std::string& path = mirror ? english : dataset_path;
   TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));

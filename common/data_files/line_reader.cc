@@ -1,11 +1,10 @@
-#include "worker/data/line_reader.h"
+#include "common/data_files/line_reader.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
-#include "worker/data/bad_lines.h"
 
 namespace titan::data {
 namespace {
@@ -66,6 +65,11 @@ absl::StatusOr<bool> LineReader::next(std::string_view& line) {
   place_.offset += static_cast<int64_t>(length);
   ++place_.line;
   return true;
+}
+
+absl::Status no_line_at(const std::string& file, int64_t offset) {
+  return absl::InvalidArgumentError(absl::StrCat(file, ": no line starts at byte ", offset,
+                                                 ", where the checkpoint's data position is: the dataset has changed"));
 }
 
 std::string LineReader::name() const { return absl::StrCat(path_, ":", place_.line); }

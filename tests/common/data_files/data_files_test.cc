@@ -1,0 +1,89 @@
+// Which files a path leads to, and what lies there instead of data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/data_files/datasets.h"
+#include "common/data_files/other_files.h"
+#include "common/text/home.h"
+#include "tests/common/data_files/folder.h"
+
+namespace titan::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using DataFilesTest = testing::Folder;
+
+std::vector<std::string> names(const absl::StatusOr<DatasetFiles>& found) {
+  if (!found.ok()) return {std::string(found.status().message())};
+  std::vector<std::string> names;
+  for (const std::string& file : found->files) names.push_back(std::filesystem::path(file).filename().string());
+  return names;
+}
+
+// A name is taken for what it says when such a file is there, whatever it means as a pattern.
+TEST_F(DataFilesTest, NamesThatLookLikePatterns) {
+  for (const char* name :
+       {"[D_DATA]/part[1].jsonl", "[D_DATA]/part1.jsonl", "back\\slash.jsonl", "star*.jsonl", "a b?.jsonl"})
+    write(name, "{}");
+  const auto found = [&](const std::string& path) { return names(find_dataset_files(folder_ + "/" + path)); };
+  EXPECT_THAT(found("[D_DATA]/part[1].jsonl"), ElementsAre("part[1].jsonl"));
+  EXPECT_THAT(found("[D_DATA]"), ElementsAre("part1.jsonl", "part[1].jsonl"));
+  EXPECT_THAT(found("back\\slash.jsonl"), ElementsAre("back\\slash.jsonl"));
+  EXPECT_THAT(found("star*.jsonl"), ElementsAre("star*.jsonl"));
+  EXPECT_THAT(found("a b?.jsonl"), ElementsAre("a b?.jsonl"));
+  EXPECT_THAT(found("\\[D_DATA\\]/part[12].jsonl"), ElementsAre("part1.jsonl"));
+  EXPECT_THAT(found("[D_DATA]/*.jsonl")[0],
+              AllOf(HasSubstr("no file matches this pattern"), HasSubstr("\\[ stands for a bracket")));
+}
+
+TEST_F(DataFilesTest, HomesAreExpanded) {
+  write("data/a.jsonl", "{}");
+  const char* home = std::getenv("HOME");
+  const std::string before = home == nullptr ? "" : home;
+  setenv("HOME", folder_.c_str(), 1);
+  EXPECT_THAT(names(find_dataset_files("~/data/*.jsonl")), ElementsAre("a.jsonl"));
+  EXPECT_EQ(text::expand_home("~"), folder_);
+  EXPECT_EQ(text::expand_home("./~"), "./~");
+  EXPECT_EQ(text::expand_home("a/~/b"), "a/~/b");
+  EXPECT_EQ(text::expand_home("~root/x"), "/root/x");
+  EXPECT_EQ(text::expand_home("~nobody-of-this-name/x"), "~nobody-of-this-name/x");
+  setenv("HOME", before.c_str(), 1);
+}
+
+// As repositories of a hub and datasets.save_to_disk have them.
+TEST_F(DataFilesTest, WhatDescribesADatasetIsNotData) {
+  for (const char* name : {"dataset_infos.json", "dataset_info.json", "state.json", "dataset_dict.json"})
+    write(std::string("hub/") + name, "{}");
+  write("hub/train.parquet", "PAR1");
+  const auto hub = find_dataset_files(folder_ + "/hub");
+  EXPECT_THAT(names(hub), ElementsAre("train.parquet"));
+  EXPECT_EQ(hub->format, Format::kParquet);
+  EXPECT_THAT(names(find_dataset_files(folder_ + "/hub/*.json"))[0], HasSubstr("holds no *.json"));
+  EXPECT_THAT(names(find_dataset_files(folder_ + "/hub/state.json")), ElementsAre("state.json"));
+}
+
+TEST_F(DataFilesTest, WhatLiesThereInsteadIsNamed) {
+  write("saved/data-00000-of-00001.arrow", "");
+  write("saved/dataset_info.json", "{}");
+  write("dict/train/data-00000-of-00001.arrow", "");
+  write("dict/dataset_dict.json", "{}");
+  write("packed/texts.jsonl.xz", "");
+  write("table/texts.csv", "");
+  const auto said = [&](const std::string& path) { return names(find_dataset_files(folder_ + "/" + path))[0]; };
+  EXPECT_THAT(said("saved"), AllOf(HasSubstr("data-00000-of-00001.arrow is Arrow's"), HasSubstr("to_parquet")));
+  EXPECT_THAT(said("dict"), HasSubstr("has to be named: " + folder_ + "/dict/train"));
+  EXPECT_THAT(said("packed"), HasSubstr("texts.jsonl.xz is compressed by xz (`unxz`"));
+  EXPECT_THAT(said("packed/texts.jsonl.xz"), AllOf(HasSubstr("holds no *.json"), HasSubstr("unxz")));
+  EXPECT_THAT(said("table"), HasSubstr("load_dataset(\"csv\""));
+  write("empty/readme.md", "");
+  EXPECT_THAT(said("empty"), Not(HasSubstr(";")));
+}
+
+}  // namespace
+}  // namespace titan::data
