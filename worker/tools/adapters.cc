@@ -114,7 +114,7 @@ nlohmann::json peft_config(const Scaling& scaling, const std::vector<std::string
 absl::StatusOr<std::string> base_of(const std::string& step, const Manifest& manifest, const std::string& choice) {
   if (!choice.empty()) return choice;
   const auto lora = manifest.train_state.find("lora");
-  const std::string path = lora == manifest.train_state.end() ? "" : lora->value("base_path", "");
+  std::string path = lora == manifest.train_state.end() ? "" : lora->value("base_path", "");
   if (!path.empty()) return path;
   return absl::InvalidArgumentError(
       absl::StrCat(step, ": holds adapters and does not say which model they belong to: name its weights with --base"));

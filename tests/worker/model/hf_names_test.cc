@@ -12,6 +12,7 @@
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
 #include "common/storage/file.h"
+#include "worker/checkpoint/hf_layout.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/model/hf_mapper.h"
 
