@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "common/rpc/error.h"
@@ -17,6 +18,7 @@
 #include "grpcpp/impl/method_handler_impl.h"
 #include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/impl/service_type.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/sync_stream.h"
 
@@ -70,6 +72,18 @@ inline grpc::ServerUnaryReactor* refuse_unary(grpc::CallbackServerContext* conte
   return refusing;
 }
 
+// Methods that parse their request themselves are given its bytes.
+inline absl::Status check_enums(const grpc::ByteBuffer& /*bytes*/) { return absl::OkStatus(); }
+
+template <typename Request>
+std::string type_of() {
+  if constexpr (std::is_same_v<Request, grpc::ByteBuffer>) {
+    return "message";
+  } else {
+    return Request::descriptor()->full_name();
+  }
+}
+
 // Why a call's method never hears of it.
 template <typename Request>
 absl::Status check_call(const auth::Gate& gate, const grpc::ServerContextBase& context, const Request& request) {
@@ -100,7 +114,7 @@ Handlers handlers_of(Service& service, const auth::Gate& gate,
     const absl::Status wrong = check_call(gate, *context, *request);
     return wrong.ok() ? (service.*method)(context, request, response) : refuse_unary(context, wrong);
   };
-  const std::string& type = Request::descriptor()->full_name();
+  const std::string type = type_of<Request>();
   return {std::make_unique<grpc::internal::CallbackUnaryHandler<Request, Response>>(run),
           refusing_unary<Request, Response>(undecodable_request(type)),
           refusing_unary<Request, Response>(missing_request(type))};
@@ -116,7 +130,7 @@ Handlers handlers_of(Service& service, const auth::Gate& gate,
     if (!wrong.ok()) return new Refusing<Response>(wrong);
     return (service.*method)(context, request);
   };
-  const std::string& type = Request::descriptor()->full_name();
+  const std::string type = type_of<Request>();
   return {std::make_unique<grpc::internal::CallbackServerStreamingHandler<Request, Response>>(run),
           refusing_stream<Request, Response>(undecodable_request(type)),
           refusing_stream<Request, Response>(missing_request(type))};

@@ -231,7 +231,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::Callback
   v1::WatchJobsRequest request;
   grpc::ByteBuffer copy = *bytes;
   const grpc::Status read = grpc::SerializationTraits<v1::WatchJobsRequest>::Deserialize(&copy, &request);
-  if (!read.ok()) return new EmptyStream<grpc::ByteBuffer>(read);
+  if (!read.ok())
+    return new EmptyStream<grpc::ByteBuffer>(undecodable_request(v1::WatchJobsRequest::descriptor()->full_name()));
+  if (const absl::Status wrong = check_enums(request); !wrong.ok()) return new EmptyStream<grpc::ByteBuffer>(wrong);
   const std::string name = request.name().empty() ? "" : full_job_name(request.name());
   const absl::StatusOr<auth::Caller> caller =
       name.empty() ? gate_.admit(*context, "JobService.WatchJobs") : admit(*context, "JobService.WatchJobs", name);
