@@ -99,11 +99,16 @@ std::string why_unusable(const StateFolder& state, int64_t least_space) {
   return std::string(state.check_writable(least_space).message());
 }
 
+std::optional<std::string> own_visible_devices() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? std::nullopt : std::optional<std::string>(visible);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
   options.rank_binary = std::filesystem::absolute(options.rank_binary).string();  // Ranks of others begin elsewhere.
-  TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
+  TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices, {.visible = own_visible_devices()}));
   tell_unknown(resources, says.journal);
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
     if (::access(binary.c_str(), X_OK) != 0)

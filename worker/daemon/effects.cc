@@ -205,7 +205,7 @@ void Daemon::perform(node::WriteRecord& effect) {
 }
 
 void Daemon::perform(node::PrepareFolder& effect) {
-  const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
+  const std::string visible = resources_.visible_to_ranks(effect.record.devices);
   run_aside([effect, visible, state = state_, spec = make_spec(effect.record), everybody = options_.rank_user,
              grants = options_.grants, host = options_.address] {
     const Prepared prepared = between(prepare_points, [&] {

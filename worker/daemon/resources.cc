@@ -3,10 +3,17 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "worker/daemon/nvml.h"
 #include "worker/shim/files.h"
 
@@ -35,14 +42,33 @@ std::string value_of(const std::string& path, const std::string& key) {
   return begin == std::string::npos || begin >= end ? "" : text->substr(begin, end - begin);
 }
 
+// A container may have the host's devices 4 to 7 alone: their numbers need not begin at 0. CUDA numbers those that it
+// can open from 0 on.
 int nvidia_devices(const std::string& device_files) {
   int count = 0;
-  while (count < kMostDevices && fs::exists(absl::StrCat(device_files, count))) ++count;
-  if (count > 0) return count;
   std::error_code error;
+  const fs::path prefix(device_files);
+  for (const auto& item : fs::directory_iterator(prefix.parent_path(), error)) {
+    const std::string file = item.path().filename().string();
+    absl::string_view name = file;
+    int number = 0;
+    count += absl::ConsumePrefix(&name, prefix.filename().string()) && absl::SimpleAtoi(name, &number);
+  }
+  if (count > 0) return std::min(count, kMostDevices);
   for (const auto& item : fs::directory_iterator("/proc/driver/nvidia/gpus", error))
     count += item.is_directory() ? 1 : 0;
   return count;
+}
+
+// The devices that the worker itself may use. As CUDA reads the variable: up to the first that cannot be one.
+std::vector<std::string> entries_of(const std::string& visible) {
+  std::vector<std::string> all;
+  for (const absl::string_view part : absl::StrSplit(visible, ',')) {
+    const absl::string_view entry = absl::StripAsciiWhitespace(part);
+    if (entry.empty() || absl::StartsWith(entry, "-")) break;
+    all.emplace_back(entry);
+  }
+  return all;
 }
 
 std::string nvidia_model() {
@@ -54,7 +80,9 @@ std::string nvidia_model() {
 }
 
 void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
-  const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, found.devices, nvidia.patience);
+  // NVML knows no CUDA_VISIBLE_DEVICES: then the smallest device of the node is told.
+  const int asked = nvidia.visible ? kMostDevices : found.devices;
+  const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, asked, nvidia.patience);
   if (absl::IsDeadlineExceeded(facts.status())) {  // Nothing else of it is asked: its files in /proc may hang, too.
     found.driver_hangs = true;
     found.device_model = "NVIDIA, its driver does not answer";
@@ -71,11 +99,25 @@ void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
 
 }  // namespace
 
+std::string Resources::visible_to_ranks(const std::vector<int>& of_ranks) const {
+  if (device != "cuda") return "";
+  std::vector<std::string> entries;
+  for (const int number : of_ranks) {
+    const auto place = static_cast<size_t>(number);
+    entries.push_back(place < visible.size() ? visible[place] : absl::StrCat(number));
+  }
+  return absl::StrJoin(entries, ",");
+}
+
 absl::StatusOr<Resources> find_resources(const std::string& devices, const NvidiaPaths& nvidia) {
   Resources found;
   found.cpu_cores = usable_cores();
   found.memory_bytes = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-  const int gpus = nvidia_devices(nvidia.device_files);
+  int gpus = nvidia_devices(nvidia.device_files);
+  if (nvidia.visible) {
+    found.visible = entries_of(*nvidia.visible);
+    gpus = std::min(gpus, static_cast<int>(found.visible.size()));
+  }
   if (devices == "auto") {
     found.device = gpus > 0 ? "cuda" : "cpu";
     found.devices = gpus > 0 ? gpus : found.cpu_cores;
@@ -92,7 +134,8 @@ absl::StatusOr<Resources> find_resources(const std::string& devices, const Nvidi
     }
     if (found.device == "cuda" && found.devices > gpus) {
       return absl::FailedPreconditionError(
-          absl::StrCat("--devices asks for ", found.devices, " CUDA devices, this node has ", gpus, " (/dev/nvidia*)"));
+          absl::StrCat("--devices asks for ", found.devices, " CUDA devices, this node has ", gpus, " (/dev/nvidia*",
+                       nvidia.visible ? absl::StrCat(", CUDA_VISIBLE_DEVICES ", *nvidia.visible) : "", ")"));
     }
   }
   if (found.device == "cuda") {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,6 +21,10 @@ struct Resources {
       0;                       // Of one device, the smallest; on CPUs a rank's share of memory_bytes. 0: not known.
   std::string memory_unknown;  // Why not.
   bool driver_hangs = false;   // NVIDIA's: it did not answer in time.
+  std::vector<std::string> visible;  // NvidiaPaths::visible, by device.
+
+  // The CUDA_VISIBLE_DEVICES of ranks that have these devices; empty on CPUs.
+  std::string visible_to_ranks(const std::vector<int>& devices) const;
 };
 
 // Where NVIDIA's devices are found.
@@ -26,6 +32,8 @@ struct NvidiaPaths {
   std::string device_files = "/dev/nvidia";  // And a number.
   std::string nvml = nvml::kLibrary;
   absl::Duration patience = absl::Seconds(30);  // A driver that first wakes eight devices takes many seconds.
+  // The worker's own CUDA_VISIBLE_DEVICES, by which a scheduler or container may have given it a part of the node.
+  std::optional<std::string> visible = std::nullopt;
 };
 
 // What this node offers. `devices`: "auto" (NVIDIA devices when there are any, or else one CPU rank per core), "cpu:N"

@@ -87,6 +87,34 @@ TEST_F(GpuTest, MoreDeviceFilesThanTheLibraryKnows) {
   EXPECT_EQ(found.device_memory_bytes, 40 * kGiB);
 }
 
+// A container with a part of the host's devices keeps their numbers.
+TEST_F(GpuTest, DevicesNeedNotBeginAtZero) {
+  for (const int number : {4, 5, 6, 7}) std::ofstream(folder_ / absl::StrCat("nvidia", number));
+  for (const char* other : {"nvidiactl", "nvidia-uvm", "nvidia-caps"}) std::ofstream(folder_ / other);
+  EXPECT_EQ(of(0).devices, 4);
+  EXPECT_EQ(of(0).visible_to_ranks({0, 3}), "0,3") << "CUDA numbers what it can open from 0 on";
+}
+
+// What a scheduler has given the worker is all that it offers, and ranks get their devices by those names.
+TEST_F(GpuTest, TheWorkersOwnVisibleDevicesAreRespected) {
+  const auto given = [this](const std::string& visible, const std::string& devices = "auto") {
+    for (int i = 0; i < 8; ++i) std::ofstream(folder_ / absl::StrCat("nvidia", i));
+    return find_resources(devices, {.device_files = (folder_ / "nvidia").string(),
+                                    .nvml = beside_this_program("libfake_nvml.so"),
+                                    .visible = visible});
+  };
+  const Resources part = given("6, 2,GPU-5ebe9f43").value();
+  EXPECT_EQ(part.devices, 3);
+  EXPECT_EQ(part.visible_to_ranks({0, 2}), "6,GPU-5ebe9f43");
+  EXPECT_EQ(part.device_memory_bytes, 40 * kGiB) << "of all devices the smallest, since NVML does not know which";
+  EXPECT_EQ(given("1,-1,2").value().devices, 1) << "CUDA stops at what is no device";
+  EXPECT_EQ(given("").value().device, "cpu");
+  const absl::Status refused = given("3", "cuda:2").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("this node has 1 (/dev/nvidia*, CUDA_VISIBLE_DEVICES 3)"), std::string::npos)
+      << refused;
+}
+
 // A node without the library, or with one that does not work, trains all the same.
 TEST_F(GpuTest, WithoutTheLibrary) {
   const Resources found = of(2, (folder_ / "missing.so.1").string());
