@@ -376,7 +376,9 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   // its installation takes longer to mend than devices to be given back.
   if (is_refusal_of_node(end)) {
     const int refusals = history.taken_devices++;
-    return {true, delay_of(policy, refusals == 0 ? 0 : refusals + 2, jitter), "", ""};
+    // Also where the job asks for no pauses: nothing else would end the turns of a job and a node that refuses it.
+    const double least = std::min(refusals, 30);
+    return {true, refusals == 0 ? 0 : std::max(least, delay_of(policy, refusals + 2, jitter)), "", ""};
   }
   // It would only be told twice.
   if (std::find(std::begin(kNeverTwice), std::end(kNeverTwice), reason) != std::end(kNeverTwice))
