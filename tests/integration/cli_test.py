@@ -363,8 +363,8 @@ class Cli(unittest.TestCase):
         wanted = ["a, b", "c"]
         prompts = lambda *words, text=None: json.loads(titanctl("config", "dump", *words, "-o", "json", text=text).stdout)["validation"]["sample_prompts"]
         self.assertEqual(wanted, prompts(TINY, "--validation.sample_prompts", '["a, b", "c"]'))
-        self.assertEqual(wanted, prompts("-", text='[validation]\nsample_prompts = \'["a, b", "c"]\'\n'))
-        self.assertEqual(wanted, prompts("-", text='[validation]\nsample_prompts = ["a, b", "c"]\n'))
+        self.assertEqual(wanted, prompts("-", text='[validation]\nenable = true\nsample_prompts = \'["a, b", "c"]\'\n'))
+        self.assertEqual(wanted, prompts("-", text='[validation]\nenable = true\nsample_prompts = ["a, b", "c"]\n'))
         self.assertEqual(["a", "b"], prompts(TINY, "--validation.sample_prompts", "a, b"))
         self.refused(2, "not a JSON array of strings", "validate", TINY, "--validation.sample_prompts", "['a', 'b']")
 
@@ -404,7 +404,7 @@ class Cli(unittest.TestCase):
         self.assertIn("drain", titanctl("__complete", "help", "node", "d").stdout.split())
         self.assertEqual(["checkpoint"], titanctl("__complete", "config", "help", "checkp").stdout.split())
         self.assertEqual(["table", "wide", "json", "yaml"], titanctl("__complete", "list", "-o", "").stdout.split())
-        self.assertEqual({"step=", "starting", "stopping", "succeeded"}, set(titanctl("__complete", "wait", "J", "--for", "s").stdout.split()))
+        self.assertEqual({"step=", "starting", "stopping", "succeeded", "suspended"}, set(titanctl("__complete", "wait", "J", "--for", "s").stdout.split()))
         self.assertEqual({"--state=running", "--state=reserving", "--state=recovering"}, set(titanctl("__complete", "list", "--state=r").stdout.split()))
         self.assertEqual(["running,queued"], titanctl("__complete", "list", "--state", "running,q").stdout.split())
         self.assertEqual("", titanctl("__complete", "update", "J", "--label", "").stdout)  # A label, and not a job.

@@ -114,13 +114,13 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
   const nlohmann::json json = to_json(JobConfig());
   const nlohmann::json expected = nlohmann::json::parse(R"({
     "job": {"config_file": null, "dump_folder": "./outputs", "description": "default job", "print_config": false,
-            "save_config_file": null, "custom_config_module": ""},
+            "save_config_file": null, "custom_config_module": "", "umask": ""},
     "profiling": {"enable_profiling": false, "save_traces_folder": "profile_traces", "profile_freq": 10, "profiler_active": 1,
                   "profiler_warmup": 3, "enable_memory_snapshot": false, "save_memory_snapshot_folder": "memory_snapshot"},
     "metrics": {"log_freq": 10, "enable_tensorboard": false, "disable_color_printing": false, "save_tb_folder": "tb",
                 "save_for_all_ranks": false, "enable_wandb": false, "device_peak_tflops": null},
     "model": {"name": "llama3", "flavor": "debugmodel", "attn_mask_type": null, "hf_assets_path": "./tests/assets/tokenizer", "converters": [],
-              "print_after_conversion": false},
+              "print_after_conversion": false, "load_balance_coeff": null},
     "optimizer": {"name": "AdamW", "lr": 8e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
                   "implementation": "fused", "early_step_in_backward": false, "state_dtype": "auto", "stochastic_rounding": false,
                   "momentum": 0.95, "nesterov": true, "ns_steps": 5, "adjust_lr": "match_rms_adamw", "qk_clip": 0.0, "param_groups": []},

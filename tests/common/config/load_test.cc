@@ -486,7 +486,7 @@ TEST(LoadTest, AllProblemsOfAFileComeTogetherInItsOrder) {
             "a.toml:2: training.step = 1: unknown key; did you mean training.steps?\n"
             "a.toml:3: training.seq_len = \"x\": expects an integer (tokens), at least 1, not a string\n"
             "a.toml:5: modle.name = \"a\": unknown section [modle]; did you mean model?\n"
-            "a.toml:8: optimizer.lr = -1: out of range: expects a number above 0\n"
+            "a.toml:8: optimizer.lr = -1: out of range: expects a number, at least 0\n"
             "command line: metrics.log_freq = 0: out of range: expects an integer (steps), at least 1");
 }
 

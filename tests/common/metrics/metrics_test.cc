@@ -93,7 +93,9 @@ TEST(MetricsTest, HalfRequestsHoldUpNobody) {
   std::vector<int> halves;
   for (int i = 0; i < 300; ++i) {
     halves.push_back(connected(*port));
-    if (i % 2 == 0) EXPECT_EQ(write(halves.back(), "GET /me", 7), 7);
+    if (i % 2 == 0) {
+      EXPECT_EQ(write(halves.back(), "GET /me", 7), 7);
+    }
   }
   const absl::Time start = absl::Now();
   for (int i = 0; i < 3; ++i) {
