@@ -52,8 +52,9 @@ class NodeLossTest(unittest.TestCase):
         self.cluster.add_fake("n2", TRAINS)
         wait_until("both nodes", lambda: self.cluster.ask("cluster", "info")["ready_nodes"] == 2, PATIENCE)
 
-    def logs(self, *words):
-        done = self.cluster.titanctl("logs", *words)
+    def logs(self, *words, code=0):
+        done = self.cluster.titanctl("logs", *words, check=False)
+        self.assertEqual(code, done.returncode, done.stderr)
         return done.stdout.splitlines(), done.stderr
 
     def kill_at(self, point):
@@ -86,7 +87,7 @@ class NodeLossTest(unittest.TestCase):
         self.assertEqual(whole[-200:], kept)
         self.assertRegex(said, r"^rank 1: node n1 cannot be reached: this is the end of its log that the controller kept when the rank failed")
         self.assertEqual(whole[-3:], self.logs(job, "--rank", 1, "--tail", 3)[0])
-        self.assertEqual(whole[-200:], self.logs(job, "--rank", 1, "--attempt", 1, "-f")[0], "a follower gets it once, and its end")
+        self.assertEqual(whole[-200:], self.logs(job, "--rank", 1, "--attempt", 1, "-f", code=1)[0], "a follower gets it once, and its end")
         other, said = self.logs(job, "--rank", 0)  # It was stopped, and did not fail.
         self.assertEqual(([], "rank 0: node n1 cannot be reached\n"), (other, said))
         described = cluster.titanctl("describe", job).stdout

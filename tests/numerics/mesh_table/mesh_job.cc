@@ -67,7 +67,8 @@ class RankJob {
     if (runtime::overlaps_pairs(config)) executor_->overlap_pairs();
     optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
     options_ = runtime::microbatch_options(config, job.spec, mesh_, at::kCPU);
-    if (job.spec.moe) balance_.emplace(model_->blocks(), job.spec.moe->load_balance_coeff, mesh_, at::kCPU);
+    // Also for a family that does not balance by default: what is compared is how the biases move.
+    if (job.spec.moe) balance_.emplace(model_->blocks(), models::MoeSpec{}.load_balance_coeff, mesh_, at::kCPU);
     if (!early_) return;
     model_->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
       update_early(unit, first_slot, count);
