@@ -18,6 +18,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv[1])
 TARGET = "titan_fast_tests"
+NOT_STARTED = {("bench_measures", "tests/libsized_models.so")}  # A module that is imported names it for commands that are not run.
 
 
 def ninja(*words):
@@ -61,8 +62,8 @@ class LabelTargets(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.built = {line.strip() for line in ninja("query", TARGET) + ninja("inputs", TARGET)}
-        outputs = [line.split(":")[0] for line in ninja("targets", "all")]
-        cls.programs = {Path(path).name: path for path in outputs if re.fullmatch(r"(bin|tests)/[\w.-]+", path)}
+        linked = [line.split(": ")[0] for line in ninja("targets", "all") if re.search(r": CXX_(EXECUTABLE|SHARED_LIBRARY|MODULE_LIBRARY)_LINKER", line)]
+        cls.programs = {Path(path).name: path for path in linked if re.fullmatch(r"(bin|tests)/[\w.-]+", path)}
 
     def test_entries_find_their_programs(self):
         self.assertIn("titanctl", self.programs)
@@ -73,6 +74,7 @@ class LabelTargets(unittest.TestCase):
                 wanted = {word for word in words if word in self.programs.values()}
                 for script in (Path(word) for word in command if Path(word).is_relative_to(SOURCE / "tests") and Path(word).is_file()):
                     wanted |= {self.programs[Path(text).name] for text in strings(script) if text and Path(text).name in self.programs}
+                wanted = {path for path in wanted if (name, path) not in NOT_STARTED}
                 self.assertEqual(set(), wanted - self.built, "add them to NEEDS")
 
     def test_all_that_is_installed(self):

@@ -76,7 +76,7 @@ Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrus
       device_(device) {}
 
 void Group::check_device(const Call& call, const at::Tensor& tensor) const {
-  if (!device_) return;
+  if (!device_ || tensor.is_meta()) return;  // One without memory stands for its shape.
   const at::Device place = tensor.device();
   const bool here = place.type() == device_->type() &&
                     (!place.has_index() || !device_->has_index() || place.index() == device_->index());

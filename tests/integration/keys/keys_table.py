@@ -177,7 +177,6 @@ ROWS = [
     ("job.description", "another", "record", "a job"),
     ("job.print_config", True, "log"),
     ("job.save_config_file", "used.json", "files"),
-    ("job.umask", "027", "record", "a job"),
     ("job.custom_config_module", "mine", "refused", "a job", "experimental.custom_import"),
 
     ("profiling.enable_profiling", True, "files", "a trace a step"),
@@ -410,6 +409,7 @@ ROWS = [
 
 # Keys whose effect is the order or the time of work alone: (key, the test that shows it, its file).
 ELSEWHERE = [
+    ("job.umask", "test_launch_file_and_fence", "tests/worker/runtime/titan_rank_test.py"),
     ("checkpoint.max_failed_saves", "FailuresInARowMayEndTheJob", "tests/worker/checkpoint/checkpoint_test.cc"),
     ("profiling.profiler_active", "TheLastStepsOfARoundAreRecorded", "tests/worker/runtime/trace_test.cc"),
     ("profiling.profiler_warmup", "TheLastStepsOfARoundAreRecorded", "tests/worker/runtime/trace_test.cc"),

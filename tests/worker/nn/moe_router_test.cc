@@ -89,7 +89,7 @@ TEST(RouterTest, ScoresAndGradientsAreTheTruth) {
 
 // DeepSeek V2, whose scores are softmax, takes the group of the best expert; V3 the group whose two best sum highest.
 TEST(RouterTest, TheGenerationDecidesHowGroupsAreRanked) {
-  const at::Tensor logits = at::tensor({3.0, -9.0, 2.0, 1.9}).view({1, 4});
+  const at::Tensor logits = at::tensor({3.0, -9.0, 2.0, 1.9}).view({1, 4}).to(at::kBFloat16);
   for (const bool softmax : {true, false}) {
     RouterBlock block({.num_experts = 4, .top_k = 1, .softmax = softmax, .num_groups = 2, .limited_groups = 1});
     EXPECT_EQ(block.moe.route(logits).experts.item<int64_t>(), softmax ? 0 : 2);
