@@ -143,8 +143,9 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
     of_others |= name == kDcpMetadataName;
     // Its name returns: deleted late it could be the one of the next export.
     if (name == "config.json") continue;
-    if (!gone || now - object.modified > s3::kMarkStays) doomed.push_back(object.key);
-    stranger |= !is_shard(name) && !is_export(name) && !gone;
+    const bool ours = is_shard(name) || is_export(name);
+    if (gone ? now - object.modified > s3::kMarkStays : ours) doomed.push_back(object.key);
+    stranger |= !ours && !gone;
     if (is_shard(name)) ++shards, writers.insert(name.substr(0, name.find('-') + 6));
   }
   const auto with = [](std::vector<std::string> some, const std::vector<std::string>& more) {
@@ -152,8 +153,9 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
     return some;
   };
   if (of_others) return beside;
-  // Without the mark that a step of ours was here, what no attempt writes is somebody else's, and so is all beside it.
-  if (!live && !retired && stranger) {
+  // Without a mark of an export or of a step of ours, what no attempt writes is somebody else's, and so is all beside
+  // it.
+  if (!live && !retired && exports.empty() && stranger) {
     unknown.push_back(step_path(folder_, step));
     return beside;
   }

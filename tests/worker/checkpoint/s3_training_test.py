@@ -205,9 +205,11 @@ class S3TrainingTest(unittest.TestCase):
         self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])
         self.store.rule = lambda request: None
         names = [key.removeprefix(f"{place}/step-5/") for key in self.store.keys(prefix=f"{place}/step-5/") if not self.gone(key)]
-        self.assertEqual(["config.json", "model.safetensors.index.json"], [name for name in names if name.endswith(".json")], names)
-        self.assertEqual(3, len(names), names)
-        self.assertFalse(killed - {f"{place}/step-5/config.json"} & set(self.store.keys()))
+        self.assertEqual(["config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"],
+                         [name for name in names if name.endswith(".json")])
+        self.assertEqual(6, len(names), names)
+        salted = {key for key in killed if key.endswith(".safetensors")}  # The other names return.
+        self.assertFalse(salted & set(self.store.keys()))
         self.assertEqual(0, self.store.uploads())
         self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))
         # It stays, and is never taken for a step to go on from.
