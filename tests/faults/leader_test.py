@@ -224,7 +224,7 @@ class LeaderTest(unittest.TestCase):
         self.assertEqual((1, "RUNNING"), (len(described["attempts"]), described["state"]))
         self.assertEqual((None, None), (waiting.poll(), reading.poll()), f"{result.read_text()}{log.read_text()[-500:]}")
         self.assertEqual(0, second.titanctl("cancel", job, timeout=20).returncode)
-        self.assertEqual(0, reading.wait(PATIENCE), log.read_text()[-500:])
+        self.assertEqual(1, reading.wait(PATIENCE), log.read_text()[-500:])  # As `wait` of a cancelled job.
         waiting.wait(PATIENCE)
         self.assertIn("CANCELLED", result.read_text())
 
