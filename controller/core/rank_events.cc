@@ -172,7 +172,10 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
     put_progress(change, job);
     show(change, job);
     // It is over; earlier checkpoints stay, training goes on.
-    if (current && apply(job, job::JobEvent::kCheckpointDone)) end_explanation(job);
+    if (current && apply(job, job::JobEvent::kCheckpointDone)) {
+      end_explanation(job);
+      job_changed = true;  // Also where the warning is one of many and makes no event.
+    }
   } else if (kind == event::kRejected) {
     tell("CheckpointRejected", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
   } else if (kind == event::kTrace) {

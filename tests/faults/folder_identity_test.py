@@ -236,7 +236,7 @@ class FolderIdentity(unittest.TestCase):
         os.utime(dump / ".fence-alive", (1, 1))
         known = max(committed_steps(dump))
         done = self.cluster.titanctl("run", *tiny(dump, steps=known + 2, ranks=1, extra=SMALL))
-        self.assertIn("was taken over from job projects/default/jobs/", done.stderr)
+        self.assertIn("was taken over from job projects/default/jobs/", done.stdout)  # The rank's own words.
         self.signal_ranks(signal.SIGCONT)
         end = self.fails("taken while paused", "restart", job, "DUMP_FOLDER_TAKEN")
         self.assertIn("was taken over by job projects/default/jobs/", end["failure_message"])

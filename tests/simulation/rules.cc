@@ -213,7 +213,8 @@ void Scenario::check_room(const std::string& node) {
 // --- what outlives the controller ---
 
 void Scenario::controller_started() {
-  steady_since_ = runs_since_ = cluster_.timeline.now();
+  steady_since_ = runs_since_ = started_at_ = cluster_.timeline.now();
+  paused_at_.clear();
   for (const auto& [uid, shown] : shown_) {
     const reconcile::JobViewPtr view = cluster_.controller->published().find(uid);
     if (view == nullptr) {
@@ -267,7 +268,10 @@ void Scenario::check_cancels() {
 // --- what may not last ---
 
 void Scenario::every_second() {
-  if (!cluster_.controller_answers()) runs_since_ = cluster_.timeline.now();
+  if (!cluster_.controller_answers()) {
+    runs_since_ = cluster_.timeline.now();
+    paused_at_.push_back(runs_since_);
+  }
   check_welcomes();
   check_cut_off();
   if (!cluster_.controller_answers() || cluster_.store.is_full()) {
@@ -362,14 +366,17 @@ void Scenario::check_drains() {
 }
 
 // Whose nodes nobody has heard for as long as the job waits for them: nobody can tell whether it trains, and it may be
-// started elsewhere. A worker's own count of what it has not heard may begin a little earlier, and a pause of the
-// controller below half a lease is nobody's excuse.
+// started elsewhere. A worker's own count of what it has not heard may begin a little earlier. While the controller
+// stands still it hears nobody, and does not count that time; a second of it may be less than one.
 void Scenario::check_cut_off() {
   for (const auto& [uid, shown] : shown_) {
     if (shown.attempt == 0 || shown.over) continue;
-    absl::Duration heard = runs_since_ - kLease / 2;
+    absl::Duration heard = started_at_ - kLease / 2;
     for (const auto& [node, ranks] : shown.used) heard = std::max(heard, cluster_.links.at(node).heard_at);
-    const bool is_cut_off = cluster_.timeline.now() - heard >= shown.grace + kLease - kCountsEarlier;
+    const auto paused =
+        std::count_if(paused_at_.begin(), paused_at_.end(), [&](absl::Duration at) { return at > heard; });
+    const absl::Duration silent = cluster_.timeline.now() - heard - absl::Seconds(std::max<int64_t>(0, paused - 1));
+    const bool is_cut_off = silent >= shown.grace + kLease - kCountsEarlier;
     if (is_cut_off) cluster_.ranks.given_up.insert({uid, shown.attempt});
   }
 }

@@ -195,6 +195,8 @@ class Scenario {
   std::map<std::string, absl::Duration> unwelcomed_;                // By node that is connected: since when.
   std::map<std::string, absl::Duration> started_;                   // By attempt: when its nodes were told so.
   absl::Duration runs_since_;                                       // The controller.
+  absl::Duration started_at_;                                       // The controller, last.
+  std::vector<absl::Duration> paused_at_;                           // Seconds at which it stood still since.
   absl::Duration steady_since_;                                     // The controller runs, and its disk has room.
   std::optional<std::pair<std::string, absl::Duration>> fits_;      // The first in the queue that fits, and since when.
   int starts_ = 0;                                                  // Of the controller.
