@@ -233,7 +233,8 @@ def check_mesh(report, folder, name, mesh, release, whole, loss, norm):
                             "experimental.custom_import": PLUGIN, "training.seq_len": SEQ_LEN, "training.steps": 1,
                             "training.local_batch_size": ROWS // data_parallel, "training.mixed_precision_param": "float32",
                             "training.max_norm": 1e9, "optimizer.lr": 1e-300, "activation_checkpoint.mode": "none",
-                            "checkpoint.enable": True, "checkpoint.initial_load_path": release, "checkpoint.initial_load_in_hf": True,
+                            "model.load_balance_coeff": 0, "checkpoint.enable": True, "checkpoint.initial_load_path": release,
+                            "checkpoint.initial_load_in_hf": True,
                             **flags}, world).wait()
     step = run.metrics()[1]
     report.below(f"{name}, {mesh}: loss", abs(step[LOSS] / loss - 1), LOSS_LIMIT)
