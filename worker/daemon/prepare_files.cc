@@ -102,7 +102,7 @@ Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::
 Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
   if (Refusal lost = settle_folder(record, committed_step, folder_id)) return lost;
   remove_old_tokens(record);
-  const absl::Status written = shim::write_file(token_path(record), record.token);
+  const absl::Status written = shim::write_file(token_path(record), record.token, /*durable=*/false, 0666);
   if (!written.ok()) {
     return {"DUMP_FOLDER_UNUSABLE",
             absl::StrCat("cannot write to the dump folder ", record.dump_folder, ": ", std::string(written.message()))};

@@ -54,6 +54,7 @@ TEST(PrepareFilesTest, TheDumpFolderFollowsTheJobsUmask) {
   EXPECT_EQ(mode_of(folder.file("of-a-group")), 0775u);
   EXPECT_EQ(mode_of(folder.file("of-a-group/.titan-folder")), 0664u);
   EXPECT_EQ(mode_of(folder.file("of-a-group/.fence.lock")), 0664u);
+  EXPECT_EQ(mode_of(folder.file("of-a-group/.titan-token-u1-1")), 0664u);
   EXPECT_EQ(mode_of(folder.file("of-a-user")), 0700u);
   EXPECT_EQ(mode_of(folder.file("of-a-user/.titan-folder")), 0600u);
 }
