@@ -140,7 +140,7 @@ struct Training {
   std::string dataset = "c4_test";
   std::optional<std::string> dataset_path;
   std::int64_t local_batch_size = 8;
-  std::int64_t global_batch_size = -1;  // resolve() replaces -1.
+  std::int64_t global_batch_size = -1;  // -1: global_batch().
   std::int64_t seq_len = 2048;
   double max_norm = 1.0;
   std::int64_t max_logits_mib = -1;  // most_logit_bytes() reads it.

@@ -21,7 +21,7 @@ class Visitor {
   bool sends() const { return phase_ == Phase::kAnswer; }
   // Whether the whole request is here: until then it may be somebody who only holds a place.
   bool has_asked() const { return phase_ != Phase::kRequest; }
-  // When it is to be given up, whatever it says until then.
+  // The connection is closed at this time even if its client keeps sending.
   absl::Time deadline() const { return deadline_; }
 
   // Does what can be done now that the socket is ready. `page` makes the text of /metrics. False: it is over.

@@ -29,8 +29,8 @@ absl::Status check_space(const std::string& folder, int64_t least_bytes) {
   return absl::OkStatus();
 }
 
-// Cut and written again each time, which takes a block anew. The file stays: whoever lists the folder sees no names
-// that come and go.
+// The file is truncated and rewritten each time, so that the disk has to allocate a block. It is never removed: a
+// listing of the folder does not change between two checks.
 absl::Status write_probe(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));

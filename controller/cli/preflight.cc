@@ -244,7 +244,7 @@ class Checker {
       return bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for",
                  kGetWeights);
     }
-    // A job that has steps of its own goes on from these.
+    // A job that has steps of its own resumes from them.
     if (newest_own_step().empty()) refuse_misfit(key, path, misfit_of_hf_folder(config_.model, path));
   }
 
@@ -257,7 +257,7 @@ class Checker {
     return newest_step_in(fs::path(config_.job.dump_folder) / config_.checkpoint.folder);
   }
 
-  // The steps that the job would go on from are this model's.
+  // Checks that the step that the job would resume from belongs to this model.
   void check_own_steps() {
     if (config_.checkpoint.load_step >= 0) return;
     const std::string newest = newest_own_step();

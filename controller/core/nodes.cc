@@ -63,7 +63,7 @@ std::optional<NodeView> Core::shown_node(const std::string& name) const {
   if (node != nullptr) view = node_view(*node);
   if (refused == refused_.end()) return view;
   view.refusal = absl::StrCat(refused->second.reason, ": ", refused->second.message);
-  // Another daemon that asks for this node's id says nothing of the node: it stays LOST or whatever it is.
+  // A request by another daemon for this node's id says nothing about the node, whose state stays as it is.
   const bool is_impostor = node != nullptr && node->record.instance != refused->second.instance;
   if (view.node.session == 0 && !is_impostor) view.node.state = cluster::NodeState::kRefused;
   if (node != nullptr) return view;

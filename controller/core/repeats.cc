@@ -18,7 +18,7 @@ bool is_power_of_ten(int64_t number) {
 
 }  // namespace
 
-// Counts it, and adds to the message how many there were. A restarted controller begins anew.
+// Counts the message and adds the count to it. A restarted controller counts from zero.
 bool Core::is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message) {
   std::map<std::string, int64_t>& counts = repeats_[attempt];
   std::string kind = absl::StrCat(reason, " ", text::shape_of(message));

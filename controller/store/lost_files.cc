@@ -40,7 +40,7 @@ absl::Status write_durably(const std::string& path, const std::string& bytes) {
   return failed == 0 ? absl::OkStatus() : errno_status(failed, absl::StrCat("sync the folder of ", path));
 }
 
-// Whoever deletes a folder may still be at it, and take what appears there along.
+// A process that is still deleting the folder may delete the new file as well, so the write is checked and repeated.
 absl::Status write_to_stay(const std::string& path, const std::string& bytes) {
   absl::Status status;
   for (int i = 0; i < kTries; ++i) {

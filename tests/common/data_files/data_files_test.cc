@@ -28,7 +28,7 @@ std::vector<std::string> names(const absl::StatusOr<DatasetFiles>& found) {
   return names;
 }
 
-// A name is taken for what it says when such a file is there, whatever it means as a pattern.
+// A path that exists is taken literally even if it is also a pattern.
 TEST_F(DataFilesTest, NamesThatLookLikePatterns) {
   for (const char* name :
        {"[D_DATA]/part[1].jsonl", "[D_DATA]/part1.jsonl", "back\\slash.jsonl", "star*.jsonl", "a b?.jsonl"})

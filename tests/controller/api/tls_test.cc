@@ -120,8 +120,8 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
   EXPECT_EQ(rpc::reason(rpc::from_grpc(session->Finish())), "CERTIFICATE_UNTRUSTED");
 }
 
-// What is open of a node and of an admin, and what they ask anew: all of it ends with their own certificates, though
-// their authority's has hours to go.
+// Open streams and new calls of a node and of an admin end with their own certificates, although their authority's is
+// valid for hours more.
 TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
   std::atomic<int> shifts = 0;
   gate_.now = [&shifts] { return absl::Now() + absl::Minutes(50 * shifts); };

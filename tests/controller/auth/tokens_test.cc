@@ -112,7 +112,7 @@ TEST_F(TokensTest, ARevokedOneCountsNoMoreAtOnce) {
   EXPECT_EQ(revoke("abcdefgh").status().code(), absl::StatusCode::kNotFound);
 }
 
-// Ids are chosen by whoever makes a token: one that has a revoked one's id does not keep its connections open.
+// The creator of a token chooses its id: a new token with a revoked one's id does not keep that one's connections open.
 TEST_F(TokensTest, AnotherOneOfTheSameIdIsAnother) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const Caller before = tokens_->caller(text("abcdefgh")).value();

@@ -150,7 +150,7 @@ TEST(ClassifyTest, CleanEnds) {
   EXPECT_EQ(classify({.exits = {killed(0, 9, 1)}, .cancelled = true, .num_ranks = 2}).cause, Cause::kCancelled);
 }
 
-// Whoever reads it knows who asked the ranks to leave.
+// The message names who asked the ranks to leave.
 TEST(ClassifyTest, AStopSaysByWhom) {
   const auto stopped = [](const std::string& reason, const std::map<std::string, std::string>& drained = {}) {
     EndFacts facts{
