@@ -201,7 +201,9 @@ def check_tool(folder, name, release, numbers):
     model = ["--model", name, "--flavor", "golden", "--library", PLUGIN]
     said = tool("import", release, folder / "step-0", *model, "--max-file-bytes", 20_000)
     assert "quantized tensors to float32" in said and "reading layers.2" in said, said
-    assert not [line for line in said.splitlines() if "warning" in line and "rms_norm_eps" not in line], said
+    # Of these weights transformers takes the number in the file for all norms but those of latents.
+    warnings = [line for line in said.splitlines() if "warning" in line]
+    assert len(warnings) == ("deepseek" in name) and all("rms_norm_eps 1e-05" in line for line in warnings), said
     tool("export", folder / "step-0", folder / "out", *model)
     exported = {}
     for path in folder.glob("out/*.safetensors"):
