@@ -13,6 +13,7 @@
 #include "common/storage/direct_file.h"
 #include "common/storage/file.h"
 #include "common/storage/large_writer.h"
+#include "common/storage/write_all.h"
 
 namespace titan::storage {
 namespace {
@@ -48,15 +49,7 @@ class PosixWritableFile : public WritableFile {
  public:
   PosixWritableFile(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
-  absl::Status append(std::string_view bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return failed("write", path_);
-      bytes.remove_prefix(static_cast<size_t>(written));
-    }
-    return absl::OkStatus();
-  }
+  absl::Status append(std::string_view bytes) override { return write_all(fd_.get(), bytes, path_); }
 
   absl::Status sync() override {
     if (::fdatasync(fd_.get()) != 0) return failed("fsync", path_);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/host/own_program.h"
 #include "common/status/status.h"
+#include "common/storage/write_all.h"
 #include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
@@ -19,16 +20,6 @@
 
 namespace titan::cli {
 namespace {
-
-absl::Status write_all_bytes(int fd, const std::string& data, const std::string& path) {
-  for (size_t done = 0; done < data.size();) {
-    const ssize_t n = ::write(fd, data.data() + done, data.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_status(errno, absl::StrCat("write ", path));
-    done += static_cast<size_t>(n);
-  }
-  return absl::OkStatus();
-}
 
 // The backup as it grows, under another name in the same folder; gone unless kept.
 class Partial {
@@ -49,7 +40,7 @@ class Partial {
   }
 
   const std::string& path() const { return path_; }
-  absl::Status append(const std::string& data) { return write_all_bytes(fd_, data, path_); }
+  absl::Status append(const std::string& data) { return storage::write_all(fd_, data, path_); }
   // A link, not a rename, unless an older file may go: two backups must not replace each other.
   absl::Status keep(const std::string& file, bool force) {
     if (::fsync(fd_) != 0) return errno_status(errno, absl::StrCat("fsync ", path_));

@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/status/status.h"
+#include "common/storage/file.h"
+#include "common/storage/write_all.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {
@@ -25,19 +27,10 @@ constexpr auto kSettle = std::chrono::milliseconds(200);
 absl::Status write_durably(const std::string& path, const std::string& bytes) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
-  int failed = 0;
-  for (size_t done = 0; failed == 0 && done < bytes.size();) {
-    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
-    if (n >= 0) done += static_cast<size_t>(n);
-    if (n < 0 && errno != EINTR) failed = errno;
-  }
-  if (failed == 0 && ::fsync(fd) != 0) failed = errno;
+  absl::Status status = storage::write_all(fd, bytes, path);
+  if (status.ok() && ::fsync(fd) != 0) status = errno_status(errno, absl::StrCat("write ", path));
   ::close(fd);
-  if (failed != 0) return errno_status(failed, absl::StrCat("write ", path));
-  const int folder = ::open(fs::path(path).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0 || ::fsync(folder) != 0) failed = errno;
-  if (folder >= 0) ::close(folder);
-  return failed == 0 ? absl::OkStatus() : errno_status(failed, absl::StrCat("sync the folder of ", path));
+  return status.ok() ? storage::posix_files().sync_folder(fs::path(path).parent_path().string()) : status;
 }
 
 // A process that is still deleting the folder may delete the new file as well, so the write is checked and repeated.
