@@ -105,7 +105,7 @@ std::string Core::where_left(const LiveJob& job) const {
     const auto there = left.find(newest);
     if (there == left.end() || !there->second.may_train) continue;
     places.push_back(absl::StrCat(counted(there->second.ranks, "rank"), " on ", node));
-    if (session_of(node) == 0 || !nodes_.find(node)->can_take_ranks()) silent.push_back(node);
+    if (const cluster::Node* known = nodes_.find(node); known == nullptr || !known->speaks()) silent.push_back(node);
     until = std::max(until, there->second.until_wall);
   }
   const std::string at_most =
