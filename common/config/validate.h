@@ -31,8 +31,8 @@ std::int64_t seed_of(std::string_view id);
 // Processes that the job's ranks are: one for each rank, or one for all (comm.mode local_tensor, fake_backend).
 int processes(const JobConfig& config);
 
-// Data-parallel ranks (replicate * shard), and rows per step, of a resolved configuration that starts from step 0. A
-// resumed job whose batch is not set keeps the checkpoint's.
+// Data-parallel ranks (replicate * shard), rows and microbatches per step of a resolved configuration that starts from
+// step 0. A resumed job whose batch is not set keeps the checkpoint's.
 int batch_degree(const JobConfig& config);
 std::int64_t global_batch(const JobConfig& config);
 std::int64_t accumulation_steps(const JobConfig& config);
