@@ -10,13 +10,14 @@
 #include "worker/runtime/failure/failure.h"
 
 namespace titan::runtime {
-namespace {
 
-checkpoint::Setup setup_of(const RankContext& context) {
+checkpoint::Setup start_setup(const RankContext& context) {
   checkpoint::Setup setup;
   setup.dump_folder = context.config.job.dump_folder;
   setup.config = context.config.checkpoint;
   setup.hf_assets_path = context.config.model.hf_assets_path;
+  setup.rank = context.rank;
+  setup.world = context.world;
   setup.job_uid = context.job_uid;
   setup.attempt = context.attempt;
   setup.committed_step = context.committed_step;
@@ -24,14 +25,12 @@ checkpoint::Setup setup_of(const RankContext& context) {
   return setup;
 }
 
-}  // namespace
-
 models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec& spec) {
   if (!context.config.checkpoint.enable) return spec;
   std::string words;
   if (context.rank == 0) {
     std::string taken;
-    words = models::to_json(checkpoint::model_of_start(setup_of(context), spec, taken)).dump();
+    words = models::to_json(checkpoint::model_of_start(start_setup(context), spec, taken)).dump();
     if (!taken.empty()) log_line("Numbers of the model are " + taken);
   }
   const std::atomic<bool> stop = false;

@@ -224,18 +224,9 @@ void Trainer::build() {
 void Trainer::open_outputs() {
   metrics_ = value(MetricsLogger::create(metrics_setup(context_, spec_)), kExitStorage, "METRICS_OUTPUT");
   if (!config_.checkpoint.enable && !config_.checkpoint.create_seed_checkpoint) return;
-  checkpoint::Setup setup;
-  setup.dump_folder = config_.job.dump_folder;
-  setup.config = config_.checkpoint;
-  setup.hf_assets_path = config_.model.hf_assets_path;
-  setup.rank = context_.rank;
-  setup.world = context_.world;
+  checkpoint::Setup setup = start_setup(context_);
   setup.model = spec_;
   setup.job_config = config::to_json(config_);
-  setup.job_uid = context_.job_uid;
-  setup.attempt = context_.attempt;
-  setup.committed_step = context_.committed_step;
-  setup.committed_by_another_job = context_.committed_by_another_job;
   setup.store = context_.store;
   setup.peer_start = absl::Seconds(config_.comm.init_timeout_seconds);
   // A seed checkpoint is all that its run is for.
