@@ -1,6 +1,7 @@
 """`titanctl run`: no cluster before, none after; its output, its exit code, and what Ctrl-C does."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -116,7 +117,6 @@ class Run(TitanctlCase):
         # Whichever rank met the line first: the other one is stopped.
         self.assertTrue(any("a.json" in log.read_text() for log in Path(logs.group(1)).glob("rank-*.log")))
 
-    # Nobody can make a folder in /proc: no rank ever begins, and there is no log to read.
     # Weights of another model that only the ranks can see: one attempt, the rank's own words and the end of the job.
     def test_weights_of_another_model_are_told_once_and_tried_once(self):
         weights = self.folder / "hf"
@@ -134,6 +134,31 @@ class Run(TitanctlCase):
         warned = [line for line in (out + err).splitlines() if "lr_scheduler.warmup_steps" in line]
         self.assertEqual(1, len(warned), "\n".join(warned))
 
+    # Files follow the umask of the shell that started the job, so that a colleague of the group can continue it.
+    @unittest.skipUnless(os.geteuid() == 0, "only root may become another user")
+    def test_a_colleague_of_the_group_continues(self):
+        group = 12000
+        self.folder.chmod(0o755)
+        shared = self.folder / "shared"
+        shared.mkdir()
+        os.chown(shared, 11001, group)
+        shared.chmod(0o2775)
+        for steps, user in ((2, 11001), (4, 11002)):
+            identity = {"user": user, "group": group, "extra_groups": [], "umask": 0o002}
+            if subprocess.run([BIN / "titan-rank", "--version"], capture_output=True, check=False, **identity).returncode:
+                self.skipTest(f"another user cannot run what is in {BIN}")
+            cache = self.folder / f"cache-{user}"
+            cache.mkdir()
+            os.chown(cache, user, group)
+            process = self.start("run", *tiny(shared / "dump", steps=steps, interval=2, ranks=1), identity=identity,
+                                 HOME="/nonexistent", XDG_CACHE_HOME=str(cache))
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(0, process.returncode, out + err)
+        self.assertEqual([1, 2, 3, 4], sorted(losses(shared / "dump")))
+        wrong = [path for path in (shared / "dump").rglob("*") if path.stat().st_mode & 0o777 != (0o775 if path.is_dir() else 0o664)]
+        self.assertEqual([], wrong)
+
+    # Nobody can make a folder in /proc: no rank ever begins, and there is no log to read.
     def test_a_rank_that_never_began_is_told_with_what_ended_its_attempt(self):
         process = self.start("run", *tiny("/proc/titan/dump", ranks=1))
         _, err = process.communicate(timeout=60)

@@ -24,7 +24,8 @@ class TitanctlCase(unittest.TestCase):
         for process in self.left():
             process.kill()
 
-    def start(self, *words, **environment):
+    def start(self, *words, identity=None, **environment):
+        """`identity`: Popen's own words for another user: user, group, extra_groups, umask."""
         environment = {**os.environ, MARK: self.mark, "XDG_CACHE_HOME": str(self.folder / "cache"), **environment}
         return subprocess.Popen([BIN / "titanctl", *map(str, words)], env=environment, cwd=self.folder, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **(identity or {}))
