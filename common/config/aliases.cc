@@ -101,6 +101,11 @@ constexpr Alias kAliases[] = {
     {"training.precompute_float8_dynamic_scale_for_fsdp",
      "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"},
     {"profiling.run_profiler", "profiling.enable_profiling"},
+    {"profiling.enable", "profiling.enable_profiling"},
+    {"profiling.enabled", "profiling.enable_profiling"},
+    {"profiling.freq", "profiling.profile_freq"},
+    {"metrics.freq", "metrics.log_freq"},
+    {"checkpoint.freq", "checkpoint.interval"},
     {"job.print_args", "job.print_config"},
     {"training.compile", "compile.enable"},
     {"training.warmup_steps", "lr_scheduler.warmup_steps"},
@@ -127,7 +132,15 @@ constexpr Alias kAliases[] = {
     {"float8.recipe_name", "quantize.linear.float8.recipe_name"},
     {"float8.filter_fqns", "quantize.linear.float8.filter_fqns"},
     {"float8.emulate", "quantize.linear.float8.emulate"},
+    {"float8.module_filter_fqns", "quantize.linear.float8.filter_fqns"},
+    {"float8.moe_fqns", "quantize.grouped_mm.float8.fqns"},
     {"float8.moe_fqns_prototype", "quantize.grouped_mm.float8.fqns"},
+    {"quantize.moe.float8.fqns", "quantize.grouped_mm.float8.fqns"},
+    {"quantize.moe.mx.fqns", "quantize.grouped_mm.mx.fqns"},
+    {"mx.moe_fqns", "quantize.grouped_mm.mx.fqns"},
+    {"mx.moe.fqns", "quantize.grouped_mm.mx.fqns"},
+    {"mx.dense.recipe_name", "quantize.linear.mx.recipe_name"},
+    {"mx.dense.filter_fqns", "quantize.linear.mx.filter_fqns"},
     {"mx.mxfp8_dim1_cast_kernel_choice", "quantize.linear.mx.mxfp8_dim1_cast_kernel_choice"},
     {"mx.recipe_name", "quantize.linear.mx.recipe_name"},
     {"mx.filter_fqns", "quantize.linear.mx.filter_fqns"},
@@ -143,6 +156,12 @@ struct ValueAlias {
 constexpr ValueAlias kValueAliases[] = {
     {"model.converters", "float8", "quantize.linear.float8"},
     {"model.converters", "mx", "quantize.linear.mx"},
+    {"model.converters", "quantize.moe.float8", "quantize.grouped_mm.float8"},
+    {"model.converters", "quantize.moe.mx", "quantize.grouped_mm.mx"},
+    {"training.dataset", "c4_mini", "c4_test"},
+    {"training.dataset", "allenai/c4", "c4"},
+    {"parallelism.fsdp_reshard_after_forward", "true", "always"},
+    {"parallelism.fsdp_reshard_after_forward", "false", "never"},
     {"checkpoint.exclude_from_loading", "optim", "optimizer"},
     {"optimizer.implementation", "fused_opt_states_bf16", "fused"},
 };
@@ -172,6 +191,11 @@ constexpr std::string_view kNewer = "it belongs to a torchtitan version after 0.
 constexpr std::string_view kRecompute =
     "set activation_checkpoint.mode = \"full\", \"selective\", \"memory_budget\" or \"none\"";
 constexpr std::string_view kDynamic = "scales are those of each step (dynamic); a delayed scaling does not exist here";
+constexpr std::string_view kFloat8 =
+    "set model.converters = [\"quantize.linear.float8\"], with its keys in [quantize.linear.float8]";
+constexpr std::string_view kPasses = "it chooses passes of PyTorch's compiler, which is not used here: leave it out";
+constexpr std::string_view kSplits =
+    "set parallelism.pipeline_parallel_layers_per_stage or parallelism.module_fqns_per_model_part";
 constexpr std::string_view kAsync = "set checkpoint.async_mode = \"async\" or \"async_with_pinned_mem\"";
 constexpr std::string_view kSharding =
     "set parallelism.data_parallel_shard_degree (sharded), parallelism.data_parallel_replicate_degree (copies) and "
@@ -191,10 +215,11 @@ constexpr Note kUnknown[] = {
     {"validation.all_timesteps", kFlux},
     {"encoder.", kFlux},
     {"inference.", kFlux},
-    {"parallelism.pipeline_parallel_split_points",
-     "set parallelism.pipeline_parallel_layers_per_stage or parallelism.module_fqns_per_model_part"},
-    {"experimental.pipeline_parallel_split_points",
-     "set parallelism.pipeline_parallel_layers_per_stage or parallelism.module_fqns_per_model_part"},
+    {"training.classifer_free_guidance_prob", kFlux},  // torchtitan's own spelling.
+    {"training.guidance", kFlux},
+    {"parallelism.pipeline_parallel_split_points", kSplits},
+    {"experimental.pipeline_parallel_split_points", kSplits},
+    {"training.pipeline_parallel_split_points", kSplits},
     {"experimental.pipeline_parallel_microbatches",
      "set parallelism.pipeline_parallel_microbatch_size, in sequences per microbatch"},
     {"checkpoint.interval_type", "checkpoint.interval counts steps"},
@@ -207,7 +232,30 @@ constexpr Note kUnknown[] = {
     {"training.epochs", "set training.steps; a dataset that ends begins again"},
     {"training.num_epochs", "set training.steps; a dataset that ends begins again"},
     {"training.num_workers", "rows are read ahead by each rank itself: training.dataloader.prefetch"},
-    {"training.fp8_linear", "set model.converters = [\"quantize.linear.float8\"]"},
+    {"training.fp8_linear", kFloat8},
+    {"training.float8_linear", kFloat8},
+    {"float8.enable", kFloat8},
+    {"mx.enable", "set model.converters = [\"quantize.linear.mx\"], with its keys in [quantize.linear.mx]"},
+    {"mx.use_fp8_dim1_cast_triton_kernel", "set quantize.linear.mx.mxfp8_dim1_cast_kernel_choice"},
+    {"training.float8_scaling_type_input", kDynamic},
+    {"training.float8_scaling_type_weight", kDynamic},
+    {"training.float8_scaling_type_grad_output", kDynamic},
+    {"float8.enable_amax_init", kDynamic},
+    {"compile.mode", "leave it out: compile.enable, compile.components and compile.graphs say what is compiled"},
+    {"compile.passes", kPasses},
+    {"compile.joint_passes", kPasses},
+    {"compile.memory_policy", kNewer},
+    {"compile.precompile_artifact_dir", kNewer},
+    {"experimental.enable_simplefsdp_passes", kPasses},
+    {"experimental.reorder_for_compute_comm_overlap", kPasses},
+    {"experimental.torch_compile", "set compile.enable"},
+    {"experimental.torch_spmd", kDegrees},
+    {"experimental.auto_partition", kDegrees},
+    {"experimental.offload_activations", kRecompute},
+    {"debug.batch_invariant", kNewer},
+    {"debug.enable_structured_logging", kNewer},
+    {"parallelism.full_dtensor", kNewer},
+    {"model.init_weights", "weights are always initialised, unless checkpoint.initial_load_path names others"},
     {"training.enable_selective_ac", kRecompute},
     {"training.activation_checkpointing", kRecompute},
     {"training.gradient_checkpointing", kRecompute},
@@ -237,9 +285,11 @@ constexpr Note kUnknown[] = {
     {"mesh.", kDegrees},
     {"data.", "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]"},
     {"dataset.", "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]"},
+    {"dataloader.dataset", "set training.dataset"},
+    {"dataloader.dataset_path", "set training.dataset_path"},
     {"dataloader.", "write [training.dataloader]"},
     {"scheduler.", "write [lr_scheduler] for the learning rate, [scheduling] for the job's place in the queue"},
-    {"fp8.", "set model.converters = [\"quantize.linear.float8\"], with its keys in [quantize.linear.float8]"},
+    {"fp8.", kFloat8},
     {"logging.", "write [metrics]"},
     {"tokenizer.", "set model.hf_assets_path to the folder of the tokenizer"},
     {"metrics.wandb_project", "set the environment variable WANDB_PROJECT of the program that sends metrics.jsonl"},
@@ -251,7 +301,7 @@ constexpr Note kUnknown[] = {
     {"training.dataloader.sources.", "sources are a list: write [[training.dataloader.sources]], once for each"},
     {"validation.dataloader.sources.", "sources are a list: write [[validation.dataloader.sources]], once for each"},
     {"optimizer.param_groups.", "groups are a list: write [[optimizer.param_groups]], once for each"},
-    {"model.norm_type", "the norm belongs to the model's flavor"},
+    {"model.norm_type", "the only norm is rmsnorm: leave it out"},
     {"model.use_flex_attn", "the attention variant belongs to the model's flavor, such as debugmodel_flex_attn"},
     {"parallelism.enable_compiled_autograd", "there is no autograd compiler here"},
     {"experimental.enable_compiled_autograd", "there is no autograd compiler here"},
@@ -259,17 +309,32 @@ constexpr Note kUnknown[] = {
 
 struct Spent {
   std::string_view key;
-  std::string_view value;  // The only value that may be dropped; empty: any.
+  std::optional<std::string_view> value;  // The only one that may be dropped; nothing: any.
   std::string_view reason;
 };
 
+constexpr std::string_view kNoFloat8Weights = "float8 weights are never kept for the backward pass";
+constexpr std::string_view kEachStep = "scales are always those of each step";
+
 constexpr Spent kWithoutEffect[] = {
-    {"job.use_for_integration_test", "", "it selected torchtitan's own tests"},
-    {"float8.force_recompute_fp8_weight_in_bwd", "", "float8 weights are never kept for the backward pass"},
+    {"job.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
+    {"metrics.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
+    {"float8.force_recompute_fp8_weight_in_bwd", std::nullopt, kNoFloat8Weights},
+    {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", std::nullopt, kNoFloat8Weights},
+    {"float8.pad_inner_dim", std::nullopt, "products of any size are taken"},
+    {"training.fp8_linear", "", "it is off"},
+    {"training.fp8_linear", "false", "it is off"},
+    {"training.enable_selective_ac", "false", "it is off"},
+    {"training.float8_scaling_type_input", "dynamic", kEachStep},
+    {"training.float8_scaling_type_weight", "dynamic", kEachStep},
+    {"training.float8_scaling_type_grad_output", "dynamic", kEachStep},
+    {"model.init_weights", "true", "weights are always initialised"},
     {"model.norm_type", "rmsnorm", "it is the only norm"},
-    {"float8.scaling_type_input", "dynamic", "scales are always those of each step"},
-    {"float8.scaling_type_weight", "dynamic", "scales are always those of each step"},
-    {"float8.scaling_type_grad_output", "dynamic", "scales are always those of each step"},
+    {"model.norm_type", "fused_rmsnorm", "it is the same norm, whose kernel is chosen by itself"},
+    {"model.norm_type", "compiled_rmsnorm", "it is the same norm, whose kernel is chosen by itself"},
+    {"float8.scaling_type_input", "dynamic", kEachStep},
+    {"float8.scaling_type_weight", "dynamic", kEachStep},
+    {"float8.scaling_type_grad_output", "dynamic", kEachStep},
     {"training.checkpoint_interval_type", "steps", "checkpoint.interval counts steps"},
     {"model.use_flex_attn", "false", "the attention variant belongs to the model's flavor"},
     {"checkpoint.interval_type", "steps", "checkpoint.interval counts steps"},
@@ -345,6 +410,13 @@ void replace_value_aliases(std::string_view key, Raw& value) {
   }
   for (const ValueAlias& alias : kValueAliases) {
     if (alias.key != key) continue;
+    if (value.kind == Raw::Kind::kBool) {
+      if (display(value) != alias.spelling) continue;
+      const int line = value.line;
+      value = raw_string(std::string(alias.value));
+      value.line = line;
+      return;
+    }
     std::string replaced;
     for (std::size_t start = 0; start <= value.text.size();) {
       const std::size_t end = std::min(value.text.find(',', start), value.text.size());
@@ -375,7 +447,7 @@ std::string_view explain_without_effect(std::string_view key, const Raw& value) 
   for (const Spent& spent : kWithoutEffect) {
     if (spent.key != key) continue;
     const bool is_text = value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord;
-    if (spent.value.empty() || spent.value == (is_text ? value.text : display(value))) return spent.reason;
+    if (!spent.value || *spent.value == (is_text ? value.text : display(value))) return spent.reason;
   }
   return {};
 }

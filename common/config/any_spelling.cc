@@ -56,7 +56,8 @@ class Speller {
     if (!name) return;
     if (field_.of_library && !absl::EqualsIgnoreCase(*name, value)) return;  // A library may have such a name.
     if (!field_.any_case || folded(value) != absl::AsciiStrToLower(value)) {
-      remarks_.push_back(absl::StrCat("is read as \"", *name, "\""));
+      remarks_.push_back(in_list_ ? absl::StrCat("with \"", value, "\" read as \"", *name, "\"")
+                                  : absl::StrCat("is read as \"", *name, "\""));
     }
     value = *name;
   }
@@ -64,6 +65,7 @@ class Speller {
   // One text may hold a list, with commas.
   void list(std::string& value) {
     std::vector<std::string> pieces = absl::StrSplit(value, ',');
+    in_list_ = pieces.size() > 1;
     for (std::string& piece : pieces) {
       std::string name(absl::StripAsciiWhitespace(piece));
       text(name);
@@ -77,6 +79,7 @@ class Speller {
  private:
   const Field& field_;
   std::vector<std::string> remarks_;
+  bool in_list_ = false;  // Whether the text is one of several.
 };
 
 bool is_text(const Raw& value) { return value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord; }

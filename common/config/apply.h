@@ -31,13 +31,16 @@ class Applier {
   // After everything else: whether the degrees say what a sharding strategy says.
   void check_sharding();
 
+  // Whether anything that was applied has set a key.
+  bool sets_keys() const { return !loaded_->origins.empty(); }
   const Catalog& catalog() const { return catalog_; }
   std::vector<Problem>& problems() { return problems_; }
   Loaded take() { return std::move(*loaded_); }
 
  private:
   void apply_one(Setting setting, Repeats repeats);
-  bool check_repeat(const std::string& key, const Setting& setting, Repeats repeats);
+  bool check_repeat(const std::string& key, const Raw& value, const Setting& written, Repeats repeats);
+  std::string hint_for(const std::string& key) const;
   void report_unknown(const Setting& setting);
   void complain(const Setting& setting, std::string message, std::string suggestion);
   void warn(const Setting& setting, const std::string& text);
@@ -45,7 +48,12 @@ class Applier {
   std::unique_ptr<Loaded> loaded_;  // The catalog refers into it.
   Catalog catalog_;
   std::vector<Problem> problems_;
-  std::map<std::string, Setting> seen_;     // Canonical key to the setting of this source.
+  // By canonical key what this source says: as written, and as the key takes it.
+  struct Seen {
+    Setting written;
+    std::string value;
+  };
+  std::map<std::string, Seen> seen_;
   std::optional<Setting> sharding_;         // As written.
   std::set<std::string> unknown_sections_;  // Reported once, not once per key.
 };

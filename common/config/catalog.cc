@@ -1,6 +1,7 @@
 #include "common/config/catalog.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace titan::config {
 
@@ -25,6 +26,13 @@ const Field* Catalog::find(std::string_view key) const {
 
 bool Catalog::is_section(std::string_view name) const {
   return std::find(section_names_.begin(), section_names_.end(), name) != section_names_.end();
+}
+
+std::vector<std::string> Catalog::top_sections() const {
+  std::vector<std::string> top;
+  std::copy_if(section_names_.begin(), section_names_.end(), std::back_inserter(top),
+               [](const std::string& name) { return name.find('.') == name.npos; });
+  return top;
 }
 
 }  // namespace titan::config

@@ -19,6 +19,7 @@ class Catalog {
   bool is_section(std::string_view name) const;
   const std::vector<std::string>& keys() const { return keys_; }
   const std::vector<std::string>& section_names() const { return section_names_; }  // With the outer ones.
+  std::vector<std::string> top_sections() const;
 
  private:
   std::map<std::string, Field, std::less<>> fields_;

@@ -59,10 +59,12 @@ void check_library_dataset(Checker& check, const Place& place, const std::string
 void refuse_name(Checker& check, const std::string& key, const std::string& dataset) {
   const std::vector<std::string> known(std::begin(kTitansDatasets), std::end(kTitansDatasets));
   const std::string near = nearest(dataset, known);
+  const std::string path = name_of(key) == "sources" ? "the source's dataset_path" : section_of(key) + ".dataset_path";
   check.fail(key, dataset,
              absl::StrCat("not one of the allowed values ", absl::StrJoin(known, ", "),
                           ", and no library (experimental.custom_import) brings another"),
-             near.empty() ? "" : absl::StrCat("did you mean ", near, "?"));
+             near.empty() ? absl::StrCat("for files of your own set ", path, " and no dataset")
+                          : absl::StrCat("did you mean ", near, "?"));
 }
 
 }  // namespace

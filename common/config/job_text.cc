@@ -10,10 +10,7 @@ namespace titan::config {
 std::optional<Loaded> load_job(std::string_view text, Format format, const std::string& name,
                                const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
   std::optional<Loaded> loaded = load_text(text, format, name, overrides, problems);
-  if (!loaded || (overrides.empty() && !loaded->origins.empty())) return loaded;
-  const std::optional<Loaded> alone = load_text(text, format, name, {}, problems);
-  if (!alone) return std::nullopt;
-  if (!alone->origins.empty()) return loaded;
+  if (!loaded || loaded->file_sets_keys) return loaded;
   problems.push_back(
       {{name, 0}, "", "", "sets no key; a job of defaults has to set at least one, such as job.description", ""});
   return std::nullopt;

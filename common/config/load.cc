@@ -55,6 +55,7 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
                             std::vector<Problem>& problems) {
   Applier applier;
   if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
+  const bool file_sets_keys = applier.sets_keys();
   Overrides overrides = parse_overrides(words, applier.catalog(), applier.problems());
   applier.apply(overrides.settings, Applier::Repeats::kLastWins);
   if (overrides.nodes) {
@@ -65,6 +66,7 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
   applier.check_sharding();
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
   Loaded loaded = applier.take();
+  loaded.file_sets_keys = file_sets_keys;
   use_listed_model(loaded);
   Checker names(loaded.config, loaded.origins);  // Beside misspelt keys: whether a value is one of the allowed ones.
   check_dataset_names(names);

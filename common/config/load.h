@@ -39,6 +39,7 @@ struct Loaded {
   JobConfig config;
   std::vector<std::string> warnings;      // Older spellings and keys without a meaning here, one each.
   std::map<std::string, Origin> origins;  // Of every canonical key that a file or the command line set.
+  bool file_sets_keys = false;            // Any, before the command line.
 };
 
 // Overrides are command-line words in their order: "--training.steps", "10", "--training.seq_len=128",

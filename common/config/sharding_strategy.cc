@@ -17,6 +17,12 @@ constexpr ShardingStrategy kStrategies[] = {
     {"HYBRID_SHARD", "always", Layout::kHybrid},
     {"_HYBRID_SHARD_ZERO2", "never", Layout::kHybrid},
     {"NO_SHARD", "default", Layout::kReplicated},
+    // Other names of the same.
+    {"FSDP", "always"},
+    {"ZERO3", "always"},
+    {"ZERO2", "never"},
+    {"HSDP", "always", Layout::kHybrid},
+    {"DDP", "default", Layout::kReplicated},
 };
 
 // Ranks that the other axes leave to data parallelism.

@@ -18,20 +18,41 @@ constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
     {"optim", "optimizer"}, {"data", "dataloader"}, {"abort", "fail"},   {"forloop", "for-loop"},
 };
 
+// Insertions, deletions, replacements, and swaps of neighbours (optimal string alignment).
 size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> above, row(b.size() + 1), before;
   std::iota(row.begin(), row.end(), 0);
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
+    before = std::move(above);
+    above = row;
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
 }
+
+// "llama2" is no misspelt "llama3", and "7B" no "1B".
+bool differ_in_digits_alone(std::string a, std::string b) {
+  const auto is_digit = [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '.'; };
+  if (a == b) return false;
+  const bool both = std::erase_if(a, is_digit) > 0 && std::erase_if(b, is_digit) > 0;
+  return both && a == b;
+}
+
+// Edits until one is the other; an abbreviation counts as one.
+size_t distance_of(const std::string& given, const std::string& known) {
+  const bool abbreviates = given.size() > 1 && absl::StartsWith(known, given);
+  const bool extends = known.size() > 2 && absl::StartsWith(given, known);
+  const size_t edits = edit_distance(given, known);
+  return abbreviates || extends ? std::min<size_t>(edits, 1) : edits;
+}
+
+// Further than a third of the word, it is another word.
+size_t limit_of(const std::string& given) { return std::max<size_t>(2, given.size() / 3 + 1); }
 
 }  // namespace
 
@@ -43,13 +64,11 @@ std::string nearest(const std::string& given, const std::vector<std::string>& ca
   }
   const std::string lower = absl::AsciiStrToLower(given);
   std::string best;
-  // Further than half of the word, it is another word.
-  size_t best_distance = std::max<size_t>(2, lower.size() / 2 + 1);
+  size_t best_distance = limit_of(lower);
   for (const std::string& candidate : candidates) {
     const std::string known = absl::AsciiStrToLower(candidate);
-    const bool abbreviates = lower.size() > 1 && absl::StartsWith(known, lower);
-    const size_t edits = edit_distance(lower, known);
-    const size_t distance = abbreviates ? std::min<size_t>(edits, 1) : edits;
+    if (differ_in_digits_alone(lower, known)) continue;
+    const size_t distance = distance_of(lower, known);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;
@@ -69,20 +88,23 @@ std::string name_of(std::string_view key) {
 }
 
 std::string nearest_key(const std::string& key, const std::vector<std::string>& keys) {
-  std::vector<std::string> same_name, same_section;
+  std::vector<std::string> same_name, same_section, near_section;
+  const std::string section = section_of(key), name = name_of(key);
   for (const std::string& candidate : keys) {
-    if (name_of(candidate) == name_of(key)) same_name.push_back(candidate);
-    if (section_of(candidate) == section_of(key)) same_section.push_back(name_of(candidate));
+    if (name_of(candidate) == name) same_name.push_back(candidate);
+    if (section_of(candidate) == section) same_section.push_back(name_of(candidate));
+    if (!nearest(section, {section_of(candidate)}).empty()) near_section.push_back(candidate);
   }
   if (same_name.size() == 1) return same_name.front();
-  if (!same_name.empty()) {
-    const std::string near = nearest(key, same_name);
-    return near.empty() ? same_name.front() : near;
+  // Of several sections that have it none is meant more than another, unless it is spelt alike.
+  for (const std::string& candidate : same_name) {
+    if (!nearest(section, {section_of(candidate)}).empty()) return candidate;
   }
-  if (const std::string near = nearest(name_of(key), same_section); !near.empty()) {
-    return section_of(key).empty() ? near : section_of(key) + "." + near;
+  if (!same_name.empty()) return "";
+  if (const std::string near = nearest(name, same_section); !near.empty()) {
+    return section.empty() ? near : section + "." + near;
   }
-  return nearest(key, keys);
+  return nearest(key, near_section);
 }
 
 std::string did_you_mean(const std::string& given, const std::vector<std::string>& candidates) {

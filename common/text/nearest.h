@@ -12,8 +12,8 @@ namespace titan {
 // "" when none is near.
 std::string nearest(const std::string& given, const std::vector<std::string>& candidates);
 
-// The key of `keys` ("section.key") that was probably meant, or "": the same name in another section, else the nearest
-// name in the same section, else the nearest full name.
+// The key of `keys` ("section.key") that was probably meant, or "": the same name in the one section that has it or in
+// one that is spelt alike, else the nearest name in the same section or in such a one.
 std::string nearest_key(const std::string& key, const std::vector<std::string>& keys);
 
 // "; did you mean 'X'?" with the nearest candidate, or nothing when none is near.

@@ -43,6 +43,15 @@ Arguments split_arguments(int argc, const char* const* argv) {
       out.words.push_back(word);
       continue;
     }
+    // torchtitan names its file by a flag.
+    const size_t equals = word.find('=');
+    const std::string key = word.substr(0, equals);
+    if (!has_file && (key == "--job.config_file" || key == "--job.config-file")) {
+      if (equals == std::string::npos && i + 1 >= argc) continue;
+      out.words.push_back(equals == std::string::npos ? argv[++i] : word.substr(equals + 1));
+      has_file = true;
+      continue;
+    }
     out.overrides.push_back(word);
     if (word.find('=') != std::string::npos || i + 1 >= argc) continue;
     const std::string next = argv[i + 1];

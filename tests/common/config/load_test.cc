@@ -10,6 +10,7 @@
 
 #include "common/config/assets.h"
 #include "common/config/fields.h"
+#include "common/config/job_text.h"
 #include "common/config/json.h"
 #include "common/config/report.h"
 #include "common/config/support.h"
@@ -235,7 +236,7 @@ filter_fqns = "output,wq"
   EXPECT_FALSE(c.checkpoint.last_save_model_only);
   EXPECT_THAT(c.checkpoint.exclude_from_loading, ElementsAre("optimizer", "lr_scheduler"));
   EXPECT_THAT(c.quantize.linear.float8.filter_fqns, ElementsAre("output", "wq"));
-  EXPECT_THAT(loaded.warnings, SizeIs(18));  // One per older spelling.
+  EXPECT_THAT(loaded.warnings, SizeIs(19));  // One per older spelling.
   EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.batch_size is an older spelling of training.local_batch_size");
 }
 
@@ -384,6 +385,46 @@ TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
             "always");
 }
 
+// A file that is read for a number of ranks on the command line alone says nothing about it by itself.
+TEST(LoadTest, ShardingStrategiesOfAFileMeetTheCommandLinesRanks) {
+  std::vector<Problem> problems;
+  const std::optional<Loaded> loaded =
+      load_job("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\ndata_parallel_replicate_degree = 2\n",
+               Format::kToml, "a.toml", {"--nproc", "8"}, problems);
+  ASSERT_TRUE(loaded) << to_status(problems);
+  EXPECT_EQ(loaded->config.parallelism.fsdp_reshard_after_forward, "always");
+  EXPECT_FALSE(load_job("# nothing\n", Format::kToml, "a.toml", {"--nproc", "8"}, problems));
+  EXPECT_THAT(format(problems.back()), HasSubstr("sets no key"));
+}
+
+TEST(LoadTest, ValuesOfOlderVersionsAndOfOtherWords) {
+  const Loaded loaded = toml(R"([training]
+dataset = "c4_mini"
+fp8_linear = ""
+enable_selective_ac = false
+[model]
+norm_type = "fused_rmsnorm"
+converters = ["quantize.moe.float8"]
+[parallelism]
+fsdp_reshard_after_forward = false
+[float8]
+moe_fqns = ["experts"]
+[checkpoint]
+exclude_from_loading = "data_loader,lr_scheduler"
+)");
+  EXPECT_EQ(loaded.config.training.dataset, "c4_test");
+  EXPECT_EQ(loaded.config.parallelism.fsdp_reshard_after_forward, "never");
+  EXPECT_THAT(loaded.config.model.converters, ElementsAre("quantize.grouped_mm.float8"));
+  EXPECT_THAT(loaded.config.checkpoint.exclude_from_loading, ElementsAre("dataloader", "lr_scheduler"));
+  EXPECT_THAT(loaded.warnings, Contains("a.toml:2: training.dataset = \"c4_mini\" is read as \"c4_test\""));
+  EXPECT_THAT(loaded.warnings, Contains("a.toml:3: training.fp8_linear has no effect: it is off"));
+  EXPECT_THAT(loaded.warnings,
+              Contains("a.toml:13: checkpoint.exclude_from_loading = \"data_loader,lr_scheduler\" with "
+                       "\"data_loader\" read as \"dataloader\""));
+  EXPECT_THAT(loaded.warnings,
+              Contains("a.toml:9: parallelism.fsdp_reshard_after_forward = false is read as \"never\""));
+}
+
 TEST(LoadTest, LayersOfRecomputation) {
   const auto layers = [](const std::string& value, const std::vector<std::string>& words = {}) {
     return toml(value.empty() ? "" : "[activation_checkpoint]\nlayers = " + value + "\n", words)
@@ -398,10 +439,21 @@ TEST(LoadTest, LayersOfRecomputation) {
               Contains(HasSubstr("selective_ac_option = 3 has no effect")));
 }
 
-TEST(LoadTest, OlderSpellingBesideItsSuccessorIsAnErrorWithinOneSource) {
-  EXPECT_THAT(error("[training]\nbatch_size = 4\nlocal_batch_size = 4\n"),
-              HasSubstr("keep only training.local_batch_size"));
-  EXPECT_THAT(error("", {"--training.batch_size", "4", "--training.local_batch_size", "4"}), HasSubstr("keep only"));
+TEST(LoadTest, OlderSpellingBesideItsSuccessorHasToSayTheSame) {
+  const Loaded same = toml("[training]\nbatch_size = 4\nlocal_batch_size = 4\n");
+  EXPECT_EQ(same.config.training.local_batch_size, 4);
+  EXPECT_THAT(same.warnings, Contains("a.toml:3: training.local_batch_size says the same as training.batch_size "
+                                      "(a.toml:2); keep only training.local_batch_size"));
+  EXPECT_THAT(
+      toml("[model]\nconverters = [\"float8\"]\n[float8]\nenable_float8_linear = true\n").config.model.converters,
+      ElementsAre("quantize.linear.float8"));
+  EXPECT_THAT(error("[model]\nconverters = [\"float8\"]\n[float8]\nenable_float8_linear = false\n"),
+              HasSubstr("says otherwise"));
+  EXPECT_THAT(
+      error("[training]\nbatch_size = 4\nlocal_batch_size = 8\n"),
+      HasSubstr("means training.local_batch_size = 8, and training.batch_size = 4 (a.toml:2) says otherwise; keep "
+                "only training.local_batch_size"));
+  EXPECT_THAT(error("", {"--training.batch_size", "4", "--training.local_batch_size", "5"}), HasSubstr("keep only"));
   EXPECT_EQ(toml("[training]\nbatch_size = 4\n", {"--training.local_batch_size", "2"}).config.training.local_batch_size,
             2);
   EXPECT_EQ(toml("[training]\nlocal_batch_size = 4\n", {"--training.batch_size", "2"}).config.training.local_batch_size,

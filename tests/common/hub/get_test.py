@@ -196,7 +196,7 @@ class Downloads(Case):
     # Bytes, rate and time on a terminal, and no half line left of it.
     def test_progress(self):
         ours, theirs = pty.openpty()
-        process = subprocess.Popen(self.words(), env=self.environment(), stdout=subprocess.DEVNULL, stderr=theirs)
+        process = subprocess.Popen(self.words(), env=self.environment(TERM="xterm"), stdout=subprocess.DEVNULL, stderr=theirs)
         self.started.append(process)
         os.close(theirs)
         said = b""
