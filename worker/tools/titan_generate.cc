@@ -257,8 +257,9 @@ absl::Status run(Arguments& a) {
   titan::storage::Files& files = titan::s3::all_files();
   TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model, a.base));
   if (a.seq_len > 0) source.seq_len = a.seq_len;
-  for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";
   const std::string folder = a.tokenizer.empty() ? source.tokenizer : a.tokenizer;
+  if (!folder.empty()) TITAN_RETURN_IF_ERROR(titan::tools::take_generation_config(files, folder, source));
+  for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";
   std::unique_ptr<titan::data::Tokenizer> tokenizer;
   if (!folder.empty()) {
     TITAN_ASSIGN_OR_RETURN(tokenizer, titan::data::Tokenizer::load(folder));

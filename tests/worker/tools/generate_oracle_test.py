@@ -190,6 +190,15 @@ class TextTest(unittest.TestCase):
         self.assertEqual(line["tokens"], tokens[:tokens.index(tokens[4])])
         self.assertTrue(line["stopped"])
 
+    def test_settings_of_generation_that_are_not_followed_are_named(self):
+        path = self.folder / "generation_config.json"
+        self.addCleanup(path.unlink)
+        words = ["--prompt", "a", "--max-new-tokens", 1]
+        path.write_text(json.dumps({"repetition_penalty": 1.0, "num_beams": 1, "suppress_tokens": [], "temperature": 0.6, "do_sample": True}))
+        self.assertNotIn("not applied", generate(self.folder, *words).stderr)
+        path.write_text(json.dumps({"repetition_penalty": 1.8, "suppress_tokens": [145], "no_repeat_ngram_size": 2, "eos_token_id": 2}))
+        self.assertIn("no_repeat_ngram_size = 2, repetition_penalty = 1.8, suppress_tokens = [145]: not applied here", generate(self.folder, *words).stderr)
+
     def test_the_same_seed_is_the_same_text_on_any_number_of_ranks(self):
         words = ["--prompt", "the cat", "--prompt", "a", "--temperature", 1.3, "--top-p", 0.9, "--max-new-tokens", 20, "--dtype", "float64", "-o", "json"]
         one = generate(self.folder, *words, "--seed", 5).stdout
@@ -211,6 +220,15 @@ class TextTest(unittest.TestCase):
             for checkpoint in (step, step.parent):
                 line, = lines(generate(checkpoint, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"))
                 self.assertEqual(line["tokens"], likeliest(model, [5, 6, 7], 8))
+            # What ends a text stands beside the tokenizer, as an export takes it along.
+            assets = pathlib.Path(root) / "assets"
+            assets.mkdir()
+            shutil.copy(self.folder / "tokenizer.json", assets)
+            tokens = likeliest(model, [5, 6, 7], 8)
+            (assets / "generation_config.json").write_text(json.dumps({"eos_token_id": [tokens[3]]}))
+            line, = lines(generate(step, "--tokenizer", assets, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"))
+            self.assertEqual(line["tokens"], tokens[:tokens.index(tokens[3])])
+            self.assertTrue(line["stopped"])
             # The last save of a job may be Hugging Face weights (checkpoint.last_save_in_hf): newer is newer.
             newest = step.parent / "step-4"
             shutil.copytree(self.folder, newest)

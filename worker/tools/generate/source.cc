@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/hf_config/generation.h"
 #include "common/hf_config/read.h"
 #include "common/s3/location.h"
 #include "common/status/status.h"
@@ -37,19 +39,6 @@ absl::StatusOr<json> read_object(storage::Files& files, const std::string& path)
 // One that cannot be read is a tokenizer, too: who loads it says why.
 bool has_tokenizer(const std::string& folder) {
   return !absl::IsNotFound(tokenizer_files::find_tokenizer(folder).status());
-}
-
-// "eos_token_id" of generation_config.json, else of config.json: a number or several.
-std::vector<int64_t> stop_tokens_of(const json& generation, const json& config) {
-  std::vector<int64_t> tokens;
-  for (const json* file : {&generation, &config}) {
-    if (!file->is_object() || !tokens.empty()) continue;
-    const json said = file->value("eos_token_id", json());
-    for (const json& token : said.is_array() ? said : json::array({said})) {
-      if (token.is_number_integer()) tokens.push_back(token.get<int64_t>());
-    }
-  }
-  return tokens;
 }
 
 // "training.seq_len" of the configuration that a step was trained with.
@@ -129,8 +118,8 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
                       .model_only = true,
                       .required = true};
   if (has_tokenizer(path)) source.tokenizer = path;
-  TITAN_ASSIGN_OR_RETURN(const json generation, read_object(files, storage::join_path(path, "generation_config.json")));
-  source.stop_tokens = stop_tokens_of(generation, config);
+  TITAN_RETURN_IF_ERROR(take_generation_config(files, path, source));
+  if (source.stop_tokens.empty()) source.stop_tokens = hf_config::stop_tokens_of(config);
   return source;
 }
 
@@ -178,6 +167,21 @@ bool is_hugging_face(storage::Files& files, const std::string& path) {
 }
 
 }  // namespace
+
+absl::Status take_generation_config(storage::Files& files, const std::string& folder, ModelSource& source) {
+  const std::string path = storage::join_path(folder, "generation_config.json");
+  if (source.has_generation_config || !files.exists(path)) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const json file, read_object(files, path));
+  hf_config::Generation said = hf_config::read_generation(file);
+  source.has_generation_config = true;
+  source.stop_tokens = std::move(said.stop_tokens);
+  if (!said.not_applied.empty()) {
+    source.warnings.push_back(
+        absl::StrCat(path, ": ", absl::StrJoin(said.not_applied, ", "),
+                     ": not applied here; transformers' generate() chooses other tokens with it"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice,
                                         const std::string& base) {

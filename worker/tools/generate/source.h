@@ -30,6 +30,7 @@ struct ModelSource {
   std::unique_ptr<checkpoint::HfMapper> mapper;
   std::string tokenizer;             // Folder; empty: nothing says.
   std::vector<int64_t> stop_tokens;  // That end a text, as the folder says; the tokenizer's own is not among them.
+  bool has_generation_config = false;
   std::vector<std::string> warnings;
 };
 
@@ -39,5 +40,10 @@ struct ModelSource {
 // NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition (another model's).
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice,
                                         const std::string& base = "");
+
+// Takes the tokens that end a text from generation_config.json in `folder`, if it is there and none was taken before,
+// and warns of its settings that are not applied here. Beside weights that do not have one it is the tokenizer's
+// folder. Errors: those of reading it; FailedPrecondition where it is not a JSON object.
+absl::Status take_generation_config(storage::Files& files, const std::string& folder, ModelSource& source);
 
 }  // namespace titan::tools
