@@ -9,6 +9,7 @@
 #include "worker/checkpoint/dcp_folder.h"
 #include "worker/checkpoint/dcp_names.h"
 #include "worker/checkpoint/dcp_state.h"
+#include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/tied_head.h"
 
@@ -23,7 +24,7 @@ bool lists(const std::vector<std::string>& list, const char* name) {
 
 absl::Status misfit(const std::string& path, const Slice& slice, const std::string& there) {
   if (is_model(slice)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " does not fit this model: it has no ", there));
+    return absl::FailedPreconditionError(absl::StrCat(path, kDoesNotFit, ": it has no ", there));
   }
   return absl::FailedPreconditionError(
       absl::StrCat(path, " is of another optimizer: it has no ", there,
@@ -70,7 +71,7 @@ absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice
   const auto found = folder.metadata().tensors.find(key);
   if (found == folder.metadata().tensors.end()) return misfit(folder.folder(), slice, key);
   if (found->second.shape != slice.shape) {
-    return absl::FailedPreconditionError(absl::StrCat(folder.folder(), " does not fit this model: ", key, " is ",
+    return absl::FailedPreconditionError(absl::StrCat(folder.folder(), kDoesNotFit, ": ", key, " is ",
                                                       shape_text(found->second.shape), " there and ",
                                                       shape_text(slice.shape), " here"));
   }

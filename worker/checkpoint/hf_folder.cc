@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_layout.h"
+#include "worker/checkpoint/model_check.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -186,11 +187,11 @@ absl::Status check_tensor(const HfFolder& weights, const std::string& fqn, const
   const absl::StatusOr<Coded> found = weights.coded(key);
   if (absl::IsNotFound(found.status())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("does not fit this model: ", fqn, ": ", found.status().message()));
+        absl::StrCat(weights.folder(), kDoesNotFit, ": ", fqn, ": ", found.status().message()));
   }
   TITAN_RETURN_IF_ERROR(found.status());
   if (found->shape == hf_shape(layout, shape)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(weights.folder(), " does not fit this model: ", fqn, " needs ",
+  return absl::FailedPreconditionError(absl::StrCat(weights.folder(), kDoesNotFit, ": ", fqn, " needs ",
                                                     shape_text(hf_shape(layout, shape)), ", tensor ", key, " is ",
                                                     shape_text(found->shape)));
 }
@@ -222,7 +223,7 @@ absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper) {
   }
   if (strangers.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      weights.folder(), " does not fit this model, which has no use for ", strangers.size(),
+      weights.folder(), kDoesNotFit, ", which has no use for ", strangers.size(),
       " of its tensors: ", some_of(strangers), "; name the model.name and model.flavor that these weights belong to"));
 }
 

@@ -11,6 +11,7 @@
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "worker/checkpoint/load_word.h"
+#include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/step_folders.h"
 #include "worker/checkpoint/step_loading.h"
 #include "worker/checkpoint/verdict.h"
@@ -123,7 +124,7 @@ absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
     verdict = status;
     if (verdict.ok() && !unclaimed.empty()) {
       verdict = absl::FailedPreconditionError(
-          absl::StrCat(candidate.path, " does not fit this model: it has ", staged->held.at(unclaimed.front()),
+          absl::StrCat(candidate.path, kDoesNotFit, ": it has ", staged->held.at(unclaimed.front()),
                        unclaimed.size() > 1 ? absl::StrCat(" and ", counted(unclaimed.size() - 1, "more tensor")) : "",
                        " that this model lacks"));
     }

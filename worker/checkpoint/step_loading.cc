@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/box.h"
+#include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/step_reader.h"
 
@@ -32,8 +33,7 @@ absl::StatusOr<const TensorRecord*> find_record(const Candidate& candidate, cons
                                                 const Slice& slice) {
   const TensorRecord* record = manifest.find(slice.key);
   if (record == nullptr && is_model(slice)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(candidate.path, " does not fit this model: it has no ", slice.key));
+    return absl::FailedPreconditionError(absl::StrCat(candidate.path, kDoesNotFit, ": it has no ", slice.key));
   }
   if (record == nullptr) {
     return absl::FailedPreconditionError(
@@ -41,7 +41,7 @@ absl::StatusOr<const TensorRecord*> find_record(const Candidate& candidate, cons
                      "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
   }
   if (record->shape != slice.shape) {
-    return absl::FailedPreconditionError(absl::StrCat(candidate.path, " does not fit this model: ", slice.key, " is ",
+    return absl::FailedPreconditionError(absl::StrCat(candidate.path, kDoesNotFit, ": ", slice.key, " is ",
                                                       shape_text(record->shape), " there and ", shape_text(slice.shape),
                                                       " here"));
   }

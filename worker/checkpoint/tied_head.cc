@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/model_check.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -22,8 +23,8 @@ absl::StatusOr<bool> same_numbers(const Box& box, ReadPart a, ReadPart b) {
 }
 
 absl::Status another_head(const std::string& path, const std::string& head, const std::string& embedding) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      path, " does not fit this model, whose head is its embedding: ", head, " is another than ", embedding));
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, kDoesNotFit, ", whose head is its embedding: ", head, " is another than ", embedding));
 }
 
 absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper, const std::vector<int64_t>& shape,

@@ -35,7 +35,8 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
   switch (status.code()) {
     case absl::StatusCode::kFailedPrecondition:
       if (absl::StrContains(message, "fenced")) throw Failure(kExitFenced, "FENCED", message);
-      if (absl::StrContains(message, checkpoint::kModelMismatch)) {
+      if (absl::StrContains(message, checkpoint::kModelMismatch) ||
+          absl::StrContains(message, checkpoint::kDoesNotFit)) {
         throw Failure(exit_code, "MODEL_MISMATCH", absl::StrReplaceAll(message, {{checkpoint::kModelMismatch, ""}}));
       }
       break;
