@@ -55,8 +55,11 @@ class LocalCluster {
     std::function<void(const std::string&)> on_failure;  // A daemon ended by itself; the text names its log.
   };
 
+  // The worker gives its ranks 30 s to save where something else than the job's end stops them.
+  static constexpr absl::Duration kGrace = absl::Seconds(35);
+
   static absl::StatusOr<std::unique_ptr<LocalCluster>> start(const Options& options);
-  ~LocalCluster() { stop(absl::Seconds(5)); }
+  ~LocalCluster() { stop(kGrace); }
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
 

@@ -134,6 +134,20 @@ class Run(TitanctlCase):
         warned = [line for line in (out + err).splitlines() if "lr_scheduler.warmup_steps" in line]
         self.assertEqual(1, len(warned), "\n".join(warned))
 
+    # Nothing says which model they are of: their shapes do.
+    def test_weights_of_another_shape_are_tried_once(self):
+        weights = self.folder / "hf"
+        weights.mkdir()
+        header = json.dumps({"model.embed_tokens.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}).encode()
+        (weights / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(64))
+        process = self.start("run", *tiny(self.dump, steps=2, ranks=1, extra=[
+            "--no-file-checks", "--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", weights]))
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(1, process.returncode, err)
+        self.assertIn("FAILED: MODEL_MISMATCH: ", err)
+        self.assertIn("does not fit this model", err)
+        self.assertNotIn("attempt 2", out + err)
+
     # Files follow the umask of the shell that started the job, so that a colleague of the group can continue it.
     @unittest.skipUnless(os.geteuid() == 0, "only root may become another user")
     def test_a_colleague_of_the_group_continues(self):

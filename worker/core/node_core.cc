@@ -123,8 +123,10 @@ void on_tick(Step& step) {
   }
 }
 
-void on_shutdown(Step& step) {
+void on_shutdown(Step& step, const Shutdown& signal) {
   NodeState& state = step.state;
+  // Batch systems send theirs to every process, again, and through each parent: ranks that save are not killed for it.
+  if (state.shutdowns > 0 && !signal.hurries) return;
   // A dying parent with many threads may send its death signal several times in a moment: that is one wish.
   if (state.shutdowns > 0 && step.now.monotonic - state.shutdown_at < kSameSignal) return;
   state.shutdown_at = step.now.monotonic;
@@ -236,7 +238,7 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
         } else if constexpr (std::is_same_v<Given, Tick>) {
           on_tick(step);
         } else if constexpr (std::is_same_v<Given, Shutdown>) {
-          on_shutdown(step);
+          on_shutdown(step, given);
         } else {
           on_done(step, given);
         }

@@ -354,7 +354,10 @@ struct StateFolderSeen {
   std::string unusable;
 };
 struct Tick {};
-struct Shutdown {};  // A signal.
+// A signal.
+struct Shutdown {
+  bool hurries = false;  // Somebody at a terminal, whose second one kills.
+};
 
 using Input = std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked,
                            ShimSpawned, ShimFound, RanksSeen, SpoolRead, LogTailRead, SpoolChanged, ShimSaid,

@@ -202,7 +202,7 @@ void Daemon::watch_signals() {
         continue;
       }
       says_.service.stopping();
-      feed(node::Shutdown{});
+      feed(node::Shutdown{.hurries = received == SIGINT});
     }
   });
 }

@@ -77,8 +77,8 @@ class Daemon {
   ~Daemon();
 
   // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller has blocked before any thread
-  // began. With stop_ranks_on_exit the first signal lets the ranks save and stop, the second kills them; without it the
-  // ranks train on.
+  // began. With stop_ranks_on_exit the first signal lets the ranks save and stop, a second SIGINT kills them; without
+  // it the ranks train on.
   void run();
 
  private:

@@ -164,7 +164,7 @@ void declare(CLI::App& app, Flags& flags) {
       "Belong to the cluster of the controller that answers first, also when it is another one than before. For "
       "one start, after a controller's store was lost; running ranks go on");
   app.add_flag("--stop-ranks-on-exit", options.stop_ranks_on_exit,
-               "SIGTERM and SIGINT let the ranks save and stop; a second one kills them. Without it they train on");
+               "SIGTERM and SIGINT let the ranks save and stop; a second SIGINT kills them. Without it they train on");
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
