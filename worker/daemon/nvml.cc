@@ -19,6 +19,7 @@ absl::StatusOr<GpuFacts> read(const nvml::Library& library, int devices) {
   if (const int error = library->count(&known); error != nvml::kSuccess)
     return absl::UnavailableError(absl::StrCat("nvmlDeviceGetCount fails with ", error));
   GpuFacts facts;
+  facts.devices = static_cast<int>(known);
   for (unsigned int i = 0; i < std::min(known, static_cast<unsigned int>(devices)); ++i) {
     nvml::Device device = nullptr;
     nvml::Memory memory{};

@@ -9,6 +9,7 @@
 namespace titan::daemon {
 
 struct GpuFacts {
+  int devices = 0;           // That the driver opens for this process: a container's own, none that has failed.
   int64_t memory_bytes = 0;  // Of the device that has least.
   std::string model;         // Of the first.
 };

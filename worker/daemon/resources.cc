@@ -91,10 +91,16 @@ void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
   }
   found.device_model = facts.ok() && !facts->model.empty() ? facts->model : nvidia_model();
   if (facts.ok()) {
+    found.devices = std::min(found.devices, facts->devices);
     found.device_memory_bytes = facts->memory_bytes;
   } else {
     found.memory_unknown = std::string(facts.status().message());
   }
+}
+
+absl::Status too_few(int asked, int there, absl::string_view by) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("--devices asks for ", asked, " CUDA devices, this node has ", there, " (", by, ")"));
 }
 
 }  // namespace
@@ -133,13 +139,16 @@ absl::StatusOr<Resources> find_resources(const std::string& devices, const Nvidi
           absl::StrCat("--devices is '", devices, "', expected auto, cpu:N or cuda:N with N from 1 to ", kMostDevices));
     }
     if (found.device == "cuda" && found.devices > gpus) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("--devices asks for ", found.devices, " CUDA devices, this node has ", gpus, " (/dev/nvidia*",
-                       nvidia.visible ? absl::StrCat(", CUDA_VISIBLE_DEVICES ", *nvidia.visible) : "", ")"));
+      return too_few(
+          found.devices, gpus,
+          absl::StrCat("/dev/nvidia*", nvidia.visible ? ", CUDA_VISIBLE_DEVICES " : "", nvidia.visible.value_or("")));
     }
   }
   if (found.device == "cuda") {
+    const int asked = found.devices;
     describe_gpus(nvidia, found);
+    if (devices != "auto" && found.devices < asked)
+      return too_few(asked, found.devices, "NVIDIA's driver opens no more");
   } else {
     found.device_model = value_of("/proc/cpuinfo", "model name");
     found.device_memory_bytes = found.memory_bytes / found.devices;

@@ -81,18 +81,26 @@ TEST_F(GpuTest, OnlyOfferedDevicesCount) {
   EXPECT_EQ(of(2, beside_this_program("libfake_nvml.so"), "cuda:1").device_memory_bytes, 80 * kGiB);
 }
 
-TEST_F(GpuTest, MoreDeviceFilesThanTheLibraryKnows) {
+// The host's files in a container that may open two of them, or a device that the driver has lost: CUDA opens two.
+TEST_F(GpuTest, MoreDeviceFilesThanTheDriverOpens) {
   const Resources found = of(8);
-  EXPECT_EQ(found.devices, 8);
+  EXPECT_EQ(found.devices, 2);
   EXPECT_EQ(found.device_memory_bytes, 40 * kGiB);
+  const NvidiaPaths paths = {(folder_ / "nvidia").string(), beside_this_program("libfake_nvml.so")};
+  const absl::Status refused = find_resources("cuda:3", paths).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("asks for 3 CUDA devices, this node has 2 (NVIDIA's driver opens no more)"),
+            std::string::npos)
+      << refused;
 }
 
 // A container with a part of the host's devices keeps their numbers.
 TEST_F(GpuTest, DevicesNeedNotBeginAtZero) {
   for (const int number : {4, 5, 6, 7}) std::ofstream(folder_ / absl::StrCat("nvidia", number));
   for (const char* other : {"nvidiactl", "nvidia-uvm", "nvidia-caps"}) std::ofstream(folder_ / other);
-  EXPECT_EQ(of(0).devices, 4);
-  EXPECT_EQ(of(0).visible_to_ranks({0, 3}), "0,3") << "CUDA numbers what it can open from 0 on";
+  const Resources found = of(0, (folder_ / "missing.so.1").string());
+  EXPECT_EQ(found.devices, 4);
+  EXPECT_EQ(found.visible_to_ranks({0, 3}), "0,3") << "CUDA numbers what it can open from 0 on";
 }
 
 // What a scheduler has given the worker is all that it offers, and ranks get their devices by those names.
@@ -103,9 +111,10 @@ TEST_F(GpuTest, TheWorkersOwnVisibleDevicesAreRespected) {
                                     .nvml = beside_this_program("libfake_nvml.so"),
                                     .visible = visible});
   };
-  const Resources part = given("6, 2,GPU-5ebe9f43").value();
-  EXPECT_EQ(part.devices, 3);
-  EXPECT_EQ(part.visible_to_ranks({0, 2}), "6,GPU-5ebe9f43");
+  const Resources part = given("1, GPU-5ebe9f43").value();
+  EXPECT_EQ(part.devices, 2);
+  EXPECT_EQ(part.visible_to_ranks({0}), "1");
+  EXPECT_EQ(part.visible_to_ranks({1, 0}), "GPU-5ebe9f43,1");
   EXPECT_EQ(part.device_memory_bytes, 40 * kGiB) << "of all devices the smallest, since NVML does not know which";
   EXPECT_EQ(given("1,-1,2").value().devices, 1) << "CUDA stops at what is no device";
   EXPECT_EQ(given("").value().device, "cpu");
