@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/rank_protocol/launch.h"
 #include "common/text/counted.h"
+#include "common/text/shape.h"
 #include "common/text/utf8.h"
 #include "controller/cli/client.h"
 #include "controller/cli/output.h"
@@ -23,6 +24,7 @@
 namespace titan::cli {
 namespace {
 
+constexpr size_t kTroublesShown = 5;
 constexpr int kMore = 7;  // Blanks before further lines of what is said of an attempt.
 
 std::string placement_text(const v1::Attempt& attempt) {
@@ -48,6 +50,9 @@ bool names_recording(const v1::Attempt& attempt) {
   return in(attempt.end_message()) || std::any_of(attempt.exits().begin(), attempt.exits().end(),
                                                   [&](const auto& exit) { return in(exit.message()); });
 }
+
+// Without how often it was said: the controller adds that.
+std::string kind_of(const std::string& message) { return text::shape_of(message.substr(0, message.find(" (said "))); }
 
 std::string without_recording(const std::string& text) { return text.substr(0, text.find(kRecording)); }
 
@@ -151,6 +156,15 @@ const v1::RankExit* first_failed(const v1::Attempt& attempt) {
     if (exit.kept_log_bytes() > 0 && (first == nullptr || order(exit) < order(*first))) first = &exit;
   }
   return first;
+}
+
+void add_trouble(std::deque<v1::Event>& newest, const v1::Event& event) {
+  if (event.severity() != "warning" && event.severity() != "error") return;
+  std::erase_if(newest, [&](const v1::Event& other) {
+    return other.reason() == event.reason() && kind_of(other.message()) == kind_of(event.message());
+  });
+  newest.push_back(event);
+  if (newest.size() > kTroublesShown) newest.pop_front();
 }
 
 std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last) {

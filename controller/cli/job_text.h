@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,10 @@ std::string span_text(const std::optional<absl::Duration>& duration, const char*
 // "12/100", and the loss of that step.
 std::string step_text(const v1::Progress& progress);
 std::string loss_text(const v1::Progress& progress);
+
+// Adds a job's event to the warnings and errors that describe_text() shows: the newest five, of each kind (a reason and
+// the shape of its message) only the last, so that what repeats itself does not push out the rest.
+void add_trouble(std::deque<v1::Event>& newest, const v1::Event& event);
 
 // The page of `titanctl describe`, which ends with what went wrong lately and the last words of the rank that failed
 // first.

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
-#include "common/text/shape.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
@@ -19,25 +18,15 @@
 namespace titan::cli {
 namespace {
 
-constexpr size_t kTroublesShown = 5;
 constexpr int kLastLinesShown = 5;
 constexpr absl::Duration kLastLinesPatience = absl::Seconds(3);
-
-// Without how often it was said: the controller adds that.
-std::string kind_of(const std::string& message) { return text::shape_of(message.substr(0, message.find(" (said "))); }
 
 // The newest warnings and errors of a job, of each kind one; none when they cannot be read.
 std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
   std::deque<v1::Event> newest;
   Stopper stopper;
   (void)stream_events(client, {.job = job}, stopper, [&newest](const v1::Event& event) {
-    if (event.severity() != "warning" && event.severity() != "error") return true;
-    // Of one kind the newest: what repeats itself must not push out the rest.
-    std::erase_if(newest, [&](const v1::Event& other) {
-      return other.reason() == event.reason() && kind_of(other.message()) == kind_of(event.message());
-    });
-    newest.push_back(event);
-    if (newest.size() > kTroublesShown) newest.pop_front();
+    add_trouble(newest, event);
     return true;
   });
   return {newest.begin(), newest.end()};

@@ -1,5 +1,7 @@
 #include "controller/cli/pace.h"
 
+#include "absl/strings/str_cat.h"
+#include "controller/cli/job_text.h"
 #include "controller/cli/list_text.h"
 #include "controller/cli/watch.h"
 #include "gmock/gmock.h"
@@ -141,6 +143,30 @@ TEST(PaceTest, AJobThatCannotReachItsRanksSaysSo) {
   job.set_failure_reason("TIME_LIMIT");
   EXPECT_THAT(list_text({job}), HasSubstr("NODE_UNREACHABLE"));
   EXPECT_THAT(describe_text(job, {}), HasSubstr("NODE_UNREACHABLE: 2 ranks on n2 may still run"));
+}
+
+// A full disk warns at each logged step: one line of it, and the rest stays to be seen.
+TEST(PaceTest, OfEachKindOfTroubleTheNewestIsShown) {
+  std::deque<v1::Event> newest;
+  const auto add = [&newest](const char* severity, const char* reason, const std::string& message) {
+    v1::Event event;
+    event.set_severity(severity);
+    event.set_reason(reason);
+    event.set_message(message);
+    add_trouble(newest, event);
+  };
+  add("error", "AttemptEnded", "attempt 1: RANK_KILLED");
+  for (int step = 1; step <= 50; ++step) {
+    add("warning", "RankWarning",
+        absl::StrCat("rank ", step % 2, ": step ", step, ": No space left (said ", step, " times)"));
+    add("info", "Checkpoint", "step 5 is saved");
+  }
+  ASSERT_EQ(newest.size(), 2u);
+  EXPECT_EQ(newest[0].message(), "attempt 1: RANK_KILLED");
+  EXPECT_EQ(newest[1].message(), "rank 0: step 50: No space left (said 50 times)");
+  for (const char* other : {"a", "b", "c", "d"}) add("warning", "RankWarning", other);
+  ASSERT_EQ(newest.size(), 5u);
+  EXPECT_EQ(newest[0].message(), "rank 0: step 50: No space left (said 50 times)") << "the oldest goes";
 }
 
 TEST(PaceTest, DescribeEndsWithWhatWentWrong) {

@@ -7,6 +7,7 @@ import struct
 
 import grpc
 from cluster import SOURCE
+from grpc import _channel as _  # grpc imports it at its first channel, which is too late for a process that has become another user.
 
 SERVICES = ("auth", "cluster", "job", "node", "worker")
 OPEN = (("/grpc.health.v1.Health/Check", ""), ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "ListServices"))

@@ -92,6 +92,8 @@ def random_config(dice):
     if dice.random() < 0.1:
         config["activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"] = dice.choice(
             [[], ["attention.wq"], ["moe.router.gate", "feed_forward"], ["atention.wo"]])
+    if dice.random() < 0.15:
+        config["activation_checkpoint.layers"] = dice.choice([[], [0], [1, 3], [3, 1], [2, 2], [-1], [99]])
     return config
 
 
