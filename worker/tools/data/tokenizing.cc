@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/data_files/token_manifest.h"
 #include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
@@ -15,7 +16,6 @@
 #include "common/tokenizer_files/not_applied.h"
 #include "worker/data/document_tokens.h"
 #include "worker/data/tokenizer.h"
-#include "worker/data/tokens/manifest.h"
 #include "worker/data/tokens/shard_writer.h"
 #include "worker/data/tokens/token_shard.h"
 #include "worker/tools/data/work_plan.h"
