@@ -21,6 +21,7 @@
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
 #include "common/s3/location.h"
+#include "common/text/home.h"
 #include "common/text/nearest.h"
 
 namespace titan::config {
@@ -322,7 +323,9 @@ void check_names(Checker& check) {
     const bool leaves = folder.empty() || folder.front() == '/' || folder == "~" || absl::StartsWith(folder, "~/") ||
                         folder == ".." || absl::StartsWith(folder, "../") || absl::StrContains(folder, "/../") ||
                         absl::EndsWith(folder, "/..");
-    if (leaves) check.fail(key, folder, "expects a path inside job.dump_folder", "");
+    if (leaves) return check.fail(key, folder, "expects a path inside job.dump_folder", "");
+    if (folder.front() != '$' || !text::names_variable(folder)) return;
+    check.fail(key, folder, absl::StrCat("expects a path inside job.dump_folder: ", text::kNoVariables), "");
   };
   const std::string& checkpoints = check.config().checkpoint.folder;
   if (!s3::is_location(checkpoints)) inner("checkpoint.folder", checkpoints);

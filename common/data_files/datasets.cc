@@ -204,6 +204,7 @@ absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std:
   TITAN_ASSIGN_OR_RETURN(DatasetFiles found, of_one_format(path, listed, format));
   if (dataset == "c4") keep_split("train", found.files);
   if (dataset == "c4_validation") keep_split("validation", found.files);
+  if (!listed.chosen) found.warning = other_splits_warning(path, found.files);
   return found;
 }
 

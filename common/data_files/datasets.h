@@ -15,6 +15,7 @@ std::vector<std::string> dataset_names();
 struct DatasetFiles {
   Format format = Format::kJsonLines;  // Never kAuto.
   std::vector<std::string> files;
+  std::string warning = {};  // Of a folder with files that are held out by their names (other_splits_warning).
 };
 
 // The files of a named dataset. `dataset_path` is a folder, a glob or a file; of a mirror of allenai/c4 its en/ folder

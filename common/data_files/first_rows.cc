@@ -42,7 +42,7 @@ class FirstBytes final : public ByteSource {
 // Nothing for a row with a document, or with an empty text, which is none and no fault.
 std::string problem_of(std::string_view row, const RowRules& rules, bool& has_document) {
   if (rules.messages_key.empty()) {
-    const RowText text = text_of_row(row, rules.text_key);
+    const RowText text = text_of_row(row, rules.text_key, rules.text_key_option);
     has_document |= text.problem.empty() && !text.text.empty();
     return text.problem;
   }

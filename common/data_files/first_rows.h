@@ -15,6 +15,7 @@ struct RowRules {
   std::string messages_key = {};  // Of conversations; nothing: rows are texts.
   bool train_on_all = false;
   int64_t max_bad_lines = 100;
+  std::string text_key_option = "dataloader.text_key";  // Where the user sets text_key.
 };
 
 // Whether the ranks of a job will find documents, by the first rows of JSON lines: ranks ask this before they begin,

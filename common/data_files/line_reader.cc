@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/json_row.h"
 #include "common/status/status.h"
 
 namespace titan::data {
@@ -13,7 +14,7 @@ constexpr size_t kReadChunk = 1024 * 1024, kMiddleChunk = 64 * 1024, kLeastChunk
 
 }  // namespace
 
-bool blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+bool blank(std::string_view line) { return without_mark(line).find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FilePlace& place, int64_t wanted,
                                             RemoteFiles* remote) {

@@ -40,7 +40,7 @@ class LineReader {
   size_t consumed_ = 0;
 };
 
-// Nothing but spaces.
+// Nothing but spaces, and perhaps the byte order mark of UTF-8 before them.
 bool blank(std::string_view line);
 
 // InvalidArgument: no line of `file` starts at byte `offset`, where a position in the data is.

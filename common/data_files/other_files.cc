@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/data_files/data_format.h"
 #include "common/data_files/signature.h"
+#include "common/text/counted.h"
 
 namespace titan::data {
 namespace {
@@ -40,6 +43,35 @@ std::vector<std::string> folders_with_data(const std::string& path) {
   return folders;
 }
 
+constexpr absl::string_view kHeldOut[] = {"test", "validation", "valid", "dev", "eval"};
+constexpr size_t kMostHeldOut = 4;
+
+std::string name_of(const std::string& file) { return fs::path(file).filename().string(); }
+
+// What stands before the first of "-_.": "train" of train-00000-of-00002.parquet.
+std::string first_word(const std::string& name) { return name.substr(0, name.find_first_of("-_.")); }
+
+bool is_held_out(const std::string& name) {
+  for (const absl::string_view word : absl::StrSplit(name, absl::ByAnyChar("-_."))) {
+    if (std::find(std::begin(kHeldOut), std::end(kHeldOut), word) != std::end(kHeldOut)) return true;
+  }
+  return false;
+}
+
+// A glob that leaves out what is held out, as the end of a sentence: of the files that are for training by name, or
+// else of all others where they begin alike.
+std::string remedy(const std::string& folder, const std::vector<std::string>& kept,
+                   const std::vector<std::string>& held_out) {
+  const auto begins_with = [](std::string word) {
+    return [word = std::move(word)](const std::string& name) { return absl::StartsWith(name, word); };
+  };
+  const bool named = std::any_of(kept.begin(), kept.end(), begins_with("train"));
+  const std::string word = named ? "train" : first_word(kept.front());
+  const bool fits = !word.empty() && (named || std::all_of(kept.begin(), kept.end(), begins_with(word))) &&
+                    std::none_of(held_out.begin(), held_out.end(), begins_with(word));
+  return fits ? absl::StrCat("the glob ", (fs::path(folder) / word).string(), "*") : "a glob of the other files";
+}
+
 }  // namespace
 
 bool describes_dataset(const std::string& file) {
@@ -60,6 +92,21 @@ std::string other_files(const std::string& path, const std::vector<std::string>&
   folders.resize(std::min(folders.size(), kMostFolders));
   return absl::StrCat("; files of such names are in folders below it, of which one has to be named: ",
                       absl::StrJoin(folders, ", "), more ? ", ..." : "");
+}
+
+std::string other_splits_warning(const std::string& folder, const std::vector<std::string>& files) {
+  std::vector<std::string> kept, held_out;
+  for (const std::string& file : files) {
+    std::string name = name_of(file);
+    (is_held_out(name) ? held_out : kept).push_back(std::move(name));
+  }
+  if (kept.empty() || held_out.empty()) return "";
+  const size_t shown = std::min(held_out.size(), kMostHeldOut);
+  return absl::StrCat("dataset_path ", folder, ": ", counted(files.size(), "file"), " are read as one dataset, ",
+                      absl::StrJoin(held_out.begin(), held_out.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                      held_out.size() > shown ? absl::StrCat(" and ", held_out.size() - shown, " more") : "",
+                      " included, which by name is another split: dataset_path can be ", remedy(folder, kept, held_out),
+                      " to leave it out");
 }
 
 }  // namespace titan::data

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+
 namespace titan::text {
 namespace {
 
@@ -35,6 +37,15 @@ std::string expand_home(const std::string& path) {
   const std::optional<std::string> home =
       set != nullptr && *set != '\0' ? std::optional<std::string>(set) : home_of(user);
   return home ? *home + (slash == std::string::npos ? "" : path.substr(slash)) : path;
+}
+
+bool names_variable(const std::string& path) {
+  for (size_t at = path.find('$'); at != std::string::npos; at = path.find('$', at + 1)) {
+    if (at > 0 && path[at - 1] != '/') continue;
+    const char next = at + 1 < path.size() ? path[at + 1] : '\0';
+    if (next == '{' || next == '_' || absl::ascii_isalpha(static_cast<unsigned char>(next))) return true;
+  }
+  return false;
 }
 
 }  // namespace titan::text

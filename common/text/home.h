@@ -9,4 +9,8 @@ namespace titan::text {
 // "~".
 std::string expand_home(const std::string& path);
 
+// Whether a shell would expand a part of the path: $NAME or ${NAME} at the beginning of one. Nothing here does.
+bool names_variable(const std::string& path);
+inline constexpr char kNoVariables[] = "environment variables are not expanded in a configuration";
+
 }  // namespace titan::text

@@ -1,7 +1,5 @@
 #include "controller/cli/data_check.h"
 
-#include <memory>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,11 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/config/assets.h"
-#include "common/data_files/byte_source.h"
+#include "common/data_files/check_files.h"
+#include "common/data_files/cursor_file.h"
 #include "common/data_files/data_format.h"
 #include "common/data_files/datasets.h"
-#include "common/data_files/first_rows.h"
-#include "common/data_files/signature.h"
 #include "common/hub/dataset_path.h"
 
 namespace titan::cli {
@@ -32,18 +29,6 @@ std::optional<DataProblem> problem_of(const absl::Status& status, const std::str
   return DataProblem{without_path(status, path), false};
 }
 
-// Plain text is whatever is UTF-8: another encoding or a compressed file shows in its first bytes.
-std::optional<DataProblem> check_text(const std::string& file) {
-  const auto source = data::ByteSource::open(file, 0);
-  if (!source.ok()) return problem_of(source.status(), "");
-  char first[32];
-  const absl::StatusOr<size_t> got = (*source)->read(first, sizeof first);
-  if (!got.ok()) return problem_of(got.status(), "");
-  const std::string foreign = data::foreign_bytes(std::string_view(first, *got));
-  if (foreign.empty()) return std::nullopt;
-  return DataProblem{absl::StrCat(file, " is not text in UTF-8 but ", foreign)};
-}
-
 std::optional<DataProblem> check_listed(const std::string& path) {
   const absl::StatusOr<data::ListedFiles> listed = data::list_files(path);
   if (listed.ok()) return std::nullopt;
@@ -53,19 +38,41 @@ std::optional<DataProblem> check_listed(const std::string& path) {
 }  // namespace
 
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
-                                      const config::DataLoader& settings) {
+                                      const config::DataLoader& settings, std::vector<std::string>& warnings) {
   if (path.empty() || hub::is_hub_path(path)) return std::nullopt;
   if (auto missing = check_listed(path); missing || !config::is_titans_dataset(dataset)) return missing;
   const data::Format format = data::format_from_name(settings.format).value_or(data::Format::kAuto);
   const absl::StatusOr<data::DatasetFiles> found = data::dataset_files(dataset, path, format);
   if (!found.ok()) return problem_of(found.status(), path);
-  if (found->format == data::Format::kText) return check_text(found->files.front());
-  if (found->format != data::Format::kJsonLines) return std::nullopt;
-  return problem_of(data::check_first_rows(*found, {.text_key = settings.text_key,
-                                                    .messages_key = settings.messages_key,
-                                                    .train_on_all = settings.train_on == "all",
-                                                    .max_bad_lines = settings.max_bad_lines}),
+  if (!found->warning.empty()) warnings.push_back(found->warning);
+  return problem_of(data::check_files(*found, {.text_key = settings.text_key,
+                                               .messages_key = settings.messages_key,
+                                               .train_on_all = settings.train_on == "all",
+                                               .max_bad_lines = settings.max_bad_lines}),
                     path);
+}
+
+std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training) {
+  const std::string path = training.dataset_path.value_or("");
+  const config::DataLoader& settings = training.dataloader;
+  if (path.empty() || hub::is_hub_path(path) || !settings.sources.empty() || settings.order != "global" ||
+      !config::is_titans_dataset(training.dataset)) {
+    return "";
+  }
+  const nlohmann::json::json_pointer place("/dataloader/cursor");
+  if (!train_state.is_object() || !train_state.contains(place)) return "";
+  const nlohmann::json& cursor = train_state[place];
+  if (!cursor.is_object() || !cursor.value("file_name", nlohmann::json()).is_string()) return "";
+  const nlohmann::json file = cursor.value("file", nlohmann::json());
+  const data::Format format = data::format_from_name(settings.format).value_or(data::Format::kAuto);
+  const absl::StatusOr<data::DatasetFiles> found = data::dataset_files(training.dataset, path, format);
+  // The place in a token index is in its shards, which ranks number.
+  if (!file.is_number_unsigned() || !found.ok() || found->format == data::Format::kTitan) return "";
+  try {
+    return std::string(data::check_cursor_file(cursor, file.get<int64_t>(), found->files).message());
+  } catch (const nlohmann::json::exception&) {  // A name that is no text: the ranks say what is damaged.
+    return "";
+  }
 }
 
 }  // namespace titan::cli

@@ -2,8 +2,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/config/job_config.h"
+#include "nlohmann/json.hpp"
 
 namespace titan::cli {
 
@@ -14,8 +16,13 @@ struct DataProblem {
 };
 
 // Whether the ranks will find documents where `path` leads, by the code that they use (common/data_files). Nothing for
-// a path of a hub, and for what only ranks can look into: Parquet, tokens, the files of a library's dataset.
+// a path of a hub, and for what only ranks can look into: the files of a library's dataset. Warnings that ranks will
+// give are added to `warnings`.
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
-                                      const config::DataLoader& settings);
+                                      const config::DataLoader& settings, std::vector<std::string>& warnings);
+
+// Why a job that resumes from a step would not find its place in the data where `path` leads: the step was saved in
+// another dataset. `train_state`: of the step's manifest. Nothing where only ranks can tell: sources, tokens, a hub.
+std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training);
 
 }  // namespace titan::cli

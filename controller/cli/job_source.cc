@@ -7,7 +7,6 @@
 #include <iterator>
 #include <optional>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/job_text.h"
 #include "common/config/json.h"
@@ -85,24 +84,13 @@ void make_paths_absolute(config::JobConfig& config) {
   });
 }
 
-// As a shell would expand: $NAME or ${NAME} at the beginning of a part of the path.
-bool names_variable(const std::string& path) {
-  for (size_t at = path.find('$'); at != std::string::npos; at = path.find('$', at + 1)) {
-    if (at > 0 && path[at - 1] != '/') continue;
-    const char next = at + 1 < path.size() ? path[at + 1] : '\0';
-    if (next == '{' || next == '_' || absl::ascii_isalpha(static_cast<unsigned char>(next))) return true;
-  }
-  return false;
-}
-
 // Such a folder is seldom meant, and one that is there is.
 void warn_of_variables(config::JobConfig& config) {
   config::visit_paths(config, [](const std::string& key, const std::string& path) {
     std::error_code error;
-    if (!names_variable(path) || fs::exists(path, error)) return;
-    warn(absl::StrCat(key, " = ", path,
-                      ": environment variables are not expanded in a configuration, so this is a path with a dollar "
-                      "sign; write the folder itself, or ~ for your home"));
+    if (!text::names_variable(path) || fs::exists(path, error)) return;
+    warn(absl::StrCat(key, " = ", path, ": ", text::kNoVariables,
+                      ", so this is a path with a dollar sign; write the folder itself, or ~ for your home"));
   });
 }
 
@@ -124,7 +112,9 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
   make_paths_absolute(prepared.loaded.config);
   warn_of_variables(prepared.loaded.config);
   if (source.check_files) {
-    TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded)));
+    std::vector<std::string> warnings;
+    TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded, warnings)));
+    for (const std::string& warning : warnings) warn(warning);
     for (const std::string& note : tokenizer_files::not_applied(prepared.loaded.config.model.hf_assets_path))
       warn(note);
   }

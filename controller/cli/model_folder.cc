@@ -9,6 +9,7 @@
 #include "common/config/chosen_model.h"
 #include "common/hf_config/compare.h"
 #include "common/hf_config/read.h"
+#include "common/hf_config/weights_header.h"
 #include "common/models/identity.h"
 #include "common/models/registry.h"
 #include "nlohmann/json.hpp"
@@ -52,16 +53,23 @@ std::string words_of(const std::vector<models::Difference>& all) {
   return absl::StrCat(absl::StrJoin(words, "; "), all.size() > words.size() ? "; ..." : "");
 }
 
+// What the weights themselves say, whatever lies beside them.
+Misfit misfit_of_weights(const std::string& folder, const models::ModelSpec& spec) {
+  const absl::StatusOr<std::string> misfit = hf_config::embedding_misfit(folder, spec);
+  return {misfit.ok() ? *misfit : std::string(misfit.status().message()), ""};
+}
+
 }  // namespace
 
 Misfit misfit_of_hf_folder(const config::Model& model, const std::string& folder) {
   const auto spec = config::chosen_model(model);
   const json config = read_json(folder + "/config.json");
-  if (!spec.ok() || config.is_null()) return {};
+  if (!spec.ok()) return {};
+  if (config.is_null()) return misfit_of_weights(folder, *spec);
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return {std::string(there.status().message()), ""};
   const std::vector<hf_config::Difference> found = lasting(*there, *spec);
-  if (found.empty()) return {};
+  if (found.empty()) return misfit_of_weights(folder, *spec);
   return {absl::StrCat("config.json says ", hf_config::text_of(found)), fitting_flavor(*there)};
 }
 

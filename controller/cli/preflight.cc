@@ -17,7 +17,9 @@
 #include "common/models/registry.h"
 #include "common/models/repository.h"
 #include "common/s3/location.h"
+#include "common/text/home.h"
 #include "common/text/nearest.h"
+#include "common/tokenizer_files/chat_template_text.h"
 #include "common/tokenizer_files/find.h"
 #include "common/tokenizer_files/largest_id.h"
 #include "controller/cli/data_check.h"
@@ -57,7 +59,8 @@ std::string of_another_type(const fs::path& path) {
 
 class Checker {
  public:
-  explicit Checker(const config::Loaded& loaded) : loaded_(loaded), config_(loaded.config) {}
+  Checker(const config::Loaded& loaded, std::vector<std::string>& warnings)
+      : loaded_(loaded), config_(loaded.config), warnings_(warnings) {}
 
   std::vector<config::Problem> check() {
     check_dump_folder();
@@ -65,6 +68,7 @@ class Checker {
     check_library();
     check_assets();
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
+    check_chat_template();
     check_dataset("training.dataset_path", config_.training.dataset, config_.training.dataset_path,
                   config_.training.dataloader);
     check_sources("training.dataloader.sources", config_.training.dataloader);
@@ -91,9 +95,9 @@ class Checker {
 
   // A missing file or folder, with what it may have meant: only a path that is there is worth suggesting. `remedy`:
   // where else it comes from.
-  void missing(const std::string& key, const std::string& value, const std::string& what,
-               const std::string& remedy = "") {
+  void missing(const std::string& key, const std::string& value, std::string what, const std::string& remedy = "") {
     std::error_code error;
+    if (text::names_variable(value)) absl::StrAppend(&what, ": ", text::kNoVariables);
     if (std::string other = of_another_type(value); !other.empty()) {
       const bool file = fs::is_regular_file(value, error);
       return bad(key, value, other, file ? meant(fs::path(value).parent_path().string()) : remedy);
@@ -197,6 +201,32 @@ class Checker {
                      config_.model.flavor, " has a vocabulary of ", spec->vocab_size));
   }
 
+  // Without a chat template no rank can make texts of conversations.
+  void check_chat_template() {
+    if (!reads_conversations(config_.training.dataloader) &&
+        !(config_.validation.enable && reads_conversations(config_.validation.dataloader))) {
+      return;
+    }
+    const std::string& given = config_.model.hf_assets_path;
+    const bool own = given == config::Model{}.hf_assets_path;
+    const std::string folder = own ? (fs::path(config::assets_folder()) / "tokenizer").string() : given;
+    if (!tokenizer_files::find_tokenizer(folder).ok()) return;  // Which is told already.
+    const auto config = tokenizer_files::read_tokenizer_config(folder);
+    const absl::Status found =
+        config.ok() ? tokenizer_files::find_chat_template(folder, *config).status() : config.status();
+    if (found.ok()) return;
+    std::string message(found.message());
+    if (absl::StartsWith(message, folder + ": ")) message.erase(0, folder.size() + 2);
+    bad("model.hf_assets_path", given, message);
+  }
+
+  static bool reads_conversations(const config::DataLoader& settings) {
+    if (settings.sources.empty()) return !settings.messages_key.empty();
+    return std::any_of(settings.sources.begin(), settings.sources.end(), [&](const config::DataSource& source) {
+      return !config::settings_of(source, settings).messages_key.empty();
+    });
+  }
+
   void check_sources(const std::string& key, const config::DataLoader& settings) {
     for (const config::DataSource& source : settings.sources) {
       check_own_text(key, source.dataset.value_or(""), source.dataset_path);
@@ -213,7 +243,7 @@ class Checker {
 
   void check_files_of(const std::string& key, const std::string& dataset, const std::string& path,
                       const config::DataLoader& settings) {
-    const std::optional<DataProblem> problem = check_data(dataset, path, settings);
+    const std::optional<DataProblem> problem = check_data(dataset, path, settings, warnings_);
     if (!problem) return;
     if (problem->is_missing) return missing(key, path, problem->message);
     bad(key, path, problem->message);
@@ -261,7 +291,22 @@ class Checker {
   void check_own_steps() {
     if (config_.checkpoint.load_step >= 0) return;
     const std::string newest = newest_own_step();
-    if (!newest.empty()) refuse_misfit("job.dump_folder", newest, misfit_of_step(config_.model, newest));
+    if (newest.empty()) return;
+    refuse_misfit("job.dump_folder", newest, misfit_of_step(config_.model, newest));
+    check_place_in_step(newest);
+  }
+
+  // The job would resume there, unless it begins its data anew.
+  void check_place_in_step(const std::string& step_folder) {
+    const std::vector<std::string>& excluded = config_.checkpoint.exclude_from_loading;
+    if (std::find(excluded.begin(), excluded.end(), "dataloader") != excluded.end()) return;
+    std::ifstream in(step_folder + "/manifest.json");
+    const json manifest = json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (!manifest.is_object()) return;
+    const std::string problem = check_place_in_data(manifest.value("train_state", json()), config_.training);
+    if (problem.empty()) return;
+    bad("training.dataset_path", *config_.training.dataset_path,
+        absl::StrCat("the job would resume from ", step_folder, ", which was saved in other data: ", problem));
   }
 
   // Of torch.distributed.checkpoint, or a folder of such steps: the ranks read it.
@@ -319,12 +364,15 @@ class Checker {
 
   const config::Loaded& loaded_;
   const config::JobConfig& config_;
+  std::vector<std::string>& warnings_;
   std::vector<config::Problem> problems_;
 };
 
 }  // namespace
 
-std::vector<config::Problem> check_files(const config::Loaded& loaded) { return Checker(loaded).check(); }
+std::vector<config::Problem> check_files(const config::Loaded& loaded, std::vector<std::string>& warnings) {
+  return Checker(loaded, warnings).check();
+}
 
 std::string nearby_path(const std::string& path) {
   const std::string near = nearby_name(path);

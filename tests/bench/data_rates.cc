@@ -11,11 +11,11 @@
 #include <iostream>
 
 #include "common/data_files/byte_source.h"
+#include "common/data_files/token_manifest.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/open_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/token_rows.h"
-#include "worker/data/tokens/manifest.h"
 #include "worker/tools/data/tokenizing.h"
 
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/data_files/token_manifest.h"
 #include "common/storage/crc32c.h"
 #include "nlohmann/json.hpp"
 #include "tests/fuzz/parts.h"
@@ -24,7 +25,6 @@
 #include "worker/data/packed_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/token_rows.h"
-#include "worker/data/tokens/manifest.h"
 #include "worker/data/tokens/shard_format.h"
 
 namespace titan::fuzz {

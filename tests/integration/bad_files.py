@@ -1,11 +1,12 @@
 """Jobs whose configuration is fine but whose files are not: tokenizers, data sets, checkpoints, specs. docs/bad-inputs.md lists them."""
 
 import json
+import struct
 
 
 def _write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path.parent
 
 
@@ -61,6 +62,21 @@ LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num
          "vocab_size": 2048, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "rope_scaling": None}
 
 
+def _safetensors_of_another_size(folder):
+    header = json.dumps({"model.embed_tokens.weight": {"dtype": "F32", "shape": [200, 64], "data_offsets": [0, 51200]}}).encode()
+    return _initial(_write(folder / "hf/model.safetensors", struct.pack("<Q", len(header)) + header + bytes(51200)), "--checkpoint.initial_load_in_hf")
+
+
+def _megatron_cut_short(folder):
+    _write(folder / "tokens/a.bin", b"\1\0")
+    return ["--training.dataset_path", _write(folder / "tokens/a.idx", struct.pack("<9sQ", b"MMIDIDX", 1))]
+
+
+def _no_chat_template(folder):
+    messages = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+    return [*_tokenizer(folder, _bpe(100)), *_data(folder, json.dumps(messages) + "\n"), "--training.dataloader.messages_key", "messages"]
+
+
 def _weights_as_tokenizer_folder(folder):
     _tokenizer(folder, _bpe(100))
     _hf_weights(folder / "tok" / "..", {**LLAMA, "num_hidden_layers": 2})
@@ -72,6 +88,12 @@ def _weights_as_tokenizer_folder(folder):
 def _step_of_another_model(folder):
     _step(folder, 40, json.dumps({"version": 1, "model": {"name": "llama3", "flavor": "8B", "dim": 4096}}))
     return _initial(folder / "dump/checkpoint/step-40")
+
+
+def _step_of_other_data(folder):
+    cursor = {"file": 0, "offset": 0, "line": 0, "file_name": "b.jsonl", "files_folder": "/data/", "file_path": "b.jsonl"}
+    _step(folder, 40, json.dumps({"version": 1, "train_state": {"dataloader": {"order": "global", "cursor": cursor}}}))
+    return [*_data(folder, '{"text": "x"}\n', "a.jsonl"), "--job.dump_folder", folder / "dump", "--checkpoint.enable"]
 
 
 def _pad_token_of_config(folder):
@@ -164,6 +186,15 @@ CASES = [
      ["a.jsonl.xz is compressed by xz", "unxz"]),
     ("first lines all malformed", lambda f: _data(f, "x\n" * 101 + '{"text": "y"}\n'), "training.dataset_path",
      ["first 101 lines are malformed", "max_bad_lines = 100", "data.json:1"]),
+    ("Parquet that was cut off", lambda f: ["--training.dataset_path", _write(f / "text/a.parquet", b"PAR1" + bytes(40))], "training.dataset_path",
+     ["a.parquet: cannot be read as Parquet", "does not end with PAR1, so it was cut off"]),
+    ("Megatron-LM's index that was cut off", _megatron_cut_short, "training.dataset_path", ["a.idx: is cut short"]),
+    ("token index without its manifest's numbers", lambda f: ["--training.dataset_path", _write(f / "tokens/titan-tokens.json", "{}")],
+     "training.dataset_path", ["titan-tokens.json: is no manifest of a token index"]),
+    ("data in a folder that a variable names", lambda f: ["--training.dataset_path", "$DATA/text"], "training.dataset_path",
+     ["no such file or folder: environment variables are not expanded in a configuration"]),
+    ("conversations without a chat template", _no_chat_template, "model.hf_assets_path",
+     ["the tokenizer has no chat template", "chat_template.jinja"]),
     ("tokenizer folder is a file", lambda f: ["--model.hf_assets_path", _write(f / "tok/tokenizer.json", "{}") / "tokenizer.json"], "model.hf_assets_path",
      ["is a file, and a folder is needed", "did you mean", "tok?"]),
     ("initial weights are a file", lambda f: _initial(_write(f / "hf/model.safetensors", "") / "model.safetensors"), "checkpoint.initial_load_path",
@@ -180,6 +211,8 @@ CASES = [
      "checkpoint.initial_load_path", ["no *.safetensors"]),
     ("initial weights of another size", lambda f: _hf_weights(f, {**LLAMA, "num_hidden_layers": 2}), "checkpoint.initial_load_path",
      ["config.json says num_hidden_layers 2, this model has 6", "no flavor of Titan's has these numbers"]),
+    ("initial weights with an embedding of another size", _safetensors_of_another_size, "checkpoint.initial_load_path",
+     ["model.safetensors holds model.embed_tokens.weight of [200,64]", "a vocabulary of 2048 and dim 256"]),
     ("initial weights of another family", lambda f: _hf_weights(f, {"model_type": "qwen3"}), "checkpoint.initial_load_path",
      ['config.json says model_type "qwen3", this model has "llama"']),
     ("initial weights of another flavor", lambda f: _hf_weights(f, LLAMA, "--model.flavor", "8B"), "checkpoint.initial_load_path",
@@ -191,6 +224,8 @@ CASES = [
     ("weights of another size beside the tokenizer", _weights_as_tokenizer_folder, "model.hf_assets_path",
      ["num_hidden_layers 2, this model has 6"]),
     ("initial step of another model", _step_of_another_model, "checkpoint.initial_load_path", ["holds llama3 8B", "dim 4096, this model has 256"]),
+    ("step of the dump folder from other data", _step_of_other_data, "training.dataset_path",
+     ["step-40, which was saved in other data", 'file 0 of the dataset was "b.jsonl" and is "a.jsonl" now']),
     ("step to load missing", _load_step, "checkpoint.load_step", ["15", "10, 20", "20"]),
     ("dump folder is a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out"], "job.dump_folder", ["is a file"]),
     ("dump folder under a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out/run"], "job.dump_folder",

@@ -1,8 +1,10 @@
 """titanctl by itself: flags, suggestions, exit codes, output formats, completion. No daemon runs."""
 
+import base64
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,14 @@ SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
 TINY = SOURCE / "configs/llama3_tiny.toml"
 NOBODY = "127.0.0.1:1"
+ASSETS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps")) / "assets"
+# Parquet files with a column "text": of one row, and of none.
+ONE_ROW = base64.b64decode(
+    "UEFSMRUAFRYVFiwVAhUAFQYVBhwAAAACAAAAAgEBAAAAeBUEGSw1ABgGc2NoZW1hFQIAFQwlAhgEdGV4dCUATBwAAAAWAhkcGRwmABwVDBklBgAZGAR0ZXh0FQAWAhY8FjwmCEkcFQAV"
+    "ABUCADwWAhkGGSYAAgAAABY8FgImCBY8ACggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZHBwAAACIAAAAUEFSMQ==")
+NO_ROWS = base64.b64decode(
+    "UEFSMRUEGSw1ABgGc2NoZW1hFQIAFQwlAhgEdGV4dCUATBwAAAAWABkcGRwmABwVDBkVBhkYBHRleHQVABYAFgAWACYASQwAABYAFgAmABYAACggcGFycXVldC1jcHAtYXJyb3cgdmVy"
+    "c2lvbiAyNi4wLjEZHBwAAAB2AAAAUEFSMQ==")
 
 
 def titanctl(*arguments, text=None):
@@ -194,32 +204,53 @@ class Cli(unittest.TestCase):
             mine = ["--training.dataset_path", SOURCE / "configs", "--validation.no_enable", "--model.hf_assets_path", empty]
             self.assertNotIn("comes with", titanctl("validate", TINY, *mine).stderr)
 
-    def test_data_of_every_format_is_accepted(self):
-        """What is not JSON lines with a text only ranks look into; of JSON lines the first has to have what the keys say."""
+    def test_data_of_every_format_is_looked_into(self):
+        """By the readers of the ranks: the first rows of JSON lines, the headers of what is not text."""
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
 
             def written(name, text):
                 (root / name).parent.mkdir(exist_ok=True)
-                (root / name).write_text(text)
+                (root / name).write_bytes(text if isinstance(text, bytes) else text.encode())
                 return root / name
 
             def job(path, *flags):
                 return ["validate", TINY, "--training.dataset_path", path, *flags]
 
             chat, body = '{"messages": [{"role": "assistant", "content": "x"}], "score": NaN}\n', '{"body": "x"}\n'
-            written("index/shard-00000.json", "{}\n")
-            written("megatron/text.bin", "")
-            accepted = [(written("parquet/a.parquet", "PAR1").parent,), (root / "parquet/*.parquet",), (written("texts/a.txt", "Once\n").parent,),
-                        (root / "texts/a.txt", "--training.dataloader.format", "text"), (written("index/titan-tokens.json", "{}").parent,),
-                        (written("megatron/text.idx", "MMIDIDX").with_suffix(""),), (root / "megatron",),
-                        (written("chat/a.jsonl", chat).parent, "--training.dataloader.messages_key", "messages"),
+            index = struct.pack("<9sQBQQ", b"MMIDIDX", 1, 8, 1, 2) + struct.pack("<iqqq", 3, 0, 0, 1)  # One document of three 16-bit tokens.
+            written("megatron/text.bin", b"\1\0\2\0\3\0")
+            written("tokenizer/tokenizer.json", (ASSETS / "tokenizer/tokenizer.json").read_text())
+            written("tokenizer/chat_template.jinja", "{{ messages }}")
+            talks = ["--model.hf_assets_path", root / "tokenizer", "--training.dataloader.messages_key"]
+            accepted = [(written("parquet/a.parquet", ONE_ROW).parent,), (root / "parquet/*.parquet",), (written("texts/a.txt", "Once\n").parent,),
+                        (root / "texts/a.txt", "--training.dataloader.format", "text"),
+                        (written("megatron/text.idx", index).with_suffix(""),), (root / "megatron",),
+                        (written("chat/a.jsonl", chat).parent, *talks, "messages"),
                         (written("body/a.jsonl", body), "--training.dataloader.text_key", "body")]  # fmt: skip
             for words in accepted:
                 done = titanctl(*job(*words))
                 self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
             self.refused(2, 'a.jsonl:1: no "text" (there are "messages"', *job(root / "chat"))
-            self.refused(2, 'a.jsonl:1: no "turns"', *job(root / "chat", "--training.dataloader.messages_key", "turns"))
+            self.refused(2, 'a.jsonl:1: no "turns"', *job(root / "chat", *talks, "turns"))
+            cut = "it does not end with PAR1, so it was cut off"
+            self.refused(2, f"b.parquet: cannot be read as Parquet: {cut}", *job(written("parquet/b.parquet", ONE_ROW[:-20]).parent))
+            self.refused(2, "is cut short", *job(written("megatron/text.idx", index[:20])))
+            written("megatron/text.bin", b"\1\0")
+            self.refused(2, "ends at byte 6 of", *job(written("megatron/text.idx", index)))
+            self.refused(2, "is no manifest of a token index", *job(written("index/titan-tokens.json", "{}").parent))
+            if (BIN / "titan-parquet.so").exists():
+                (root / "parquet/b.parquet").write_bytes(NO_ROWS)
+                self.assertEqual(0, titanctl(*job(root / "parquet")).returncode)
+                self.refused(2, "holds no document: ", *job(root / "parquet/b.parquet"))
+                self.refused(2, 'no column "body" (there are: text)', *job(root / "parquet", "--training.dataloader.text_key", "body"))
+                self.refused(2, 'no column "turns" (there are: "text")', *job(root / "parquet", *talks, "turns"))
+            written("splits/train-0.jsonl", '{"text": "x"}\n')
+            written("splits/test.jsonl", '{"text": "x"}\n')
+            done = titanctl(*job(root / "splits"))
+            self.assertEqual(1, done.stderr.count(f"dataset_path {root}/splits: 2 files are read as one dataset, test.jsonl included"), done.stderr)
+            self.assertIn(f"the glob {root}/splits/train* to leave it out", done.stderr)
+            self.assertNotIn("test.jsonl", titanctl(*job(root / "splits/train*")).stderr)
             self.refused(2, "no such file or folder", *job(root / "none", "--training.dataloader.format", "parquet"))
 
     def test_all_recipes_are_valid(self):

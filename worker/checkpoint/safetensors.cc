@@ -4,13 +4,13 @@
 #include <cstring>
 #include <limits>
 
+#include "common/hf_config/weights_header.h"
 #include "common/status/status.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::checkpoint {
 namespace {
 
-constexpr int64_t kMaxHeader = 100'000'000;  // The Python library's limit.
 constexpr int64_t kAlignment = 64;
 
 constexpr std::pair<const char*, c10::ScalarType> kTypes[] = {
@@ -95,19 +95,10 @@ absl::StatusOr<std::map<std::string, TensorEntry>> read_header(storage::Readable
   const auto bad = [&](auto... what) {
     return absl::DataLossError(absl::StrCat(path, ": not a safetensors file: ", what...));
   };
-  uint64_t length = 0;
-  if (file.size() < 8) return bad("only ", file.size(), " bytes");
-  TITAN_RETURN_IF_ERROR(file.read(0, 8, reinterpret_cast<char*>(&length)));
-  if (length > kMaxHeader || static_cast<int64_t>(length) > file.size() - 8) {
-    return bad("header of ", length, " bytes in a file of ", file.size());
-  }
-  std::string text(length, '\0');
-  TITAN_RETURN_IF_ERROR(file.read(8, static_cast<int64_t>(length), text.data()));
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) return bad("the header is not a JSON object");
-  const int64_t data = 8 + static_cast<int64_t>(length);
+  TITAN_ASSIGN_OR_RETURN(const hf_config::WeightsHeader read, hf_config::read_weights_header(file, path));
+  const int64_t data = read.bytes;
   std::map<std::string, TensorEntry> entries;
-  for (const auto& [key, value] : header.items()) {
+  for (const auto& [key, value] : read.tensors.items()) {
     if (key == "__metadata__") continue;
     try {
       if (!whole_numbers(value.at("shape")) || !whole_numbers(value.at("data_offsets"))) {

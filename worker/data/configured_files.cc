@@ -103,7 +103,8 @@ absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
                           .messages_key = settings.messages_key,
                           .train_on_all = settings.train_on == "all",
                           .blank_lines = settings.text_documents == "blank_lines",
-                          .remote = std::move(found.remote)}};
+                          .remote = std::move(found.remote),
+                          .warning = std::move(found.files.warning)}};
 }
 
 }  // namespace titan::data

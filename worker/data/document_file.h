@@ -29,6 +29,7 @@ struct FileKind {
   std::shared_ptr<const Chat> chat = nullptr;     // Of messages_key, once the tokenizer is known (with_tokenizer).
   std::shared_ptr<const LoadedDataset> plugin = nullptr;  // Of Format::kPlugin: the dataset that reads them,
   int32_t max_token_id = -1;  // and the largest of its tokens that may be, once the tokenizer is known.
+  std::string warning = {};   // About the choice of files, for the job's log (DatasetFiles).
 };
 
 // Whether documents end where no token says it, so that rows have to: conversations, and what comes as tokens.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/token_manifest.h"
 #include "common/status/status.h"
 #include "common/storage/file.h"
 #include "worker/data/counted_documents.h"
@@ -21,7 +22,6 @@
 #include "worker/data/shuffled_rows.h"
 #include "worker/data/token_documents.h"
 #include "worker/data/token_rows.h"
-#include "worker/data/tokens/manifest.h"
 #include "worker/data/warned_rows.h"
 
 namespace titan::data {
@@ -346,10 +346,13 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 
 absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const RowsWanted wanted, with_tokenizer(asked, *tokenizer));
-  if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
-  TITAN_ASSIGN_OR_RETURN(OpenedRows opened, rows_of_text(wanted, std::move(tokenizer)));
-  std::string warning = reads_everything_warning(wanted);
-  if (!warning.empty()) opened.rows = warned_rows(std::move(opened.rows), std::move(warning));
+  const bool tokens = holds_tokens(wanted.kind.format);
+  TITAN_ASSIGN_OR_RETURN(OpenedRows opened,
+                         tokens ? rows_of_tokens(wanted, *tokenizer) : rows_of_text(wanted, tokenizer));
+  const bool tells = !wanted.per_rank || wanted.dp_rank == 0;  // In order per_rank every rank's warnings are shown.
+  for (std::string warning : {tokens ? "" : reads_everything_warning(wanted), tells ? wanted.kind.warning : ""}) {
+    if (!warning.empty()) opened.rows = warned_rows(std::move(opened.rows), std::move(warning));
+  }
   return opened;
 }
 

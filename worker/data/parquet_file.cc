@@ -1,40 +1,14 @@
-// Parquet: a row is a document, its text in one column. Arrow reads it, in a library that is loaded with the first
-// file.
-#include <dlfcn.h>
-#include <unistd.h>
-
-#include <cerrno>
+// Parquet: a row is a document, its text in one column (common/data_files/parquet_library.h).
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/parquet_library.h"
 #include "common/status/status.h"
-#include "common/storage/installed_file.h"
 #include "worker/data/document_file.h"
-#include "worker/data/parquet/parquet_column.h"
 #include "worker/data/utf8.h"
 
 namespace titan::data {
 namespace {
-
-// Where it is, or its name: then the loader looks for it.
-std::string parquet_library() {
-  const std::string path = storage::installed_file(kParquetLibrary);
-  return path.empty() ? kParquetLibrary : path;
-}
-
-struct Library {
-  OpenParquet open = nullptr;
-  OpenParquetRows open_rows = nullptr;
-  std::string problem;
-};
-
-Library load_library() {
-  void* library = ::dlopen(parquet_library().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return {nullptr, nullptr, ::dlerror()};
-  auto open = reinterpret_cast<OpenParquet>(::dlsym(library, kParquetSymbol));
-  auto open_rows = reinterpret_cast<OpenParquetRows>(::dlsym(library, kParquetRowsSymbol));
-  return {open, open_rows, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
-}
 
 class ParquetFile final : public DocumentRowsFile {
  public:
@@ -92,21 +66,7 @@ class ParquetFile final : public DocumentRowsFile {
 };
 
 absl::StatusOr<std::unique_ptr<ParquetColumn>> open_column(const std::string& path, const FileKind& kind) {
-  static const Library library = load_library();
-  if (::access(path.c_str(), R_OK) != 0) return errno_status(errno, path);
-  if (library.open == nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat(path, ": Parquet is not in this build: install pyarrow (deploy/bootstrap.sh) and build ",
-                     kParquetLibrary, ", or make JSON lines of it (", library.problem, ")"));
-  }
-  std::string problem;
-  const bool texts = kind.messages_key.empty();
-  std::unique_ptr<ParquetColumn> column(
-      texts ? library.open(path, kind.text_key, problem)
-            : library.open_rows(path, {kind.messages_key, "tools", "chat_template_kwargs"}, problem));
-  if (column != nullptr) return column;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read as Parquet: ", problem, "; see ",
-                                                 texts ? "text_key" : "messages_key", " and format of the dataloader"));
+  return open_parquet_column(path, kind.text_key, kind.messages_key);
 }
 
 }  // namespace

@@ -1,13 +1,9 @@
 #include "worker/data/stream_state.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <string_view>
-
 #include "absl/strings/str_cat.h"
+#include "common/data_files/cursor_file.h"
 #include "common/hub/dataset_path.h"
 #include "common/status/status.h"
-#include "worker/data/utf8.h"
 
 namespace titan::data {
 namespace {
@@ -65,50 +61,6 @@ absl::Status read_arrangement(const nlohmann::json& json, StreamPosition& positi
   return absl::OkStatus();
 }
 
-std::string file_name(const StreamPosition& position, const std::vector<std::string>& files) {
-  if (position.document.file >= static_cast<int64_t>(files.size())) return "";  // Behind the last file.
-  return std::filesystem::path(files[position.document.file]).filename().string();
-}
-
-// What all files lie below, with the slash behind it.
-std::string_view common_folder(const std::vector<std::string>& files) {
-  std::string_view folder = files.front();
-  folder = folder.substr(0, folder.rfind('/') + 1);
-  for (const std::string& file : files) {
-    const auto differs = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first;
-    if (differs == folder.end()) continue;
-    folder = folder.substr(0, static_cast<size_t>(differs - folder.begin()));
-    folder = folder.substr(0, folder.rfind('/') + 1);
-  }
-  return folder;
-}
-
-// Of the files, many of which may have one name, the position's: below what folder, and where there. Nothing behind the
-// last, nor of a name that no JSON holds.
-struct FilePath {
-  std::string folder, below;
-};
-FilePath file_path(const StreamPosition& position, const std::vector<std::string>& files) {
-  if (position.document.file >= static_cast<int64_t>(files.size())) return {};
-  const std::string& file = files[position.document.file];
-  if (!is_utf8(file)) return {};
-  const std::string_view folder = common_folder(files);
-  return {std::string(folder), file.substr(folder.size())};
-}
-
-absl::Status changed(const StreamPosition& position, const std::string& saved, const std::string& now) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("dataloader state: file ", position.document.file, " of the dataset was \"", saved, "\" and is \"",
-                   now, "\" now: resume with the same dataset, or exclude dataloader from loading"));
-}
-
-// A dataset that was moved has the same files below another folder; one that grew, the same files below a folder above.
-absl::Status check_path(const StreamPosition& position, const FilePath& saved, const FilePath& now) {
-  if (saved.below.empty() || now.below.empty() || saved.below == now.below) return absl::OkStatus();
-  const std::string was = saved.folder + saved.below, is = now.folder + now.below;
-  return was == is ? absl::OkStatus() : changed(position, was, is);
-}
-
 // Of a file that a hub keeps; "" of any other.
 std::string commit(const StreamPosition& position, const std::vector<std::string>& files) {
   if (position.document.file >= static_cast<int64_t>(files.size())) return "";
@@ -134,15 +86,11 @@ absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* k
 }
 
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files) {
-  nlohmann::json json = {{"file_name", file_name(position, files)}};
+  nlohmann::json json = cursor_file(position.document.file, files);
   visit_numbers(position, [&](const char* key, int64_t value) { json[key] = value; });
   if (position.arrangement != Arrangement{}) {
     json["shuffle"] = name(position.arrangement.shuffle);
     visit_arrangement(position, [&](const char* key, int64_t value) { json[key] = value; });
-  }
-  if (const FilePath path = file_path(position, files); !path.below.empty()) {
-    json["files_folder"] = path.folder;
-    json["file_path"] = path.below;
   }
   if (const std::string of_hub = commit(position, files); !of_hub.empty()) json["commit"] = of_hub;
   return json;
@@ -154,10 +102,7 @@ absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, co
   visit_numbers(position, [&](const char* key, int64_t& value) { reader.read(key, value); });
   TITAN_RETURN_IF_ERROR(reader.status());
   TITAN_RETURN_IF_ERROR(read_arrangement(json, position));
-  const std::string saved = json.value("file_name", ""), now = file_name(position, files);
-  if (saved != now) return changed(position, saved, now);
-  const FilePath path{json.value("files_folder", ""), json.value("file_path", "")};
-  TITAN_RETURN_IF_ERROR(check_path(position, path, file_path(position, files)));
+  TITAN_RETURN_IF_ERROR(check_cursor_file(json, position.document.file, files));
   TITAN_RETURN_IF_ERROR(check_commit(json.value("commit", ""), commit(position, files)));
   return position;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/tokenizer_files/chat_template_text.h"
 #include "common/tokenizer_files/find.h"
 #include "common/tokenizer_files/sentencepiece.h"
 #include "worker/data/pipeline_tokenizer.h"
@@ -37,7 +38,7 @@ Loaded load_sentencepiece(const Found& found) {
 
 // A tokenizer.model is Llama 3's unless its folder says otherwise; other files are called after their encoding.
 Loaded load_tiktoken(const std::string& folder, const Found& found) {
-  TITAN_ASSIGN_OR_RETURN(const nlohmann::json config, read_tokenizer_config(folder));
+  TITAN_ASSIGN_OR_RETURN(const nlohmann::json config, tokenizer_files::read_tokenizer_config(folder));
   const std::filesystem::path path = found.path;
   const std::string encoding = path.extension() == ".tiktoken" ? path.stem().string() : "llama3";
   const auto file = read_tiktoken(found.bytes, encoding, config);

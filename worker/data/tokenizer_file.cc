@@ -1,11 +1,10 @@
 #include "worker/data/tokenizer_file.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/tokenizer_files/chat_template_text.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/tokenizer_json.h"
 #include "worker/data/tokenizer_pipeline.h"
@@ -15,16 +14,6 @@ namespace titan::data {
 namespace {
 
 using nlohmann::json;
-
-absl::StatusOr<json> parse_object(const std::string& path, const std::string& text) {
-  try {
-    json parsed = json::parse(text);
-    if (!parsed.is_object()) return bad(absl::StrCat(path, ": holds no JSON object"));
-    return parsed;
-  } catch (const json::exception& error) {
-    return bad(absl::StrCat(path, ": not valid JSON: ", error.what()));
-  }
-}
 
 // Added tokens, whose ids have to fit to the model's.
 class FileReader {
@@ -137,18 +126,9 @@ class FileReader {
 
 }  // namespace
 
-absl::StatusOr<json> read_tokenizer_config(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/tokenizer_config.json");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return json::object();
-  std::ostringstream text;
-  text << in.rdbuf();
-  return parse_object(path, text.str());
-}
-
 absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& text) {
   const std::string path = absl::StrCat(folder, "/tokenizer.json");
-  TITAN_ASSIGN_OR_RETURN(const json root, parse_object(path, text));
+  TITAN_ASSIGN_OR_RETURN(const json root, tokenizer_files::parse_object(path, text));
   FileReader reader;
   try {
     TokenizerFile& file = reader.file();
@@ -156,7 +136,7 @@ absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, con
     TITAN_RETURN_IF_ERROR(annotate(read_pipeline(root, file), path));
     TITAN_RETURN_IF_ERROR(annotate(reader.model(root), path));
     TITAN_RETURN_IF_ERROR(annotate(reader.added_tokens(root), path));
-    TITAN_ASSIGN_OR_RETURN(const json config, read_tokenizer_config(folder));
+    TITAN_ASSIGN_OR_RETURN(const json config, tokenizer_files::read_tokenizer_config(folder));
     TITAN_RETURN_IF_ERROR(annotate(reader.config(config), absl::StrCat(folder, "/tokenizer_config.json")));
     TITAN_RETURN_IF_ERROR(annotate(reader.check_template(), path));
   } catch (const json::exception& error) {  // A value of another type than the format's.

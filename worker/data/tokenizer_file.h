@@ -52,7 +52,4 @@ struct TokenizerFile {
 // Errors: InvalidArgument, names the file, the key and what it holds.
 absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& json);
 
-// folder/tokenizer_config.json; an empty object when it is not there. InvalidArgument when it is no JSON object.
-absl::StatusOr<nlohmann::json> read_tokenizer_config(const std::string& folder);
-
 }  // namespace titan::data

@@ -7,8 +7,10 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/check_files.h"
 #include "common/data_files/datasets.h"
 #include "common/data_files/other_files.h"
+#include "common/data_files/token_manifest.h"
 #include "common/text/home.h"
 #include "tests/common/data_files/folder.h"
 
@@ -85,6 +87,57 @@ TEST_F(DataFilesTest, WhatLiesThereInsteadIsNamed) {
   EXPECT_THAT(said("table"), HasSubstr("load_dataset(\"csv\""));
   write("empty/readme.md", "");
   EXPECT_THAT(said("empty"), Not(HasSubstr(";")));
+}
+
+// Hugging Face's datasets would put these files into splits.
+TEST_F(DataFilesTest, FilesThatAreHeldOutByNameAreWarnedAbout) {
+  const auto warning = [&](const std::string& path) {
+    const auto found = dataset_files("c4_test", folder_ + "/" + path);
+    return found.ok() ? found->warning : std::string(found.status().message());
+  };
+  for (const char* name : {"two/train-00000.jsonl", "two/train-00001.jsonl", "two/test.jsonl", "plain/latest.jsonl",
+                           "plain/b.jsonl", "held/a-test.jsonl", "held/test.jsonl"})
+    write(name, "{}");
+  EXPECT_EQ(warning("two"), absl::StrCat("dataset_path ", folder_,
+                                         "/two: 3 files are read as one dataset, test.jsonl included, which "
+                                         "by name is another split: dataset_path can be the glob ",
+                                         folder_, "/two/train* to leave it out"));
+  write("two/package.json", "{}");
+  EXPECT_THAT(warning("two"), AllOf(HasSubstr("4 files"), HasSubstr("the glob " + folder_ + "/two/train* to leave")));
+  for (const char* path : {"two/*.jsonl", "two/test.jsonl", "plain", "held"}) EXPECT_EQ(warning(path), "") << path;
+  for (const char* name : {"more/a.jsonl", "more/a_dev.jsonl", "more/x.valid.json", "more/eval-1.jsonl",
+                           "more/validation.jsonl", "more/my-test-set.jsonl"})
+    write(name, "{}");
+  EXPECT_THAT(warning("more"), AllOf(HasSubstr("6 files"),
+                                     HasSubstr("a_dev.jsonl, eval-1.jsonl, my-test-set.jsonl, "
+                                               "validation.jsonl and 1 more included"),
+                                     HasSubstr("can be a glob of the other files")));
+}
+
+// What ranks find in headers is found before anything is queued (Parquet's columns: tests/integration/cli_test.py).
+TEST_F(DataFilesTest, HeadersSayWhetherThereAreDocuments) {
+  const auto said = [&](const std::string& path) {
+    const auto found = find_dataset_files(folder_ + "/" + path);
+    return std::string((found.ok() ? check_files(*found, {}) : found.status()).message());
+  };
+  write("index/titan-tokens.json", manifest_text({.shards = {{.name = "shard-00000", .tokens = 7, .documents = 2}}}));
+  write("none/titan-tokens.json", manifest_text({.shards = {{.name = "shard-00000", .documents = 2}}}));
+  write("damaged/titan-tokens.json", "{}");
+  EXPECT_EQ(said("index"), "");
+  EXPECT_EQ(said("none"), absl::StrCat("holds no document: ", folder_, "/none/titan-tokens.json has no token"));
+  EXPECT_THAT(said("damaged"), HasSubstr("is no manifest of a token index"));
+  write("cut.idx", "MMIDIDX");
+  EXPECT_THAT(said("cut.idx"), AllOf(HasSubstr("cut.bin"), HasSubstr("No such file")));
+  write("cut.bin", "");
+  EXPECT_EQ(said("cut.idx"), absl::StrCat(folder_, "/cut.idx: is cut short; preprocess the data again"));
+  write("a.parquet", "PAR1" + std::string(20, '\0'));
+  EXPECT_THAT(said("a.parquet"), AllOf(HasSubstr("a.parquet: cannot be read as Parquet"), HasSubstr("was cut off")));
+  write("b.parquet", "{\"text\": \"a\"}\nPAR1");
+  EXPECT_THAT(said("b.parquet"), HasSubstr("does not begin with PAR1, so it is another format"));
+  write("c.parquet", "PAR");
+  EXPECT_THAT(said("c.parquet"), HasSubstr("it has 3 bytes"));
+  write("packed.txt", "\x1F\x8B\x08");
+  EXPECT_THAT(said("packed.txt"), HasSubstr("is not text in UTF-8 but compressed by gzip"));
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ TEST_F(FirstRowsTest, OneGoodRowIsEnough) {
   };
   const std::string good = "{\"text\": \"a\"}\n";
   EXPECT_EQ(check("\n\r\n  \n" + good), "");
+  EXPECT_EQ(check("\xEF\xBB\xBF\r\n" + good, {.max_bad_lines = 0}), "");
   EXPECT_EQ(check("broken\n" + good), "");
   EXPECT_EQ(check("{\"text\": \"\"}\n" + good), "");
   EXPECT_THAT(check("broken\n" + good, {.max_bad_lines = 0}),

@@ -171,12 +171,22 @@ class Tokens(RowReader):
         (other / "tokenizer.json").write_text(json.dumps(text, indent=3))
         answer = self.read(self.index, row_tokens=9, tokenizer=str(other))
         self.assertIn("was made with another tokenizer", answer["error"])
-        again = subprocess.run(self.words(self.index, "--text-key", "body"), capture_output=True, text=True)
+        again = subprocess.run([*self.words(self.index)[:-1], self.text / "part-0.jsonl"], capture_output=True, text=True)
         self.assertEqual(1, again.returncode)
         self.assertIn("other options", again.stderr)
         tokens = self.root / "beyond"
         megatron(tokens, [[1, 2, 60000, 3]], 8, [1])
         self.assertIn("holds token 60000", self.read(tokens, row_tokens=4)["error"])
+
+    def test_ranks_warn_of_files_that_are_held_out_by_name(self):
+        folder = self.root / "splits"
+        folder.mkdir()
+        for name in ("train.jsonl", "test.jsonl"):
+            shutil.copy(self.text / "part-0.jsonl", folder / name)
+        for told, request in [(1, {}), (1, {"per_rank": True, "dp_size": 2}), (0, {"per_rank": True, "dp_size": 2, "dp_rank": 1}),
+                              (0, {"path": f"{folder}/train*"})]:
+            answer = self.answer(**{"dataset": "c4_test", "path": str(folder), "row_tokens": 9, "batches": 2, **request})
+            self.assertEqual(told, sum("test.jsonl included" in warning for warning in answer["warnings"]), (request, answer))
 
     def test_killed_anywhere_it_goes_on_to_the_same_bytes(self):
         lines = [line for path in sorted(self.text.iterdir()) for line in path.read_text().splitlines() if line != "{broken"]

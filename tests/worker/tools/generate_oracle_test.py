@@ -1,5 +1,6 @@
 """titan-generate beside transformers: the same greedy text, token for token, for every family, from a folder that transformers wrote."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -158,7 +159,7 @@ class TextTest(unittest.TestCase):
         cls.scratch.cleanup()
 
     def written(self, name, text):
-        (self.folder / name).write_text(text)
+        (self.folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         return self.folder / name
 
     def text_of(self, prompt):
@@ -293,6 +294,7 @@ class TextTest(unittest.TestCase):
             (["--prompt", "x", "--tensor-parallel", 3], 2, "3"),
             (["--prompts", "/nowhere"], 3, "/nowhere"),
             (["--prompts", self.written("cut.jsonl", 'the cat\n{"prompt": "the')], 2, "cut.jsonl:2: not JSON: the line ends inside an object"),
+            (["--prompts", self.written("packed.jsonl.gz", gzip.compress(b"the cat\n"))], 2, "packed.jsonl.gz: is not text in UTF-8 but compressed by gzip"),
             (["--prompts", self.written("keys.jsonl", '\ufeff{"text": "the"}')], 2, 'keys.jsonl:1: no "prompt" (its keys: "text"'),
             (["--prompt", "x", "--bos", "--no-bos"], 2, "--no-bos"),
             (["--prompt", "x", "--model", "qwen3", "--flavor", "8B"], 1, "model_type"),

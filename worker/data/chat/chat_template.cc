@@ -1,14 +1,11 @@
 #include "worker/data/chat/chat_template.h"
 
-#include <fstream>
-#include <sstream>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
+#include "common/tokenizer_files/chat_template_text.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/tokenizer_file.h"
 
 namespace titan::data {
 namespace {
@@ -41,41 +38,8 @@ jinja::Mapping special_tokens(const json& config) {
   return tokens;
 }
 
-struct Texts {
-  std::string path;
-  std::optional<std::string> plain, with_tools;
-};
-
-void take_named(const json& list, Texts& texts) {
-  for (const json& one : list) {
-    const bool right = one.is_object() && one.contains("name") && one.contains("template") && one["name"].is_string() &&
-                       one["template"].is_string();
-    if (!right) continue;
-    if (one["name"] == "default") texts.plain = one["template"].get<std::string>();
-    if (one["name"] == "tool_use") texts.with_tools = one["template"].get<std::string>();
-  }
-}
-
-absl::StatusOr<Texts> find_texts(const std::string& folder, const json& config) {
-  Texts texts{.path = absl::StrCat(folder, "/chat_template.jinja")};
-  if (std::ifstream in(texts.path, std::ios::binary); in) {
-    std::ostringstream text;
-    text << in.rdbuf();
-    texts.plain = text.str();
-    return texts;
-  }
-  const std::string beside = std::exchange(texts.path, absl::StrCat(folder, "/tokenizer_config.json: chat_template"));
-  const auto found = config.find("chat_template");
-  if (found != config.end() && found->is_string()) texts.plain = found->get<std::string>();
-  if (found != config.end() && found->is_array()) take_named(*found, texts);
-  if (texts.plain) return texts;
-  return absl::NotFoundError(
-      absl::StrCat(folder, ": the tokenizer has no chat template, which makes a text of messages: put one into ",
-                   beside, ", or set model.hf_assets_path to the folder of a chat model's tokenizer"));
-}
-
-uint32_t sum_of(const Texts& texts, const json& config) {
-  json all = {texts.plain.value_or(""), texts.with_tools.value_or("")};
+uint32_t sum_of(const tokenizer_files::ChatTemplateText& texts, const json& config) {
+  json all = {texts.plain, texts.with_tools.value_or("")};
   for (const char* name : kSpecialTokens) all.push_back(config.contains(name) ? content_of(config[name]) : "");
   all.push_back(config.value("additional_special_tokens", json()));
   const std::string text = all.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -91,9 +55,10 @@ absl::StatusOr<jinja::Template> parsed(const std::string& path, const std::strin
 }  // namespace
 
 absl::StatusOr<ChatTemplate> ChatTemplate::load(const std::string& tokenizer_folder) {
-  TITAN_ASSIGN_OR_RETURN(const json config, read_tokenizer_config(tokenizer_folder));
-  TITAN_ASSIGN_OR_RETURN(const Texts texts, find_texts(tokenizer_folder, config));
-  TITAN_ASSIGN_OR_RETURN(jinja::Template plain, parsed(texts.path, *texts.plain));
+  TITAN_ASSIGN_OR_RETURN(const json config, tokenizer_files::read_tokenizer_config(tokenizer_folder));
+  TITAN_ASSIGN_OR_RETURN(const tokenizer_files::ChatTemplateText texts,
+                         tokenizer_files::find_chat_template(tokenizer_folder, config));
+  TITAN_ASSIGN_OR_RETURN(jinja::Template plain, parsed(texts.path, texts.plain));
   std::optional<jinja::Template> with_tools;
   if (texts.with_tools) {
     TITAN_ASSIGN_OR_RETURN(with_tools, parsed(texts.path, *texts.with_tools));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/data/parquet/parquet_column.h"
+#include "common/data_files/parquet_column.h"
 
 namespace titan::data {
 

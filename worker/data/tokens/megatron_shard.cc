@@ -1,41 +1,21 @@
-// Megatron-LM's indexed data set, read: NAME.bin holds tokens alone; NAME.idx begins with "MMIDIDX\0\0", the version
-// (8 bytes), the kind of token (1), the numbers of sequences and of document borders (8 each), then the sequences'
-// lengths (4 bytes each) and first bytes (8 each), and the borders (8 each), which number sequences.
-#include <algorithm>
+// The tokens of Megatron-LM's indexed data set (common/data_files/megatron_index.h).
 #include <cstring>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/data_files/megatron_index.h"
 #include "common/status/status.h"
-#include "common/storage/file.h"
 #include "worker/data/tokens/token_shard.h"
 
 namespace titan::data {
 namespace {
 
-constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
-constexpr int64_t kHeaderBytes = 34, kMostSequences = int64_t{1} << 40;
-
-// Bytes of a token by its kind; 0 for what cannot be one.
-int64_t width_of(uint8_t kind) {
-  constexpr int64_t kWidths[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};  // u8, i8, i16, i32, i64, f64, f32, u16.
-  return kind < std::size(kWidths) ? kWidths[kind] : 0;
-}
-
-template <typename T>
-T load(const char* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
-
 template <typename T>
 void widen(const std::vector<char>& bytes, int64_t count, int32_t* out, bool& beyond) {
   for (int64_t i = 0; i < count; ++i) {
-    const T value = load<T>(bytes.data() + i * static_cast<int64_t>(sizeof(T)));
+    T value;
+    std::memcpy(&value, bytes.data() + i * static_cast<int64_t>(sizeof(T)), sizeof value);
     beyond = beyond || static_cast<int64_t>(value) != static_cast<int64_t>(static_cast<int32_t>(value));
     out[i] = static_cast<int32_t>(value);
   }
@@ -43,29 +23,19 @@ void widen(const std::vector<char>& bytes, int64_t count, int32_t* out, bool& be
 
 class MegatronShard final : public TokenShard {
  public:
-  static absl::StatusOr<std::unique_ptr<TokenShard>> open(const std::string& path) {
-    auto shard = std::unique_ptr<MegatronShard>(new MegatronShard(path));
-    storage::Files& files = storage::posix_files();
-    TITAN_ASSIGN_OR_RETURN(shard->index_, files.open(path));
-    TITAN_ASSIGN_OR_RETURN(shard->bin_, files.open(shard->bin_path_));
-    TITAN_RETURN_IF_ERROR(shard->read_header());
-    TITAN_RETURN_IF_ERROR(shard->check_ends());
-    return shard;
-  }
+  explicit MegatronShard(MegatronIndex index) : index_(std::move(index)) {}
 
-  int64_t tokens() const override { return bin_->size() / width_; }
-  int64_t documents() const override { return borders_ - 1; }
-
-  absl::StatusOr<int64_t> document_begin(int64_t document) override {
-    TITAN_ASSIGN_OR_RETURN(const int64_t sequence, border(document));
-    return sequence_begin(sequence);
-  }
+  int64_t tokens() const override { return index_.tokens(); }
+  int64_t documents() const override { return index_.documents(); }
+  absl::StatusOr<int64_t> document_begin(int64_t document) override { return index_.document_begin(document); }
+  absl::Status verify() override { return index_.verify(); }
 
   absl::Status read(int64_t begin, int64_t count, int32_t* out) override {
-    bytes_.resize(static_cast<size_t>(count * width_));
-    TITAN_RETURN_IF_ERROR(bin_->read(begin * width_, count * width_, bytes_.data()));
+    const int64_t width = index_.width();
+    bytes_.resize(static_cast<size_t>(count * width));
+    TITAN_RETURN_IF_ERROR(index_.bin().read(begin * width, count * width, bytes_.data()));
     bool beyond = false;
-    switch (kind_) {
+    switch (index_.kind()) {
       case 1:
         widen<uint8_t>(bytes_, count, out, beyond);
         break;
@@ -86,105 +56,19 @@ class MegatronShard final : public TokenShard {
     }
     if (!beyond) return absl::OkStatus();
     return absl::DataLossError(
-        absl::StrCat(bin_path_, ": a token beyond 2^31 between token ", begin, " and ", begin + count));
-  }
-
-  absl::Status verify() override {
-    int64_t before = 0;
-    for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
-      TITAN_ASSIGN_OR_RETURN(const int64_t begin, sequence_begin(sequence));
-      if (begin != before)
-        return unfit(absl::StrCat("sequence ", sequence, " does not begin where the one before ends"));
-      TITAN_ASSIGN_OR_RETURN(const int32_t length, number<int32_t>(kHeaderBytes + 4 * sequence));
-      before += length;
-    }
-    int64_t last = 0;
-    for (int64_t document = 0; document < borders_; ++document) {
-      TITAN_ASSIGN_OR_RETURN(const int64_t sequence, border(document));
-      if (sequence < last) return unfit(absl::StrCat("document ", document, " begins before the one before"));
-      last = sequence;
-    }
-    return absl::OkStatus();
+        absl::StrCat(index_.bin_path(), ": a token beyond 2^31 between token ", begin, " and ", begin + count));
   }
 
  private:
-  explicit MegatronShard(const std::string& path)
-      : path_(path), bin_path_(absl::StrCat(absl::StripSuffix(path, ".idx"), ".bin")) {}
-
-  absl::Status unfit(absl::string_view why) const {
-    return absl::DataLossError(absl::StrCat(path_, ": ", why, "; preprocess the data again"));
-  }
-
-  absl::Status read_header() {
-    char header[kHeaderBytes];
-    if (index_->size() < kHeaderBytes) return unfit("is cut short");
-    TITAN_RETURN_IF_ERROR(index_->read(0, kHeaderBytes, header));
-    if (std::string_view(header, kMagic.size()) != kMagic) return unfit("is no index of Megatron-LM's data (MMIDIDX)");
-    if (const auto version = load<uint64_t>(header + 9); version != 1) {
-      return unfit(absl::StrCat("has version ", version, ", and 1 is known"));
-    }
-    kind_ = load<uint8_t>(header + 17);
-    width_ = width_of(kind_);
-    if (width_ == 0) return unfit(absl::StrCat("has tokens of kind ", kind_, ", which is no integer of up to 8 bytes"));
-    sequences_ = load<int64_t>(header + 18);
-    borders_ = load<int64_t>(header + 26);
-    if (sequences_ < 0 || sequences_ > kMostSequences || borders_ < 1 || borders_ > kMostSequences) {
-      return unfit(absl::StrCat("counts ", sequences_, " sequences and ", borders_, " document borders"));
-    }
-    const int64_t size = kHeaderBytes + 12 * sequences_ + 8 * borders_;
-    if (index_->size() == size) return absl::OkStatus();
-    return unfit(absl::StrCat("has ", index_->size(), " bytes and needs ", size, " (modes of sequences are not read)"));
-  }
-
-  // What is known of the whole without reading it: where it begins and ends.
-  absl::Status check_ends() {
-    TITAN_ASSIGN_OR_RETURN(const int64_t first, border(0));
-    TITAN_ASSIGN_OR_RETURN(const int64_t last, border(borders_ - 1));
-    if (first != 0 || last != sequences_) return unfit("its documents do not hold all of its sequences");
-    int64_t end = 0;
-    if (sequences_ > 0) {
-      TITAN_ASSIGN_OR_RETURN(const int64_t begin, sequence_begin(0));
-      if (begin != 0) return unfit("its first sequence does not begin at byte 0");
-      TITAN_ASSIGN_OR_RETURN(end, sequence_begin(sequences_ - 1));
-      TITAN_ASSIGN_OR_RETURN(const int32_t length, number<int32_t>(kHeaderBytes + 4 * (sequences_ - 1)));
-      if (length < 0) return unfit("its last sequence has a length below 0");
-      end += length;
-    }
-    if (end * width_ == bin_->size()) return absl::OkStatus();
-    return unfit(absl::StrCat("ends at byte ", end * width_, " of ", bin_path_, ", which has ", bin_->size()));
-  }
-
-  template <typename T>
-  absl::StatusOr<T> number(int64_t at) {
-    T value = 0;
-    TITAN_RETURN_IF_ERROR(index_->read(at, sizeof value, reinterpret_cast<char*>(&value)));
-    return value;
-  }
-
-  absl::StatusOr<int64_t> border(int64_t document) {
-    TITAN_ASSIGN_OR_RETURN(const int64_t sequence, number<int64_t>(kHeaderBytes + 12 * sequences_ + 8 * document));
-    if (sequence >= 0 && sequence <= sequences_) return sequence;
-    return unfit(absl::StrCat("document ", document, " begins at sequence ", sequence, " of ", sequences_));
-  }
-
-  absl::StatusOr<int64_t> sequence_begin(int64_t sequence) {
-    if (sequence == sequences_) return tokens();
-    TITAN_ASSIGN_OR_RETURN(const int64_t byte, number<int64_t>(kHeaderBytes + 4 * sequences_ + 8 * sequence));
-    if (byte >= 0 && byte <= bin_->size() && byte % width_ == 0) return byte / width_;
-    return unfit(absl::StrCat("sequence ", sequence, " begins at byte ", byte, " of ", bin_->size()));
-  }
-
-  const std::string path_, bin_path_;
-  std::unique_ptr<storage::ReadableFile> index_, bin_;
-  uint8_t kind_ = 0;
-  int64_t width_ = 2, sequences_ = 0, borders_ = 1;
+  MegatronIndex index_;
   std::vector<char> bytes_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenShard>> open_megatron_shard(const std::string& path) {
-  return MegatronShard::open(path);
+  TITAN_ASSIGN_OR_RETURN(MegatronIndex index, MegatronIndex::open(path));
+  return std::make_unique<MegatronShard>(std::move(index));
 }
 
 }  // namespace titan::data

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_files/token_manifest.h"
 #include "common/status/status.h"
 #include "common/storage/file.h"
-#include "worker/data/tokens/manifest.h"
 #include "worker/data/tokens/shard_format.h"
 
 namespace titan::data {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/data_files/check_files.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
 #include "common/text/counted.h"
@@ -121,6 +123,19 @@ absl::Status check_apart(const Words& words) {
   return absl::OkStatus();
 }
 
+// Refuses rows of which none is a document before anything is made, as ranks do; but for malformed rows before the
+// first good one, which --max-bad counts later, and plain text, of which other files may be fine.
+absl::Status check_rows(const TokenizeOptions& options) {
+  if (options.input.format == data::Format::kText) return absl::OkStatus();
+  const absl::Status rows = data::check_files(options.input, {.text_key = options.kind.text_key,
+                                                              .messages_key = options.kind.messages_key,
+                                                              .train_on_all = options.kind.train_on_all,
+                                                              .max_bad_lines = std::numeric_limits<int64_t>::max(),
+                                                              .text_key_option = "--text-key"});
+  if (!absl::IsInvalidArgument(rows)) return rows;
+  return absl::FailedPreconditionError(absl::StrCat("no index was made: ", rows.message()));  // No mistake of usage.
+}
+
 absl::Status run(Words& words) {
   TITAN_ASSIGN_OR_RETURN(words.options.input, find_inputs(words));
   TITAN_RETURN_IF_ERROR(check_apart(words));
@@ -132,6 +147,7 @@ absl::Status run(Words& words) {
                                                    ": holds plain text, and conversations "
                                                    "(--messages-key) are rows of JSON lines or Parquet"));
   }
+  TITAN_RETURN_IF_ERROR(check_rows(words.options));
   words.options.shard_bytes = words.shard_mib << 20;
   TokenizeProgress progress;
   const Reporter reporter(progress);

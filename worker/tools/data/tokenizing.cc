@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/data_files/first_rows.h"
+#include "common/data_files/token_manifest.h"
 #include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
@@ -15,7 +17,6 @@
 #include "common/tokenizer_files/not_applied.h"
 #include "worker/data/document_tokens.h"
 #include "worker/data/tokenizer.h"
-#include "worker/data/tokens/manifest.h"
 #include "worker/data/tokens/shard_writer.h"
 #include "worker/data/tokens/token_shard.h"
 #include "worker/tools/data/work_plan.h"
@@ -50,6 +51,10 @@ class Tokenizing {
   }
 
   std::vector<TokenManifest::Shard> take_shards() { return std::move(shards_); }
+  std::vector<std::string> take_reasons() {
+    sync::Lock lock(mutex_);
+    return std::exchange(reasons_, {});
+  }
   int64_t kept() const { return kept_; }
 
  private:
@@ -159,7 +164,8 @@ class Tokenizing {
           ", more than --max-bad = ", options_.max_bad, " (", data::document_rule(options_.kind), ")"));
     }
     sync::Lock lock(mutex_);
-    tell_(absl::StrCat(place, ": ", problem, ", left out"));
+    reasons_.push_back(absl::StrCat(place, ": ", problem));
+    tell_(absl::StrCat(reasons_.back(), ", left out"));
     return absl::OkStatus();
   }
 
@@ -175,16 +181,35 @@ class Tokenizing {
   std::atomic<bool> stopped_{false};
   sync::Mutex mutex_;
   absl::Status failed_ TITAN_GUARDED_BY(mutex_);
+  std::vector<std::string> reasons_ TITAN_GUARDED_BY(mutex_);  // Why documents are left out: max_bad at most.
 };
+
+bool is_part_of_index(const std::string& name) {
+  return name.starts_with("shard-") || name.starts_with("titan-tokens.");
+}
 
 // What a killed call left half written, under names of its own. Whoever has the lock is alone.
 absl::Status remove_leftovers(storage::Files& files, const std::string& out) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(out));
   for (const std::string& name : names) {
-    const bool ours = name.starts_with("shard-") || name.starts_with("titan-tokens.");
-    if (ours && name.ends_with(".tmp")) TITAN_RETURN_IF_ERROR(files.remove(storage::join_path(out, name)));
+    if (is_part_of_index(name) && name.ends_with(".tmp"))
+      TITAN_RETURN_IF_ERROR(files.remove(storage::join_path(out, name)));
   }
   return absl::OkStatus();
+}
+
+absl::Status remove_parts(storage::Files& files, const std::string& out) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(out));
+  for (const std::string& name : names) {
+    if (is_part_of_index(name)) TITAN_RETURN_IF_ERROR(files.remove(storage::join_path(out, name)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status no_documents(const std::vector<std::string>& reasons) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("no index was made: the input holds no document: ",
+                   reasons.empty() ? "all of it is blank or has an empty text" : data::first_reasons(reasons)));
 }
 
 // Parts in `out` are of the same plan, or there are none yet.
@@ -215,6 +240,7 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
     TITAN_ASSIGN_OR_RETURN(kind.chat, data::Chat::load(options.tokenizer_folder, kind.messages_key, kind.train_on_all));
   }
   TITAN_ASSIGN_OR_RETURN(const std::string plan, plan_text(options.input, kind, options.shard_bytes, mark));
+  const bool is_new_folder = !files.exists(options.out);
   TITAN_RETURN_IF_ERROR(files.make_folders(options.out));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::FileLock> lock,
                          files.lock(storage::join_path(options.out, ".titan-tokens.lock"),
@@ -224,16 +250,23 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   for (const WorkUnit& unit : units) progress.total_bytes += unit.bytes;
   Tokenizing work(options, std::move(units), mark.max_id < 65536 ? 2 : 4, progress, tell);
   TITAN_RETURN_IF_ERROR(work.run());
-  TokenManifest manifest{.tokenizer = mark, .marked = marked, .shards = work.take_shards()};
-  if (marked) manifest.train_on_all = kind.train_on_all;
-  TITAN_RETURN_IF_ERROR(
-      storage::atomic_write(files, storage::join_path(options.out, data::kTokenManifest), manifest_text(manifest)));
-  TokenizeResult result{.shards = static_cast<int64_t>(manifest.shards.size()), .kept_shards = work.kept()};
-  for (const TokenManifest::Shard& shard : manifest.shards) {
+  TokenizeResult result;
+  std::vector<TokenManifest::Shard> shards = work.take_shards();
+  for (const TokenManifest::Shard& shard : shards) {
     result.tokens += shard.tokens;
     result.documents += shard.documents;
     result.malformed += shard.malformed;
   }
+  if (result.tokens == 0) {  // Nothing could be trained on it.
+    TITAN_RETURN_IF_ERROR(is_new_folder ? files.remove_folder(options.out) : remove_parts(files, options.out));
+    return no_documents(work.take_reasons());
+  }
+  TokenManifest manifest{.tokenizer = mark, .marked = marked, .shards = std::move(shards)};
+  if (marked) manifest.train_on_all = kind.train_on_all;
+  TITAN_RETURN_IF_ERROR(
+      storage::atomic_write(files, storage::join_path(options.out, data::kTokenManifest), manifest_text(manifest)));
+  result.shards = static_cast<int64_t>(manifest.shards.size());
+  result.kept_shards = work.kept();
   return result;
 }
 

@@ -31,10 +31,10 @@ struct TokenizeResult {
   int64_t tokens = 0, documents = 0, malformed = 0, shards = 0, kept_shards = 0;
 };
 
-// Makes a token index (worker/data/tokens/manifest.h) in the folder `out`. Shards that an earlier call finished and
-// that are whole are kept; the result is the same, byte for byte, however often it was killed before. `tell` gets what
-// is malformed. Errors: FailedPrecondition when `out` holds parts of another index; InvalidArgument, NotFound and what
-// the disk says, naming the file.
+// Makes a token index (common/data_files/token_manifest.h) in the folder `out`. Shards that an earlier call finished
+// and that are whole are kept; the result is the same, byte for byte, however often it was killed before. `tell` gets
+// what is malformed. Errors: FailedPrecondition when `out` holds parts of another index, and when the input holds no
+// document (then no index is left there); InvalidArgument, NotFound and what the disk says, naming the file.
 absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, TokenizeProgress& progress,
                                         const std::function<void(const std::string&)>& tell);
 

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/data_files/datasets.h"
+#include "common/data_files/token_manifest.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
 #include "common/storage/file.h"
 #include "common/text/counted.h"
-#include "worker/data/tokens/manifest.h"
 #include "worker/data/tokens/token_set.h"
 #include "worker/tools/data/finish.h"
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/data_files/json_row.h"
+#include "common/data_files/signature.h"
 #include "common/text/utf8.h"
 
 namespace titan::tools {
@@ -37,6 +38,16 @@ absl::StatusOr<std::string> prompt_of(std::string_view line, const std::string& 
       "; a line that begins with {\" is a JSON object with a text \"prompt\", every other one is a prompt"));
 }
 
+// Why a file that begins so holds no prompts; nothing for what may be text.
+std::string foreign_start(std::string_view line) {
+  if (line.starts_with("\x1F\x8B"))
+    return "compressed by gzip (`gunzip` decompresses it: prompts are read as they are)";
+  if (line.starts_with("\x28\xB5\x2F\xFD")) {
+    return "compressed by zstd (`unzstd` decompresses it: prompts are read as they are)";
+  }
+  return data::foreign_bytes(line);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> read_prompts(std::istream& in, const std::string& name) {
@@ -44,6 +55,9 @@ absl::StatusOr<std::vector<std::string>> read_prompts(std::istream& in, const st
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {
     std::string_view words = line;
+    if (const std::string foreign = number == 1 ? foreign_start(words) : ""; !foreign.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": is not text in UTF-8 but ", foreign));
+    }
     if (words.ends_with('\r')) words.remove_suffix(1);
     if (number == 1) words = data::without_mark(words);
     if (words.empty()) continue;

@@ -74,6 +74,34 @@ class TitanData(unittest.TestCase):
         for out, place in ((texts.parent / "texts-tokens", texts), (texts / "tokens", texts / "a.jsonl")):
             self.assertEqual(0, make(out, place)[0])
 
+    def test_an_index_of_nothing_is_not_made(self):
+        text, out = self.folder / "text" / "a.jsonl", self.folder / "out"
+        text.parent.mkdir()
+        rows = [json.dumps({"text": "ab"})] * 3
+        for content, *reasons in [
+                ("x\n" * 60, "holds no document", "a.jsonl:1: not JSON, begins with x", "and 57 more"),
+                ("[\n" + ",\n".join(rows) + "\n]\n", "a.jsonl:1", "array", "jq -c '.[]'"),
+                ('{"body": "ab"}\n' * 2, 'its keys: "body"; --text-key names the right one'),
+                ('{"text": ""}\n', "its text is empty")]:
+            text.write_text(content)
+            code, said_out, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", out, text.parent)
+            self.assertEqual((1, "", False), (code, said_out, out.exists()), said)
+            for reason in reasons:
+                self.assertIn(reason, said)
+        for made in (False, True):  # Text that only tokenizing finds to be malformed; a folder that was there stays.
+            (text.parent / "b.txt").write_bytes(b"\xff\xfe")
+            if made:
+                out.mkdir()
+                (out / "notes").write_text("mine")
+            code, _, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", out, text.parent / "b.txt")
+            self.assertEqual(1, code, said)
+            self.assertIn("the input holds no document: " + str(text.parent / "b.txt") + ": not UTF-8", said)
+            self.assertEqual([".titan-tokens.lock", "notes"] if made else [], sorted(os.listdir(out)) if out.exists() else [])
+        text.write_text("\ufeff\n" + "\n".join(rows) + "\nx\n")
+        code, told, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "index", text)
+        self.assertEqual(0, code, said)
+        self.assertIn("3 tokens in 3 documents, 1 shard (0 were there), 1 malformed document left out", told)
+
     def test_labels_are_of_conversations(self):
         code, _, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "out", "--train-on", "all", self.folder)
         self.assertEqual(2, code)

@@ -1,4 +1,4 @@
-#include "worker/data/tokens/manifest.h"
+#include "common/data_files/token_manifest.h"
 
 #include <utility>
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,9 +9,17 @@
 #include "common/data_files/data_format.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/tokens/tokenizer_mark.h"
 
 namespace titan::data {
+
+// What tells whether tokens are a tokenizer's: the checksum of the file that says what it is, and what surrounds
+// documents.
+struct TokenizerMark {
+  uint32_t sum = 0;
+  int64_t bos = -1, eos = -1, max_id = 0;
+
+  bool operator==(const TokenizerMark&) const = default;
+};
 
 // As dataloader.train_on and --train-on have it: "all" or "assistant".
 const char* train_on_name(bool all);
