@@ -449,7 +449,7 @@ class TitanRankTest(unittest.TestCase):
         def printed(*extra):
             reader, writer = pty.openpty()
             words = [RANK, "--config", CONFIG, *SMALL, "--job.dump_folder", self.folder("colours%d" % len(extra)), "--training.steps", "1", *extra]
-            environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+            environment = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm"}
             with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.STDOUT, env=environment) as rank:
                 os.close(writer)
                 text = b""
