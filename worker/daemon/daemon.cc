@@ -18,6 +18,7 @@
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/daemon/rebuilt_record.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/daemon/traces.h"
 #include "worker/shim/process.h"
@@ -122,7 +123,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
   }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
-  TITAN_RETURN_IF_ERROR(folder.check_records());
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> damaged, folder.mend_records());
+  for (const std::string& text : damaged) says.journal.write(journal::Level::kWarning, "RecordDamaged", text);
   TITAN_ASSIGN_OR_RETURN(const std::string former, folder.claim_for(options.node));
   if (!former.empty()) {
     says.journal.write(
@@ -131,7 +133,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
                      options.node, "'s from now on; ", "`titanctl node delete ", former, "` removes the old name"));
   }
   TITAN_ASSIGN_OR_RETURN(const std::string cluster, folder.cluster());
-  TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
+  std::string damage;
+  TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch(&damage));
+  if (!damage.empty()) says.journal.write(journal::Level::kWarning, "LeaderEpochDamaged", damage);
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
   TITAN_ASSIGN_OR_RETURN(std::optional<shim::GroupHome> groups, find_groups(options, *state, says.journal));
   node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
@@ -208,8 +212,15 @@ void Daemon::watch_signals() {
 }
 
 void Daemon::adopt_all() {
-  for (const AttemptRecord& record : state_->load_all()) {
-    if (record.phase != AttemptRecord::Phase::kForgotten) feed(look_at(record, run_folder(record.key)));
+  std::vector<AttemptRecord> records = state_->load_all();
+  const auto is_lost = [](const AttemptRecord& record) { return record.error_reason == kRecordLost; };
+  std::stable_partition(records.begin(), records.end(), [&](const auto& record) { return !is_lost(record); });
+  for (AttemptRecord& record : records) {
+    if (record.phase == AttemptRecord::Phase::kForgotten) continue;
+    // Which devices its ranks use is not known: all that nobody else has.
+    const std::set<int> free = core_.free_devices();
+    if (is_lost(record)) record.devices.assign(free.begin(), free.end());
+    feed(look_at(record, run_folder(record.key)));
   }
 }
 

@@ -186,9 +186,10 @@ void Daemon::perform(node::Send& effect) {
 
 void Daemon::perform(node::RaiseFence& effect) {
   run_in(records_, [state = state_, effect] {
-    const absl::StatusOr<int> highest = between(fence_points, [&] { return state->raise_fence(effect.key); });
-    if (highest.ok()) return node::FenceRaised{effect.op, *highest, ""};
-    return node::FenceRaised{effect.op, 0, text_of(highest.status())};
+    std::string damage;
+    const absl::StatusOr<int> highest = between(fence_points, [&] { return state->raise_fence(effect.key, &damage); });
+    if (highest.ok()) return node::FenceRaised{effect.op, *highest, "", damage};
+    return node::FenceRaised{effect.op, 0, text_of(highest.status()), "", absl::IsDataLoss(highest.status())};
   });
 }
 

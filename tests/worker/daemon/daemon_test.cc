@@ -144,6 +144,58 @@ TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
   EXPECT_EQ(beat_ranks()[0].pid(), rank);
 }
 
+// Damaged files of one attempt keep neither the worker from starting nor that attempt from going on.
+TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
+  const v1::RankStatus before = beat_ranks()[0];
+  worker.kill(SIGKILL);
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
+  const std::string run = worker.run_folder(1);
+  ASSERT_TRUE(shim::write_file(run + "/attempt.json", "").ok());
+  ASSERT_TRUE(shim::write_file(run + "/offsets.json", "junk").ok());
+  ASSERT_TRUE(shim::write_file(worker.state() + "/jobs/u1/fence", "junk").ok());
+  std::ofstream(run + "/exits.jsonl", std::ios::app) << "junk\nhalf a li";
+  worker.start();
+  ASSERT_TRUE(connected());
+  const v1::Register message = controller_.heard("n1").registers.back();
+  ASSERT_EQ(message.inventory_size(), 1) << worker.log();
+  EXPECT_EQ(message.inventory(0).phase(), Report::STARTED);
+  EXPECT_EQ(message.inventory(0).ranks(0).pid(), before.pid());
+  EXPECT_EQ(message.inventory(0).devices(), 1);
+  controller_.send("n1", prepare(2, 1, {}));
+  ASSERT_TRUE(reported(1, Report::ENDED)) << "by the newer attempt";
+  EXPECT_EQ(last(1).exits_size(), 1);
+  EXPECT_EQ(last(1).error_reason(), "") << "how it ended is recorded after the junk";
+  ASSERT_TRUE(reported(2, Report::PREPARED));
+  EXPECT_EQ(controller_.heard("n1").last_beat.unusable(), "");
+  for (const char* said : {"RecordDamaged", "FenceDamaged", "offsets.json is damaged", "exits.jsonl is damaged"}) {
+    const std::string log = worker.log();
+    EXPECT_THAT(log, HasSubstr(said));
+    EXPECT_EQ(log.find(said), log.rfind(said)) << said << " is told once";
+  }
+}
+
+// Of an attempt whose record is lost nothing goes on: its ranks end, and no others take their devices before.
+TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
+  const v1::RankStatus before = beat_ranks()[0];
+  worker.kill(SIGKILL);
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
+  for (const char* file : {"/attempt.json", "/spec.json", "/launch.json"}) {
+    ASSERT_TRUE(shim::write_file(worker.run_folder(1) + file, "").ok());
+  }
+  worker.start();
+  ASSERT_TRUE(connected());
+  EXPECT_EQ(controller_.heard("n1").registers.back().inventory(0).devices(), 4);
+  ASSERT_TRUE(reported(1, Report::REFUSED));
+  EXPECT_EQ(last(1).error_reason(), "RECORD_LOST");
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.last_report("n1", 1)->holds_devices(); }));
+  EXPECT_FALSE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
+  EXPECT_THAT(worker.log(), HasSubstr("pgrep -af titan-shim"));
+}
+
 // The daemon is dead for a while: the same processes train on, and the next daemon forwards what was missed.
 TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
   Worker worker(controller_, "n1");
