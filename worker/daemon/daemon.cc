@@ -91,8 +91,12 @@ constexpr int64_t kLeastSpace = 4 << 20, kEnoughSpace = 8 << 20;
 constexpr int64_t kLookAtFolders = 10 * node::kSecond;
 constexpr int64_t kLookAtGpus = 5 * node::kSecond;
 
-// Empty: it can be used.
-std::string why_unusable(const StateFolder& state, int64_t least_space) {
+// Empty: ranks can be started here, which takes these programs and the state folder.
+std::string why_unusable(const StateFolder& state, int64_t least_space, const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) {
+    if (::access(program.c_str(), X_OK) != 0)
+      return absl::StrCat("cannot ", errno_status(errno, absl::StrCat("start ", program)).message());
+  }
   const absl::Status same = state.check_same();
   if (absl::IsFailedPrecondition(same))
     return absl::StrCat(same.message(), ": restart titan-worker once the ranks that run here have ended");
@@ -164,7 +168,7 @@ void Daemon::run() {
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
-  take_state_look(why_unusable(*state_, kLeastSpace));  // Before it registers, and is given ranks.
+  take_state_look(why_unusable(*state_, kLeastSpace, programs()));  // Before it registers, and is given ranks.
   journal::Line begun{journal::Level::kInfo, "WorkerStarted", {}};
   begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
   begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
@@ -341,8 +345,8 @@ void Daemon::look_at_state() {
   look_at_state_at_ = time + kLookAtState;
   state_look_began_ = time;
   const int64_t least = core_.state().unusable.empty() ? kLeastSpace : kEnoughSpace;
-  state_looks_.run([state = state_, least, post = loop_.poster(), this] {
-    post([this, why = why_unusable(*state, least)] {
+  state_looks_.run([state = state_, least, programs = programs(), post = loop_.poster(), this] {
+    post([this, why = why_unusable(*state, least, programs)] {
       state_look_began_ = 0;
       take_state_look(why);
     });

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,6 +126,26 @@ TEST_F(DaemonTest, AStateFolderThatIsGoneIsSaid) {
   std::filesystem::rename(away, worker.state());
   ASSERT_TRUE(beats_say(""));
   EXPECT_THAT(worker.log(), AllOf(HasSubstr("StateFolderUnusable"), HasSubstr("StateFolderUsable")));
+}
+
+// An installation that is being changed, or a mount without exec: ranks could not begin here.
+TEST_F(DaemonTest, AProgramThatCannotBeStartedMakesTheNodeUnusable) {
+  const TempFolder programs;
+  const std::string program = programs.file("titan-shim");
+  std::filesystem::copy_file(shim::shim_binary(), program);
+  Worker worker(controller_, "n1", {"--shim-binary", program});
+  const auto beats_say = [&](const std::string& words) {
+    return controller_.wait([&] {
+      const std::string& unusable = controller_.of("n1").last_beat.unusable();
+      return words.empty() ? unusable.empty() : absl::StrContains(unusable, words);
+    });
+  };
+  ASSERT_TRUE(connected());
+  ASSERT_TRUE(beats_say(""));
+  ASSERT_EQ(::chmod(program.c_str(), 0644), 0);
+  ASSERT_TRUE(beats_say(absl::StrCat("cannot start ", program, ": ")));
+  ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
+  ASSERT_TRUE(beats_say(""));
 }
 
 // A host that was renamed, whose unit says --node %l: its ranks would be stopped as strangers, without saving.
