@@ -202,13 +202,16 @@ TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
   const v1::RankStatus before = beat_ranks()[0];
+  const auto shim = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"))["pid"].get<pid_t>();
   worker.kill(SIGKILL);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   for (const char* file : {"/attempt.json", "/spec.json", "/launch.json"}) {
     ASSERT_TRUE(shim::write_file(worker.run_folder(1) + file, "").ok());
   }
+  ::kill(shim, SIGSTOP);  // So that it obeys only once the node has registered.
   worker.start();
   ASSERT_TRUE(connected());
+  ::kill(shim, SIGCONT);
   EXPECT_EQ(controller_.heard("n1").registers.back().inventory(0).devices(), 4);
   ASSERT_TRUE(reported(1, Report::REFUSED));
   EXPECT_EQ(last(1).error_reason(), "RECORD_LOST");
