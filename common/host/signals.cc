@@ -9,20 +9,25 @@ namespace titan::host {
 sigset_t daemon_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU})
+    sigaddset(&signals, signal);
   return signals;
 }
 
 void block_daemon_signals() {
   const sigset_t signals = daemon_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGXFSZ, SIG_IGN);  // Not told: a log at the limit would grow by a line, which fails with the next of them.
 }
 
 bool ends_daemon(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
 std::string going_on(int signal) {
   const char* const name = ::sigabbrev_np(signal);
-  return absl::StrCat("SIG", name == nullptr ? "?" : name, ": there is nothing to reload; going on");
+  const bool is_timer = signal == SIGALRM || signal == SIGVTALRM || signal == SIGPROF || signal == SIGXCPU;
+  return absl::StrCat(
+      "SIG", name == nullptr ? "?" : name,
+      is_timer ? ": no timer or limit is acted on; going on" : ": there is nothing to reload; going on");
 }
 
 }  // namespace titan::host

@@ -73,7 +73,7 @@ inline grpc::ServerUnaryReactor* refuse_unary(grpc::CallbackServerContext* conte
 }
 
 // Methods that parse their request themselves are given its bytes.
-inline absl::Status check_enums(const grpc::ByteBuffer& /*bytes*/) { return absl::OkStatus(); }
+inline absl::Status check_fields(const grpc::ByteBuffer& /*bytes*/) { return absl::OkStatus(); }
 
 template <typename Request>
 std::string type_of() {
@@ -88,7 +88,7 @@ std::string type_of() {
 template <typename Request>
 absl::Status check_call(const auth::Gate& gate, const grpc::ServerContextBase& context, const Request& request) {
   if (absl::Status unknown = gate.identify(context).status(); !unknown.ok()) return unknown;
-  return check_enums(request);
+  return check_fields(request);
 }
 
 template <typename Request, typename Response>
@@ -150,7 +150,7 @@ std::unique_ptr<AdmitFirstAndWait> waiting_handler(Service& service, const auth:
                                                    grpc::Status (Service::*method)(grpc::ServerContext*, const Request*,
                                                                                    Response*)) {
   const auto run = [method](Service* self, grpc::ServerContext* context, const Request* request, Response* response) {
-    const absl::Status wrong = check_enums(*request);
+    const absl::Status wrong = check_fields(*request);
     return wrong.ok() ? (self->*method)(context, request, response) : rpc::to_grpc(wrong);
   };
   return std::make_unique<AdmitFirstAndWait>(
@@ -163,7 +163,7 @@ std::unique_ptr<AdmitFirstAndWait> waiting_handler(Service& service, const auth:
                                                                                    grpc::ServerWriter<Response>*)) {
   const auto run = [method](Service* self, grpc::ServerContext* context, const Request* request,
                             grpc::ServerWriter<Response>* writer) {
-    const absl::Status wrong = check_enums(*request);
+    const absl::Status wrong = check_fields(*request);
     return wrong.ok() ? (self->*method)(context, request, writer) : rpc::to_grpc(wrong);
   };
   return std::make_unique<AdmitFirstAndWait>(

@@ -239,7 +239,6 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
 
 absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
                                           const std::function<std::string()>& new_id) {
-  TITAN_RETURN_IF_ERROR(check_request_id(request.request_id()));
   TITAN_RETURN_IF_ERROR(core::check_labels({request.labels().begin(), request.labels().end()}));
   if (!request.has_source()) return check_spec(request.spec(), new_id);
   TITAN_ASSIGN_OR_RETURN(ResolvedSource source, resolve_source(request));
@@ -390,11 +389,8 @@ std::string full_job_name(const std::string& name) {
 
 std::string node_id(const std::string& name) { return std::string(absl::StripPrefix(name, "nodes/")); }
 
-absl::Status check_request_id(const std::string& id) {
-  constexpr size_t kLongest = 128;
-  if (id.size() <= kLongest) return absl::OkStatus();
-  return rpc::bad_request("REQUEST_ID_INVALID",
-                          {{"request_id", absl::StrCat("is ", id.size(), " bytes long; use a UUID")}});
+absl::Status no_name(absl::string_view of) {
+  return rpc::bad_request("NAME_MISSING", {{"name", absl::StrCat("must name a ", of)}});
 }
 
 // What a specification alone gave before there were labels and texts, it gives still: ids are kept with it.

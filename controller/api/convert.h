@@ -51,8 +51,8 @@ v1::JobDiagnosis to_proto(const job::DiagnosisRecord& record);
 std::string full_job_name(const std::string& name);
 std::string node_id(const std::string& name);
 
-// Errors: InvalidArgument (REQUEST_ID_INVALID) for one that is longer than 128 bytes.
-absl::Status check_request_id(const std::string& id);
+// InvalidArgument (NAME_MISSING) for a request without the name of a "job" or "node".
+absl::Status no_name(absl::string_view of);
 
 // Of what a request creates.
 uint32_t fingerprint(const v1::CreateJobRequest& request);

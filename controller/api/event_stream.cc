@@ -4,6 +4,8 @@
 #include <queue>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
 #include "common/status/status.h"
 
 namespace titan::api {
@@ -58,6 +60,13 @@ bool EventStream::open() {
       return false;
     }
     prefix_ = core::node_events_prefix(node->node.record.name);
+  }
+  if (const int64_t newest = store_.revision(); request_.revision() > newest) {
+    end(rpc::error(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN",
+                   absl::StrCat("revision ", request_.revision(), " is not one of this store, whose newest is ", newest,
+                                ": it was set back, or the revision is of another cluster"),
+                   {{"revision", absl::StrCat(newest)}}));
+    return false;
   }
   last_sent_ = {request_.revision(), "\x7f"};  // Every event of that revision.
   revision_ = std::max(request_.revision(), store_.revision());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
@@ -14,6 +15,7 @@
 #include "controller/api/filter.h"
 #include "controller/api/order_by.h"
 #include "controller/api/paging.h"
+#include "controller/auth/tokens.h"
 
 namespace titan::api {
 namespace {
@@ -75,6 +77,11 @@ absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobs
     if (request.states(i) != v1::Job::STATE_UNSPECIFIED) continue;
     return rpc::bad_request("ENUM_VALUE_UNKNOWN",
                             {{absl::StrCat("states[", i, "]"), "is STATE_UNSPECIFIED, which no job is in"}});
+  }
+  if (!request.project().empty() && !auth::is_project(request.project())) {
+    return rpc::bad_request("PROJECT_INVALID",
+                            {{"project", absl::StrCat("is '", absl::CHexEscape(request.project().substr(0, 64)),
+                                                      "', expected 1 to 63 letters, digits, '-', '_' or '.'")}});
   }
   const std::string bound_to = other_arguments(request);
   TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request.page_size(), request.page_token(), bound_to));

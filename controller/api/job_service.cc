@@ -76,6 +76,7 @@ JobService::JobService(reconcile::Reconciler& reconciler, store::Store& store, R
 }
 
 absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
+  if (name.empty()) return no_name("job");
   JobViewPtr view = reconciler_.published().find_by_name(full_job_name(name));
   if (view != nullptr) return view;
   return reconcile::no_such_job(full_job_name(name));
@@ -176,7 +177,6 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
                                                 const v1::CancelJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, admit(*context, "JobService.CancelJob", request->name()));
-    TITAN_RETURN_IF_ERROR(check_request_id(request->request_id()));
     TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
     reconciler_.cancel(
         view->record->uid, request->now(),
@@ -233,7 +233,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::Callback
   const grpc::Status read = grpc::SerializationTraits<v1::WatchJobsRequest>::Deserialize(&copy, &request);
   if (!read.ok())
     return new EmptyStream<grpc::ByteBuffer>(undecodable_request(v1::WatchJobsRequest::descriptor()->full_name()));
-  if (const absl::Status wrong = check_enums(request); !wrong.ok()) return new EmptyStream<grpc::ByteBuffer>(wrong);
+  if (const absl::Status wrong = check_fields(request); !wrong.ok()) return new EmptyStream<grpc::ByteBuffer>(wrong);
   const std::string name = request.name().empty() ? "" : full_job_name(request.name());
   const absl::StatusOr<auth::Caller> caller =
       name.empty() ? gate_.admit(*context, "JobService.WatchJobs") : admit(*context, "JobService.WatchJobs", name);

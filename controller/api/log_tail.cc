@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/flight_tail.h"
+#include "common/rpc/error.h"
 #include "common/text/counted.h"
 #include "controller/core/keys.h"
 
@@ -38,6 +39,10 @@ std::string why_there_is_none(const job::AttemptRecord& attempt, int rank) {
 }  // namespace
 
 bool LogTail::open() {
+  if (request_.name().empty()) {
+    end(no_name("job"));
+    return false;
+  }
   const std::string name = full_job_name(request_.name());
   const reconcile::JobViewPtr view = reconciler_.published().find_by_name(name);
   if (view == nullptr) {
@@ -195,6 +200,7 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
   }
   if (!data.error().empty()) {
     notice(source, data.error() + why_not_there(source));
+    if (data.unreachable()) unreachable_ = absl::StrCat("rank ", source.rank, " on node ", source.node);
     source.closed = source.closed || !request_.follow();
   }
 }
@@ -204,7 +210,12 @@ void LogTail::finish_or_go_on() {
   const bool all_closed =
       std::all_of(sources_.begin(), sources_.end(), [](const Source& source) { return source.closed; });
   if (!request_.follow()) {
-    if (all_closed) end(absl::OkStatus());
+    if (all_closed && unreachable_.empty()) end(absl::OkStatus());
+    if (all_closed && !unreachable_.empty()) {
+      end(rpc::error(absl::StatusCode::kFailedPrecondition, "LOG_UNREACHABLE",
+                     absl::StrCat("the log of ", unreachable_,
+                                  " cannot be reached now: the state folder of its worker was deleted or moved away")));
+    }
     return;
   }
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);

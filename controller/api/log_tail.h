@@ -47,6 +47,7 @@ class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
   std::set<int> attempts_;  // With sources.
   std::vector<Source> sources_;
   size_t next_ = 0;
+  std::string unreachable_;  // Whose log its node may have again.
 };
 
 }  // namespace titan::api

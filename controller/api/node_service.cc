@@ -51,6 +51,7 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
                                                v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.GetNode"));
+    if (request->name().empty()) return no_name("node");
     TITAN_ASSIGN_OR_RETURN(const reconcile::NodeView view, reconciler_.node(node_id(request->name())));
     *response = shown_to(caller, view);
     return rpc::finish_now(reactor);
@@ -80,6 +81,7 @@ grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* c
                                                   const v1::CordonNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.CordonNode"));
+    if (request->name().empty()) return no_name("node");
     TITAN_RETURN_IF_ERROR(check_reason(request->reason()));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), true, request->reason(),
@@ -92,6 +94,7 @@ grpc::ServerUnaryReactor* NodeService::DrainNode(grpc::CallbackServerContext* co
                                                  const v1::DrainNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.DrainNode"));
+    if (request->name().empty()) return no_name("node");
     TITAN_RETURN_IF_ERROR(check_reason(request->reason()));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill),
@@ -104,6 +107,7 @@ grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* c
                                                   const v1::DeleteNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.DeleteNode"));
+    if (request->name().empty()) return no_name("node");
     const std::string node = node_id(request->name());
     const auto answer = [=, allow_missing = request->allow_missing()](const absl::StatusOr<reconcile::NodeView>& view) {
       if (view.ok()) *response = to_proto(*view);
@@ -120,6 +124,7 @@ grpc::ServerUnaryReactor* NodeService::StopUnknown(grpc::CallbackServerContext* 
                                                    const v1::StopUnknownRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.StopUnknown"));
+    if (request->name().empty()) return no_name("node");
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     const int64_t grace = request->grace_milliseconds();
     reconciler_.stop_unknown(node_id(request->name()), request->job_uid(),
@@ -133,6 +138,7 @@ grpc::ServerUnaryReactor* NodeService::UncordonNode(grpc::CallbackServerContext*
                                                     const v1::UncordonNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.UncordonNode"));
+    if (request->name().empty()) return no_name("node");
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), false, "", rpc::finish<reconcile::NodeView>(reactor, fill),
                        caller.actor);

@@ -94,7 +94,8 @@ absl::Status check_ranks(const Ranks& ranks, const reconcile::JobView& view, int
 inline absl::Status no_such_attempt(const reconcile::JobView& view, int attempt) {
   return rpc::error(
       absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
-      absl::StrCat("job ", view.record->name, " has ", counted(view.record->attempts, "attempt"), ", not ", attempt));
+      absl::StrCat("job ", view.record->name, " has ", counted(view.record->attempts, "attempt"), ", not ", attempt),
+      {{"job", view.record->name}});
 }
 
 }  // namespace titan::api

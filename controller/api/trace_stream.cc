@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/status/status.h"
+#include "common/text/rounded.h"
 
 namespace titan::api {
 namespace {
@@ -222,7 +223,7 @@ bool TraceStream::ends_for(const Source& source) {
       source.trouble.empty() ? absl::StrCat("it is in phase ", source.seen.phase()) : source.trouble;
   end(rpc::error(StatusCode::kDeadlineExceeded, "RANK_DOES_NOT_MOVE",
                  absl::StrCat("rank ", source.rank, " on node ", source.node, " has shown no progress for ",
-                              absl::FormatDuration(patience), " after step ", source.seen.step(), ": ", what),
+                              rounded(patience), " after step ", source.seen.step(), ": ", what),
                  {{"rank", absl::StrCat(source.rank)}, {"node", source.node}}));
   return true;
 }

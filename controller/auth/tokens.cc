@@ -23,12 +23,7 @@ namespace {
 constexpr size_t kDigestSize = 64;  // In hexadecimal.
 constexpr std::array<Role, 3> kRoles = {Role::kViewer, Role::kOperator, Role::kAdmin};
 
-bool is_project(absl::string_view project) {
-  return project == kAllProjects ||
-         (!project.empty() && project.size() <= 63 && std::all_of(project.begin(), project.end(), [](char c) {
-           return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
-         }));
-}
+bool is_project_or_all(absl::string_view project) { return project == kAllProjects || is_project(project); }
 
 bool is_digest(absl::string_view digest) {
   return digest.size() == kDigestSize && std::all_of(digest.begin(), digest.end(), absl::ascii_isxdigit);
@@ -43,7 +38,7 @@ std::vector<rpc::FieldViolation> mistakes(const TokenRecord& token, absl::Time n
   add(user_actor(token.user).empty(), "token.user", "must be 1 to 64 letters, digits or . _ @ + -");
   add(token.role == Role::kNone, "token.role", "must be viewer, operator or admin");
   add(token.projects.empty(), "token.projects", "must name a project, or '*' for all");
-  add(!std::all_of(token.projects.begin(), token.projects.end(), is_project), "token.projects",
+  add(!std::all_of(token.projects.begin(), token.projects.end(), is_project_or_all), "token.projects",
       "must be names of projects, or '*' for all");
   add(token.role == Role::kAdmin && token.projects != std::vector<std::string>{kAllProjects}, "token.projects",
       "must be '*' for an admin");
@@ -103,6 +98,12 @@ bool same(const TokenRecord& a, const TokenRecord& b) {
 }
 
 }  // namespace
+
+bool is_project(absl::string_view project) {
+  return !project.empty() && project.size() <= 63 && std::all_of(project.begin(), project.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+  });
+}
 
 std::string token_key(const std::string& id) { return kTokensPrefix + id; }
 

@@ -21,6 +21,7 @@
 #include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "common/text/rounded.h"
 #include "controller/cli/terminal.h"
 
 namespace titan::cli {
@@ -146,7 +147,7 @@ absl::Status Client::nobody(const grpc::Status& said) const {
 }
 
 absl::Status Client::no_answer(absl::Duration waited) const {
-  const std::string within = absl::StrCat(" within ", absl::FormatDuration(waited));
+  const std::string within = absl::StrCat(" within ", rounded(waited));
   if (!is_connected())
     return nobody({grpc::StatusCode::UNAVAILABLE, absl::StrCat("it has answered no connection", within)});
   return absl::DeadlineExceededError(absl::StrCat("no answer from the controller at ", address(), within));

@@ -4,12 +4,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "common/host/own_program.h"
+#include "common/rpc/error.h"
 #include "common/status/status.h"
 #include "common/storage/write_all.h"
 #include "common/text/counted.h"
@@ -28,7 +34,7 @@ class Partial {
     Partial partial;
     partial.path_ = absl::StrCat(file, ".", ::getpid(), ".part");
     partial.fd_ = ::open(partial.path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (partial.fd_ < 0) return errno_status(errno, absl::StrCat("create ", partial.path_));
+    if (partial.fd_ < 0) return not_created(file, errno_status(errno, absl::StrCat("create ", file)));
     return partial;
   }
   Partial(Partial&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
@@ -58,16 +64,53 @@ class Partial {
 
  private:
   Partial() = default;
+  // The codes of files mean something else of a controller: NotFound that there is no such job.
+  static absl::Status not_created(const std::string& file, const absl::Status& why) {
+    const auto code = absl::IsNotFound(why) ? absl::StatusCode::kInvalidArgument : why.code();
+    return rpc::error(code, "FILE_NOT_CREATED", why.message(), {{"file", file}});
+  }
   std::string path_;
   int fd_ = -1;
 };
 
+// Ends a call of which nothing has come for a while.
+class StallWatch {
+ public:
+  explicit StallWatch(grpc::ClientContext& context, absl::Duration patience)
+      : context_(context), until_(absl::ToUnixNanos(absl::Now() + patience)), thread_([this] { watch(); }) {}
+  ~StallWatch() {
+    over_.Notify();
+    thread_.join();
+  }
+  StallWatch(const StallWatch&) = delete;
+  StallWatch& operator=(const StallWatch&) = delete;
+  void wait_again(absl::Duration patience) { until_ = absl::ToUnixNanos(absl::Now() + patience); }
+  bool stalled() const { return stalled_; }
+
+ private:
+  void watch() {
+    while (!over_.WaitForNotificationWithDeadline(absl::FromUnixNanos(until_))) {
+      if (absl::ToUnixNanos(absl::Now()) < until_) continue;
+      stalled_ = true;
+      return context_.TryCancel();
+    }
+  }
+  grpc::ClientContext& context_;
+  std::atomic<int64_t> until_;
+  std::atomic<bool> stalled_ = false;
+  absl::Notification over_;
+  std::thread thread_;
+};
+
+// The controller copies its store before it sends any of it.
+constexpr absl::Duration kCopyPatience = absl::Minutes(5);
+constexpr absl::Duration kChunkPatience = absl::Seconds(30);
+
 absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
-  TITAN_RETURN_IF_ERROR(client.check());
+  TITAN_RETURN_IF_ERROR(client.get_cluster().status());  // Within --timeout, as with other verbs.
   grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  context.set_deadline(absl::ToChronoTime(absl::Now() + std::max(client.timeout(), absl::Minutes(5))));
   client.introduce(context);
+  StallWatch stall(context, std::max(client.timeout(), kCopyPatience));
   const auto stream = client.cluster().Backup(&context, v1::BackupRequest());
   v1::BackupChunk first, chunk;
   int64_t bytes = 0;
@@ -76,10 +119,15 @@ absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
     if (bytes == 0) first = chunk;
     bytes += static_cast<int64_t>(chunk.data().size());
     written = partial.append(chunk.data());
+    stall.wait_again(std::max(client.timeout(), kChunkPatience));
   }
   if (!written.ok()) context.TryCancel();
   const grpc::Status ended = stream->Finish();
   if (!written.ok()) return written;
+  if (stall.stalled()) {
+    return absl::UnavailableError(absl::StrCat("the backup stalled after ", bytes, " bytes: the controller at ",
+                                               client.address(), " sends no more"));
+  }
   if (!ended.ok()) return to_status(ended);
   if (bytes == 0 || bytes != first.size())
     return absl::DataLossError(absl::StrCat("the controller sent ", bytes, " of ", first.size(), " bytes"));

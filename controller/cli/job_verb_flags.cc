@@ -1,3 +1,4 @@
+#include <limits>
 #include <memory>
 
 #include "controller/cli/bench.h"
@@ -248,7 +249,8 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
                "titanctl update -l team=vision --priority 5",
                [&choice, updated] { return update(choice.globals, *updated); });
   add_selection(update_verb, updated->selection, "that is queued or running", "-l,--selector");
-  update_verb.add_option("--priority", updated->priority, "Jobs with a higher priority are placed first");
+  update_verb.add_option("--priority", updated->priority, "Jobs with a higher priority are placed first")
+      ->check(whole_number(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   update_verb.add_option("--title", updated->title, "What `titanctl list` shows");
   update_verb
       .add_option("--label", updated->set_labels, "KEY=VALUE, or KEY- to take it away; may be given several times")

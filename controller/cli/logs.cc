@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/rpc/error.h"
 #include "common/text/utf8.h"
 #include "controller/cli/client.h"
 #include "controller/cli/event_cursor.h"
@@ -23,6 +26,16 @@ std::string event_line(const v1::Event& event) {
   return absl::StrFormat(
       "%s  %-24s  %-22s  %s\n", time_text(event.time()), event.reason(), where,
       shown(event.actor().empty() ? event.message() : absl::StrCat(event.message(), " (", event.actor(), ")")));
+}
+
+// Of a controller that does not know the revision that it was asked for: the newest that it has.
+std::optional<int64_t> newest_revision(const absl::Status& status) {
+  if (!absl::IsOutOfRange(status)) return std::nullopt;
+  for (const auto& [key, value] : rpc::metadata(status)) {
+    int64_t revision = 0;
+    if (key == "revision" && absl::SimpleAtoi(value, &revision)) return revision;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -111,18 +124,24 @@ int logs(const Globals& globals, const LogsOptions& options) {
 absl::Status stream_events(Client& client, const EventsOptions& options, Stopper& stopper,
                            const std::function<bool(const v1::Event&)>& seen) {
   EventCursor cursor(options.after);
-  return follow_stream<v1::Event>(
-      client, absl::InfiniteFuture(), stopper,
-      [&](grpc::ClientContext& context) {
-        v1::ListEventsRequest request;
-        request.set_job(options.job);
-        request.set_node(options.node);
-        request.set_follow(options.follow);
-        request.set_revision(cursor.resume());
-        return client.jobs().ListEvents(&context, request);
-      },
-      [&](const v1::Event& event) { return cursor.is_new(event.revision()) && !seen(event); },
-      /*reconnect=*/options.follow);
+  while (true) {
+    const absl::Status status = follow_stream<v1::Event>(
+        client, absl::InfiniteFuture(), stopper,
+        [&](grpc::ClientContext& context) {
+          v1::ListEventsRequest request;
+          request.set_job(options.job);
+          request.set_node(options.node);
+          request.set_follow(options.follow);
+          request.set_revision(cursor.resume());
+          return client.jobs().ListEvents(&context, request);
+        },
+        [&](const v1::Event& event) { return cursor.is_new(event.revision()) && !seen(event); },
+        /*reconnect=*/options.follow);
+    const std::optional<int64_t> newest = newest_revision(status);
+    if (!newest || !cursor.set_back(*newest)) return status;
+    note(absl::StrCat("the controller's store was set back to revision ", *newest,
+                      " (a backup was restored): events follow from now on"));
+  }
 }
 
 int events(const Globals& globals, const EventsOptions& options) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -158,6 +159,10 @@ class Program {
     set_utc(utc_);
     if (!timeout_.empty() && !read_timeout())
       return usage("--timeout is '" + timeout_ + "': it must be a number of seconds above 0");
+    if (project_is_given() && !is_project_name(project())) {
+      return usage("TITAN_PROJECT is '" + project() +
+                   "': the name of a project is 1 to 63 letters, digits, '-', '_' or '.'");
+    }
     if (!choice_.action) {
       print(app_.help());
       return kExitUsage;
@@ -190,7 +195,7 @@ class Program {
 
   bool read_timeout() {
     double seconds = 0;
-    if (!absl::SimpleAtod(timeout_, &seconds) || !(seconds > 0)) return false;
+    if (!absl::SimpleAtod(timeout_, &seconds) || !(seconds > 0) || !std::isfinite(seconds)) return false;
     choice_.globals.timeout = absl::Seconds(seconds);
     choice_.globals.timeout_given = true;
     return true;

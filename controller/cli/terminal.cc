@@ -13,6 +13,7 @@
 #include "common/rpc/error.h"
 #include "common/text/utf8.h"
 #include "controller/cli/client.h"
+#include "controller/cli/job_names.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -52,6 +53,19 @@ void json_error(const absl::Status& status, std::string_view remedy) {
 // Whether the controller has no such job, node or token: it says a reason. A file of this machine that is missing is a
 // wrong argument.
 bool is_missing_there(const absl::Status& status) { return absl::IsNotFound(status) && !rpc::reason(status).empty(); }
+
+// Where to look for what is there.
+std::string where_it_would_be(const absl::Status& status) {
+  const std::string reason = rpc::reason(status);
+  if (reason == "JOB_NOT_FOUND") return "`titanctl list` shows the jobs";
+  if (reason == "NODE_NOT_FOUND") return "`titanctl node list` shows the nodes";
+  if (reason != "ATTEMPT_NOT_FOUND") return "`titanctl list` shows the jobs, `titanctl node list` the nodes";
+  std::string job = "JOB";
+  for (const auto& [key, value] : rpc::metadata(status)) {
+    if (key == "job") job = short_name(value);
+  }
+  return absl::StrCat("`titanctl describe ", job, "` shows its attempts");
+}
 
 // What others have written may end here, too: lines stay, what does not print becomes "?".
 std::string readable(const std::string& text) { return text::printable(text, "\n\t"); }
@@ -115,7 +129,7 @@ void warn(std::string_view text) {
 void complain(std::string_view text) { report(absl::AbortedError({text.data(), text.size()})); }
 
 ExitCode report(const absl::Status& status) {
-  if (is_missing_there(status)) return report(status, "`titanctl list` shows the jobs, `titanctl node list` the nodes");
+  if (is_missing_there(status)) return report(status, where_it_would_be(status));
   for (const auto& [key, remedy] : rpc::metadata(status)) {
     if (key == rpc::kRemedy) return report(status, remedy);
   }

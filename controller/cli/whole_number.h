@@ -20,4 +20,14 @@ inline CLI::Validator whole_number(int least) {
   return CLI::Validator(check, absl::StrCat(">=", least));
 }
 
+// Likewise from `least` to `most`.
+inline CLI::Validator whole_number(int least, int most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    int64_t number = 0;
+    if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return "";
+    return absl::StrCat("'", text, "' is not a whole number from ", least, " to ", most);
+  };
+  return CLI::Validator(check, absl::StrCat(least, "..", most));
+}
+
 }  // namespace titan::cli

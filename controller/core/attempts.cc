@@ -10,6 +10,7 @@
 #include "common/rank_protocol/launch.h"
 #include "common/testing/planted.h"
 #include "common/text/counted.h"
+#include "common/text/rounded.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -381,7 +382,7 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
     const bool is_refused = job::is_refusal_of_node(end) || job::is_want_of_devices(end);
     job.pending_reason = "BACKOFF";
     job.pending_message =
-        absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)), " after ",
+        absl::StrCat("next attempt in ", rounded(absl::Seconds(verdict.delay_seconds)), " after ",
                      counted(restarts, "restart"), " without progress",
                      is_refused ? absl::StrCat("; the last one was refused: ", end.reason, ": ", end.message) : "");
   }

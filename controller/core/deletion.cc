@@ -20,9 +20,14 @@ constexpr size_t kForgottenAtOnce = 200;
 void Core::take(const DeleteJob& input) {
   if (const auto live = jobs_.find(input.uid); live != jobs_.end()) {
     const job::JobRecord& record = live->second.record;
+    const bool is_stopping = record.state == job::JobState::kStopping;
+    const std::string& waits = live->second.pending_message;
+    const std::string remedy =
+        is_stopping ? absl::StrCat("; it is stopping and can be deleted once it has", waits.empty() ? "" : ": ", waits)
+                    : "; cancel it first";
     return refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, "JOB_NOT_OVER",
                                             absl::StrCat("job ", record.name, " is ", job::name(record.state),
-                                                         ": only a job that is over can be deleted; cancel it first"),
+                                                         ": only a job that is over can be deleted", remedy),
                                             {{"state", std::string(job::name(record.state))}}));
   }
   const auto over = over_.find(input.uid);

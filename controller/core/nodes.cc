@@ -43,7 +43,12 @@ NodeView Core::node_view(const cluster::Node& node) const {
   view.is_slow |= view.slow.size() > 1;
   if (const auto left = left_behind_.find(name); left != left_behind_.end()) {
     for (const auto& [key, what] : left->second) {
-      if (what.may_train) view.left.emplace_back(key, what);
+      if (!what.may_train) continue;
+      view.left.emplace_back(key, what);
+      // Until the node says what runs there they are taken to run: a node of many ranks would look idle.
+      if (view.node.state != cluster::NodeState::kReconciling) continue;
+      view.devices_used += what.ranks;
+      view.jobs.push_back(what.job);
     }
   }
   if (const auto strays = strays_.find(name); strays != strays_.end()) {

@@ -316,7 +316,8 @@ bool is_want_of_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICE
 
 bool is_refusal_of_node(const AttemptEnd& end) {
   constexpr absl::string_view kBeforeRanks[] = {"STATE_FOLDER_UNUSABLE", "PREPARE_TIMEOUT", "LAUNCH_FAILED",
-                                                "NODE_STOPPING",         "NOT_PREPARED",    "ADDRESS_IS_LOOPBACK"};
+                                                "NODE_STOPPING",         "NOT_PREPARED",    "ADDRESS_IS_LOOPBACK",
+                                                "FENCE_UNREADABLE",      "RECORD_LOST"};
   if (end.cause != Cause::kLaunchFailed) return false;
   // The system's loader gave up: an installation that is being changed on that node.
   return end.never_ran ||

@@ -36,9 +36,10 @@ absl::Status check_rescued(const std::string& state) {
   }
   if (newest.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "the store ", state, "/", store::kDatabaseName, " was deleted under a controller, which saved what it held to ",
-      newest, ": to go on with it, `mv ", state, "/", newest, " ", state, "/", store::kDatabaseName,
-      "`; to begin an empty cluster, move it elsewhere"));
+      "the store ", state, "/", store::kDatabaseName,
+      " was moved away or deleted under a controller, which saved what it held to ", newest, ": to go on with it, `mv ",
+      state, "/", newest, " ", state, "/", store::kDatabaseName,
+      "`. An original that returns is no newer than that copy; to begin an empty cluster, move the copy elsewhere"));
 }
 
 // For what is of no use after a restart.

@@ -108,7 +108,8 @@ class Load {
     config["job"]["dump_folder"] = absl::StrCat("/nonexistent/", id);
     call->request.mutable_spec()->set_config_json(config.dump());
     call->request.mutable_spec()->set_job_id(id);
-    call->request.set_request_id(id);
+    call->request.set_request_id(
+        absl::StrFormat("00000000-0000-4000-8000-%012x", std::hash<std::string>()(id) & 0xFFFFFFFFFFFF));
     send(call);
   }
 

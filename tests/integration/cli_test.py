@@ -65,6 +65,9 @@ class Cli(unittest.TestCase):
         self.refused(2, "--ranks", "profile", "a", "--ranks", "0,x")
         self.refused(2, "at least 0", "wait", "a", "--for", "step=-1")
         self.refused(2, "at least 0", "wait", "a", "--for", "committed=-1")
+        self.refused(2, "--timeout is '1e400'", "list", "--timeout", "1e400")
+        self.refused(2, "is not a whole number from", "update", "a", "--priority", "99999999999")
+        self.refused(5, NOBODY, "cluster", "backup", Path(tempfile.gettempdir()) / f"backup-{os.getpid()}.db", "--timeout", "0.2")
         for missing in (["list", "--token-file", "/nowhere/t"], ["list", "--tls-ca", "/nowhere/ca.pem"], ["cluster", "backup", "/nowhere/b.db"]):
             self.refused(2, "No such file", *missing)
             self.assertNotIn("titanctl list", titanctl(*missing).stderr)

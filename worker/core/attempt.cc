@@ -211,10 +211,15 @@ void prepare(Step& step, const v1::Prepare& message) {
 }
 
 void on_fence_raised(Step& step, const AttemptKey& key, const FenceRaised& done) {
+  if (done.is_unreadable) {
+    note(step, key, journal::Level::kError, "FenceUnreadable", done.error);
+    return drop(step, key, {"FENCE_UNREADABLE", done.error});
+  }
   if (!done.error.empty()) {
     on_write_failed(step, done.error);
     return drop(step, key, {"STATE_FOLDER_UNUSABLE", done.error});
   }
+  if (!done.damage.empty()) note(step, key, journal::Level::kWarning, "FenceDamaged", done.damage);
   if (done.highest > key.number && !testing::planted(testing::Bug::kFenceIsIgnored)) {
     return drop(step, key, {"STALE_ATTEMPT", stale_message(key, done.highest)}, done.highest);
   }
@@ -350,6 +355,8 @@ void on_found(Step& step, const Found& found) {
   }
   Attempt attempt = make_attempt(found.record, found.places);
   attempt.facts = found.facts;
+  for (const std::string& damage : found.damage) note(step, key, journal::Level::kWarning, "RunFolderDamaged", damage);
+  note_exits_damage(step, attempt, found.exits_damage);
   // The shim answers after the first session may be up: without its last word on disk the inventory would call ranks
   // that train only prepared, and a controller with an older store would not go on with them.
   if (began) take_status(attempt, *found.status);

@@ -134,6 +134,12 @@ void take_exits(Attempt& attempt, const std::vector<v1::RankExitReport>& exits) 
   }
 }
 
+void note_exits_damage(Step& step, Attempt& attempt, const std::string& damage) {
+  if (damage.empty() || !attempt.exits_damage.empty()) return;
+  attempt.exits_damage = damage;
+  note(step, attempt.record.key, journal::Level::kWarning, "RunFolderDamaged", damage);
+}
+
 void take_status(Attempt& attempt, const ShimStatus& status) {
   attempt.shim_pid = status.pid;
   attempt.shim_ticks = status.start_ticks;
@@ -202,6 +208,7 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
 // Ended is said when all are gone.
 void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done) {
   attempt.checking = 0;
+  note_exits_damage(step, attempt, done.exits_damage);
   if (attempt.overdue_said_by != 0) {
     std::string what = done.unknown.empty() ? "its shim is not gone" : done.unknown;
     for (const RanksSeen::Alive& alive : done.alive) {

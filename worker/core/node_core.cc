@@ -166,7 +166,7 @@ void on_state_folder_seen(Step& step, const StateFolderSeen& seen) {
   if (!is_news) return;  // Only its words have changed, as with every KiB of a disk that fills.
   if (state.unusable.empty()) {
     step.log(journal::Level::kInfo, "StateFolderUsable",
-             "the state folder can be written again: this node takes ranks");
+             "what kept this node from taking ranks is mended: it takes them again");
   } else {
     step.log(journal::Level::kError, "StateFolderUnusable",
              absl::StrCat(state.unusable, "; this node takes no ranks until that is mended, those that run go on"));

@@ -121,6 +121,7 @@ struct Attempt {
   Op checking = 0;
   int64_t check_at = 0;
   int64_t exits_by = 0;
+  std::string exits_damage;  // As it was told.
 
   bool stopping = false;
   int64_t kill_shim_at = 0;

@@ -246,6 +246,8 @@ struct Found {
   Shim shim = Shim::kUnknown;             // kUnknown: the disk does not say.
   std::optional<ShimStatus> status;       // What a shim wrote last; none: no shim ever began, or it cannot be read.
   std::vector<v1::RankExitReport> exits;  // Those recorded by the shim.
+  std::vector<std::string> damage;        // Of files of its run folder, in words, one of each.
+  std::string exits_damage;               // As RanksSeen has it.
 };
 // Of the controller. Sessions are numbered from 1; what comes before the Welcome of one waits for it.
 struct Command {
@@ -262,6 +264,8 @@ struct FenceRaised {
   Op op = 0;
   int highest = 0;  // Of the job on this node, this attempt included.
   std::string error;
+  std::string damage = {};     // The fence was damaged and is whole again: what was wrong with it.
+  bool is_unreadable = false;  // The error is of this job's fence, not of the state folder.
 };
 struct Written {
   Op op = 0;
@@ -303,6 +307,7 @@ struct RanksSeen {
   bool same_boot = true;
   std::vector<v1::RankExitReport> exits;  // Recorded by the shim.
   std::string exits_unknown;              // Why they cannot be read.
+  std::string exits_damage;               // What of their file was skipped, in words; empty: nothing.
   std::map<int, std::string> last_words;  // Of ranks without a record.
 };
 struct SpoolDamage {

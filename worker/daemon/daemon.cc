@@ -18,6 +18,7 @@
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/daemon/rebuilt_record.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/daemon/traces.h"
 #include "worker/shim/process.h"
@@ -90,8 +91,12 @@ constexpr int64_t kLeastSpace = 4 << 20, kEnoughSpace = 8 << 20;
 constexpr int64_t kLookAtFolders = 10 * node::kSecond;
 constexpr int64_t kLookAtGpus = 5 * node::kSecond;
 
-// Empty: it can be used.
-std::string why_unusable(const StateFolder& state, int64_t least_space) {
+// Empty: ranks can be started here, which takes these programs and the state folder.
+std::string why_unusable(const StateFolder& state, int64_t least_space, const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) {
+    if (::access(program.c_str(), X_OK) != 0)
+      return absl::StrCat("cannot ", errno_status(errno, absl::StrCat("start ", program)).message());
+  }
   const absl::Status same = state.check_same();
   if (absl::IsFailedPrecondition(same))
     return absl::StrCat(same.message(), ": restart titan-worker once the ranks that run here have ended");
@@ -122,7 +127,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
   }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
-  TITAN_RETURN_IF_ERROR(folder.check_records());
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> damaged, folder.mend_records());
+  for (const std::string& text : damaged) says.journal.write(journal::Level::kWarning, "RecordDamaged", text);
   TITAN_ASSIGN_OR_RETURN(const std::string former, folder.claim_for(options.node));
   if (!former.empty()) {
     says.journal.write(
@@ -131,7 +137,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
                      options.node, "'s from now on; ", "`titanctl node delete ", former, "` removes the old name"));
   }
   TITAN_ASSIGN_OR_RETURN(const std::string cluster, folder.cluster());
-  TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
+  std::string damage;
+  TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch(&damage));
+  if (!damage.empty()) says.journal.write(journal::Level::kWarning, "LeaderEpochDamaged", damage);
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
   TITAN_ASSIGN_OR_RETURN(std::optional<shim::GroupHome> groups, find_groups(options, *state, says.journal));
   node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
@@ -160,7 +168,7 @@ void Daemon::run() {
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
-  take_state_look(why_unusable(*state_, kLeastSpace));  // Before it registers, and is given ranks.
+  take_state_look(why_unusable(*state_, kLeastSpace, programs()));  // Before it registers, and is given ranks.
   journal::Line begun{journal::Level::kInfo, "WorkerStarted", {}};
   begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
   begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
@@ -208,8 +216,15 @@ void Daemon::watch_signals() {
 }
 
 void Daemon::adopt_all() {
-  for (const AttemptRecord& record : state_->load_all()) {
-    if (record.phase != AttemptRecord::Phase::kForgotten) feed(look_at(record, run_folder(record.key)));
+  std::vector<AttemptRecord> records = state_->load_all();
+  const auto is_lost = [](const AttemptRecord& record) { return record.error_reason == kRecordLost; };
+  std::stable_partition(records.begin(), records.end(), [&](const auto& record) { return !is_lost(record); });
+  for (AttemptRecord& record : records) {
+    if (record.phase == AttemptRecord::Phase::kForgotten) continue;
+    // Which devices its ranks use is not known: all that nobody else has.
+    const std::set<int> free = core_.free_devices();
+    if (is_lost(record)) record.devices.assign(free.begin(), free.end());
+    feed(look_at(record, run_folder(record.key)));
   }
 }
 
@@ -330,8 +345,8 @@ void Daemon::look_at_state() {
   look_at_state_at_ = time + kLookAtState;
   state_look_began_ = time;
   const int64_t least = core_.state().unusable.empty() ? kLeastSpace : kEnoughSpace;
-  state_looks_.run([state = state_, least, post = loop_.poster(), this] {
-    post([this, why = why_unusable(*state, least)] {
+  state_looks_.run([state = state_, least, programs = programs(), post = loop_.poster(), this] {
+    post([this, why = why_unusable(*state, least, programs)] {
       state_look_began_ = 0;
       take_state_look(why);
     });

@@ -146,6 +146,8 @@ class Daemon {
   void perform(node::Log& effect);
   void perform(node::Exit& effect);
 
+  std::vector<std::string> programs() const { return {options_.rank_binary, options_.shim_binary}; }
+
   const Options options_;
   const Says says_;
   const std::shared_ptr<const StateFolder> state_;

@@ -63,7 +63,7 @@ std::string why_no_log(const std::string& run_folder) {
   return "this node has nothing of it: it never began here, or its log was deleted for its age or size";
 }
 
-v1::LogData read_log(const node::AnswerLog& question, const std::string& run_folder) {
+v1::LogData read_log(const node::AnswerLog& question, const std::string& run_folder, const StateFolder& state) {
   const v1::ReadLog& request = question.request;
   v1::LogData data;
   data.set_request(request.request());
@@ -82,8 +82,12 @@ v1::LogData read_log(const node::AnswerLog& question, const std::string& run_fol
   } else {
     data.set_end(true);
     data.set_closed(question.closed);
+    const absl::Status same = state.check_same();
     if (!absl::IsNotFound(chunk.status())) {
       data.set_error(text_of(chunk.status()));
+    } else if (!same.ok()) {
+      data.set_unreachable(true);
+      data.set_error(absl::StrCat("this log cannot be reached now: ", text_of(same)));
     } else if (!question.closed && !run_folder.empty() && ::access(run_folder.c_str(), F_OK) != 0) {
       data.set_error(absl::StrCat("the run folder ", run_folder, " was deleted or moved away: this log is lost"));
     } else if (question.closed) {
@@ -186,9 +190,10 @@ void Daemon::perform(node::Send& effect) {
 
 void Daemon::perform(node::RaiseFence& effect) {
   run_in(records_, [state = state_, effect] {
-    const absl::StatusOr<int> highest = between(fence_points, [&] { return state->raise_fence(effect.key); });
-    if (highest.ok()) return node::FenceRaised{effect.op, *highest, ""};
-    return node::FenceRaised{effect.op, 0, text_of(highest.status())};
+    std::string damage;
+    const absl::StatusOr<int> highest = between(fence_points, [&] { return state->raise_fence(effect.key, &damage); });
+    if (highest.ok()) return node::FenceRaised{effect.op, *highest, "", damage};
+    return node::FenceRaised{effect.op, 0, text_of(highest.status()), "", absl::IsDataLoss(highest.status())};
   });
 }
 
@@ -396,7 +401,7 @@ void Daemon::perform(node::AnswerLog& effect) {
   answer(effect.session, [state = state_, effect] {
     const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
     std::vector<v1::WorkerMessage> messages(1);
-    *messages[0].mutable_log() = read_log(effect, valid_uid(key.job_uid) ? state->run_folder(key) : "");
+    *messages[0].mutable_log() = read_log(effect, valid_uid(key.job_uid) ? state->run_folder(key) : "", *state);
     return messages;
   });
 }

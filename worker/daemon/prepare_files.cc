@@ -22,6 +22,7 @@
 #include "common/storage/fence.h"
 #include "common/storage/folder_id.h"
 #include "worker/daemon/as_user.h"
+#include "worker/daemon/attempt_json.h"
 #include "worker/daemon/rank_user.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/shim/files.h"
@@ -149,7 +150,9 @@ Refusal check_reachable(const AttemptRecord& record, const rank_protocol::Launch
 absl::Status write_run_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                              const shim::Spec& spec) {
   TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/launch.json", launch_json));
-  TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/spec.json", to_json(spec).dump(1)));
+  json text = shim::to_json(spec);
+  text["record"] = to_json(record);  // For a daemon that finds attempt.json damaged.
+  TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/spec.json", text.dump(1)));
   if (!spec.user) return make_spools(record, run_folder);
   const AsUser as(spec.user);
   absl::Status status = shim::write_file(spec.rank_folder + "/launch.json", launch_json);

@@ -36,8 +36,9 @@ std::string shim_words(const std::string& run_folder) {
   return text::valid_utf8(text->substr(begin, end + 1 - begin));
 }
 
-absl::StatusOr<std::vector<v1::RankExitReport>> exit_reports(const std::string& run_folder) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<shim::ExitRecord> records, shim::read_exits(run_folder));
+absl::StatusOr<std::vector<v1::RankExitReport>> exit_reports(const std::string& run_folder,
+                                                             std::string* damage = nullptr) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<shim::ExitRecord> records, shim::read_exits(run_folder, damage));
   std::vector<v1::RankExitReport> reports;
   reports.reserve(records.size());
   for (const shim::ExitRecord& record : records) reports.push_back(exit_report(record));
@@ -166,7 +167,7 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
     }
   }
   if (!seen.alive.empty() || !seen.unknown.empty()) return seen;
-  absl::StatusOr<std::vector<v1::RankExitReport>> exits = exit_reports(run_folder);
+  absl::StatusOr<std::vector<v1::RankExitReport>> exits = exit_reports(run_folder, &seen.exits_damage);
   if (exits.ok()) {
     seen.exits = *std::move(exits);
   } else {
@@ -215,26 +216,50 @@ absl::Status save_places(const std::string& run_folder, const std::map<int, node
   return shim::write_file(run_folder + "/offsets.json", saved.dump());
 }
 
-std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder) {
+std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder, std::string* damage) {
   std::map<int, node::SpoolTail::Place> places;
-  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/offsets.json");
-  const json saved = text.ok() ? json::parse(*text, nullptr, false) : json();
-  if (!saved.is_object()) return places;
+  const std::string path = run_folder + "/offsets.json";
+  const absl::StatusOr<std::string> text = shim::read_file(path);
+  json saved = text.ok() ? json::parse(*text, nullptr, false) : json();
+  bool is_whole = saved.is_object() || absl::IsNotFound(text.status());
+  if (!saved.is_object()) saved = json::object();
   for (const auto& [rank, place] : saved.items()) {
     int number = 0;
-    if (!place.is_object() || !absl::SimpleAtoi(rank, &number)) continue;
-    const int64_t offset = integer_of(place, "offset"), sequence = integer_of(place, "sequence");
-    if (offset >= 0 && sequence >= 0) places[number] = {offset, sequence};
+    const bool is_place = place.is_object() && absl::SimpleAtoi(rank, &number);
+    const int64_t offset = is_place ? integer_of(place, "offset") : -1;
+    const int64_t sequence = is_place ? integer_of(place, "sequence") : -1;
+    if (offset >= 0 && sequence >= 0) {
+      places[number] = {offset, sequence};
+    } else {
+      is_whole = false;
+    }
+  }
+  if (!is_whole && damage != nullptr) {
+    *damage = absl::StrCat(path, " is damaged: events of ranks that it does not tell the place of are sent again");
   }
   return places;
+}
+
+// A file that is there and does not hold a JSON object.
+std::string damage_of(const std::string& path, absl::string_view then) {
+  const absl::StatusOr<std::string> text = shim::read_file(path);
+  if (absl::IsNotFound(text.status()) || (text.ok() && json::parse(*text, nullptr, false).is_object())) return "";
+  return absl::StrCat(path, " is damaged: ", then);
 }
 
 node::Found look_at(const node::AttemptRecord& record, const std::string& run_folder) {
   node::Found found;
   found.record = record;
-  found.places = load_places(run_folder);
+  std::string places, exits;
+  found.places = load_places(run_folder, &places);
   found.facts = read_facts(run_folder);
-  found.exits = exit_reports(run_folder).value_or(std::vector<v1::RankExitReport>());
+  found.exits = exit_reports(run_folder, &exits).value_or(std::vector<v1::RankExitReport>());
+  for (const std::string& damage :
+       {places, damage_of(run_folder + "/shim.json", "whether its shim lives is told by the lock that it holds"),
+        damage_of(run_folder + "/launch.json", "a controller that does not know the job cannot learn its name here")}) {
+    if (!damage.empty()) found.damage.push_back(damage);
+  }
+  found.exits_damage = exits;
   const absl::StatusOr<bool> lives = shim_lives(run_folder);
   if (lives.ok()) found.shim = *lives ? node::Found::Shim::kAlive : node::Found::Shim::kGone;
   const absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);

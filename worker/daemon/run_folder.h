@@ -41,7 +41,8 @@ node::LogTailRead log_tail(const std::string& run_folder, int rank);
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file);
 node::LaunchFacts read_facts(const std::string& run_folder);
 
-std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder);
+// `damage`: set when the file is there and not whole.
+std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder, std::string* damage = nullptr);
 absl::Status save_places(const std::string& run_folder, const std::map<int, node::SpoolTail::Place>& places);
 
 // A record of the state folder as the core wants it at the start.

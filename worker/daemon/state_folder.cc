@@ -10,13 +10,17 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
-#include "nlohmann/json.hpp"
+#include "worker/daemon/attempt_json.h"
+#include "worker/daemon/rebuilt_record.h"
 
 namespace titan::daemon {
 namespace {
@@ -25,79 +29,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Phase = AttemptRecord::Phase;
 
-constexpr const char* kPhaseNames[] = {"preparing", "live", "ended", "refused", "forgotten"};
-
-json to_json(const v1::RankExitReport& exit) {
-  return {{"rank", exit.rank()},
-          {"exit_code", exit.exit_code()},
-          {"signal", exit.signal()},
-          {"last_words", exit.last_words()},
-          {"time_unix_nanos", exit.time_unix_nanos()},
-          {"out_of_memory", exit.out_of_memory()},
-          {"memory_limit_bytes", exit.memory_limit_bytes()},
-          {"stop_reason", exit.stop_reason()}};
-}
-
-v1::RankExitReport exit_from_json(const json& from) {
-  v1::RankExitReport exit;
-  exit.set_rank(from.at("rank").get<int>());
-  exit.set_exit_code(from.at("exit_code").get<int>());
-  exit.set_signal(from.at("signal").get<int>());
-  exit.set_last_words(from.at("last_words").get<std::string>());
-  exit.set_time_unix_nanos(from.at("time_unix_nanos").get<int64_t>());
-  exit.set_out_of_memory(from.at("out_of_memory").get<bool>());
-  exit.set_memory_limit_bytes(from.value("memory_limit_bytes", int64_t{0}));
-  exit.set_stop_reason(from.at("stop_reason").get<std::string>());
-  return exit;
-}
-
-json to_json(const AttemptRecord& record) {
-  json exits = json::array();
-  for (const v1::RankExitReport& exit : record.exits) exits.push_back(to_json(exit));
-  return {{"job_uid", record.key.job_uid},
-          {"attempt", record.key.number},
-          {"leader", record.leader},
-          {"ranks", record.ranks},
-          {"dump_folder", record.dump_folder},
-          {"token", record.token},
-          {"folder_id", record.folder_id},
-          {"run_as", record.run_as},
-          {"run_as_local", record.run_as_local},
-          {"run_as_known", record.run_as_known},
-          {"orphan_timeout_seconds", record.orphan_timeout_seconds},
-          {"devices", record.devices},
-          {"phase", kPhaseNames[static_cast<int>(record.phase)]},
-          {"error_reason", record.error_reason},
-          {"error_message", record.error_message},
-          {"exits", std::move(exits)}};
-}
-
-absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
-  try {
-    AttemptRecord record;
-    record.key = {from.at("job_uid").get<std::string>(), from.at("attempt").get<int>()};
-    record.leader = from.at("leader").get<bool>();
-    record.ranks = from.at("ranks").get<std::vector<int>>();
-    record.dump_folder = from.at("dump_folder").get<std::string>();
-    record.token = from.at("token").get<std::string>();
-    record.folder_id = from.value("folder_id", "");  // Older records have none.
-    record.run_as = from.value("run_as", "");
-    record.run_as_local = from.value("run_as_local", false);
-    record.run_as_known = from.value("run_as_known", false);
-    record.orphan_timeout_seconds = from.at("orphan_timeout_seconds").get<double>();
-    record.devices = from.at("devices").get<std::vector<int>>();
-    const std::string phase = from.at("phase").get<std::string>();
-    const auto* const found = std::find(std::begin(kPhaseNames), std::end(kPhaseNames), phase);
-    if (found == std::end(kPhaseNames)) return absl::DataLossError(absl::StrCat("unknown phase ", phase));
-    record.phase = static_cast<Phase>(found - std::begin(kPhaseNames));
-    record.error_reason = from.at("error_reason").get<std::string>();
-    record.error_message = from.at("error_message").get<std::string>();
-    for (const json& exit : from.value("exits", json::array())) record.exits.push_back(exit_from_json(exit));
-    return record;
-  } catch (const json::exception& error) {
-    return absl::DataLossError(error.what());
-  }
-}
+constexpr char kLeaderEpoch[] = "/leader_epoch", kLeaderEpochCopy[] = "/leader_epoch.copy";
 
 std::string random_id() {
   unsigned char bytes[16];
@@ -115,6 +47,46 @@ int64_t size_of(const fs::path& folder) {
     if (!error) bytes += static_cast<int64_t>(size);
   }
   return bytes;
+}
+
+// An id that this worker wrote there. Errors: DataLoss for what is not one: it is not replaced, since nobody would
+// notice.
+absl::StatusOr<std::string> read_id(const std::string& path, absl::string_view remedy) {
+  TITAN_ASSIGN_OR_RETURN(const std::string text, shim::read_file(path));
+  std::string id(absl::StripAsciiWhitespace(text));
+  if (valid_uid(id)) return id;
+  return absl::DataLossError(absl::StrCat(
+      path, " is damaged: it holds ",
+      text.empty() ? "nothing" : absl::StrCat("'", absl::CHexEscape(text.substr(0, 64)), "'"), "; ", remedy));
+}
+
+// Of attempt-{n}; 0: it is not named so.
+int attempt_number(const fs::path& folder) {
+  int number = 0;
+  const std::string name = folder.filename().string();
+  const bool is_one = absl::StartsWith(name, "attempt-") && absl::SimpleAtoi(name.substr(8), &number) && number > 0;
+  return is_one && name == absl::StrCat("attempt-", number) ? number : 0;
+}
+
+// The highest attempt whose run folder is there.
+absl::StatusOr<int> highest_folder(const std::string& job) {
+  int highest = 0;
+  std::error_code error;
+  for (fs::directory_iterator item(job, error), end; !error && item != end; item.increment(error)) {
+    highest = std::max(highest, attempt_number(item->path()));
+  }
+  if (error) return errno_status(error.value(), absl::StrCat("list ", job));
+  return highest;
+}
+
+// Not there: 0. Errors: DataLoss when it holds anything but a number.
+absl::StatusOr<int64_t> read_number(const std::string& path) {
+  const absl::StatusOr<std::string> text = shim::read_file(path);
+  if (absl::IsNotFound(text.status())) return 0;
+  if (!text.ok()) return text.status();
+  int64_t number = 0;
+  if (absl::SimpleAtoi(*text, &number) && number >= 0) return number;
+  return absl::DataLossError(absl::StrCat(path, " is damaged: it does not hold a number"));
 }
 
 // Also when it is there with other permissions.
@@ -154,9 +126,12 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
     return absl::AlreadyExistsError(
         absl::StrCat("another titan-worker uses the state folder ", whole, ": stop it, or give each its own --state"));
   }
-  const absl::StatusOr<std::string> known = shim::read_file(whole + "/instance");
+  const absl::StatusOr<std::string> known =
+      read_id(whole + "/instance",
+              "remove it and the controller takes this folder for another one, which may register once the old one is "
+              "called lost");
   if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
-  const std::string instance = known.ok() && !known->empty() ? *known : random_id();
+  const std::string instance = known.ok() ? *known : random_id();
   if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true, 0600));
   TITAN_ASSIGN_OR_RETURN(storage::FolderGuard guard,
                          storage::FolderGuard::open(whole, {"daemon.lock", "instance", "jobs"}));
@@ -165,13 +140,15 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
 
 absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) const {
   const std::string path = path_ + "/node";
-  absl::StatusOr<std::string> owner = shim::read_file(path);
+  const absl::StatusOr<std::string> owner =
+      read_id(path, absl::StrCat("write the id of the node whose attempts lie in that folder there (",
+                                 "this worker was started as node ", node, ")"));
   if (!owner.ok() && !absl::IsNotFound(owner.status())) return owner.status();
   if (owner.ok() && *owner == node) return std::string();
   const std::string former = owner.ok() ? *owner : "";  // An older version wrote none down.
-  TITAN_ASSIGN_OR_RETURN(const Records all, read_all());
-  const auto held = std::count_if(all.begin(), all.end(), [](const auto& item) {
-    return !item.second.ok() || item.second->phase != Phase::kForgotten;
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Item> all, read_all());
+  const auto held = std::count_if(all.begin(), all.end(), [](const Item& item) {
+    return !item.record.ok() || item.record->phase != Phase::kForgotten;
   });
   if (!former.empty() && held > 0) {
     return absl::InvalidArgumentError(
@@ -186,7 +163,10 @@ absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) cons
 }
 
 absl::StatusOr<std::string> StateFolder::cluster() const {
-  absl::StatusOr<std::string> text = shim::read_file(path_ + "/cluster");
+  absl::StatusOr<std::string> text =
+      read_id(path_ + "/cluster",
+              "write the id of this worker's cluster there (`titanctl cluster show`), or remove it "
+              "and the worker joins the cluster of the first controller that it meets");
   if (absl::IsNotFound(text.status())) return std::string();
   return text;
 }
@@ -196,19 +176,31 @@ absl::Status StateFolder::join(const std::string& cluster) const {
   return shim::write_file(path_ + "/cluster", cluster, /*durable=*/true, 0600);
 }
 
-absl::StatusOr<int64_t> StateFolder::leader_epoch() const {
-  const std::string path = path_ + "/leader_epoch";
-  const absl::StatusOr<std::string> text = shim::read_file(path);
-  if (absl::IsNotFound(text.status())) return 0;
-  if (!text.ok()) return text.status();
-  int64_t epoch = 0;
-  if (!absl::SimpleAtoi(*text, &epoch)) return absl::DataLossError(absl::StrCat(path, " holds no number"));
-  return epoch;
+// Two files, each written before a leader is obeyed: where one is damaged the other is no older.
+absl::StatusOr<int64_t> StateFolder::leader_epoch(std::string* damage) const {
+  const absl::StatusOr<int64_t> first = read_number(path_ + kLeaderEpoch);
+  const absl::StatusOr<int64_t> second = read_number(path_ + kLeaderEpochCopy);
+  if (first.ok() && second.ok()) return std::max(*first, *second);
+  const absl::Status bad = first.ok() ? second.status() : first.status();
+  const int64_t known = first.ok() ? *first : second.value_or(0);
+  if (known == 0) {
+    return absl::Status(bad.code(), absl::StrCat(bad.message(),
+                                                 ". An older leader must not be obeyed: write the epoch of the present "
+                                                 "leader there (the journals of the node's other workers and of the "
+                                                 "controllers name it), or remove the file when only one controller "
+                                                 "ever led"));
+  }
+  if (damage != nullptr)
+    *damage = absl::StrCat(bad.message(), "; the leader's epoch ", known, " is known from its copy");
+  return known;
 }
 
 absl::Status StateFolder::write_leader_epoch(int64_t epoch) const {
   TITAN_RETURN_IF_ERROR(check_same());
-  return shim::write_file(path_ + "/leader_epoch", absl::StrCat(epoch), /*durable=*/true, 0600);
+  for (const char* file : {kLeaderEpochCopy, kLeaderEpoch}) {
+    TITAN_RETURN_IF_ERROR(shim::write_file(path_ + file, absl::StrCat(epoch), /*durable=*/true, 0600));
+  }
+  return absl::OkStatus();
 }
 
 std::string StateFolder::run_folder(const AttemptKey& key) const {
@@ -234,28 +226,40 @@ absl::StatusOr<std::string> StateFolder::make_rank_folder(const AttemptKey& key,
   return own;
 }
 
-absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid) const {
-  const std::string path = absl::StrCat(path_, "/jobs/", job_uid, "/fence");
-  const absl::StatusOr<std::string> text = shim::read_file(path);
-  if (absl::IsNotFound(text.status())) return 0;
-  if (!text.ok()) return text.status();
-  int number = 0;
-  if (!absl::SimpleAtoi(*text, &number)) return absl::DataLossError(absl::StrCat(path, " holds no number"));
-  return number;
+absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid, std::string* damage) const {
+  const std::string job = absl::StrCat(path_, "/jobs/", job_uid), path = job + "/fence";
+  const absl::StatusOr<int64_t> number = read_number(path);
+  if (number.ok() && *number <= std::numeric_limits<int>::max()) return static_cast<int>(*number);
+  if (!number.ok() && !absl::IsDataLoss(number.status())) {
+    return absl::DataLossError(absl::StrCat(path, " cannot be read (", number.status().message(),
+                                            "), so that an older attempt of this job might run beside a newer one: "
+                                            "remove it when no attempt of the job runs here"));
+  }
+  TITAN_ASSIGN_OR_RETURN(const int highest, highest_folder(job));
+  if (damage != nullptr) {
+    *damage = absl::StrCat(path,
+                           " is damaged: it does not hold the number of an attempt; taken from the run folders "
+                           "beside it, of which the highest is attempt ",
+                           highest);
+  }
+  return highest;
 }
 
-absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key) const {
+absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key, std::string* damage) const {
   const sync::Lock lock(*mutex_);
   // In a new folder of the same name every fence is lost, and this one would be all that it knows.
   TITAN_RETURN_IF_ERROR(check_same());
-  TITAN_ASSIGN_OR_RETURN(const int highest, highest_attempt(key.job_uid));
-  if (highest > key.number) return highest;
+  std::string bad;
+  TITAN_ASSIGN_OR_RETURN(const int known, highest_attempt(key.job_uid, &bad));
+  const int highest = std::max(known, key.number);
+  if (known > key.number && bad.empty()) return highest;
   const std::string folder = absl::StrCat(path_, "/jobs/", key.job_uid);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
-  TITAN_RETURN_IF_ERROR(shim::write_file(folder + "/fence", absl::StrCat(key.number), /*durable=*/true));
-  return key.number;
+  TITAN_RETURN_IF_ERROR(shim::write_file(folder + "/fence", absl::StrCat(highest), /*durable=*/true));
+  if (damage != nullptr) *damage = std::move(bad);
+  return highest;
 }
 
 // Out of the way in one step; the deleting, which may take long, comes later. Call with the mutex held.
@@ -293,9 +297,30 @@ absl::Status StateFolder::save(const AttemptRecord& record) const {
   return shim::write_file(run_folder(record.key) + "/attempt.json", to_json(record).dump());
 }
 
-// {its file, what it says} of every run folder that has a record.
-absl::StatusOr<StateFolder::Records> StateFolder::read_all() const {
-  Records all;
+// A record that is damaged is rebuilt, in memory; see rebuild_record().
+StateFolder::Item StateFolder::item_of(const std::string& folder, const std::string& job_uid,
+                                       const absl::StatusOr<std::string>& text) const {
+  Item item{folder, text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status(), ""};
+  // What is written and deleted for an attempt lies where its record says: nowhere but here.
+  if (item.record.ok() && run_folder(item.record->key) != folder) {
+    item.record = absl::DataLossError("it is of another attempt");
+  }
+  if (item.record.ok()) return item;
+  const AttemptKey key = {job_uid, attempt_number(folder)};
+  if (run_folder(key) != folder || !valid_uid(job_uid)) {
+    item.damage = absl::StrCat(folder, "/attempt.json: not the record of an attempt (", item.record.status().message(),
+                               "), and no attempt has this folder: it is passed over. Remove the folder");
+    return item;
+  }
+  RebuiltRecord rebuilt = rebuild_record(key, folder, std::string(item.record.status().message()));
+  item.record = std::move(rebuilt.record);
+  item.damage = std::move(rebuilt.message);
+  return item;
+}
+
+// Every run folder that has a record.
+absl::StatusOr<std::vector<StateFolder::Item>> StateFolder::read_all() const {
+  std::vector<Item> all;
   std::error_code error;
   fs::directory_iterator jobs(path_ + "/jobs", error);
   if (error) return errno_status(error.value(), absl::StrCat("list ", path_, "/jobs"));
@@ -305,40 +330,36 @@ absl::StatusOr<StateFolder::Records> StateFolder::read_all() const {
     if (error && !none) return errno_status(error.value(), absl::StrCat("list ", job.path().string()));
     if (error) continue;
     for (const auto& attempt : attempts) {
-      const std::string file = (attempt.path() / "attempt.json").string();
-      const absl::StatusOr<std::string> text = shim::read_file(file);
+      const absl::StatusOr<std::string> text = shim::read_file((attempt.path() / "attempt.json").string());
       const bool is_folder = fs::is_directory(attempt.path(), error);
       const bool is_gone = error == std::errc::no_such_file_or_directory;
       if (error && !is_gone) return errno_status(error.value(), absl::StrCat("look at ", attempt.path().string()));
       if (!is_folder || absl::IsNotFound(text.status())) continue;
-      absl::StatusOr<AttemptRecord> record =
-          text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status();
-      // What is written and deleted for an attempt lies where its record says: nowhere but here.
-      if (record.ok() && run_folder(record->key) != attempt.path().string()) {
-        record = absl::DataLossError("it is of another attempt");
-      }
-      all.emplace_back(file, std::move(record));
+      all.push_back(item_of(attempt.path().string(), job.path().filename().string(), text));
     }
   }
   return all;
 }
 
-absl::Status StateFolder::check_records() const {
-  TITAN_ASSIGN_OR_RETURN(const Records all, read_all());
-  for (const auto& [file, record] : all) {
-    if (record.ok()) continue;
-    return absl::DataLossError(
-        absl::StrCat(file, ": not the record of an attempt (", record.status().message(),
-                     "); ranks of that attempt may still run here, and would share their ",
-                     "devices with others: see that none does (pgrep -f titan-shim), then remove its folder"));
+absl::StatusOr<std::vector<std::string>> StateFolder::mend_records() const {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Item> all, read_all());
+  std::vector<std::string> told;
+  for (const Item& item : all) {
+    if (item.damage.empty()) continue;
+    told.push_back(item.damage);
+    if (!item.record.ok()) continue;
+    // Where it cannot be written it is rebuilt again by whoever reads it.
+    (void)::rename((item.folder + "/attempt.json").c_str(), (item.folder + "/attempt.json.damaged").c_str());
+    if (!save(*item.record).ok())
+      (void)::rename((item.folder + "/attempt.json.damaged").c_str(), (item.folder + "/attempt.json").c_str());
   }
-  return absl::OkStatus();
+  return told;
 }
 
 std::vector<AttemptRecord> StateFolder::load_all() const {
   std::vector<AttemptRecord> records;
-  for (auto& [file, record] : read_all().value_or(Records())) {
-    if (record.ok()) records.push_back(*std::move(record));
+  for (Item& item : read_all().value_or(std::vector<Item>())) {
+    if (item.record.ok()) records.push_back(*std::move(item.record));
   }
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   return records;

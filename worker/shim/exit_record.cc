@@ -12,6 +12,7 @@
 #include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 
 namespace titan::shim {
 namespace {
@@ -89,15 +90,23 @@ std::string last_error(const std::string& folder, int rank) {
 
 absl::StatusOr<ExitLog> ExitLog::open(const std::string& run_folder, int num_ranks) {
   const std::string path = run_folder + kFile;
-  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd) return errno_status(errno, absl::StrCat("open ", path));
   // A file system that cannot reserve still works while it has room.
   (void)::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, num_ranks * kReservedPerRank);
   return ExitLog(std::move(fd));
 }
 
+// Whether what lies there ends within a line: a record that follows it would be taken for the end of that line.
+bool ExitLog::is_torn() const {
+  struct stat info {};
+  char last = 0;
+  return ::fstat(fd_.get(), &info) == 0 && info.st_size > 0 && ::pread(fd_.get(), &last, 1, info.st_size - 1) == 1 &&
+         last != '\n';
+}
+
 absl::Status ExitLog::append(const ExitRecord& record) {
-  const std::string line = dump(to_json(record)) + "\n";
+  const std::string line = (is_torn() ? "\n" : "") + dump(to_json(record)) + "\n";
   ssize_t written = 0;
   do {
     written = ::write(fd_.get(), line.data(), line.size());
@@ -113,19 +122,25 @@ absl::Status ExitLog::sync() {
   return ::fdatasync(fd_.get()) == 0 ? absl::OkStatus() : errno_status(errno, "sync exits.jsonl");
 }
 
-absl::StatusOr<std::vector<ExitRecord>> read_exits(const std::string& run_folder) {
+absl::StatusOr<std::vector<ExitRecord>> read_exits(const std::string& run_folder, std::string* damage) {
   std::vector<ExitRecord> records;
   const absl::StatusOr<std::string> text = read_file(run_folder + kFile);
   if (absl::IsNotFound(text.status())) return records;
   if (!text.ok()) return text.status();
-  for (size_t begin = 0;;) {
-    const size_t end = text->find('\n', begin);
-    if (end == std::string::npos) return records;
-    const json line = json::parse(text->substr(begin, end - begin), nullptr, false);
-    TITAN_ASSIGN_OR_RETURN(ExitRecord record, exit_from_json(line));
-    records.push_back(std::move(record));
-    begin = end + 1;
+  int64_t junk = 0;
+  for (size_t begin = 0, end = 0; (end = text->find('\n', begin)) != std::string::npos; begin = end + 1) {
+    absl::StatusOr<ExitRecord> record = exit_from_json(json::parse(text->substr(begin, end - begin), nullptr, false));
+    if (record.ok()) {
+      records.push_back(*std::move(record));
+    } else {
+      ++junk;
+    }
   }
+  if (junk > 0 && damage != nullptr) {
+    *damage = absl::StrCat(run_folder, kFile, " is damaged: ", counted(junk, "line"),
+                           " skipped that did not hold the end of a rank");
+  }
+  return records;
 }
 
 }  // namespace titan::shim

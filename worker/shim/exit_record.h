@@ -42,10 +42,12 @@ class ExitLog {
 
  private:
   explicit ExitLog(Descriptor fd) : fd_(std::move(fd)) {}
+  bool is_torn() const;
   Descriptor fd_;
 };
 
-// All records; a torn last line is left out. No file: no records.
-absl::StatusOr<std::vector<ExitRecord>> read_exits(const std::string& run_folder);
+// All records; a torn last line is left out, and so are lines that are not records, which `damage` tells. No file: no
+// records.
+absl::StatusOr<std::vector<ExitRecord>> read_exits(const std::string& run_folder, std::string* damage = nullptr);
 
 }  // namespace titan::shim

@@ -52,8 +52,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   ::setsid();  // Fails when already leader of a session, which is as good.
-  ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGINT, SIG_IGN);
+  for (const int number : titan::shim::kIgnoredByShim) ::signal(number, SIG_IGN);
   titan::host::ignore_warning_signals();  // The ranks need their parent; `titanctl run` and the ranks act on them.
   sigset_t watched;                       // Before any thread exists, so that all inherit it.
   sigemptyset(&watched);

@@ -85,7 +85,8 @@ bool become_user(const RankUser& user) {
   if (setup.listen_fd >= 0) ::fcntl(setup.listen_fd, F_SETFD, 0);
   struct sigaction normal {};
   normal.sa_handler = SIG_DFL;
-  for (const int number : {SIGPIPE, SIGCHLD, SIGTERM, SIGINT}) ::sigaction(number, &normal, nullptr);
+  for (const int number : {SIGCHLD, SIGTERM}) ::sigaction(number, &normal, nullptr);
+  for (const int number : kIgnoredByShim) ::sigaction(number, &normal, nullptr);
   host::ignore_warning_signals();  // Until the rank has handlers there is nothing to save, and they would end it.
   sigset_t none;
   sigemptyset(&none);

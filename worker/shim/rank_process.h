@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,6 +14,10 @@
 #include "worker/shim/rank_user.h"
 
 namespace titan::shim {
+
+// What would end a shim, and with it its ranks, without a word; a write beyond the limit on files fails instead. Ranks
+// begin with none of it ignored.
+inline constexpr int kIgnoredByShim[] = {SIGPIPE, SIGINT, SIGALRM, SIGVTALRM, SIGPROF, SIGXFSZ};
 
 struct RankCommand {
   std::string binary;

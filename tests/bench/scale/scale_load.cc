@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/config/json.h"
 #include "common/rpc/channel.h"
 #include "grpcpp/grpcpp.h"
@@ -61,7 +62,8 @@ v1::CreateJobRequest job_request(const std::string& id, int ranks) {
   v1::CreateJobRequest request;
   request.mutable_spec()->set_config_json(config::to_json(config).dump());
   request.mutable_spec()->set_job_id(id);
-  request.set_request_id(id);
+  request.set_request_id(
+      absl::StrFormat("00000000-0000-4000-8000-%012x", std::hash<std::string>()(id) & 0xFFFFFFFFFFFF));
   return request;
 }
 

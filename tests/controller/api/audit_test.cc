@@ -49,16 +49,20 @@ class CallsAuditTest : public ServiceCase {
 TEST_F(CallsAuditTest, AllowedAndRefusedCallsAreWrittenBeforeTheyAreAnswered) {
   v1::Job made;
   v1::CreateJobRequest request = job("a");
-  request.set_request_id("r1");
+  request.set_request_id("5b0c8f3e-0000-4000-8000-000000000005");
   ASSERT_TRUE(create(request, &made).ok());
-  EXPECT_THAT(told(), ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a r1 OK"));
+  EXPECT_THAT(
+      told(),
+      ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a 5b0c8f3e-0000-4000-8000-000000000005 OK"));
   ASSERT_TRUE(get("a").ok());  // Reading is not written down.
   EXPECT_FALSE(cancel("nosuch").ok());
   owner_ = geteuid() + 1;
   EXPECT_FALSE(cancel("a").ok());
-  EXPECT_THAT(told(), ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a r1 OK",
-                                  own_ + " JobService.CancelJob nosuch  JOB_NOT_FOUND",
-                                  other_ + " JobService.CancelJob   ANOTHER_USER"))
+  EXPECT_THAT(
+      told(),
+      ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a 5b0c8f3e-0000-4000-8000-000000000005 OK",
+                  own_ + " JobService.CancelJob nosuch  JOB_NOT_FOUND",
+                  other_ + " JobService.CancelJob   ANOTHER_USER"))
       << "what a stranger asked for is not read";
 }
 

@@ -84,7 +84,31 @@ TEST_F(EventsTest, ThoseOfAllJobsComeInTheOrderOfTheLog) {
                                            "a CancelRequested", "a JobCancelled"));
   EXPECT_THAT(events_after(seen),
               ElementsAre("b CancelRequested", "b JobCancelled", "a CancelRequested", "a JobCancelled"));
-  EXPECT_THAT(events_after(1 << 20), ElementsAre());
+}
+
+// A store that was set back has no such revision yet: who goes on reading there would hear nothing, for ever.
+TEST_F(EventsTest, ARevisionThatTheStoreDoesNotHaveIsOutOfRange) {
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const int64_t newest = store_->revision();
+  for (const char* of : {"", "a"}) {
+    for (const bool follow : {false, true}) {
+      v1::ListEventsRequest request;
+      request.set_job(of);
+      request.set_follow(follow);
+      request.set_revision(newest + 1);
+      grpc::ClientContext context;
+      rpc::set_deadline(context, absl::Seconds(20));
+      auto stream = jobs_->ListEvents(&context, request);
+      v1::Event event;
+      EXPECT_FALSE(stream->Read(&event));
+      const absl::Status status = rpc::from_grpc(stream->Finish());
+      EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
+      EXPECT_EQ(rpc::reason(status), "REVISION_UNKNOWN");
+      EXPECT_THAT(rpc::metadata(status), ::testing::Contains(::testing::Pair("revision", absl::StrCat(newest))));
+    }
+  }
+  EXPECT_THAT(events_after(newest), ElementsAre());
 }
 
 // It is set aside like any other record that makes no sense, and keeps nobody from the others.

@@ -4,6 +4,8 @@
 
 #include <google/protobuf/dynamic_message.h>
 
+#include <set>
+
 #include "controller/api/services.h"
 #include "tests/controller/api/service_case.h"
 
@@ -82,12 +84,81 @@ TEST_F(RequestCheckTest, EveryEnumOfEveryRequestHasAValue) {
   EXPECT_GE(found, 4) << "the requests that are looked at have such fields";
 }
 
+// Of every request each integer with a value that none may have, and each request_id with one that is no UUID.
+void plant_values(Message& request, std::vector<Planted>& out) {
+  const google::protobuf::Reflection& reflection = *request.GetReflection();
+  for (int i = 0; i < request.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = request.GetDescriptor()->field(i);
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+      field->is_repeated() ? reflection.AddInt32(&request, field, -5) : reflection.SetInt32(&request, field, -5);
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      field->is_repeated() ? reflection.AddInt64(&request, field, -5) : reflection.SetInt64(&request, field, -5);
+    } else if (field->name() == "request_id") {
+      reflection.SetString(&request, field, "not-a-uuid");
+    } else {
+      continue;
+    }
+    out.push_back({absl::StrCat(field->name(), field->is_repeated() ? "[0]" : ""), request.SerializeAsString()});
+    reflection.ClearField(&request, field);
+  }
+}
+
+TEST_F(RequestCheckTest, EveryIntegerAndRequestIdOfEveryRequestIsChecked) {
+  std::set<std::string> found;
+  each_method([&](const MethodDescriptor& method) {
+    google::protobuf::DynamicMessageFactory factory;
+    const std::unique_ptr<Message> request(factory.GetPrototype(method.input_type())->New());
+    std::vector<Planted> planted;
+    plant_values(*request, planted);
+    for (const Planted& one : planted) {
+      const absl::Status status = answer_to(method, one.bytes);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << method.name() << " " << one.path;
+      const std::vector<rpc::FieldViolation> violations = rpc::field_violations(status);
+      ASSERT_EQ(violations.size(), 1) << method.name() << " " << one.path;
+      EXPECT_EQ(violations[0].field, one.path) << method.name();
+      found.insert(absl::StrCat(method.name(), ".", one.path));
+    }
+  });
+  EXPECT_THAT(found, ::testing::IsSupersetOf({"ListEvents.revision", "WatchJobs.revision", "TailLogs.tail_lines",
+                                              "TailLogs.attempt", "GetDiagnosis.attempt", "CancelJob.request_id",
+                                              "CreateJob.request_id", "ProfileJob.request_id"}));
+}
+
+// A request for nothing is not one for something that is gone.
+TEST_F(RequestCheckTest, NamesAreNeeded) {
+  for (const char* method :
+       {"GetJob", "CancelJob", "DeleteJob", "CheckpointJob", "ProfileJob", "TailLogs", "GetDiagnosis", "GetNode",
+        "CordonNode", "UncordonNode", "DrainNode", "DeleteNode", "StopUnknown"}) {
+    each_method([&](const MethodDescriptor& found) {
+      if (found.name() != method) return;
+      const absl::Status status = answer_to(found, "");
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << method << " " << status;
+      EXPECT_EQ(rpc::reason(status), "NAME_MISSING") << method;
+    });
+  }
+  v1::ListJobsRequest list;
+  v1::ListJobsResponse answer;
+  for (const std::string& project : {std::string("a b"), std::string(100'000, 'a')}) {
+    list.set_project(project);
+    const absl::Status status = call(&v1::JobService::Stub::ListJobs, list, &answer);
+    EXPECT_EQ(rpc::reason(status), "PROJECT_INVALID") << status.message().size();
+    EXPECT_LT(status.message().size(), 500);
+  }
+}
+
 TEST_F(RequestCheckTest, KnownValuesPass) {
   v1::CreateJobRequest request;
   request.mutable_source()->set_format(v1::JobText::TOML);
-  EXPECT_TRUE(check_enums(request).ok());
+  EXPECT_TRUE(check_fields(request).ok());
   request.mutable_source()->set_format(static_cast<v1::JobText::Format>(-1));
-  EXPECT_THAT(std::string(check_enums(request).message()), HasSubstr("TOML = 1"));
+  EXPECT_THAT(std::string(check_fields(request).message()), HasSubstr("TOML = 1"));
+  v1::TailLogsRequest tail;
+  tail.set_tail_lines(-1);
+  EXPECT_TRUE(check_fields(tail).ok());
+  v1::CancelJobRequest cancel;
+  EXPECT_TRUE(check_fields(cancel).ok()) << "it is not needed";
+  cancel.set_request_id("5B0c8f3e-0000-4000-8000-00000000000f");
+  EXPECT_TRUE(check_fields(cancel).ok());
 }
 
 // An answer of no jobs would pass for one.

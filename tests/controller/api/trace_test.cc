@@ -172,7 +172,7 @@ class TraceStreamTest : public ServiceCase {
   static v1::ProfileJobRequest request(const std::string& id, std::vector<int> ranks, int steps = 2) {
     v1::ProfileJobRequest request;
     request.set_name(id);
-    request.set_request_id("a request");
+    request.set_request_id("5b0c8f3e-0000-4000-8000-000000000003");
     request.mutable_ranks()->Assign(ranks.begin(), ranks.end());
     request.set_steps(steps);
     return request;

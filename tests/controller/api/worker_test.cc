@@ -299,7 +299,7 @@ TEST_F(WorkerServiceTest, ARepeatedRequestIsNotAskedToFitAgain) {
   expect(*stream, v1::ControllerMessage::kWelcome);
   reconciler_->cordon("n1", true, "so that it waits", [](const auto&) {});
   v1::CreateJobRequest request = job("a");
-  request.set_request_id("r");
+  request.set_request_id("5b0c8f3e-0000-4000-8000-000000000004");
   request.set_require_fit(true);
   v1::Job first, second;
   ASSERT_TRUE(create(request, &first).ok());

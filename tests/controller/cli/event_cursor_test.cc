@@ -41,5 +41,18 @@ TEST(EventCursorTest, BeginsAfterTheGivenRevision) {
   EXPECT_EQ(cursor.resume(), 6);
 }
 
+// After a backup was restored the reader goes on from what the store has now; what it was started with may be wrong.
+TEST(EventCursorTest, AStoreThatWasSetBackIsReadFromItsNewest) {
+  EventCursor cursor(0);
+  EXPECT_EQ(cursor.resume(), 0);
+  EXPECT_FALSE(cursor.set_back(5)) << "the first stream's revision is the caller's";
+  EXPECT_TRUE(cursor.is_new(90));
+  EXPECT_TRUE(cursor.is_new(91));
+  EXPECT_EQ(cursor.resume(), 90);
+  EXPECT_TRUE(cursor.set_back(40));
+  EXPECT_EQ(cursor.resume(), 40);
+  EXPECT_TRUE(cursor.is_new(41)) << "none of it was seen before";
+}
+
 }  // namespace
 }  // namespace titan::cli

@@ -41,5 +41,11 @@ TEST(JobNamesTest, OtherFormsStay) {
   EXPECT_EQ(short_name("nodes/n1"), "nodes/n1");
 }
 
+TEST(JobNamesTest, ProjectsHaveNames) {
+  for (const char* good : {"a", "team_1.x-y"}) EXPECT_TRUE(is_project_name(good)) << good;
+  for (const std::string& bad : {std::string(), std::string("a b"), std::string("a/b"), std::string(64, 'a')})
+    EXPECT_FALSE(is_project_name(bad)) << bad;
+}
+
 }  // namespace
 }  // namespace titan::cli

@@ -116,7 +116,12 @@ TEST(OutputTest, OnlyTheControllerSaysNotFound) {
   const absl::Status here = absl::NotFoundError("read --token-file /t: No such file or directory");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(report(there), kExitNotFound);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("titanctl list"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), AllOf(HasSubstr("titanctl list"), Not(HasSubstr("node list"))));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(report(rpc::error(absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND", "job a has 1 attempt, not 99",
+                              {{"job", "projects/default/jobs/a"}})),
+            kExitNotFound);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("`titanctl describe a` shows its attempts"));
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(report(here), kExitUsage);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("titanctl list")));

@@ -15,5 +15,14 @@ TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
   }
 }
 
+// An option of 32 bits names its range, where CLI11 says only that it could not convert.
+TEST(WholeNumberTest, ARangeIsNamed) {
+  const CLI::Validator check = whole_number(-10, 10);
+  std::string good = "-10";
+  EXPECT_EQ(check(good), "");
+  std::string bad = "99999999999";
+  EXPECT_EQ(check(bad), "'99999999999' is not a whole number from -10 to 10");
+}
+
 }  // namespace
 }  // namespace titan::cli

@@ -125,6 +125,12 @@ TEST_F(DeletionTest, ALiveJobIsRefused) {
     EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("cancel it first"));
     EXPECT_NE(job(id), nullptr);
   }
+  ASSERT_TRUE(cancel("a").ok());
+  ASSERT_EQ(job("a")->record->state, job::JobState::kStopping);
+  const absl::Status stopping = remove(job("a")->record->uid);
+  EXPECT_EQ(rpc::reason(stopping), "JOB_NOT_OVER");
+  EXPECT_THAT(std::string(stopping.message()), ::testing::HasSubstr("it is stopping and can be deleted once it has"));
+  EXPECT_THAT(std::string(stopping.message()), ::testing::Not(::testing::HasSubstr("cancel")));
   EXPECT_EQ(rpc::reason(remove("nobody")), "JOB_NOT_FOUND");
 }
 

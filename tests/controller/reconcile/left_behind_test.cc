@@ -99,6 +99,10 @@ TEST_F(LeftBehindTest, ARestartedControllerGoesOnWaiting) {
   advance(absl::Seconds(100));
   ASSERT_EQ(state("a"), "STOPPING");
   crash();
+  const NodeView before_its_word = *reconciler->node("n1");
+  EXPECT_EQ(before_its_word.node.state, cluster::NodeState::kReconciling);
+  EXPECT_EQ(before_its_word.devices_used, 1) << "it does not look idle";
+  EXPECT_THAT(before_its_word.jobs, ::testing::ElementsAre("projects/default/jobs/a"));
   advance(absl::Seconds(20));
   EXPECT_EQ(state("a"), "STOPPING");
   EXPECT_EQ(job("a")->pending_reason, "NODE_UNREACHABLE");

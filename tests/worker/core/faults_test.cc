@@ -10,6 +10,7 @@
 namespace titan::node {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
 using Phase = AttemptRecord::Phase;
@@ -71,6 +72,33 @@ TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
   world.prepare(2);
   world.settle();
   check(2, "no space for a record");
+}
+
+// A fence of one job that cannot be read, or was damaged and is whole again, is no matter of the node.
+TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
+  World world;
+  world.connect();
+  world.hang<RaiseFence>();
+  world.prepare(1);
+  world.settle();
+  const auto fence_op = [&world] {
+    const auto is_fence = [](const auto& item) { return item.second.kind == Pending::Kind::kFence; };
+    const auto& pending = world.core().state().pending;
+    return std::find_if(pending.begin(), pending.end(), is_fence)->first;
+  };
+  world.feed(FenceRaised{.op = fence_op(), .error = "fence cannot be read", .is_unreadable = true});
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), v1::AttemptReport::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "FENCE_UNREADABLE");
+  EXPECT_EQ(world.core().make_register(world.now()).unusable(), "");
+  world.prepare(2);
+  world.settle();
+  world.feed(FenceRaised{.op = fence_op(), .highest = 2, .damage = "fence was damaged"});
+  EXPECT_EQ(world.core().make_register(world.now()).unusable(), "");
+  EXPECT_THAT(world.log, Contains(HasSubstr("FenceDamaged")));
+  world.release<RaiseFence>();
+  world.settle();
+  EXPECT_EQ(world.last(2).phase(), v1::AttemptReport::PREPARED);
 }
 
 // Whoever runs here goes on, and the next beat tells what the folder is like, at once.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -127,6 +128,26 @@ TEST_F(DaemonTest, AStateFolderThatIsGoneIsSaid) {
   EXPECT_THAT(worker.log(), AllOf(HasSubstr("StateFolderUnusable"), HasSubstr("StateFolderUsable")));
 }
 
+// An installation that is being changed, or a mount without exec: ranks could not begin here.
+TEST_F(DaemonTest, AProgramThatCannotBeStartedMakesTheNodeUnusable) {
+  const TempFolder programs;
+  const std::string program = programs.file("titan-shim");
+  std::filesystem::copy_file(shim::shim_binary(), program);
+  Worker worker(controller_, "n1", {"--shim-binary", program});
+  const auto beats_say = [&](const std::string& words) {
+    return controller_.wait([&] {
+      const std::string& unusable = controller_.of("n1").last_beat.unusable();
+      return words.empty() ? unusable.empty() : absl::StrContains(unusable, words);
+    });
+  };
+  ASSERT_TRUE(connected());
+  ASSERT_TRUE(beats_say(""));
+  ASSERT_EQ(::chmod(program.c_str(), 0644), 0);
+  ASSERT_TRUE(beats_say(absl::StrCat("cannot start ", program, ": ")));
+  ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
+  ASSERT_TRUE(beats_say(""));
+}
+
 // A host that was renamed, whose unit says --node %l: its ranks would be stopped as strangers, without saving.
 TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
   Worker worker(controller_, "n1");
@@ -142,6 +163,61 @@ TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
   worker.start();
   ASSERT_TRUE(connected());
   EXPECT_EQ(beat_ranks()[0].pid(), rank);
+}
+
+// Damaged files of one attempt keep neither the worker from starting nor that attempt from going on.
+TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
+  const v1::RankStatus before = beat_ranks()[0];
+  worker.kill(SIGKILL);
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
+  const std::string run = worker.run_folder(1);
+  ASSERT_TRUE(shim::write_file(run + "/attempt.json", "").ok());
+  ASSERT_TRUE(shim::write_file(run + "/offsets.json", "junk").ok());
+  ASSERT_TRUE(shim::write_file(worker.state() + "/jobs/u1/fence", "junk").ok());
+  std::ofstream(run + "/exits.jsonl", std::ios::app) << "junk\nhalf a li";
+  worker.start();
+  ASSERT_TRUE(connected());
+  const v1::Register message = controller_.heard("n1").registers.back();
+  ASSERT_EQ(message.inventory_size(), 1) << worker.log();
+  EXPECT_EQ(message.inventory(0).phase(), Report::STARTED);
+  EXPECT_EQ(message.inventory(0).ranks(0).pid(), before.pid());
+  EXPECT_EQ(message.inventory(0).devices(), 1);
+  controller_.send("n1", prepare(2, 1, {}));
+  ASSERT_TRUE(reported(1, Report::ENDED)) << "by the newer attempt";
+  EXPECT_EQ(last(1).exits_size(), 1);
+  EXPECT_EQ(last(1).error_reason(), "") << "how it ended is recorded after the junk";
+  ASSERT_TRUE(reported(2, Report::PREPARED));
+  EXPECT_EQ(controller_.heard("n1").last_beat.unusable(), "");
+  for (const char* said : {"RecordDamaged", "FenceDamaged", "offsets.json is damaged", "exits.jsonl is damaged"}) {
+    const std::string log = worker.log();
+    EXPECT_THAT(log, HasSubstr(said));
+    EXPECT_EQ(log.find(said), log.rfind(said)) << said << " is told once";
+  }
+}
+
+// Of an attempt whose record is lost nothing goes on: its ranks end, and no others take their devices before.
+TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
+  const v1::RankStatus before = beat_ranks()[0];
+  const auto shim = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"))["pid"].get<pid_t>();
+  worker.kill(SIGKILL);
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
+  for (const char* file : {"/attempt.json", "/spec.json", "/launch.json"}) {
+    ASSERT_TRUE(shim::write_file(worker.run_folder(1) + file, "").ok());
+  }
+  ::kill(shim, SIGSTOP);  // So that it obeys only once the node has registered.
+  worker.start();
+  ASSERT_TRUE(connected());
+  ::kill(shim, SIGCONT);
+  EXPECT_EQ(controller_.heard("n1").registers.back().inventory(0).devices(), 4);
+  ASSERT_TRUE(reported(1, Report::REFUSED));
+  EXPECT_EQ(last(1).error_reason(), "RECORD_LOST");
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.last_report("n1", 1)->holds_devices(); }));
+  EXPECT_FALSE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
+  EXPECT_THAT(worker.log(), HasSubstr("pgrep -af titan-shim"));
 }
 
 // The daemon is dead for a while: the same processes train on, and the next daemon forwards what was missed.

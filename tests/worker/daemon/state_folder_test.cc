@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/common/rank_protocol/temp_folder.h"
 
 namespace titan::daemon {
@@ -57,13 +58,81 @@ TEST(StateFolderTest, RemembersAttemptsAndFences) {
   EXPECT_EQ(all[0].error_reason, "SHIM_LOST");
   ASSERT_EQ(all[0].exits.size(), 1u);
   EXPECT_EQ(all[0].exits[0].SerializeAsString(), record(3).exits[0].SerializeAsString());
-  // What cannot be read lets nobody pass: an old attempt would run beside a newer one.
+}
+
+// One job's damaged fence is rebuilt from its run folders and told once; one that cannot be read stops that job alone.
+TEST(StateFolderTest, ADamagedFenceIsRebuilt) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
   const std::string fence = folder.file("s/jobs/u1/fence");
-  ASSERT_TRUE(shim::write_file(fence, "").ok());
-  EXPECT_EQ(state->highest_attempt("u1").status().code(), absl::StatusCode::kDataLoss);
+  for (const char* text : {"", "junk", "-3", "99999999999999999999", "7777777777"}) {
+    std::filesystem::remove_all(folder.file("s/jobs/u1"));
+    for (const int number : {2, 10}) ASSERT_TRUE(state->add(record(number)).ok());
+    std::filesystem::create_directory(folder.file("s/jobs/u1/attempt-99x"));
+    ASSERT_TRUE(shim::write_file(fence, text).ok());
+    std::string damage;
+    EXPECT_EQ(state->raise_fence({"u1", 3}, &damage).value(), 10) << text;
+    EXPECT_THAT(damage, ::testing::AllOf(HasSubstr(fence), HasSubstr("the highest is attempt 10"))) << text;
+    EXPECT_EQ(shim::read_file(fence).value(), "10") << "it is whole again";
+    damage.clear();
+    EXPECT_EQ(state->raise_fence({"u1", 11}, &damage).value(), 11);
+    EXPECT_EQ(damage, "");
+  }
   std::filesystem::remove(fence);
   std::filesystem::create_directory(fence);
-  EXPECT_FALSE(state->highest_attempt("u1").ok());
+  const absl::Status unreadable = state->raise_fence({"u1", 12}).status();
+  EXPECT_EQ(unreadable.code(), absl::StatusCode::kDataLoss) << unreadable;
+  EXPECT_THAT(std::string(unreadable.message()), ::testing::AllOf(HasSubstr(fence), HasSubstr("remove it when")));
+}
+
+// An older leader is never obeyed: the epoch is known from the other file, or not at all.
+TEST(StateFolderTest, ADamagedEpochIsKnownFromItsCopy) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->leader_epoch().value(), 0);
+  for (const char* damaged : {"s/leader_epoch", "s/leader_epoch.copy"}) {
+    ASSERT_TRUE(state->write_leader_epoch(7).ok());
+    ASSERT_TRUE(shim::write_file(folder.file(damaged), "").ok());
+    std::string damage;
+    EXPECT_EQ(state->leader_epoch(&damage).value(), 7);
+    EXPECT_THAT(damage, HasSubstr(folder.file(damaged)));
+  }
+  ASSERT_TRUE(state->write_leader_epoch(7).ok());
+  std::filesystem::remove(folder.file("s/leader_epoch.copy"));  // As a worker of the version before left it.
+  EXPECT_EQ(state->leader_epoch().value(), 7);
+  ASSERT_TRUE(shim::write_file(folder.file("s/leader_epoch"), "junk").ok());
+  const absl::Status unknown = state->leader_epoch().status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("write the epoch of the present leader there"));
+}
+
+// An id with a line feed after it is that id; an empty or damaged one is not taken for none.
+TEST(StateFolderTest, ADamagedIdIsNotReplaced) {
+  const TempFolder folder;
+  const std::string instance = [&] {
+    const auto state = StateFolder::open(folder.file("s"));
+    EXPECT_TRUE(state->claim_for("n1").ok() && state->join("c1").ok());
+    for (const char* file : {"s/node", "s/cluster", "s/instance"}) {
+      const std::string text = shim::read_file(folder.file(file)).value();
+      EXPECT_TRUE(shim::write_file(folder.file(file), text + "\n").ok());
+    }
+    EXPECT_EQ(state->claim_for("n1").value(), "");
+    EXPECT_EQ(state->cluster().value(), "c1");
+    for (const char* text : {"", "\n", "n 1"}) {
+      EXPECT_TRUE(shim::write_file(folder.file("s/node"), text).ok());
+      EXPECT_EQ(state->claim_for("n1").status().code(), absl::StatusCode::kDataLoss) << text;
+      EXPECT_EQ(shim::read_file(folder.file("s/node")).value(), text);
+      EXPECT_TRUE(shim::write_file(folder.file("s/cluster"), text).ok());
+      EXPECT_THAT(std::string(state->cluster().status().message()), HasSubstr("s/cluster is damaged: it holds"));
+    }
+    return state->instance();
+  }();
+  EXPECT_EQ(StateFolder::open(folder.file("s"))->instance(), instance);
+  ASSERT_TRUE(shim::write_file(folder.file("s/instance"), "").ok());
+  EXPECT_EQ(StateFolder::open(folder.file("s")).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(shim::read_file(folder.file("s/instance")).value(), "");
 }
 
 // Under another name nobody would own the ranks of the attempts that are in it: they would be stopped as strangers.
@@ -145,22 +214,40 @@ TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
   EXPECT_EQ(*state->highest_attempt("u1"), 2);
 }
 
-// Whoever overlooked an attempt would give its devices away.
-TEST(StateFolderTest, ARecordThatCannotBeReadIsNamed) {
+// A damaged record is made again from what lies beside it; an attempt of which nothing tells is given up alone.
+TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
-  for (const int number : {1, 2}) ASSERT_TRUE(state->add(record(number)).ok());
+  for (const int number : {1, 2, 3}) ASSERT_TRUE(state->add(record(number)).ok());
   // Made, but its record was never written: nothing ran.
   std::filesystem::create_directories(folder.file("s/jobs/u1/3"));
-  EXPECT_TRUE(state->check_records().ok()) << state->check_records();
-  const std::string file = state->run_folder(record(2).key) + "/attempt.json";
-  for (const char* text : {"", "{\"job_uid\": \"u1\"", "{\"job_uid\": \"u1\"}", "[]"}) {
+  EXPECT_TRUE(state->mend_records().value().empty());
+  const std::string run = state->run_folder({"u1", 2}), file = run + "/attempt.json";
+  const nlohmann::json spec = {{"record", nlohmann::json::parse(shim::read_file(file).value())}};
+  for (const char* text : {"", "{\"job_uid\": \"u1\"", "{\"job_uid\": \"u1\"}", "[]", "junk"}) {
     ASSERT_TRUE(shim::write_file(file, text).ok());
-    const absl::Status status = state->check_records();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(file)) << text;
+    ASSERT_TRUE(shim::write_file(run + "/spec.json", spec.dump()).ok());
+    ASSERT_TRUE(shim::write_file(run + "/shim.json", R"({"pid": 1, "state": "running"})").ok());
+    const std::vector<std::string> told = state->mend_records().value();
+    ASSERT_EQ(told.size(), 1u) << text;
+    EXPECT_THAT(told[0], ::testing::AllOf(HasSubstr(file), HasSubstr("rebuilt from spec.json")));
+    EXPECT_TRUE(state->mend_records().value().empty()) << "it is told once";
+    EXPECT_EQ(state->load_all()[1].phase, Phase::kLive);
+    EXPECT_EQ(state->load_all()[1].devices, record(2).devices);
+    EXPECT_EQ(shim::read_file(file + ".damaged").value(), text);
   }
+  ASSERT_TRUE(shim::write_file(file, "").ok());
+  std::filesystem::remove(run + "/shim.json");
+  EXPECT_EQ(state->load_all()[1].phase, Phase::kPreparing) << "no shim began";
+  ASSERT_TRUE(shim::write_file(run + "/spec.json", "{}").ok());
+  const std::vector<std::string> told = state->mend_records().value();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0], HasSubstr("pgrep -af titan-shim"));
+  const std::vector<AttemptRecord> all = state->load_all();
+  ASSERT_EQ(all.size(), 3u) << "those beside it are whole";
+  EXPECT_EQ(all[1].phase, Phase::kRefused);
+  EXPECT_EQ(all[1].error_reason, "RECORD_LOST");
 }
 
 // Nor is a folder passed over that nobody can look at.
@@ -170,10 +257,10 @@ TEST(StateFolderTest, AFolderThatCannotBeLookedAtIsAnError) {
   ASSERT_TRUE(state.ok());
   ASSERT_TRUE(state->add(record(1)).ok());
   std::filesystem::create_symlink("2", folder.file("s/jobs/u1/2"));  // Of itself: too many links.
-  EXPECT_FALSE(state->check_records().ok());
+  EXPECT_FALSE(state->mend_records().ok());
   std::filesystem::remove(folder.file("s/jobs/u1/2"));
   std::filesystem::create_symlink("nothing", folder.file("s/jobs/u1/2"));
-  EXPECT_TRUE(state->check_records().ok()) << state->check_records();
+  EXPECT_TRUE(state->mend_records().ok()) << state->mend_records().status();
 }
 
 TEST(StateFolderTest, UidsStayInsideTheFolder) {

@@ -19,7 +19,9 @@
 #include "common/rank_protocol/spool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
 #include "tests/worker/shim/run_folder.h"
+#include "worker/shim/exit_record.h"
 #include "worker/shim/log_file.h"
 #include "worker/shim/process.h"
 
@@ -344,6 +346,21 @@ TEST(ShimTest, NamesTheProgramThatCannotStart) {
   EXPECT_FALSE(answer["ok"].get<bool>());
   EXPECT_THAT(answer["error"].get<std::string>(), HasSubstr("/nowhere/titan-rank"));
   EXPECT_EQ(run.wait_for_shim(), 0);
+}
+
+// What a record follows does not swallow it, and junk hides none.
+TEST(ShimTest, JunkAmongExitRecordsHidesNone) {
+  const rank_protocol::TempFolder folder;
+  ASSERT_TRUE(write_file(folder.file("exits.jsonl"), "junk\n{\"rank\": 7}\ntorn").ok());
+  absl::StatusOr<ExitLog> log = ExitLog::open(folder.file("."), 2);
+  ASSERT_TRUE(log.ok());
+  for (const int rank : {0, 1}) ASSERT_TRUE(log->append({.rank = rank, .exit_code = 3}).ok());
+  std::string damage;
+  const auto exits = read_exits(folder.file("."), &damage);
+  ASSERT_TRUE(exits.ok()) << exits.status();
+  ASSERT_EQ(exits->size(), 2u);
+  EXPECT_EQ((*exits)[1].rank, 1);
+  EXPECT_THAT(damage, HasSubstr("3 lines skipped"));
 }
 
 TEST(ShimTest, OneShimPerRunFolder) {
