@@ -165,7 +165,7 @@ absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) cons
 absl::StatusOr<std::string> StateFolder::cluster() const {
   absl::StatusOr<std::string> text =
       read_id(path_ + "/cluster",
-              "write the id of this worker's cluster there (`titanctl cluster show`), or remove it "
+              "write the id of this worker's cluster there (`titanctl cluster info`), or remove it "
               "and the worker joins the cluster of the first controller that it meets");
   if (absl::IsNotFound(text.status())) return std::string();
   return text;
