@@ -125,6 +125,7 @@ TEST_F(DeletionTest, ALiveJobIsRefused) {
     EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("cancel it first"));
     EXPECT_NE(job(id), nullptr);
   }
+  silent = {"n1"};
   ASSERT_TRUE(cancel("a").ok());
   ASSERT_EQ(job("a")->record->state, job::JobState::kStopping);
   const absl::Status stopping = remove(job("a")->record->uid);
