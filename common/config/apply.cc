@@ -61,7 +61,9 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
     const std::string becomes = alias->turn == Turn::kSame ? "" : absl::StrCat(" = ", display(setting.value));
     warn(written, absl::StrCat("is an older spelling of ", setting.key, becomes));
   }
-  if (as_taken != as_turned && !implied) warn(written, absl::StrCat("= ", as_turned, " is read as ", as_taken));
+  // The short names of converters are torchtitan's own, too.
+  const bool is_older = as_taken != as_turned && !implied && setting.key != "model.converters";
+  if (is_older) warn(written, absl::StrCat("= ", as_turned, " is read as ", as_taken));
   for (const std::string& remark : remarks) warn(written, absl::StrCat("= ", display(written.value), " ", remark));
   if (alias != nullptr && alias->turn == Turn::kSharding) sharding_ = written;
   if (!field->no_effect.empty()) warn(written, absl::StrCat("has no effect: ", std::string(field->no_effect)));
