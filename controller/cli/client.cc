@@ -139,7 +139,7 @@ absl::Status Client::fault(const grpc::Status& said) const {
 }
 
 absl::Status Client::nobody(const grpc::Status& said) const {
-  if (const absl::Status plain = to_status(said); rpc::reason(plain) == kNotLeader) return plain;
+  if (absl::Status plain = to_status(said); rpc::reason(plain) == kNotLeader) return plain;
   if (absl::Status fault = known_fault(); !fault.ok()) return fault;
   return rpc::error(absl::StatusCode::kUnavailable, kNoController,
                     absl::StrCat("no controller at ", addresses_, " (", said.error_message(), ")"),

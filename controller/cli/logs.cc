@@ -78,7 +78,7 @@ bool LogPrinter::print_lines(int rank, std::string_view data) {
 
 absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stopper& stopper) {
   bool again = false;
-  const absl::Status status = follow_stream<v1::LogChunk>(
+  absl::Status status = follow_stream<v1::LogChunk>(
       client, absl::InfiniteFuture(), stopper,
       [&](grpc::ClientContext& context) {
         v1::TailLogsRequest request;
@@ -125,7 +125,7 @@ absl::Status stream_events(Client& client, const EventsOptions& options, Stopper
                            const std::function<bool(const v1::Event&)>& seen) {
   EventCursor cursor(options.after);
   while (true) {
-    const absl::Status status = follow_stream<v1::Event>(
+    absl::Status status = follow_stream<v1::Event>(
         client, absl::InfiniteFuture(), stopper,
         [&](grpc::ClientContext& context) {
           v1::ListEventsRequest request;

@@ -350,7 +350,7 @@ void Daemon::perform(node::ForgetAttempt& effect) {
   run_in(records_, [state = state_, effect] {
     return Written{effect.op, text_of(between(forget_points, [&] {
                      (void)shim::remove_group(group_of(state->run_folder(effect.record.key)));
-                     const absl::Status saved = state->save(effect.record);
+                     absl::Status saved = state->save(effect.record);
                      stripped_point.pass();
                      if (saved.ok()) state->strip(effect.record.key);
                      return saved;

@@ -11,6 +11,7 @@
 #include "common/storage/crc32c.h"
 #include "common/storage/file.h"
 #include "common/text/counted.h"
+#include "worker/data/tokens/shard_format.h"
 #include "worker/data/tokens/token_set.h"
 #include "worker/tools/data/finish.h"
 
