@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using FirstRowsTest = testing::Folder;
 
 std::string text_or_problem(std::string_view row) {

@@ -158,7 +158,7 @@ TEST_F(GpuTest, ADriverThatHangsIsNotWaitedFor) {
   ASSERT_NE(fake, nullptr) << ::dlerror();
   const auto hang = reinterpret_cast<decltype(fake_nvml_hang)*>(::dlsym(fake, "fake_nvml_hang"));
   hang(true);
-  std::ofstream(folder_ / "nvidia0");
+  std::ofstream made(folder_ / "nvidia0");
   const NvidiaPaths paths = {(folder_ / "nvidia").string(), library, absl::Milliseconds(20)};
   const absl::StatusOr<Resources> found = find_resources("auto", paths);
   hang(false);  // The thread that asked ends, which needs the library: it stays loaded.

@@ -122,7 +122,7 @@ bool has_stacks(const RunFolder& run, int rank) {
 
 json next_stacks(Client& client) {
   for (;;) {
-    const json event = client.next_event();
+    json event = client.next_event();
     if (event.is_null() || event.value("event", "") == "stacks") return event;
   }
 }
