@@ -131,7 +131,7 @@ constexpr Meaning kMeanings[] = {
 constexpr Meaning kSections[] = {
     {"write [parallelism]: data_parallel_shard_degree, data_parallel_replicate_degree, tensor_parallel_degree, "
      "pipeline_parallel_degree, context_parallel_degree, expert_parallel_degree",
-     "fsdp ddp hsdp tensor_parallel pipeline pipeline_parallel context_parallel expert_parallel deepspeed zero "
+     "ddp hsdp tensor_parallel pipeline pipeline_parallel context_parallel expert_parallel deepspeed zero "
      "megatron strategy trainer"},
     {"write [resources]: ranks, ranks_per_node, device", "hardware cluster launcher slurm torchrun"},
     {"set training.mixed_precision_param, \"bfloat16\" or \"float32\"", "amp precision mixed_precision"},

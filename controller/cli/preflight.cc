@@ -296,7 +296,7 @@ class Checker {
     check_place_in_step(newest);
   }
 
-  // The job would resume there, unless it begins its data anew.
+  // The job would resume there, unless it starts its data from the beginning.
   void check_place_in_step(const std::string& step_folder) {
     const std::vector<std::string>& excluded = config_.checkpoint.exclude_from_loading;
     if (std::find(excluded.begin(), excluded.end(), "dataloader") != excluded.end()) return;

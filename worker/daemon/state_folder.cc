@@ -348,7 +348,7 @@ absl::StatusOr<std::vector<std::string>> StateFolder::mend_records() const {
     if (item.damage.empty()) continue;
     told.push_back(item.damage);
     if (!item.record.ok()) continue;
-    // Where it cannot be written it is rebuilt again by whoever reads it.
+    // If it cannot be written, the next reader rebuilds it.
     (void)::rename((item.folder + "/attempt.json").c_str(), (item.folder + "/attempt.json.damaged").c_str());
     if (!save(*item.record).ok())
       (void)::rename((item.folder + "/attempt.json.damaged").c_str(), (item.folder + "/attempt.json").c_str());

@@ -41,7 +41,7 @@ TEST(EventCursorTest, BeginsAfterTheGivenRevision) {
   EXPECT_EQ(cursor.resume(), 6);
 }
 
-// After a backup was restored the reader goes on from what the store has now; what it was started with may be wrong.
+// After a backup is restored the reader continues from what the store has now; what it was started with may be wrong.
 TEST(EventCursorTest, AStoreThatWasSetBackIsReadFromItsNewest) {
   EventCursor cursor(0);
   EXPECT_EQ(cursor.resume(), 0);

@@ -174,7 +174,7 @@ absl::Status take_generation_config(storage::Files& files, const std::string& fo
   TITAN_ASSIGN_OR_RETURN(const json file, read_object(files, path));
   hf_config::Generation said = hf_config::read_generation(file);
   source.has_generation_config = true;
-  source.stop_tokens = std::move(said.stop_tokens);
+  if (!said.stop_tokens.empty()) source.stop_tokens = std::move(said.stop_tokens);
   if (!said.not_applied.empty()) {
     source.warnings.push_back(
         absl::StrCat(path, ": ", absl::StrJoin(said.not_applied, ", "),
