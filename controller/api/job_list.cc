@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "common/text/project_name.h"
 #include "controller/api/convert.h"
 #include "controller/api/filter.h"
 #include "controller/api/order_by.h"
 #include "controller/api/paging.h"
-#include "controller/auth/tokens.h"
 
 namespace titan::api {
 namespace {
@@ -78,7 +78,7 @@ absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobs
     return rpc::bad_request("ENUM_VALUE_UNKNOWN",
                             {{absl::StrCat("states[", i, "]"), "is STATE_UNSPECIFIED, which no job is in"}});
   }
-  if (!request.project().empty() && !auth::is_project(request.project())) {
+  if (!request.project().empty() && !text::is_project_name(request.project())) {
     return rpc::bad_request("PROJECT_INVALID",
                             {{"project", absl::StrCat("is '", absl::CHexEscape(request.project().substr(0, 64)),
                                                       "', expected 1 to 63 letters, digits, '-', '_' or '.'")}});

@@ -15,6 +15,7 @@
 #include "common/rpc/error.h"
 #include "common/rpc/token.h"
 #include "common/status/status.h"
+#include "common/text/project_name.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::auth {
@@ -23,7 +24,7 @@ namespace {
 constexpr size_t kDigestSize = 64;  // In hexadecimal.
 constexpr std::array<Role, 3> kRoles = {Role::kViewer, Role::kOperator, Role::kAdmin};
 
-bool is_project_or_all(absl::string_view project) { return project == kAllProjects || is_project(project); }
+bool is_project_or_all(const std::string& project) { return project == kAllProjects || text::is_project_name(project); }
 
 bool is_digest(absl::string_view digest) {
   return digest.size() == kDigestSize && std::all_of(digest.begin(), digest.end(), absl::ascii_isxdigit);
@@ -98,12 +99,6 @@ bool same(const TokenRecord& a, const TokenRecord& b) {
 }
 
 }  // namespace
-
-bool is_project(absl::string_view project) {
-  return !project.empty() && project.size() <= 63 && std::all_of(project.begin(), project.end(), [](char c) {
-    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
-  });
-}
 
 std::string token_key(const std::string& id) { return kTokensPrefix + id; }
 

@@ -18,9 +18,6 @@
 
 namespace titan::auth {
 
-// Whether a project may have this name.
-bool is_project(absl::string_view project);
-
 inline constexpr char kTokensPrefix[] = "token/";
 std::string token_key(const std::string& id);
 

@@ -1,9 +1,7 @@
 #include "controller/cli/job_names.h"
 
-#include <algorithm>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -18,12 +16,6 @@ std::string& given() {
 }
 
 }  // namespace
-
-bool is_project_name(const std::string& name) {
-  return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
-  });
-}
 
 void set_project(const std::string& project) { given() = project; }
 

@@ -8,9 +8,6 @@ namespace titan::cli {
 // PROJECT/ID, and ID alone in the project that TITAN_PROJECT names ("default" unless it is set).
 
 void set_project(const std::string& project);
-// Whether a project may have this name.
-bool is_project_name(const std::string& name);
-
 // Of TITAN_PROJECT; "default" when it is not set.
 const std::string& project();
 bool project_is_given();

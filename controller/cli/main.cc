@@ -13,6 +13,7 @@
 #include "common/rpc/address.h"
 #include "common/status/status.h"
 #include "common/text/nearest.h"
+#include "common/text/project_name.h"
 #include "common/version/version.h"
 #include "controller/cli/arguments.h"
 #include "controller/cli/completion.h"
@@ -159,7 +160,7 @@ class Program {
     set_utc(utc_);
     if (!timeout_.empty() && !read_timeout())
       return usage("--timeout is '" + timeout_ + "': it must be a number of seconds above 0");
-    if (project_is_given() && !is_project_name(project())) {
+    if (project_is_given() && !text::is_project_name(project())) {
       return usage("TITAN_PROJECT is '" + project() +
                    "': the name of a project is 1 to 63 letters, digits, '-', '_' or '.'");
     }

@@ -1,5 +1,6 @@
 #include "controller/cli/job_names.h"
 
+#include "common/text/project_name.h"
 #include "gtest/gtest.h"
 
 namespace titan::cli {
@@ -42,9 +43,9 @@ TEST(JobNamesTest, OtherFormsStay) {
 }
 
 TEST(JobNamesTest, ProjectsHaveNames) {
-  for (const char* good : {"a", "team_1.x-y"}) EXPECT_TRUE(is_project_name(good)) << good;
+  for (const char* good : {"a", "team_1.x-y"}) EXPECT_TRUE(text::is_project_name(good)) << good;
   for (const std::string& bad : {std::string(), std::string("a b"), std::string("a/b"), std::string(64, 'a')})
-    EXPECT_FALSE(is_project_name(bad)) << bad;
+    EXPECT_FALSE(text::is_project_name(bad)) << bad;
 }
 
 }  // namespace
