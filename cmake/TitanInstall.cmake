@@ -42,7 +42,7 @@ if(TITAN_TORCH)
   set(_torch_to lib/titan/torch/lib)
   set(_cuda_from nvidia/cu13/lib)
   install(TARGETS titan-rank titan-checkpoint titan-data titan-generate RUNTIME DESTINATION bin COMPONENT titan-rank)
-  install(FILES worker/runtime/metrics_out/titan_wandb.py DESTINATION lib/titan COMPONENT titan-rank)
+  install(FILES worker/rank/runtime/metrics_out/titan_wandb.py DESTINATION lib/titan COMPONENT titan-rank)
   set_target_properties(titan-rank titan-checkpoint titan-generate PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
   # LibTorch's CPU half, and the two CUDA libraries that this asks for.
   install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT titan-libtorch)

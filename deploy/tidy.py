@@ -34,7 +34,7 @@ def configure(build):
 
 
 # Bodies over GCC's own vectors and flags of processors that clang 14 does not know; the kernels' tests look after them.
-GCC_ONLY = ("worker/kernels/cpu/attention_", "worker/kernels/level.cc", "tests/worker/kernels/attention_emulated")
+GCC_ONLY = ("worker/rank/kernels/cpu/attention_", "worker/rank/kernels/level.cc", "tests/worker/rank/kernels/attention_emulated")
 
 
 def is_ours(path, build):
@@ -108,7 +108,7 @@ def selected(all_files, paths, changed):
 
 
 def tidy(path, arguments, pch):
-    # A header that was precompiled with other rules for arithmetic is not accepted (worker/nn/random.cc).
+    # A header that was precompiled with other rules for arithmetic is not accepted (worker/rank/nn/random.cc).
     fits = is_torch(arguments) and "-fno-math-errno" not in arguments
     extra = ["-include-pch", str(pch)] if pch and fits else []
     # A unit is a list of .cc files.

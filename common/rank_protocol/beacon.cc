@@ -11,9 +11,9 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
 #include "common/rank_protocol/page_file.h"
 #include "common/rank_protocol/rank_file.h"
-#include "common/status/status.h"
 
 namespace titan::rank_protocol {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/text/utf8.h"
 #include "common/rank_protocol/launch.h"
-#include "common/text/utf8.h"
 
 namespace titan::rank_protocol {
 namespace {

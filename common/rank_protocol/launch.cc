@@ -5,9 +5,9 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
 #include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/name_list.h"
-#include "common/status/status.h"
 
 namespace titan::rank_protocol {
 namespace {

@@ -26,13 +26,13 @@ struct Launch {
   std::string job;  // Full job name, for messages; empty without a control plane.
   std::string job_uid;
   int attempt = 1;               // Fencing token: publishing is allowed only while the dump folder's fence names it.
-  nlohmann::json config;         // Resolved common/config JobConfig, every key present.
+  nlohmann::json config;         // Resolved common/plan/config JobConfig, every key present.
   std::vector<RankPlace> ranks;  // In rank order; size is the world size.
   int threads_per_rank = 1;      // Fixed for the job's life: results depend on it bit for bit.
   // Newest full step that the job is known to have committed; -1: none. An attempt that finds no step although there
   // was one must not begin anew.
   int64_t committed_step = -1;
-  std::string folder_id;  // Of the dump folder (common/storage/folder_id.h); empty before the first attempt saw it.
+  std::string folder_id;  // Of the dump folder (common/io/storage/folder_id.h); empty before the first attempt saw it.
   // How the attempt before this one ended: a controller whose store is older than that learns it from a node.
   std::string previous_end_cause = {};  // UPPER_SNAKE; empty: there was none, or a controller of an older version.
   std::string previous_end_message = {};

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::rank_protocol {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::rank_protocol {
 

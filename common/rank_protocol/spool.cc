@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status/status.h"
+#include "common/base/sync/sync.h"
 #include "common/rank_protocol/rank_file.h"
-#include "common/status/status.h"
-#include "common/sync/sync.h"
 
 namespace titan::rank_protocol {
 namespace {

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/request_check.h"
 #include "controller/auth/gate.h"
 #include "grpcpp/impl/method_handler_impl.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "titan/v1/worker.pb.h"
 
 namespace titan::api {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/auth/permissions.h"
 #include "google/protobuf/message.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
-#include "common/rpc/server.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/server.h"
 #include "controller/api/admit_first.h"
 
 namespace titan::api {

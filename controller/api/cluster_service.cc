@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/admit_first.h"
 
 namespace titan::api {

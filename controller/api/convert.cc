@@ -7,15 +7,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/config/json.h"
-#include "common/config/mesh.h"
-#include "common/config/validate.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
-#include "common/text/utf8.h"
+#include "common/base/status/status.h"
+#include "common/base/text/utf8.h"
+#include "common/plan/config/json.h"
+#include "common/plan/config/mesh.h"
+#include "common/plan/config/validate.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/job_source.h"
-#include "controller/cluster/nodes.h"
 #include "controller/core/labels.h"
+#include "controller/core/node_table.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "nlohmann/json.hpp"
@@ -190,10 +190,10 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
          absl::StrCat("is ", resources.ranks_per_node, ", which does not divide resources.ranks = ", resources.ranks)});
   }
   std::string job_id = sent.job_id().empty() ? config.scheduling.job_id : sent.job_id();
-  if (!job_id.empty() && !cluster::valid_id(job_id)) {
+  if (!job_id.empty() && !core::valid_id(job_id)) {
     violations.push_back({"scheduling.job_id", absl::StrCat("is '", job_id, "', but must match ", kId)});
   }
-  if (!cluster::valid_id(config.scheduling.project)) {
+  if (!core::valid_id(config.scheduling.project)) {
     violations.push_back(
         {"scheduling.project", absl::StrCat("is '", config.scheduling.project, "', but must match ", kId)});
   }
@@ -320,7 +320,7 @@ v1::Node to_proto(const reconcile::NodeView& view) {
   v1::Node node;
   node.set_name(absl::StrCat("nodes/", record.name));
   v1::Node::State state = v1::Node::STATE_UNSPECIFIED;
-  v1::Node::State_Parse(std::string(cluster::name(view.node.state)), &state);
+  v1::Node::State_Parse(std::string(core::name(view.node.state)), &state);
   node.set_state(state);
   node.set_cordoned(record.cordoned);
   node.set_cordon_reason(record.cordon_reason);

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/config/job_config.h"
-#include "common/rpc/error.h"
+#include "common/plan/config/job_config.h"
+#include "common/service/rpc/error.h"
 #include "controller/job/diagnosis.h"
 #include "controller/job/record.h"
 #include "controller/reconcile/published.h"

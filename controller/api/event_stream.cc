@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/error.h"
 
 namespace titan::api {
 namespace {

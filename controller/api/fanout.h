@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/reconcile/published.h"
 
 namespace titan::api {

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
-#include "common/text/nearest.h"
+#include "common/base/status/status.h"
+#include "common/base/text/nearest.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/job_fields.h"
 
 namespace titan::api {

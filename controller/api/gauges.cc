@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/metrics/metrics.h"
+#include "common/service/metrics/metrics.h"
 #include "controller/api/job_gauges.h"
 #include "controller/api/node_gauges.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/api/services.h"
 
 namespace titan::api {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/metrics/metrics.h"
+#include "common/service/metrics/metrics.h"
 #include "controller/core/view.h"
 
 namespace titan::api {

@@ -4,8 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/server.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/plan/planner/memory_fit.h"
+#include "common/service/rpc/server.h"
 #include "controller/api/admit_first.h"
 #include "controller/api/convert.h"
 #include "controller/api/event_stream.h"
@@ -14,7 +15,6 @@
 #include "controller/api/log_tail.h"
 #include "controller/api/trace_stream.h"
 #include "controller/api/update.h"
-#include "controller/planner/memory_fit.h"
 
 namespace titan::api {
 

@@ -5,12 +5,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/config/job_text.h"
-#include "common/config/json.h"
-#include "common/config/raw.h"
-#include "common/config/validate.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/plan/config/job_text.h"
+#include "common/plan/config/json.h"
+#include "common/plan/config/raw.h"
+#include "common/plan/config/validate.h"
+#include "common/service/rpc/error.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::api {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/config/load.h"
+#include "common/plan/config/load.h"
 #include "titan/v1/job.pb.h"
 
 namespace titan::api {

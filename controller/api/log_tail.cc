@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/text/counted.h"
 #include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/flight_tail.h"
-#include "common/rpc/error.h"
-#include "common/text/counted.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/keys.h"
 
 namespace titan::api {

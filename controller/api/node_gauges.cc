@@ -6,7 +6,7 @@
 
 namespace titan::api {
 
-using cluster::NodeState;
+using core::NodeState;
 using metrics::add_gauge;
 using metrics::gauge_family;
 
@@ -25,13 +25,13 @@ NodeGauges::NodeGauges(size_t most_nodes, size_t most_slow_ranks, absl::Time now
       score_(gauge_family("titan_rank_straggler_score",
                           "Of a rank that is slow: its peers' own time a step over its own.")) {
   for (int i = 0; i <= static_cast<int>(NodeState::kUnusable); ++i) {
-    by_state_[std::string(cluster::name(static_cast<NodeState>(i)))] = 0;
+    by_state_[std::string(core::name(static_cast<NodeState>(i)))] = 0;
   }
 }
 
 void NodeGauges::add(const core::NodeView& view, absl::Time last_beat) {
   const job::NodeRecord& record = view.node.record;
-  ++by_state_[std::string(cluster::name(view.node.state))];
+  ++by_state_[std::string(core::name(view.node.state))];
   by_mark_["cordoned"] += record.cordoned;
   by_mark_["draining"] += record.drain.time_ns != 0;
   by_mark_["flapping"] += view.node.flapping;

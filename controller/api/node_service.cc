@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/rpc/server.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/error.h"
+#include "common/service/rpc/server.h"
 #include "controller/api/admit_first.h"
 #include "controller/api/convert.h"
 #include "controller/api/paging.h"

@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/rpc/error.h"
-#include "common/text/nearest.h"
+#include "common/base/text/nearest.h"
+#include "common/service/rpc/error.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::api {

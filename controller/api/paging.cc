@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 
 namespace titan::api {
 namespace {

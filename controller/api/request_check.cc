@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "google/protobuf/descriptor.h"
 
 namespace titan::api {

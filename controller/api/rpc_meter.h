@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/metrics/metrics.h"
+#include "common/service/metrics/metrics.h"
 #include "grpcpp/support/server_interceptor.h"
 
 namespace titan::api {

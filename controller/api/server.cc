@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/status/status.h"
-#include "common/text/host_port.h"
+#include "common/base/status/status.h"
+#include "common/base/text/host_port.h"
 #include "controller/api/audit_interceptor.h"
 #include "controller/api/listen.h"
 #include "controller/api/reflection_guard.h"

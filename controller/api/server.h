@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "common/metrics/metrics.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/service/metrics/metrics.h"
 #include "controller/api/auth_service.h"
 #include "controller/api/cluster_service.h"
 #include "controller/api/health.h"

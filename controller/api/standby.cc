@@ -1,8 +1,8 @@
 #include "controller/api/standby.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/listen.h"
 #include "grpcpp/server_builder.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "common/rpc/error.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/service/rpc/error.h"
 #include "controller/reconcile/published.h"
 #include "grpcpp/support/server_callback.h"
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/status/status.h"
-#include "common/text/rounded.h"
+#include "common/base/status/status.h"
+#include "common/base/text/rounded.h"
 
 namespace titan::api {
 namespace {

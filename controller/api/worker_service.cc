@@ -3,8 +3,8 @@
 #include <deque>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/bytes.h"
 #include "grpcpp/support/byte_buffer.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 // Lives until gRPC has said OnDone and nobody holds it as a session any more.
 class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                      public cluster::Session,
+                      public core::Session,
                       public std::enable_shared_from_this<WorkerSession> {
  public:
   WorkerSession(reconcile::Reconciler& reconciler, Routers& answers, const auth::Gate& gate, auth::Caller caller)

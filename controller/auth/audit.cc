@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::auth {

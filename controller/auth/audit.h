@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/journal/journal.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/service/journal/journal.h"
 
 namespace titan::auth {
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "common/rpc/identity.h"
+#include "common/service/rpc/identity.h"
 #include "controller/auth/caller.h"
 #include "controller/auth/socket_owner.h"
 #include "controller/auth/tokens.h"

@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::auth {
 namespace {

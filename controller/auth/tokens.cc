@@ -12,10 +12,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/rpc/error.h"
-#include "common/rpc/token.h"
-#include "common/status/status.h"
-#include "common/text/project_name.h"
+#include "common/base/status/status.h"
+#include "common/base/text/project_name.h"
+#include "common/service/rpc/error.h"
+#include "common/service/rpc/token.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::auth {

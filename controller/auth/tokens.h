@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/auth/caller.h"
 #include "controller/store/store.h"
 

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/rpc/certificate.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/service/rpc/certificate.h"
 
 namespace titan::auth {
 

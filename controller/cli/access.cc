@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/rpc/token.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/token.h"
 
 namespace titan::cli {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/rpc/credentials.h"
+#include "common/service/rpc/credentials.h"
 
 namespace titan::cli {
 

@@ -10,7 +10,7 @@ namespace titan::cli {
 // stand after the file that they change. "--job.config_file FILE", as torchtitan has it, is FILE.
 struct Arguments {
   std::vector<std::string> words;      // Without the program's name.
-  std::vector<std::string> overrides;  // In order, as common/config takes them.
+  std::vector<std::string> overrides;  // In order, as common/plan/config takes them.
 };
 
 Arguments split_arguments(int argc, const char* const* argv);

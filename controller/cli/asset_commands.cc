@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/hub/get.h"
-#include "common/hub/names.h"
-#include "common/hub/settings.h"
-#include "common/status/status.h"
-#include "common/storage/file.h"
-#include "common/text/counted.h"
+#include "common/base/status/status.h"
+#include "common/base/text/counted.h"
+#include "common/base/text/shown.h"
+#include "common/io/hub/get.h"
+#include "common/io/hub/names.h"
+#include "common/io/hub/settings.h"
+#include "common/io/storage/file.h"
 #include "controller/cli/asset_progress.h"
 #include "controller/cli/asset_text.h"
 #include "controller/cli/interrupt.h"
@@ -39,7 +40,7 @@ absl::StatusOr<hub::GetRequest> to_get(const Globals& globals, const AssetsReque
   if (std::erase(out.selection.assets, "all") > 0) out.selection.all = true;
   TITAN_RETURN_IF_ERROR(hub::check_selection(out.selection));
   std::vector<std::string> warnings;
-  TITAN_ASSIGN_OR_RETURN(out.transfer.settings, hub::settings_from(hub::process_environment(), request.endpoint,
+  TITAN_ASSIGN_OR_RETURN(out.transfer.settings, hub::settings_from(http::process_environment(), request.endpoint,
                                                                    request.token_file, warnings));
   for (const std::string& warning : warnings) warn(warning);
   out.transfer.settings.token_in_clear = globals.access.security.insecure;
@@ -75,7 +76,7 @@ void print_json(const Globals& globals, const hub::GetRequest& request, const hu
 void print_dry_run(const hub::GetRequest& request, const hub::Plan& plan) {
   Table table({"FILE", "SIZE", "HERE"});
   for (const hub::PlannedFile& file : plan.files)
-    table.add({hub::shown(file.remote.name), bytes_text(file.remote.size), state_of(file)});
+    table.add({text::shown(file.remote.name), bytes_text(file.remote.size), state_of(file)});
   print(table.text());
   print(absl::StrCat(counted(plan.files.size(), "file"), " of ", bytes_text(plan.size()), ", ", bytes_text(plan.left()),
                      " to download into ", request.folder, "; commit ", plan.commit, "\n"));

@@ -7,8 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/hub/names.h"
-#include "common/text/counted.h"
+#include "common/base/text/counted.h"
+#include "common/base/text/shown.h"
+#include "common/io/hub/names.h"
 #include "controller/cli/asset_text.h"
 #include "controller/cli/output.h"
 #include "controller/cli/terminal.h"
@@ -49,7 +50,7 @@ void AssetProgress::waiting(const std::string& folder) {
 }
 
 void AssetProgress::checking(const hub::RemoteFile& file) {
-  say(absl::StrCat(hub::shown(file.name), " is there already: comparing it with the hub's checksum"));
+  say(absl::StrCat(text::shown(file.name), " is there already: comparing it with the hub's checksum"));
 }
 
 void AssetProgress::planned(const hub::Plan& plan) {
@@ -87,14 +88,14 @@ void AssetProgress::draw(absl::Time now) {
 }
 
 void AssetProgress::finished(const hub::RemoteFile& file) {
-  say(absl::StrCat(hub::shown(file.name), "  ", bytes_text(file.size)));
+  say(absl::StrCat(text::shown(file.name), "  ", bytes_text(file.size)));
 }
 
 void AssetProgress::again(const hub::RemoteFile& file, int64_t lost, const absl::Status& why) {
   sync::Lock lock(mutex_);
   clear();
   there_ -= lost;
-  warn(absl::StrCat(hub::shown(file.name), " is fetched anew: ", why.message()));
+  warn(absl::StrCat(text::shown(file.name), " is fetched anew: ", why.message()));
 }
 
 void AssetProgress::retrying(const absl::Status& why, absl::Duration wait) {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/hub/download.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/io/hub/download.h"
 
 namespace titan::cli {
 

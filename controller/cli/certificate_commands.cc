@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/certificate.h"
-#include "common/rpc/identity.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/certificate.h"
+#include "common/service/rpc/identity.h"
+#include "controller/cli/pki/files.h"
 #include "controller/cli/terminal.h"
-#include "controller/pki/files.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {

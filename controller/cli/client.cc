@@ -16,12 +16,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/rpc/address.h"
-#include "common/rpc/connection_fault.h"
-#include "common/rpc/credentials.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
-#include "common/text/rounded.h"
+#include "common/base/status/status.h"
+#include "common/base/text/rounded.h"
+#include "common/service/rpc/address.h"
+#include "common/service/rpc/connection_fault.h"
+#include "common/service/rpc/credentials.h"
+#include "common/service/rpc/error.h"
 #include "controller/cli/terminal.h"
 
 namespace titan::cli {

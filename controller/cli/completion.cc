@@ -6,8 +6,8 @@
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/config/job_config.h"
-#include "common/config/json.h"
+#include "common/plan/config/job_config.h"
+#include "common/plan/config/json.h"
 #include "controller/cli/completion_values.h"
 #include "nlohmann/json.hpp"
 

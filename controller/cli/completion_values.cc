@@ -5,7 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/config/json.h"
+#include "common/plan/config/json.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_query.h"
 

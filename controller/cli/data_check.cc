@@ -6,12 +6,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/config/assets.h"
-#include "common/data_files/check_files.h"
-#include "common/data_files/cursor_file.h"
-#include "common/data_files/data_format.h"
-#include "common/data_files/datasets.h"
-#include "common/hub/dataset_path.h"
+#include "common/io/data_files/check_files.h"
+#include "common/io/data_files/cursor_file.h"
+#include "common/io/data_files/data_format.h"
+#include "common/io/data_files/datasets.h"
+#include "common/io/hub/dataset_path.h"
+#include "common/plan/config/assets.h"
 
 namespace titan::cli {
 namespace {
@@ -30,7 +30,7 @@ std::optional<DataProblem> problem_of(const absl::Status& status, const std::str
 }
 
 std::optional<DataProblem> check_listed(const std::string& path) {
-  const absl::StatusOr<data::ListedFiles> listed = data::list_files(path);
+  const absl::StatusOr<data_files::ListedFiles> listed = data_files::list_files(path);
   if (listed.ok()) return std::nullopt;
   return DataProblem{without_path(listed.status(), path), absl::IsNotFound(listed.status())};
 }
@@ -41,8 +41,8 @@ std::optional<DataProblem> check_data(const std::string& dataset, const std::str
                                       const config::DataLoader& settings, std::vector<std::string>& warnings) {
   if (path.empty() || hub::is_hub_path(path)) return std::nullopt;
   if (auto missing = check_listed(path); missing || !config::is_titans_dataset(dataset)) return missing;
-  const data::Format format = data::format_from_name(settings.format).value_or(data::Format::kAuto);
-  const absl::StatusOr<data::DatasetFiles> found = data::dataset_files(dataset, path, format);
+  const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
+  const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(dataset, path, format);
   if (!found.ok()) return problem_of(found.status(), path);
   if (!found->warning.empty()) warnings.push_back(found->warning);
   return problem_of(data::check_files(*found, {.text_key = settings.text_key,
@@ -64,10 +64,10 @@ std::string check_place_in_data(const nlohmann::json& train_state, const config:
   const nlohmann::json& cursor = train_state[place];
   if (!cursor.is_object() || !cursor.value("file_name", nlohmann::json()).is_string()) return "";
   const nlohmann::json file = cursor.value("file", nlohmann::json());
-  const data::Format format = data::format_from_name(settings.format).value_or(data::Format::kAuto);
-  const absl::StatusOr<data::DatasetFiles> found = data::dataset_files(training.dataset, path, format);
+  const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
+  const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(training.dataset, path, format);
   // The place in a token index is in its shards, which ranks number.
-  if (!file.is_number_unsigned() || !found.ok() || found->format == data::Format::kTitan) return "";
+  if (!file.is_number_unsigned() || !found.ok() || found->format == data_files::Format::kTitan) return "";
   try {
     return std::string(data::check_cursor_file(cursor, file.get<int64_t>(), found->files).message());
   } catch (const nlohmann::json::exception&) {  // A name that is no text: the ranks say what is damaged.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/job_config.h"
+#include "common/plan/config/job_config.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -15,9 +15,9 @@ struct DataProblem {
   bool is_missing = false;  // Nothing is there.
 };
 
-// Whether the ranks will find documents where `path` leads, by the code that they use (common/data_files). Nothing for
-// a path of a hub, and for what only ranks can look into: the files of a library's dataset. Warnings that ranks will
-// give are added to `warnings`.
+// Whether the ranks will find documents where `path` leads, by the code that they use (common/io/data_files). Nothing
+// for a path of a hub, and for what only ranks can look into: the files of a library's dataset. Warnings that ranks
+// will give are added to `warnings`.
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
                                       const config::DataLoader& settings, std::vector<std::string>& warnings);
 

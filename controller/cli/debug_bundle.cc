@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 extern char** environ;
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {

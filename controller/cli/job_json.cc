@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "common/text/nearest.h"
+#include "common/base/text/nearest.h"
 #include "controller/cli/client.h"
 #include "controller/cli/proto_json.h"
 

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/status/status.h"
-#include "common/text/counted.h"
+#include "common/base/status/status.h"
+#include "common/base/text/counted.h"
 #include "controller/cli/job_json.h"
 #include "controller/cli/job_names.h"
 #include "controller/cli/labels.h"

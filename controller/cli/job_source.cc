@@ -8,13 +8,13 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/job_text.h"
-#include "common/config/json.h"
-#include "common/config/validate.h"
-#include "common/status/status.h"
-#include "common/storage/folder_id.h"
-#include "common/text/home.h"
-#include "common/tokenizer_files/not_applied.h"
+#include "common/base/status/status.h"
+#include "common/base/text/home.h"
+#include "common/io/storage/folder_id.h"
+#include "common/io/tokenizer_files/not_applied.h"
+#include "common/plan/config/job_text.h"
+#include "common/plan/config/json.h"
+#include "common/plan/config/validate.h"
 #include "controller/cli/preflight.h"
 #include "controller/cli/terminal.h"
 #include "nlohmann/json.hpp"
@@ -70,8 +70,8 @@ absl::StatusOr<config::Loaded> load(const Source& source, const std::string& tex
   return *std::move(loaded);
 }
 
-// torchtitan's default means the assets of each node's own installation (common/config/assets.h), unless the folder is
-// there.
+// torchtitan's default means the assets of each node's own installation (common/plan/config/assets.h), unless the
+// folder is there.
 bool stands_for_assets(const std::string& path) {
   std::error_code error;
   return path == config::Model{}.hf_assets_path && !fs::exists(path, error);

@@ -32,7 +32,7 @@ void add_selection(CLI::App& verb, Selection& selection, const std::string& whic
 // The file, --format and the flags that stand for configuration keys.
 struct SourceFlags {
   Source source;
-  std::string ranks;  // Text: common/config says what is wrong with it.
+  std::string ranks;  // Text: common/plan/config says what is wrong with it.
   std::string nodes;
   bool no_file_checks = false;
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::cli {
 namespace {

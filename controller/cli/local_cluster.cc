@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/host/own_program.h"
-#include "common/host/warning_signals.h"
-#include "common/status/status.h"
+#include "common/base/host/own_program.h"
+#include "common/base/host/warning_signals.h"
+#include "common/base/status/status.h"
 #include "controller/cli/interrupt.h"
 #include "nlohmann/json.hpp"
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 
 namespace titan::cli {
 

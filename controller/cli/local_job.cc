@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::cli {
 

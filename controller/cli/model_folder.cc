@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/config/chosen_model.h"
-#include "common/hf_config/compare.h"
-#include "common/hf_config/read.h"
-#include "common/hf_config/weights_header.h"
-#include "common/models/identity.h"
-#include "common/models/registry.h"
+#include "common/plan/config/chosen_model.h"
+#include "common/plan/hf_config/compare.h"
+#include "common/plan/hf_config/read.h"
+#include "common/plan/hf_config/weights_header.h"
+#include "common/plan/models/identity.h"
+#include "common/plan/models/registry.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {

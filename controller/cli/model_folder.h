@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/config/job_config.h"
+#include "common/plan/config/job_config.h"
 
 namespace titan::cli {
 

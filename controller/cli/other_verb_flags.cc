@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/json.h"
-#include "common/text/nearest.h"
-#include "common/version/version.h"
+#include "common/base/text/nearest.h"
+#include "common/base/version/version.h"
+#include "common/plan/config/json.h"
 #include "controller/cli/cluster_commands.h"
 #include "controller/cli/completion.h"
 #include "controller/cli/job_source.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/text/utf8.h"
+#include "common/base/text/utf8.h"
 #include "controller/cli/terminal.h"
 #include "yaml-cpp/yaml.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/load.h"
+#include "common/plan/config/load.h"
 
 namespace titan::cli {
 

@@ -1,7 +1,7 @@
 #include "controller/cli/save_outcome.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/cli/client.h"
 
 namespace titan::cli {

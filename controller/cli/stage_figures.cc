@@ -7,9 +7,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/memory/blocks.h"
-#include "common/models/activations.h"
-#include "common/models/sizes.h"
+#include "common/plan/memory/blocks.h"
+#include "common/plan/models/activations.h"
+#include "common/plan/models/sizes.h"
 
 namespace titan::cli {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/config/job_config.h"
-#include "common/models/model_spec.h"
-#include "common/pipeline/plan.h"
+#include "common/plan/config/job_config.h"
+#include "common/plan/models/model_spec.h"
+#include "common/plan/pipeline/plan.h"
 
 namespace titan::cli {
 

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/connection_fault.h"
-#include "common/rpc/error.h"
-#include "common/text/utf8.h"
+#include "common/base/text/utf8.h"
+#include "common/service/rpc/connection_fault.h"
+#include "common/service/rpc/error.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_names.h"
 #include "nlohmann/json.hpp"

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::cli {
 namespace {

@@ -1,13 +1,13 @@
-#include "common/config/validate.h"
+#include "common/plan/config/validate.h"
 
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/json.h"
-#include "common/memory/estimate.h"
-#include "common/text/counted.h"
-#include "common/text/gibibytes.h"
+#include "common/base/text/counted.h"
+#include "common/base/text/gibibytes.h"
+#include "common/plan/config/json.h"
+#include "common/plan/memory/estimate.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/terminal.h"
 #include "nlohmann/json.hpp"

@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_json.h"
 

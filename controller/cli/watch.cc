@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/cli/output.h"
 #include "controller/cli/terminal.h"
 

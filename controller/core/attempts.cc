@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/counted.h"
+#include "common/base/text/rounded.h"
 #include "common/rank_protocol/launch.h"
-#include "common/testing/planted.h"
-#include "common/text/counted.h"
-#include "common/text/rounded.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -66,7 +66,7 @@ void Core::resolve_threads(LiveJob& job, const std::vector<job::Placement>& plac
   // Nodes with one address are one machine: several workers on it share its cores.
   std::map<std::string, std::pair<int, int>> cores_and_ranks;
   for (const job::Placement& placement : placements) {
-    const cluster::Node* node = nodes_.find(placement.node);
+    const Node* node = nodes_.find(placement.node);
     if (node == nullptr) continue;
     auto& [cores, ranks] = cores_and_ranks[node->record.address];
     cores = std::max(cores, node->record.cpu_cores);
@@ -146,7 +146,7 @@ void Core::start_when_prepared(LiveJob& job, Change& change) {
     return;
   if (job.record.state == JobState::kStopping) return;
   apply(job, JobEvent::kPrepared);
-  const cluster::Node* leader = nodes_.find(attempt.leader());
+  const Node* leader = nodes_.find(attempt.leader());
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
   attempt.start_sent = attempt.start_waits = true;  // What is to be watched begins when they are told: begin_watch().
   expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});

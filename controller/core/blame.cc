@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/testing/planted.h"
+#include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 #include "controller/scheduler/request.h"
 
@@ -16,7 +16,7 @@ namespace {
 constexpr char kByController[] = "by the controller: ";  // How a reason begins.
 constexpr size_t kNodesPerCordoned = 10;                 // The controller takes out at most every tenth by itself.
 
-bool is_open_to(const cluster::Node& node, const LiveJob& job) {
+bool is_open_to(const Node& node, const LiveJob& job) {
   return node.record.device == job.record.spec.device && node.can_take_ranks() && !node.record.cordoned;
 }
 
@@ -31,11 +31,11 @@ void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vect
   job::avoid(job.record.avoided_nodes, avoided);
   for (const std::string& node : avoided) job.record.reserved.erase(node);
   if (job::blames_node(end)) {
-    cluster::Node* node = nodes_.find(end.node);
+    Node* node = nodes_.find(end.node);
     if (node != nullptr) blame(*node, job, end.reason.empty() ? std::string(job::name(end.cause)) : end.reason);
   }
   for (const std::string& name : lost) {
-    cluster::Node* node = nodes_.find(name);
+    Node* node = nodes_.find(name);
     if (node != nullptr) blame(*node, job, std::string(job::name(job::Cause::kNodeLost)));
   }
 }
@@ -58,7 +58,7 @@ bool Core::can_go_elsewhere(const LiveJob& job) const {
   });
 }
 
-void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& reason) {
+void Core::blame(Node& node, const LiveJob& job, const std::string& reason) {
   // It says itself that it takes no ranks, and that it does again once that is mended: no operator has to uncordon it.
   if (!node.unusable.empty() && reason != job::name(job::Cause::kNodeLost)) return;
   job::add_blame(node.record.blames, {job.record.uid, reason, now_ns()});
@@ -71,7 +71,7 @@ void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& rea
   commit(std::move(change));
 }
 
-void Core::cordon_by_controller(cluster::Node& node, const std::string& why, Change& change) {
+void Core::cordon_by_controller(Node& node, const std::string& why, Change& change) {
   node.record.cordoned = true;
   node.record.cordon_reason = absl::StrCat(kByController, why);
   node.record.blames.clear();  // Who puts it back into service has mended it.
@@ -81,7 +81,7 @@ void Core::cordon_by_controller(cluster::Node& node, const std::string& why, Cha
 
 // What fails everywhere is no node's fault, and a small cluster has nothing to spare. Nodes that an operator cordoned,
 // to maintain them, do not count: an ill one is not in service because of them.
-bool Core::may_cordon(const cluster::Node& node) const {
+bool Core::may_cordon(const Node& node) const {
   size_t alike = 0, cordoned = 0;
   for (const auto& [name, other] : nodes_.all()) {
     if (other.record.device != node.record.device) continue;

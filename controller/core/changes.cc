@@ -1,7 +1,7 @@
 // How a step of reconciliation becomes a transaction and what is shown once it is durable.
 
 #include "absl/strings/str_cat.h"
-#include "common/text/utf8.h"
+#include "common/base/text/utf8.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -53,7 +53,7 @@ void Core::put_progress(Change& change, const LiveJob& job) {
   change.mutations.push_back(store::put(progress_key(job.record.uid), job::encode(job.progress)));
 }
 
-void Core::put_node(Change& change, const cluster::Node& node) {
+void Core::put_node(Change& change, const Node& node) {
   touch(node.record.name);
   change.mutations.push_back(store::put(node_key(node.record.name), job::encode(node.record)));
 }
@@ -68,7 +68,7 @@ void Core::add_event(Change& change, LiveJob& job, job::EventRecord event) {
 }
 
 // Likewise for the node's record.
-void Core::add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
+void Core::add_node_event(Change& change, Node& node, absl::string_view reason, std::string message,
                           absl::string_view severity, std::string actor, std::string job) {
   job::EventRecord event;
   event.time_ns = now_ns();

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/testing/planted.h"
+#include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -28,7 +28,7 @@ std::string domain_of(const std::map<std::string, std::string>& labels) {
 
 }  // namespace
 
-void Core::tell_of(const cluster::Node& node) {
+void Core::tell_of(const Node& node) {
   const job::NodeRecord& record = node.record;
   touch(record.name);
   scheduler_.set_node({record.name, record.device, record.devices, domain_of(record.labels), node.can_take_ranks(),

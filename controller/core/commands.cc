@@ -1,7 +1,7 @@
 // What nodes are told about an attempt. Every command may be said twice, and is said again to a node's next session.
 
 #include "absl/strings/str_cat.h"
-#include "common/text/utf8.h"
+#include "common/base/text/utf8.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -21,7 +21,7 @@ void identify(v1::AttemptId* id, const LiveJob& job) {
 }
 
 // Whoever leads looks whether all others could reach it, and so gets their addresses.
-Send::Form form_for(const cluster::Node& node, bool leads) {
+Send::Form form_for(const Node& node, bool leads) {
   if (node.takes_folded_launch && !leads) return Send::Form::kFolded;
   return node.takes_compact_launch ? Send::Form::kCompact : Send::Form::kListed;
 }
@@ -46,7 +46,7 @@ std::shared_ptr<const rank_protocol::Launch> Core::launch_of(const LiveJob& job)
     launch->previous_end_message = text::shortened(job.past.back()->end_message, kLongestCause);
   }
   for (const job::Placement& placement : job.attempt->record.placements) {
-    const cluster::Node* node = nodes_.find(placement.node);
+    const Node* node = nodes_.find(placement.node);
     for (int local = 0; local < placement.num_ranks; ++local) {
       launch->ranks.push_back(
           {placement.first_rank + local, local, placement.node, node == nullptr ? "" : node->record.address});

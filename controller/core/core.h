@@ -16,11 +16,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "controller/cluster/nodes.h"
 #include "controller/core/effect.h"
 #include "controller/core/input.h"
 #include "controller/core/kept_logs.h"
 #include "controller/core/live_job.h"
+#include "controller/core/node_table.h"
 #include "controller/core/stray.h"
 #include "controller/core/view.h"
 #include "controller/scheduler/scheduler.h"
@@ -161,10 +161,10 @@ class Core {
   void put_job(Change& change, LiveJob& job);
   void put_attempt(Change& change, const LiveJob& job, const job::AttemptRecord& record);
   void put_progress(Change& change, const LiveJob& job);
-  void put_node(Change& change, const cluster::Node& node);
+  void put_node(Change& change, const Node& node);
   void add_event(Change& change, LiveJob& job, job::EventRecord event);
   // `job`: whose name the message has, so that it is shown to those alone who may see that job.
-  void add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
+  void add_node_event(Change& change, Node& node, absl::string_view reason, std::string message,
                       absl::string_view severity, std::string actor = "", std::string job = "");
   void show(Change& change, const LiveJob& job);
   void measure(Measure::Kind kind, double value, std::string label = "");
@@ -187,7 +187,7 @@ class Core {
   // nodes.cc
   std::vector<std::string> jobs_of(const std::string& node) const;
   std::string may_run_there(const std::string& node) const;
-  NodeView node_view(const cluster::Node& node) const;
+  NodeView node_view(const Node& node) const;
   std::optional<NodeView> shown_node(const std::string& name) const;
   void touch(const std::string& node) { touched_.insert(node); }
   void touch_nodes_of(const LiveJob& job);
@@ -236,14 +236,14 @@ class Core {
   std::optional<Send> forget(const AttemptKey& key, const std::string& node) const;
 
   // workers.cc
-  void welcome(cluster::Node& node, const v1::Register& hello);
+  void welcome(Node& node, const v1::Register& hello);
   void end_waiting_for(const std::string& node);
   void excuse_parts(const std::string& node);
   absl::Duration deafness(const v1::WorkerMessage& message) const;
-  void hear(cluster::Node& node, const v1::WorkerMessage& message);
-  void on_beat(cluster::Node& node, const v1::Beat& beat);
-  void on_report(cluster::Node& node, const v1::AttemptReport& report);
-  void take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
+  void hear(Node& node, const v1::WorkerMessage& message);
+  void on_beat(Node& node, const v1::Beat& beat);
+  void on_report(Node& node, const v1::AttemptReport& report);
+  void take_exits(LiveJob& job, Node& node, const v1::AttemptReport& report, Change& change,
                   absl::Duration& since_failure);
 
   // failed_logs.cc
@@ -259,9 +259,9 @@ class Core {
   void lose_part(LiveJob& job, const std::string& node);
 
   // node_condition.cc
-  void note_condition(cluster::Node& node, const std::string& unusable, int64_t unix_nanoseconds);
-  void note_unusable(cluster::Node& node, const std::string& why, Change& change);
-  void note_clock(cluster::Node& node, int64_t unix_nanoseconds, Change& change);
+  void note_condition(Node& node, const std::string& unusable, int64_t unix_nanoseconds);
+  void note_unusable(Node& node, const std::string& why, Change& change);
+  void note_clock(Node& node, int64_t unix_nanoseconds, Change& change);
 
   // refusals.cc
   absl::Status check_cluster(const v1::Register& hello) const;
@@ -269,10 +269,10 @@ class Core {
   void forget_refusals();
 
   // inventory.cc
-  void compare_inventory(cluster::Node& node, const v1::Register& hello);
+  void compare_inventory(Node& node, const v1::Register& hello);
   LiveJob* job_of(const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
   static NodePart* part_of(LiveJob* job, const std::string& node);
-  bool catch_up(cluster::Node& node, const v1::AttemptInventory& item);  // Whether it has adopted the attempt.
+  bool catch_up(Node& node, const v1::AttemptInventory& item);  // Whether it has adopted the attempt.
   void end_part_that_is_gone(LiveJob& job, const std::string& node);
   void end_parts_that_are_gone(const std::string& uid, const std::string& by);
   void adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements);
@@ -281,19 +281,19 @@ class Core {
   // foreign.cc
   const job::AttemptRecord* recorded(const AttemptKey& key) const;
   bool is_elsewhere(const std::string& node, const AttemptKey& key) const;
-  bool may_tell(const cluster::Node& node, const AttemptKey& key, int rank) const;
-  bool may_list(cluster::Node& node, const v1::AttemptId& id);
-  void note_foreign(cluster::Node& node, const std::string& what, const std::string& job = "");
+  bool may_tell(const Node& node, const AttemptKey& key, int rank) const;
+  bool may_list(Node& node, const v1::AttemptId& id);
+  void note_foreign(Node& node, const std::string& what, const std::string& job = "");
 
   // strays.cc
-  Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
-  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false,
+  Stray& stray_of(Node& node, const v1::AttemptId& id);
+  void take_stray(Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false,
                   bool overdue = false);
-  void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
+  void stop_stray(Node& node, const AttemptKey& key, Stray& stray);
   void stop_lost(const std::string& node);
   bool may_still_save(const AttemptKey& key) const;
   void stop_dismissed(const std::string& node, const AttemptKey& key);
-  void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
+  void list_unknown(Node& node, const AttemptKey& key, Stray& stray);
   void claim_stray(const std::string& node, const AttemptKey& key, Stray& stray);
   std::vector<int> recorded_devices(const AttemptKey& key, const std::string& node) const;
   void drop_stray(const std::string& node, const AttemptKey& key);
@@ -330,8 +330,8 @@ class Core {
   bool ask_ranks(LiveJob& job);
   void restore_question(LiveJob& job);
   void send_diagnose(const LiveJob& job, const std::string& node);
-  void ask_again(LiveJob& job, const cluster::Node& node);
-  void on_diagnosis(cluster::Node& node, const v1::Diagnosis& answer);
+  void ask_again(LiveJob& job, const Node& node);
+  void on_diagnosis(Node& node, const v1::Diagnosis& answer);
   void check_diagnoses();
   void end_diagnosis(LiveJob& job);
 
@@ -367,7 +367,7 @@ class Core {
   };
   void leave_devices(LiveJob& job, const std::string& node);
   void give_up_part(LiveJob& job, const std::string& node, const GivenUp& why, Change& change);
-  void take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message);
+  void take_stop_timeout(LiveJob& job, Node& node, const std::string& message);
   void end_given_up(LiveJob& job, const std::string& node, Change& change);
 
   // time_limit.cc
@@ -385,7 +385,7 @@ class Core {
   static void explain_time_limit(LiveJob& job);
 
   // rank_events.cc
-  void on_rank_events(cluster::Node& node, const v1::RankEvents& events);
+  void on_rank_events(Node& node, const v1::RankEvents& events);
   void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
                        Change& change, bool& job_changed);
   // repeats.cc
@@ -408,14 +408,14 @@ class Core {
   void blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
   bool others_could_hold(const LiveJob& job, const std::string& without) const;
   bool can_go_elsewhere(const LiveJob& job) const;
-  void blame(cluster::Node& node, const LiveJob& job, const std::string& reason);
-  bool may_cordon(const cluster::Node& node) const;
-  void cordon_by_controller(cluster::Node& node, const std::string& why, Change& change);
-  void note_flapping(cluster::Node& node);
-  void note_steady(cluster::Node& node);
+  void blame(Node& node, const LiveJob& job, const std::string& reason);
+  bool may_cordon(const Node& node) const;
+  void cordon_by_controller(Node& node, const std::string& why, Change& change);
+  void note_flapping(Node& node);
+  void note_steady(Node& node);
 
   // claims.cc
-  void tell_of(const cluster::Node& node);
+  void tell_of(const Node& node);
   std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
                          absl::Time ends = absl::InfiniteFuture());
   void lose(LiveJob& job, const std::string& node);
@@ -444,7 +444,7 @@ class Core {
   std::map<std::string, LiveJob> jobs_;                // Not over, by uid.
   absl::flat_hash_map<std::string, JobViewPtr> over_;  // By uid.
   std::map<std::string, Creation> creating_;           // On their way to the store, by uid.
-  cluster::Nodes nodes_;
+  Nodes nodes_;
   std::map<std::string, std::set<std::string>> jobs_on_;  // By node: uids of jobs whose attempt has a part there.
   absl::flat_hash_map<std::string, std::string> names_;   // All jobs: name to uid.
   // Live jobs: every name and id of a dump folder to the uid of the job that has it.

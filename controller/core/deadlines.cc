@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/testing/planted.h"
-#include "common/text/counted.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/counted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -126,7 +126,7 @@ void Core::give_up_parts(LiveJob& job) {
   attempt.prepare_by.reset();
   Change change;
   for (const auto& [name, part] : attempt.parts) {
-    const cluster::Node* node = nodes_.find(name);
+    const Node* node = nodes_.find(name);
     if (part.ended || (!stops && part.prepared) || node == nullptr) continue;
     if (nodes_.lease_over(*node, now_.monotonic)) continue;  // It is silent: the leases decide.
     if (stops && part.stop_by && now_.monotonic <= *part.stop_by) continue;
@@ -156,7 +156,7 @@ void Core::give_up_parts(LiveJob& job) {
 }
 
 // The node itself says that its ranks cannot be ended: there is nothing more to wait for.
-void Core::take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message) {
+void Core::take_stop_timeout(LiveJob& job, Node& node, const std::string& message) {
   const std::string name = node.record.name;
   Change change;
   add_node_event(change, node, "RankUnkillable", absl::StrCat(job.record.name, ": ", message), "warning", "",

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -90,7 +90,7 @@ void Core::forget_deleted_jobs() {
   const int64_t oldest = now_ns() - absl::ToInt64Nanoseconds(kRemembered);
   if (deleted_by_age_.empty() || deleted_by_age_.begin()->first > oldest) return;
   const bool any_away = std::any_of(nodes_.all().begin(), nodes_.all().end(),
-                                    [](const auto& node) { return node.second.state != cluster::NodeState::kReady; });
+                                    [](const auto& node) { return node.second.state != NodeState::kReady; });
   if (any_away) return;
   Change change;
   while (!deleted_by_age_.empty() && change.mutations.size() < kForgottenAtOnce) {

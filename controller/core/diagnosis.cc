@@ -5,10 +5,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/text/counted.h"
 #include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
-#include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -102,7 +102,7 @@ bool Core::ask_ranks(LiveJob& job) {
   if (question == Question::kNone) return false;
   std::set<std::string> nodes;
   for (const auto& [name, part] : attempt.parts) {
-    const cluster::Node* node = nodes_.find(name);
+    const Node* node = nodes_.find(name);
     const bool answers = node != nullptr && node->diagnoses && node->session != 0 && !node->suspect;
     if (answers && !part.lost) nodes.insert(name);
   }
@@ -126,13 +126,13 @@ void Core::send_diagnose(const LiveJob& job, const std::string& node) {
 }
 
 // Of a node's new session: what it was asked it is asked again.
-void Core::ask_again(LiveJob& job, const cluster::Node& node) {
+void Core::ask_again(LiveJob& job, const Node& node) {
   if (job.attempt->to_answer.count(node.record.name) == 0) return;
   if (node.diagnoses) return send_diagnose(job, node.record.name);
   job.attempt->to_answer.erase(node.record.name);
 }
 
-void Core::on_diagnosis(cluster::Node& node, const v1::Diagnosis& answer) {
+void Core::on_diagnosis(Node& node, const v1::Diagnosis& answer) {
   LiveJob* const job = job_of(answer.id());
   const NodePart* const part = part_of(job, node.record.name);
   if (part == nullptr || job->attempt->to_answer.count(node.record.name) == 0) return;

@@ -7,7 +7,7 @@
 namespace titan::core {
 
 void Core::take(const DrainNode& input) {
-  const cluster::Node* node = nodes_.find(input.node);
+  const Node* node = nodes_.find(input.node);
   const bool drains = node != nullptr && node->record.cordoned && is_draining(input.node) &&
                       (input.reason.empty() || node->record.cordon_reason == input.reason);
   if (!drains) return cordon({input.request, input.node, true, input.reason, input.actor}, /*leave=*/true);
@@ -15,7 +15,7 @@ void Core::take(const DrainNode& input) {
 }
 
 bool Core::is_draining(const std::string& name) const {
-  const cluster::Node* node = nodes_.find(name);
+  const Node* node = nodes_.find(name);
   return node != nullptr && node->record.drain.time_ns != 0;
 }
 

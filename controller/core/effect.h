@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/journal/line.h"
 #include "common/rank_protocol/launch.h"
-#include "controller/cluster/session.h"
+#include "common/service/journal/line.h"
+#include "controller/core/session.h"
 #include "controller/core/view.h"
 #include "controller/job/diagnosis.h"
 #include "controller/store/store.h"
@@ -21,7 +21,6 @@
 
 namespace titan::core {
 
-using cluster::SessionId;
 using RequestId = int64_t;  // Of a client who waits for an answer; 0: nobody does.
 using Token = int64_t;      // Of a transaction whose outcome the core wants to hear; 0: it does not.
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 
 namespace titan::core {

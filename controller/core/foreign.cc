@@ -45,7 +45,7 @@ bool Core::is_elsewhere(const std::string& node, const AttemptKey& key) const {
 
 // Whether what a rank did is this node's to say. Of an attempt that an older copy of the store lacks, whoever was
 // believed that it runs there.
-bool Core::may_tell(const cluster::Node& node, const AttemptKey& key, int rank) const {
+bool Core::may_tell(const Node& node, const AttemptKey& key, int rank) const {
   if (const job::AttemptRecord* const attempt = recorded(key)) return has(*attempt, node.record.name, rank);
   const auto live = jobs_.find(key.first);
   if (live == jobs_.end()) return true;  // Of a job that is over, nothing is taken.
@@ -54,7 +54,7 @@ bool Core::may_tell(const cluster::Node& node, const AttemptKey& key, int rank) 
 }
 
 // Strays are kept and told one by one: no node makes this controller keep more than a node can have.
-bool Core::may_list(cluster::Node& node, const v1::AttemptId& id) {
+bool Core::may_list(Node& node, const v1::AttemptId& id) {
   const auto strays = strays_.find(node.record.name);
   if (strays == strays_.end() || strays->second.size() < kMostStrays) return true;
   if (strays->second.contains({id.job_uid(), id.number()})) return true;
@@ -62,7 +62,7 @@ bool Core::may_list(cluster::Node& node, const v1::AttemptId& id) {
   return false;
 }
 
-void Core::note_foreign(cluster::Node& node, const std::string& what, const std::string& job) {
+void Core::note_foreign(Node& node, const std::string& what, const std::string& job) {
   if (node.session == 0 || std::exchange(node.foreign_told, node.session) == node.session) return;
   Change change;
   add_node_event(change, node, "NodeSpeaksForOthers",

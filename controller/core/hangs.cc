@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/testing/planted.h"
+#include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -124,7 +124,7 @@ std::vector<job::HungRank> Core::hung_ranks(const LiveJob& job) const {
 
 bool Core::all_speak(const LiveAttempt& attempt) const {
   return std::all_of(attempt.parts.begin(), attempt.parts.end(), [this](const auto& item) {
-    const cluster::Node* node = nodes_.find(item.first);
+    const Node* node = nodes_.find(item.first);
     return item.second.ended || (node != nullptr && node->speaks());
   });
 }

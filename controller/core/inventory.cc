@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/utf8.h"
 #include "common/rank_protocol/name_list.h"
-#include "common/testing/planted.h"
-#include "common/text/utf8.h"
-#include "controller/cluster/nodes.h"
 #include "controller/core/core.h"
+#include "controller/core/node_table.h"
 
 namespace titan::core {
 namespace {
@@ -42,7 +42,7 @@ Stray described(const v1::AttemptInventory& item) {
   Stray stray;
   stray.job = item.job();
   for (const v1::RankStatus& rank : item.ranks()) stray.ranks.push_back(rank.rank());
-  stray.devices = std::clamp(item.devices(), 0, cluster::kMostDevices);
+  stray.devices = std::clamp(item.devices(), 0, kMostDevices);
   stray.device_indices.assign(item.device_indices().begin(), item.device_indices().end());
   stray.start_time_ns = item.start_unix_nanos();
   stray.step = last_step(item);
@@ -75,7 +75,7 @@ bool can_be_adopted(const v1::AttemptInventory& item, const std::vector<job::Pla
   std::set<std::string> nodes;
   int64_t ranks = 0;
   for (const job::Placement& placement : placements) {
-    if (!cluster::valid_id(placement.node) || !nodes.insert(placement.node).second) return false;
+    if (!valid_id(placement.node) || !nodes.insert(placement.node).second) return false;
     if (placement.first_rank != ranks || placement.num_ranks < 1) return false;
     ranks += placement.num_ranks;
     if (ranks > spec.ranks) return false;
@@ -94,7 +94,7 @@ bool others_have(const v1::Register& hello, const AttemptKey& key, const std::ve
 
 }  // namespace
 
-void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
+void Core::compare_inventory(Node& node, const v1::Register& hello) {
   std::vector<std::string> adopted;
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
     if (catch_up(node, *item)) adopted.push_back(item->id().job_uid());
@@ -200,7 +200,7 @@ NodePart* Core::part_of(LiveJob* job, const std::string& node) {
 // An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
 // seen, and what runs is not stopped if it can be followed. What a node has from another controller it has before its
 // first word to this one: later, newer attempts are only in somebody's imagination.
-bool Core::catch_up(cluster::Node& node, const v1::AttemptInventory& item) {
+bool Core::catch_up(Node& node, const v1::AttemptInventory& item) {
   const auto live = jobs_.find(item.id().job_uid());
   if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return false;
   LiveJob& job = live->second;
@@ -244,7 +244,7 @@ void Core::end_parts_that_are_gone(const std::string& uid, const std::string& by
     const auto live = jobs_.find(uid);
     if (live == jobs_.end() || !live->second.attempt) return;
     const NodePart* const part = part_of(&live->second, node);
-    const cluster::Node* const known = nodes_.find(node);
+    const Node* const known = nodes_.find(node);
     if (node == by || part == nullptr || part->ended || known == nullptr || known->sessions_here == 0) continue;
     const auto strays = strays_.find(node);
     const bool is_there = strays != strays_.end() && strays->second.contains(live->second.key());

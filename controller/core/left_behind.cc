@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/text/counted.h"
+#include "common/base/text/counted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -30,7 +30,7 @@ absl::Duration longest_life(const LiveJob& job) {
 void Core::leave_behind(LiveJob& job, const std::string& node) {
   const LiveAttempt& attempt = *job.attempt;
   const int ranks = attempt.parts.at(node).placement.num_ranks;
-  const cluster::Node* const known = nodes_.find(node);
+  const Node* const known = nodes_.find(node);
   const absl::Duration silent_since = known == nullptr ? now_.monotonic : known->last_beat;
   LeftBehind& left = left_behind_[node][job.key()];
   left.job = job.record.name;
@@ -105,7 +105,7 @@ std::string Core::where_left(const LiveJob& job) const {
     const auto there = left.find(newest);
     if (there == left.end() || !there->second.may_train) continue;
     places.push_back(absl::StrCat(counted(there->second.ranks, "rank"), " on ", node));
-    if (const cluster::Node* known = nodes_.find(node); known == nullptr || !known->speaks()) silent.push_back(node);
+    if (const Node* known = nodes_.find(node); known == nullptr || !known->speaks()) silent.push_back(node);
     until = std::max(until, there->second.until_wall);
   }
   const std::string at_most =

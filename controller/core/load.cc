@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
-#include "common/testing/planted.h"
+#include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 

@@ -1,7 +1,7 @@
 // What a node says of itself besides what runs there: that no rank can be prepared, and what time it has.
 
 #include "absl/strings/str_cat.h"
-#include "common/text/utf8.h"
+#include "common/base/text/utf8.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -14,7 +14,7 @@ constexpr absl::Duration kCaughtUp = absl::Seconds(10);  // After a pause of thi
 
 }  // namespace
 
-void Core::note_condition(cluster::Node& node, const std::string& unusable, int64_t unix_nanoseconds) {
+void Core::note_condition(Node& node, const std::string& unusable, int64_t unix_nanoseconds) {
   Change change;
   note_unusable(node, text::shortened(unusable, kLongestReason), change);
   note_clock(node, unix_nanoseconds, change);
@@ -23,7 +23,7 @@ void Core::note_condition(cluster::Node& node, const std::string& unusable, int6
 }
 
 // What runs there goes on and is heard; only nothing new is placed.
-void Core::note_unusable(cluster::Node& node, const std::string& why, Change& change) {
+void Core::note_unusable(Node& node, const std::string& why, Change& change) {
   const std::string before = std::exchange(node.unusable, why);
   if (before == why) return;
   touch(node.record.name);
@@ -38,7 +38,7 @@ void Core::note_unusable(cluster::Node& node, const std::string& why, Change& ch
 }
 
 // A message that this process was too late to hear says nothing of the clock behind it.
-void Core::note_clock(cluster::Node& node, int64_t unix_nanoseconds, Change& change) {
+void Core::note_clock(Node& node, int64_t unix_nanoseconds, Change& change) {
   if (unix_nanoseconds <= 0 || is_paused() || now_.monotonic - awake_since_ < kCaughtUp) return;
   const absl::Duration ahead = absl::FromUnixNanos(unix_nanoseconds) - now_.wall;
   const bool was_off = node.clock_ahead != absl::ZeroDuration();

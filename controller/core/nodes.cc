@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/rpc/error.h"
-#include "common/text/counted.h"
+#include "common/base/text/counted.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -24,11 +24,11 @@ std::vector<std::string> Core::jobs_of(const std::string& node) const {
   return {it->second.begin(), it->second.end()};
 }
 
-NodeView Core::node_view(const cluster::Node& node) const {
+NodeView Core::node_view(const Node& node) const {
   const std::string& name = node.record.name;
   NodeView view;
   view.node = node;
-  if (node.speaks() && !node.unusable.empty()) view.node.state = cluster::NodeState::kUnusable;
+  if (node.speaks() && !node.unusable.empty()) view.node.state = NodeState::kUnusable;
   view.devices_used = devices_of_strays(name);
   for (const std::string& uid : jobs_of(name)) {
     const LiveJob& job = jobs_.at(uid);
@@ -46,7 +46,7 @@ NodeView Core::node_view(const cluster::Node& node) const {
       if (!what.may_train) continue;
       view.left.emplace_back(key, what);
       // Until the node says what runs there they are taken to run: a node of many ranks would look idle.
-      if (view.node.state != cluster::NodeState::kReconciling) continue;
+      if (view.node.state != core::NodeState::kReconciling) continue;
       view.devices_used += what.ranks;
       view.jobs.push_back(what.job);
     }
@@ -61,7 +61,7 @@ NodeView Core::node_view(const cluster::Node& node) const {
 
 // One that is no node of this cluster has a name, and why it is not let in.
 std::optional<NodeView> Core::shown_node(const std::string& name) const {
-  const cluster::Node* node = nodes_.find(name);
+  const Node* node = nodes_.find(name);
   const auto refused = refused_.find(name);
   if (node == nullptr && refused == refused_.end()) return std::nullopt;
   NodeView view;
@@ -70,7 +70,7 @@ std::optional<NodeView> Core::shown_node(const std::string& name) const {
   view.refusal = absl::StrCat(refused->second.reason, ": ", refused->second.message);
   // A request by another daemon for this node's id says nothing about the node, whose state stays as it is.
   const bool is_impostor = node != nullptr && node->record.instance != refused->second.instance;
-  if (view.node.session == 0 && !is_impostor) view.node.state = cluster::NodeState::kRefused;
+  if (view.node.session == 0 && !is_impostor) view.node.state = NodeState::kRefused;
   if (node != nullptr) return view;
   view.node.record.name = name;
   view.node.record.address = refused->second.address;
@@ -134,14 +134,14 @@ std::string Core::may_run_there(const std::string& name) const {
 // Gone at once, so that nothing is decided about it while that is on its way to the store. A worker that comes back
 // after all registers as a new one.
 void Core::take(const DeleteNode& input) {
-  const cluster::Node* node = nodes_.find(input.node);
+  const Node* node = nodes_.find(input.node);
   if (node == nullptr) return refuse(input.request, no_such_node(input.node));
   const auto refuse_since = [&](const char* reason, const std::string& why) {
     refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, reason,
                                      absl::StrCat("node ", input.node, " ", why), {{"node", input.node}}));
   };
-  if (node->state != cluster::NodeState::kLost || node->session != 0) {
-    return refuse_since("NODE_NOT_LOST", absl::StrCat("is ", cluster::name(node->state),
+  if (node->state != NodeState::kLost || node->session != 0) {
+    return refuse_since("NODE_NOT_LOST", absl::StrCat("is ", name(node->state),
                                                       ": only one that is LOST can be deleted; stop its titan-worker"));
   }
   const std::string in_use = may_run_there(input.node);
@@ -165,7 +165,7 @@ void Core::take(const DeleteNode& input) {
 }
 
 SessionId Core::session_of(const std::string& name) const {
-  const cluster::Node* node = nodes_.find(name);
+  const Node* node = nodes_.find(name);
   return node == nullptr ? 0 : node->session;
 }
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/gibibytes.h"
 #include "common/rank_protocol/launch.h"
-#include "common/testing/planted.h"
-#include "common/text/gibibytes.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -45,7 +45,7 @@ bool flag(const nlohmann::json& json, const char* key) {
 
 }  // namespace
 
-void Core::on_rank_events(cluster::Node& node, const v1::RankEvents& events) {
+void Core::on_rank_events(Node& node, const v1::RankEvents& events) {
   const std::string& uid = events.id().job_uid();
   const int attempt = events.id().number(), rank = events.rank();
   if (events.events().empty() && events.damage().empty()) return;

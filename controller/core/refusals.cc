@@ -1,7 +1,7 @@
 // Workers that are not let in: why, and where an operator sees it.
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -31,7 +31,7 @@ void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
   const absl::Duration now = now_.monotonic;
   const std::string reason = rpc::reason(why);
   measure(Measure::kNodeRefused, 1, reason);
-  if (!cluster::valid_id(hello.node())) return;  // Nothing that could be listed.
+  if (!valid_id(hello.node())) return;  // Nothing that could be listed.
   forget_refusals();
   const bool is_new = refused_.count(hello.node()) == 0;
   if (is_new && refused_.size() >= kNamesKept) return;
@@ -45,7 +45,7 @@ void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
              now,
              say ? now : refused.said_at};
   touch(hello.node());
-  cluster::Node* node = nodes_.find(hello.node());
+  Node* node = nodes_.find(hello.node());
   if (!say) return;
   Change change;
   if (node == nullptr) {

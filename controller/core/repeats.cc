@@ -2,7 +2,7 @@
 // the same peer. Of one kind the first few are events, then those that show that it goes on.
 
 #include "absl/strings/str_cat.h"
-#include "common/text/shape.h"
+#include "common/base/text/shape.h"
 #include "controller/core/core.h"
 
 namespace titan::core {

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
-#include "common/testing/planted.h"
-#include "common/text/counted.h"
+#include "common/base/status/status.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/counted.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -250,9 +250,9 @@ void Core::take(const ProfileJob& input) {
 void Core::take(const CordonNode& input) { cordon(input, /*leave=*/false); }
 
 void Core::cordon(const CordonNode& input, bool leave) {
-  cluster::Node* node = nodes_.find(input.node);
+  Node* node = nodes_.find(input.node);
   if (node == nullptr) return refuse(input.request, no_such_node(input.node));
-  cluster::Node changed = *node;
+  Node changed = *node;
   set_cordon(changed.record, input, leave, now_ns());
   Change change;
   change.when_full = store::WhenFull::kRefuse;
@@ -269,7 +269,7 @@ void Core::cordon(const CordonNode& input, bool leave) {
 void Core::go_on(const Cordoned& cordoned, const absl::Status& status) {
   const CordonNode& asked = cordoned.asked;
   if (!status.ok()) return refuse(asked.request, status);
-  cluster::Node* node = nodes_.find(asked.node);
+  Node* node = nodes_.find(asked.node);
   if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   set_cordon(node->record, asked, cordoned.leave, now_ns());
   if (!asked.cordoned) node->record.blames.clear();  // Who puts it back into service has mended it.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/testing/planted.h"
-#include "common/text/counted.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/scheduler/scheduler.h"
 
@@ -16,9 +16,7 @@ constexpr size_t kFew = 64;
 constexpr absl::Duration kPause = absl::Microseconds(10);
 
 // It has not registered since this controller's start.
-bool is_awaited(const std::pair<const std::string, cluster::Node>& node) {
-  return node.second.state == cluster::NodeState::kReconciling;
-}
+bool is_awaited(const std::pair<const std::string, Node>& node) { return node.second.state == NodeState::kReconciling; }
 
 std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& runs) {
   std::vector<job::Placement> placements;

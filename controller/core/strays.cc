@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/testing/planted.h"
+#include "common/base/testing/planted.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -40,15 +40,14 @@ bool Core::knows(const std::string& uid) const {
   return jobs_.count(uid) > 0 || over_.contains(uid) || deleted_.contains(uid);
 }
 
-Stray& Core::stray_of(cluster::Node& node, const v1::AttemptId& id) {
+Stray& Core::stray_of(Node& node, const v1::AttemptId& id) {
   touch(node.record.name);
   return strays_[node.record.name][{id.job_uid(), id.number()}];
 }
 
 // `holds`: it is refused, and a process of it that is not gone has its devices all the same. `overdue`: the node says
 // that it has not ended what it was told to stop; were it told again, it would say that again, without end.
-void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds,
-                      bool overdue) {
+void Core::take_stray(Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds, bool overdue) {
   if (node.session == 0) return;
   const AttemptKey key{id.job_uid(), id.number()};
   const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
@@ -74,7 +73,7 @@ void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptR
 
 // An attempt of a job that is over, or that another attempt has replaced. What is newer than this store's records may
 // hold work that no checkpoint has yet.
-void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) {
+void Core::stop_stray(Node& node, const AttemptKey& key, Stray& stray) {
   const auto live = jobs_.find(key.first);
   stray.unknown = false;
   const bool saves = live != jobs_.end() && key.second > newest_recorded(live->second) &&
@@ -117,7 +116,7 @@ void Core::stop_dismissed(const std::string& node, const AttemptKey& key) {
   if (stray.dismissed && !stray.ended) send(node, stop_message(key, stray.grace, "STOPPED_BY_OPERATOR"));
 }
 
-void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray) {
+void Core::list_unknown(Node& node, const AttemptKey& key, Stray& stray) {
   if (std::exchange(stray.unknown, true)) return;
   Change change;
   add_node_event(change, node, "UnknownAttempt",
@@ -173,7 +172,7 @@ int Core::devices_of_strays(const std::string& node) const {
 std::set<std::string> Core::jobs_that_still_save() const {
   std::set<std::string> uids;
   for (const auto& [name, strays] : strays_) {
-    const cluster::Node* node = nodes_.find(name);
+    const Node* node = nodes_.find(name);
     if (node == nullptr || !node->speaks()) continue;  // Its word would be waited for in vain.
     for (const auto& [key, stray] : strays) {
       if (stray.saving && !stray.ended && now_.monotonic < stray.saves_until) uids.insert(key.first);
@@ -184,7 +183,7 @@ std::set<std::string> Core::jobs_that_still_save() const {
 
 void Core::take(const StopUnknown& input) {
   const std::string& name = input.node;
-  cluster::Node* node = nodes_.find(name);
+  Node* node = nodes_.find(name);
   if (node == nullptr) return refuse(input.request, no_such_node(name));
   std::vector<AttemptKey> keys;
   for (const auto& [key, stray] : strays_[name]) {
@@ -218,7 +217,7 @@ void Core::take(const StopUnknown& input) {
 void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
   const StopUnknown& asked = dismissed.asked;
   if (!status.ok()) return refuse(asked.request, status);
-  const cluster::Node* node = nodes_.find(asked.node);
+  const Node* node = nodes_.find(asked.node);
   if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   for (const AttemptKey& key : dismissed.keys) {
     const auto strays = strays_.find(asked.node);

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "controller/cluster/nodes.h"
+#include "controller/core/node_table.h"
 #include "controller/core/stray.h"
 #include "controller/job/record.h"
 #include "controller/job/stragglers.h"
@@ -36,7 +36,7 @@ struct JobView {
 using JobViewPtr = std::shared_ptr<const JobView>;
 
 struct NodeView {
-  cluster::Node node;
+  Node node;
   int devices_used = 0;
   std::vector<std::string> jobs;
   std::vector<std::pair<AttemptKey, Stray>> unknown;    // Attempts there of jobs that this controller does not know.

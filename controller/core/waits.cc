@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/text/counted.h"
+#include "common/base/text/counted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -44,7 +44,7 @@ std::string Core::named_parts(const LiveAttempt& attempt, const std::vector<std:
   std::vector<std::string> named;
   for (const std::string& name : nodes) {
     if (named.size() == kNodesNamed) break;
-    const cluster::Node* node = nodes_.find(name);
+    const Node* node = nodes_.find(name);
     named.push_back(node != nullptr && node->speaks() ? name : absl::StrCat(name, " (silent)"));
   }
   const size_t more = nodes.size() - named.size();

@@ -5,17 +5,16 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/counted.h"
 #include "common/rank_protocol/launch.h"
-#include "common/rpc/error.h"
-#include "common/testing/planted.h"
-#include "common/text/counted.h"
+#include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
 namespace titan::core {
 namespace {
 
-using cluster::NodeState;
 using Phase = v1::AttemptReport;
 
 // Clocks of nodes differ: a time that cannot be right counts as "just now".
@@ -90,11 +89,11 @@ std::string how(const v1::RankExitReport& exit) {
 void Core::take(const OpenSession& input) {
   const v1::Register& hello = input.hello;
   const absl::Status ours = check_cluster(hello);
-  const absl::StatusOr<cluster::Nodes::Opened> opened =
+  const absl::StatusOr<Nodes::Opened> opened =
       ours.ok() ? nodes_.open_session(hello, input.session, now_.monotonic, now_.wall) : ours;
   if (!opened.ok()) {
     // Nobody is kept out: the node speaks already, by its later session.
-    if (rpc::reason(opened.status()) != cluster::kSessionReplaced) note_refusal(hello, opened.status());
+    if (rpc::reason(opened.status()) != kSessionReplaced) note_refusal(hello, opened.status());
     effects_.refused = opened.status();
     return;
   }
@@ -115,7 +114,7 @@ void Core::take(const OpenSession& input) {
 }
 
 // What is placed there would be cut off again and again. What runs there is left alone: ranks need no controller.
-void Core::note_flapping(cluster::Node& node) {
+void Core::note_flapping(Node& node) {
   Change change;
   add_node_event(change, node, "NodeFlapping",
                  absl::StrCat("its worker began ", node.sessions.size(), " sessions within a minute"), "warning");
@@ -124,7 +123,7 @@ void Core::note_flapping(cluster::Node& node) {
   commit(std::move(change));
 }
 
-void Core::note_steady(cluster::Node& node) {
+void Core::note_steady(Node& node) {
   Change change;
   add_node_event(change, node, "NodeSteady",
                  absl::StrCat("no new session for a minute", node.record.cordoned ? "; it stays cordoned" : ""),
@@ -134,7 +133,7 @@ void Core::note_steady(cluster::Node& node) {
 }
 
 // At once, not when its record is durable: on a full disk its ranks would end as orphans.
-void Core::welcome(cluster::Node& node, const v1::Register& hello) {
+void Core::welcome(Node& node, const v1::Register& hello) {
   const std::string& name = hello.node();
   v1::ControllerMessage message;
   message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
@@ -172,11 +171,11 @@ void Core::end_waiting_for(const std::string& node) {
 void Core::take(const CloseSession& input) {
   const bool any = testing::planted(testing::Bug::kOldSessionsEndCounts);
   nodes_.close_session(input.node, any ? session_of(input.node) : input.session);
-  if (const cluster::Node* node = nodes_.find(input.node); node != nullptr) tell_of(*node);
+  if (const Node* node = nodes_.find(input.node); node != nullptr) tell_of(*node);
 }
 
 void Core::take(const Heard& input) {
-  cluster::Node* node = nodes_.owner(input.node, input.session);
+  Node* node = nodes_.owner(input.node, input.session);
   if (node == nullptr) return;
   const bool could_take_ranks = node->can_take_ranks();
   const bool was_over = nodes_.lease_over(*node, now_.monotonic);
@@ -208,7 +207,7 @@ absl::Duration Core::deafness(const v1::WorkerMessage& message) const {
   return was_asleep ? absl::ZeroDuration() : unanswered;
 }
 
-void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
+void Core::hear(Node& node, const v1::WorkerMessage& message) {
   switch (message.kind_case()) {
     case v1::WorkerMessage::kBeat:
       return on_beat(node, message.beat());
@@ -227,7 +226,7 @@ void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
   }
 }
 
-void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
+void Core::on_beat(Node& node, const v1::Beat& beat) {
   note_condition(node, beat.unusable(), beat.unix_nanoseconds());
   v1::ControllerMessage ack;
   ack.mutable_beat_ack()->set_sequence(beat.sequence());
@@ -270,7 +269,7 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
   }
 }
 
-void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
+void Core::on_report(Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
   const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
   if (is_stray && is_elsewhere(node.record.name, {report.id().job_uid(), report.id().number()})) {
@@ -329,7 +328,7 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
 }
 
 // Each is a record of its own: a job of ten thousand ranks fails with as many.
-void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
+void Core::take_exits(LiveJob& job, Node& node, const v1::AttemptReport& report, Change& change,
                       absl::Duration& since_failure) {
   LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node.record.name);
@@ -374,8 +373,8 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
 
 void Core::take(const Tick&) {
   excuse_own_pause();
-  for (const cluster::Node* node : nodes_.mark_suspects(now_.monotonic)) tell_of(*node);
-  for (cluster::Node* node : nodes_.end_flapping(now_.monotonic)) note_steady(*node);
+  for (const Node* node : nodes_.mark_suspects(now_.monotonic)) tell_of(*node);
+  for (Node* node : nodes_.end_flapping(now_.monotonic)) note_steady(*node);
   check_leases();
   check_hangs();
   check_diagnoses();
@@ -446,7 +445,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
   bool anybody_speaks = false, advancing = false;
   absl::Duration last_word = -absl::InfiniteDuration();
   for (const auto& [name, part] : attempt.parts) {
-    const cluster::Node* node = nodes_.find(name);
+    const Node* node = nodes_.find(name);
     if (part.ended || node == nullptr) continue;
     last_word = std::max(last_word, node->last_beat);
     if (name == silent_node || !node->speaks()) continue;  // A suspect one: nobody can tell yet.

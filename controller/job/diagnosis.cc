@@ -5,13 +5,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/text/counted.h"
 #include "common/rank_protocol/flight_tail.h"
-#include "common/text/counted.h"
 
 namespace titan::job {
 namespace {
 
-using rank_protocol::Divergence;
 using rank_protocol::FlightCall;
 using rank_protocol::RankFlight;
 
@@ -137,7 +136,7 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
     flights.back().rank = rank;  // Its node knows whose file it is; what the file says is its rank's word.
   }
   DiagnosisRecord record;
-  std::optional<Divergence> divergence = rank_protocol::first_divergence(flights);
+  std::optional<Divergence> divergence = first_divergence(flights);
   // Only that they disagreed can be seen of ranks that do not stand still.
   if (divergence && !findings.stuck && divergence->kind != Divergence::Kind::kMismatch) divergence.reset();
   if (divergence && divergence->kind == Divergence::Kind::kUnfinished) keep_stopped(findings, divergence->ranks);
@@ -151,7 +150,7 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
   report = absl::StrCat(title, "\n",
                         divergence ? record.verdict : "no rank is seen to have gone another way than the others", "\n",
                         ranks_without_answer(findings), "\n");
-  const std::map<int, const FlightCall*> awaited = rank_protocol::awaited_calls(flights);
+  const std::map<int, const FlightCall*> awaited = awaited_calls(flights);
   const auto place = [&awaited](int rank, const RankFinding& finding) {
     const auto found = awaited.find(rank);
     return place_of(rank, finding, found == awaited.end() ? nullptr : found->second);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/rank_protocol/divergence.h"
+#include "controller/job/divergence.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::job {

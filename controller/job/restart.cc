@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/text/counted.h"
 #include "common/rank_protocol/launch.h"
-#include "common/text/counted.h"
 
 namespace titan::job {
 namespace {

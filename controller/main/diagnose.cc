@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "common/host/facts.h"
-#include "common/redact/redact.h"
-#include "common/text/utf8.h"
+#include "common/base/host/facts.h"
+#include "common/base/redact/redact.h"
+#include "common/base/text/utf8.h"
 #include "controller/store/backup.h"
 
 namespace titan {

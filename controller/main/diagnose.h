@@ -1,7 +1,7 @@
 #pragma once
 
-#include "common/journal/journal.h"
-#include "common/metrics/metrics.h"
+#include "common/service/journal/journal.h"
+#include "common/service/metrics/metrics.h"
 #include "controller/main/flags.h"
 #include "controller/store/store.h"
 #include "titan/v1/cluster.pb.h"

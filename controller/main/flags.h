@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "common/journal/journal.h"
-#include "common/rpc/credentials.h"
-#include "common/storage/state_home.h"
+#include "common/io/storage/state_home.h"
+#include "common/service/journal/journal.h"
+#include "common/service/rpc/credentials.h"
 
 namespace titan {
 

@@ -5,11 +5,11 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "common/failpoint/failpoint.h"
-#include "common/rpc/address.h"
-#include "common/status/status.h"
-#include "common/systemd/service.h"
-#include "common/version/version.h"
+#include "common/base/status/status.h"
+#include "common/base/version/version.h"
+#include "common/service/failpoint/failpoint.h"
+#include "common/service/rpc/address.h"
+#include "common/service/systemd/service.h"
 #include "controller/main/serve.h"
 #include "controller/store/backup.h"
 #include "controller/store/etcd/address.h"
@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
   app.add_option("--log-format", flags.log_format, "Of what this program says on stderr: text or json")
       ->capture_default_str()
       ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
-  app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
+  app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/service/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-controller"));
   try {
     app.parse(argc, argv);

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "common/journal/journal.h"
+#include "common/service/journal/journal.h"
 #include "controller/main/flags.h"
 
 namespace titan {

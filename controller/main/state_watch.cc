@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan {
 namespace {

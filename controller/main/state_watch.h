@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/journal/journal.h"
-#include "common/storage/folder_guard.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/io/storage/folder_guard.h"
+#include "common/service/journal/journal.h"
 
 namespace titan {
 

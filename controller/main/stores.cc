@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 #include "controller/store/etcd/etcd_store.h"
 #include "controller/store/sqlite_store.h"
 

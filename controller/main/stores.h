@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/journal/journal.h"
+#include "common/service/journal/journal.h"
 #include "controller/main/flags.h"
 #include "controller/reconcile/measures.h"
 #include "controller/store/backup.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::reconcile {

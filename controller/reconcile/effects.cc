@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/base/status/status.h"
+#include "common/base/testing/planted.h"
 #include "common/rank_protocol/folded_launch.h"
-#include "common/status/status.h"
-#include "common/testing/planted.h"
 #include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/reconciler.h"
 

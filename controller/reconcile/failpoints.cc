@@ -4,7 +4,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "common/failpoint/failpoint.h"
+#include "common/service/failpoint/failpoint.h"
 #include "controller/core/keys.h"
 
 namespace titan::reconcile::failpoints {

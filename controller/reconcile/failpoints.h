@@ -1,7 +1,7 @@
 #pragma once
 
 // Where a controller may be made to end, for tests: around each kind of record, each message and each answer. See
-// common/failpoint.
+// common/service/failpoint.
 
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/metrics/metrics.h"
+#include "common/service/metrics/metrics.h"
 
 namespace titan::reconcile {
 

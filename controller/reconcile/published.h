@@ -13,7 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/core/view.h"
 
 namespace titan::reconcile {

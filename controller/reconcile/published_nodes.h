@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/plan/planner/memory_fit.h"
 #include "controller/core/view.h"
-#include "controller/planner/memory_fit.h"
 
 namespace titan::reconcile {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/error.h"
 #include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/migrate.h"
 
@@ -121,7 +121,7 @@ void Reconciler::stop_unknown(const std::string& node, const std::string& uid, a
 
 // --- workers ---
 
-absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session,
+absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<core::Session>& session,
                                       const std::string& peer) {
   failpoints::before_opening();
   note_later_leader(hello.node(), hello.leader_epoch());
@@ -144,7 +144,7 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
   return refused;
 }
 
-void Reconciler::on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
+void Reconciler::on_message(const std::string& node, const std::shared_ptr<core::Session>& session,
                             const v1::WorkerMessage& message) {
   failpoints::before_hearing(message);
   note_later_leader(node, message.attempt().leader_epoch());
@@ -170,7 +170,7 @@ void Reconciler::note_later_leader(const std::string& node, int64_t epoch) const
   if (options_.on_superseded) options_.on_superseded(why);
 }
 
-void Reconciler::close_session(const std::string& node, const cluster::Session* session) {
+void Reconciler::close_session(const std::string& node, const core::Session* session) {
   Answers answers;
   {
     sync::Lock lock(mutex_);

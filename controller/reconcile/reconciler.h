@@ -13,13 +13,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "common/clock/clock.h"
-#include "common/journal/journal.h"
-#include "common/sync/sync.h"
-#include "controller/cluster/session.h"
+#include "common/base/clock/clock.h"
+#include "common/base/sync/sync.h"
+#include "common/service/journal/journal.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 #include "controller/core/labels.h"
+#include "controller/core/session.h"
 #include "controller/reconcile/config_cache.h"
 #include "controller/reconcile/measures.h"
 #include "controller/reconcile/published.h"
@@ -75,11 +75,11 @@ class Reconciler {
                     const std::string& actor = "");
 
   // Workers. `peer` is where the session comes from. Errors: those of core::OpenSession.
-  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session,
+  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<core::Session>& session,
                             const std::string& peer = "");
-  void on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
+  void on_message(const std::string& node, const std::shared_ptr<core::Session>& session,
                   const v1::WorkerMessage& message);
-  void close_session(const std::string& node, const cluster::Session* session);
+  void close_session(const std::string& node, const core::Session* session);
   // For reading logs. Errors: Unavailable when nobody speaks for the node now.
   absl::Status send(const std::string& node, const v1::ControllerMessage& message);
 
@@ -153,8 +153,8 @@ class Reconciler {
   core::Core core_ TITAN_GUARDED_BY(mutex_);
   std::deque<Pending> pending_ TITAN_GUARDED_BY(mutex_);  // In log order.
   absl::flat_hash_map<core::RequestId, Waiting> waiting_ TITAN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<core::SessionId, std::shared_ptr<cluster::Session>> sessions_ TITAN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<const cluster::Session*, core::SessionId> session_ids_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<core::SessionId, std::shared_ptr<core::Session>> sessions_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const core::Session*, core::SessionId> session_ids_ TITAN_GUARDED_BY(mutex_);
   int64_t next_ticket_ TITAN_GUARDED_BY(mutex_) = 1;
   core::RequestId next_request_ TITAN_GUARDED_BY(mutex_) = 1;
   core::SessionId next_session_ TITAN_GUARDED_BY(mutex_) = 1;

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "common/failpoint/failpoint.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/failpoint/failpoint.h"
 #include "controller/store/heads.h"
 #include "controller/store/rows.h"
 

@@ -1,7 +1,7 @@
 #include "controller/store/connection.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::store {
 

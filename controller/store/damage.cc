@@ -6,8 +6,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/failpoint/failpoint.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/failpoint/failpoint.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/store/store.h"
 
 namespace titan::store {

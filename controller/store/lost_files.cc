@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/status/status.h"
-#include "common/storage/file.h"
-#include "common/storage/write_all.h"
+#include "common/base/status/status.h"
+#include "common/io/storage/file.h"
+#include "common/io/storage/write_all.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {

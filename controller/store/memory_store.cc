@@ -1,6 +1,6 @@
 #include "controller/store/memory_store.h"
 
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 #include "controller/store/aside.h"
 
 namespace titan::store {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <deque>
 
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/store/listeners.h"
 #include "controller/store/store.h"
 #include "controller/store/table.h"

@@ -1,7 +1,7 @@
 // What readers of a store's file see, on a connection of their own.
 
 #include "absl/strings/str_cat.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {

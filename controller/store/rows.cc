@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::store {
 namespace {

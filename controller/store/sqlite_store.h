@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/storage/folder_guard.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/io/storage/folder_guard.h"
 #include "controller/store/backup.h"
 #include "controller/store/heads.h"
 #include "controller/store/rows.h"

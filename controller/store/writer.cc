@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/failpoint/failpoint.h"
+#include "common/service/failpoint/failpoint.h"
 
 namespace titan::store {
 namespace {

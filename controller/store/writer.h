@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/store/listeners.h"
 #include "controller/store/store.h"
 

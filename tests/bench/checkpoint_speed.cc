@@ -20,9 +20,9 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/storage/fence.h"
+#include "common/io/storage/fence.h"
 #include "nlohmann/json.hpp"
-#include "worker/checkpoint/checkpointer.h"
+#include "worker/rank/checkpoint/checkpointer.h"
 
 namespace {
 

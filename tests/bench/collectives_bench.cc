@@ -13,8 +13,9 @@
 #include <functional>
 
 #include "tests/bench/forked_ranks.h"
-#include "worker/comm/device_mesh.h"
-#include "worker/comm/store.h"
+#include "worker/rank/comm/device_mesh.h"
+#include "worker/rank/comm/make_device.h"
+#include "worker/rank/comm/store.h"
 
 namespace titan {
 namespace {

@@ -8,10 +8,10 @@
 #include <stdexcept>
 
 #include "CLI/CLI.hpp"
-#include "common/data_files/datasets.h"
-#include "worker/data/loader.h"
-#include "worker/nn/documents.h"
-#include "worker/parallel/context_deal.h"
+#include "common/io/data_files/datasets.h"
+#include "worker/rank/data/loader/loader.h"
+#include "worker/rank/nn/documents.h"
+#include "worker/rank/parallel/context_deal.h"
 
 namespace titan {
 namespace {
@@ -48,7 +48,7 @@ T require(absl::StatusOr<T> value) {
 
 void measure(const Plan& plan, int64_t seq_len) {
   data::LoaderOptions options;
-  const data::DatasetFiles found = require(data::dataset_files(plan.dataset, plan.path));
+  const data_files::DatasetFiles found = require(data_files::dataset_files(plan.dataset, plan.path));
   options.files = found.files;
   options.kind.format = found.format;
   options.tokenizer_folder = plan.tokenizer;

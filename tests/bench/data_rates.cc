@@ -10,13 +10,13 @@
 #include <functional>
 #include <iostream>
 
-#include "common/data_files/byte_source.h"
-#include "common/data_files/token_manifest.h"
-#include "worker/data/counted_rows.h"
-#include "worker/data/open_rows.h"
-#include "worker/data/row_stream.h"
-#include "worker/data/token_rows.h"
-#include "worker/tools/data/tokenizing.h"
+#include "common/io/data_files/byte_source.h"
+#include "common/io/data_files/token_manifest.h"
+#include "worker/rank/data/rows/counted_rows.h"
+#include "worker/rank/data/rows/open_rows.h"
+#include "worker/rank/data/rows/row_stream.h"
+#include "worker/rank/data/rows/token_rows.h"
+#include "worker/rank/tools/data/tokenizing.h"
 
 namespace {
 
@@ -76,7 +76,7 @@ void forget(const std::string& counts, int64_t record_bytes, int rank, int ranks
 
 // Text in its order, alone and counted together.
 void measure_order(const std::string& tokenizer, const std::string& scratch, const std::string& text, int64_t tokens) {
-  const FileKind kind{.format = *format_of_file(text), .blank_lines = true};
+  const FileKind kind{.format = *titan::data_files::format_of_file(text), .blank_lines = true};
   const std::string counts = scratch + "/counts";
   const auto counted = [&](int rank, int ranks) {
     DocumentBlocks opened = value(DocumentBlocks::open({.files = {text}, .kind = kind}));
@@ -87,7 +87,8 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
   std::filesystem::remove(counts);
   value(counted(0, 1)->skip(tokens / kRow + 1));  // All of it, once.
   std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
-  const std::string what = is_compressed(text) ? std::filesystem::path(text).extension().string() : name(kind.format);
+  const std::string what =
+      titan::data_files::is_compressed(text) ? std::filesystem::path(text).extension().string() : name(kind.format);
   for (const int ranks : kRanks) {
     measure(what + ", alone", ranks, [&] {
       return std::make_unique<RowStream>(DocumentReader({.files = {text}, .kind = kind}), load(tokenizer), kRow, true);
@@ -107,7 +108,7 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
 void measure_arranged_text(const std::string& tokenizer, const std::string& scratch, const std::string& text,
                            int64_t tokens, RowsWanted wanted, const std::string& name) {
   wanted.files = {text};
-  wanted.kind = {.format = *format_of_file(text), .blank_lines = true};
+  wanted.kind = {.format = *titan::data_files::format_of_file(text), .blank_lines = true};
   wanted.tokenizer_folder = tokenizer;
   wanted.row_tokens = kRow;
   wanted.counts_folder = scratch + "/" + name;
@@ -146,8 +147,8 @@ void measure_index(const std::string& tokenizer, const std::string& scratch) {
     wanted.counts_folder = scratch;
     measure(name, ranks, [&] { return value(open_rows(wanted, load(tokenizer))).rows; });
   };
-  const std::vector<std::string> index = {scratch + "/index/" + kTokenManifest};
-  const FileKind tokens{.format = Format::kTitan};
+  const std::vector<std::string> index = {scratch + "/index/" + titan::data_files::kTokenManifest};
+  const FileKind tokens{.format = titan::data_files::Format::kTitan};
   for (const int ranks : kRanks) {
     arranged("token index", ranks, {.files = index, .kind = tokens});
     arranged("token index, shuffled rows", ranks, {.files = index, .kind = tokens, .shuffle = Shuffle::kRows});
@@ -166,15 +167,15 @@ int main(int argc, char** argv) {
   titan::tools::TokenizeProgress progress;
   const auto made = value(titan::tools::tokenize({.tokenizer_folder = tokenizer,
                                                   .out = scratch + "/index",
-                                                  .input = {Format::kJsonLines, {argv[3]}},
+                                                  .input = {titan::data_files::Format::kJsonLines, {argv[3]}},
                                                   .threads = 2},
                                                  progress, [](const std::string&) {}));
   std::cout << made.tokens << " tokens of " << std::filesystem::file_size(argv[3]) << " bytes\n\n"
             << "| rows from | ranks | first batch s | batch ms | own tokens/s |\n|---|---|---|---|---|\n";
   for (int i = 3; i < argc; ++i) {
-    const std::string kind = name(*format_of_file(argv[i]));
+    const std::string kind = name(*titan::data_files::format_of_file(argv[i]));
     measure_order(tokenizer, scratch, argv[i], made.tokens);
-    if (is_compressed(argv[i])) continue;  // Not read in another order.
+    if (titan::data_files::is_compressed(argv[i])) continue;  // Not read in another order.
     measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.shuffle = Shuffle::kDocuments},
                           kind + ", shuffled");
     measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.packing_window = 1024}, kind + ", packed");

@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <functional>
 
-#include "worker/comm/group.h"
-#include "worker/comm/store.h"
+#include "worker/rank/comm/group.h"
+#include "worker/rank/comm/store.h"
 
 namespace titan::bench {
 

@@ -8,12 +8,12 @@
 
 #include <string>
 
-#include "common/models/logits.h"
+#include "common/plan/models/logits.h"
 #include "tests/testing/allocation_meter.h"
-#include "worker/kernels/choice.h"
-#include "worker/nn/deferred_gradients.h"
-#include "worker/nn/head_loss.h"
-#include "worker/nn/loss.h"
+#include "worker/rank/kernels/choice.h"
+#include "worker/rank/nn/deferred_gradients.h"
+#include "worker/rank/nn/head_loss.h"
+#include "worker/rank/nn/loss.h"
 
 namespace titan::nn {
 namespace {

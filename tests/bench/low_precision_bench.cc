@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "worker/kernels/choice.h"
-#include "worker/nn/deferred_gradients.h"
-#include "worker/nn/low_precision/recipes.h"
+#include "worker/rank/kernels/choice.h"
+#include "worker/rank/nn/deferred_gradients.h"
+#include "worker/rank/nn/low_precision/recipes.h"
 
 namespace titan::nn {
 namespace {

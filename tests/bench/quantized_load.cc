@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "common/storage/file.h"
+#include "common/io/storage/file.h"
 #include "nlohmann/json.hpp"
-#include "worker/checkpoint/hf_folder.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "common/rank_protocol/flight_tail.h"
-#include "worker/comm/fake_backend.h"
-#include "worker/comm/flight_pickle.h"
-#include "worker/comm/recording_backend.h"
+#include "worker/rank/comm/fake_backend.h"
+#include "worker/rank/comm/flight_pickle.h"
+#include "worker/rank/comm/recording_backend.h"
 
 namespace titan::comm {
 namespace {

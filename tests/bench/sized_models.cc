@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/models/registry.h"
-#include "worker/model/families.h"
-#include "worker/model/plugin.h"
+#include "common/plan/models/registry.h"
+#include "worker/rank/model/families.h"
+#include "worker/rank/model/plugin.h"
 
 namespace {
 

@@ -11,9 +11,10 @@
 #include <cstdio>
 
 #include "tests/bench/forked_ranks.h"
-#include "worker/comm/device_mesh.h"
-#include "worker/comm/store.h"
-#include "worker/parallel/tensor.h"
+#include "worker/rank/comm/device_mesh.h"
+#include "worker/rank/comm/make_device.h"
+#include "worker/rank/comm/store.h"
+#include "worker/rank/parallel/tensor.h"
 
 namespace titan {
 namespace {

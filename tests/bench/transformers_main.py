@@ -16,7 +16,7 @@ from torchtitan.config import TORCH_DTYPE_MAP, ConfigManager
 from torchtitan.hf_datasets.text_datasets import build_text_dataloader
 from transformers import GptOssConfig, GptOssForCausalLM
 
-# Titan's flavor of this name (worker/model/gpt_oss/flavors.cc).
+# Titan's flavor of this name (worker/rank/model/gpt_oss/flavors.cc).
 FLAVORS = {"debugmodel": {"hidden_size": 256, "num_hidden_layers": 4, "num_local_experts": 8}}
 
 

@@ -5,7 +5,7 @@
     alerts_live.py --write [FILE]    all, with the table into docs/alerts-live.md or FILE
 
 The rules are the committed ones, but that their `for:` and the windows of their ranges are SHORTER times as short; no threshold is touched. Controller, workers
-and shims are real, ranks are stand-ins (tests/worker/shim/fake_rank.cc). Where a threshold is half an hour or more the controller's clock
+and shims are real, ranks are stand-ins (tests/worker/node/shim/fake_rank.cc). Where a threshold is half an hour or more the controller's clock
 is set ahead (libfaketime), and a slow disk is a library in front of fsync (slow_sync.c). Scenes have clusters of their own and run side by side.
 """
 

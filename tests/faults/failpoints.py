@@ -3,7 +3,7 @@
     failpoints.py [POINT...]     POINT: as `titan-controller --list-failpoints` and `titan-worker --list-failpoints` name it; all by default
     failpoints.py --every 4      each fourth, for a short run
 
-Ranks are stand-ins (tests/worker/shim/fake_rank.cc), so that hundreds of attempts take seconds; everything else is real. At each point: the
+Ranks are stand-ins (tests/worker/node/shim/fake_rank.cc), so that hundreds of attempts take seconds; everything else is real. At each point: the
 program dies there (a point that is never passed is an error), is started again, and then every call that was acknowledged holds, no job is
 there twice, every job goes on with the attempt that it had, and the ranks of the job that runs all along are the same processes.
 """

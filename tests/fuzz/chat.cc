@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "common/data_files/conversation.h"
-#include "common/jinja/template.h"
+#include "common/io/data_files/conversation.h"
+#include "common/io/jinja/template.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"
 
@@ -16,7 +16,7 @@ TITAN_FUZZ(chat_template, 300) {
   const auto parsed = jinja::Template::parse(parts.next());
   require(parsed.ok() || parsed.status().message().find("line ") == 0 || absl::IsInvalidArgument(parsed.status()),
           "what is refused has a place");
-  const auto row = data::parse_conversation(parts.rest(), "messages");
+  const auto row = data_files::parse_conversation(parts.rest(), "messages");
   if (!parsed.ok()) return;
   jinja::Mapping variables;
   if (row.ok()) {

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/config/job_text.h"
-#include "common/config/json.h"
-#include "common/config/raw.h"
-#include "common/config/validate.h"
+#include "common/plan/config/job_text.h"
+#include "common/plan/config/json.h"
+#include "common/plan/config/raw.h"
+#include "common/plan/config/validate.h"
 #include "nlohmann/json.hpp"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"

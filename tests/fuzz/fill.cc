@@ -4,7 +4,7 @@
 #include <iterator>
 #include <limits>
 
-#include "common/text/utf8.h"
+#include "common/base/text/utf8.h"
 
 namespace titan::fuzz {
 namespace {

@@ -4,16 +4,19 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "common/hub/answer_error.h"
-#include "common/hub/dataset_path.h"
-#include "common/hub/folder.h"
-#include "common/hub/inventory.h"
-#include "common/hub/listing.h"
-#include "common/hub/names.h"
-#include "common/hub/part_file.h"
-#include "common/hub/range_sink.h"
-#include "common/hub/ranges.h"
-#include "common/hub/urls.h"
+#include "common/base/text/shown.h"
+#include "common/io/http/answer_error.h"
+#include "common/io/http/content_range.h"
+#include "common/io/http/ranges.h"
+#include "common/io/http/urls.h"
+#include "common/io/hub/dataset_path.h"
+#include "common/io/hub/folder.h"
+#include "common/io/hub/inventory.h"
+#include "common/io/hub/listing.h"
+#include "common/io/hub/names.h"
+#include "common/io/hub/part_file.h"
+#include "common/io/hub/range_sink.h"
+#include "common/io/hub/urls.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
@@ -49,9 +52,9 @@ TITAN_FUZZ(hub_answers, 3000) {
 // Headers: a place to go to, a page, a range, a time.
 TITAN_FUZZ(hub_headers, 3000) {
   const std::string text(bytes);
-  const std::string next = hub::redirected("https://hub/a", text);
-  require(next.empty() || !hub::origin(next).empty(), "a redirect leads to a server");
-  if (hub::origin(text) == "https://hub:443") {
+  const std::string next = http::redirected("https://hub/a", text);
+  require(next.empty() || !http::origin(next).empty(), "a redirect leads to a server");
+  if (http::origin(text) == "https://hub:443") {
     const std::string rest = absl::AsciiStrToLower(text).substr(std::min(text.size(), text.find(':') + 1));
     const size_t begin = std::min(rest.size(), rest.find_first_not_of('/'));
     const std::string server = rest.substr(begin, rest.find_first_of("/?#", begin) - begin);
@@ -59,11 +62,11 @@ TITAN_FUZZ(hub_headers, 3000) {
     require(host == "hub" || host.compare(0, 4, "hub:") == 0, "no other server has this origin");
   }
   (void)hub::next_cursor(text);
-  (void)hub::parse_retry_after(text);
-  if (const auto range = hub::parse_content_range(text))
+  (void)http::parse_retry_after(text);
+  if (const auto range = http::parse_content_range(text))
     require(range->range.begin >= 0 && range->range.begin < range->range.end && range->range.end <= range->size,
             "a range");
-  for (const char c : hub::shown(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
+  for (const char c : text::shown(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
 }
 
 // Where a job's data lies, as its user says it.
@@ -88,7 +91,7 @@ TITAN_FUZZ(hub_records, 400) {
   const auto folder = hub::Folder::make(scratch_folder());
   require(folder.ok(), "the folder is there");
   const hub::RemoteFile file{"a", 1000, "0123456789abcdef0123456789abcdef01234567", ""};
-  for (const hub::Range& range : hub::recorded_parts(*folder, file).all())
+  for (const http::Range& range : hub::recorded_parts(*folder, file).all())
     require(range.begin >= 0 && range.begin < range.end && range.end <= 900, "only what is there is there");
   const hub::Inventory inventory = hub::Inventory::load(*folder);
   require(inventory.save(*folder).ok(), "it is written again");

@@ -14,11 +14,11 @@
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
-#include "worker/daemon/run_folder.h"
-#include "worker/daemon/state_folder.h"
-#include "worker/shim/exit_record.h"
-#include "worker/shim/server.h"
-#include "worker/shim/spec.h"
+#include "worker/node/daemon/run_folder.h"
+#include "worker/node/daemon/state_folder.h"
+#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/server.h"
+#include "worker/node/shim/spec.h"
 
 namespace titan::fuzz {
 namespace {

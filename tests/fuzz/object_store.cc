@@ -3,11 +3,11 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "common/s3/exchange.h"
-#include "common/s3/listing.h"
-#include "common/s3/location.h"
-#include "common/s3/settings.h"
-#include "common/s3/xml.h"
+#include "common/io/s3/exchange.h"
+#include "common/io/s3/listing.h"
+#include "common/io/s3/location.h"
+#include "common/io/s3/settings.h"
+#include "common/io/s3/xml.h"
 #include "tests/fuzz/target.h"
 
 namespace titan::fuzz {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/beacon.h"
-#include "common/rank_protocol/divergence.h"
 #include "common/rank_protocol/flight_tail.h"
 #include "common/rank_protocol/spool.h"
+#include "controller/job/divergence.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
@@ -106,7 +106,7 @@ TITAN_FUZZ(flight, 1500) {
     ranks.push_back(*flight);
     if (rank > 0 && !ranks.empty()) ranks.back().rank = rank;
   }
-  if (const auto found = protocol::first_divergence(ranks)) {
+  if (const auto found = job::first_divergence(ranks)) {
     require(!found->ranks.empty() && std::is_sorted(found->ranks.begin(), found->ranks.end()), "somebody went away");
     require_text(found->message());
   }

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/identity.h"
-#include "common/rpc/token.h"
+#include "common/service/rpc/identity.h"
+#include "common/service/rpc/token.h"
 #include "controller/api/filter.h"
 #include "controller/api/order_by.h"
 #include "controller/api/paging.h"
 #include "controller/auth/caller.h"
-#include "controller/pki/certificate.h"
+#include "controller/cli/pki/certificate.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"
 

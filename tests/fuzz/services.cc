@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/json.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/error.h"
+#include "common/plan/config/json.h"
+#include "common/service/rpc/channel.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/server.h"
 #include "controller/store/memory_store.h"
 #include "google/protobuf/descriptor.h"

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/controller/reconcile/world.h"
+#include "tests/controller/world.h"
 #include "tests/fuzz/fill.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"
-#include "tests/worker/core/node_world.h"
+#include "tests/worker/node/core/node_world.h"
 
 namespace titan::fuzz {
 namespace {

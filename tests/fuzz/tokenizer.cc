@@ -1,6 +1,6 @@
 // A tokenizer's files and the texts that are trained on.
 
-#include "worker/data/tokenizer.h"
+#include "worker/rank/data/tokenizer/tokenizer.h"
 
 #include <memory>
 #include <string>
@@ -9,9 +9,9 @@
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
-#include "worker/data/document_reader.h"
-#include "worker/data/split_pattern.h"
-#include "worker/data/utf8.h"
+#include "worker/rank/data/documents/document_reader.h"
+#include "worker/rank/data/tokenizer/split_pattern.h"
+#include "worker/rank/data/tokenizer/utf8.h"
 
 namespace titan::fuzz {
 

@@ -8,8 +8,8 @@
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
-#include "worker/data/tokenizer.h"
-#include "worker/data/utf8.h"
+#include "worker/rank/data/tokenizer/tokenizer.h"
+#include "worker/rank/data/tokenizer/utf8.h"
 
 namespace titan::fuzz {
 namespace {

@@ -6,26 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "common/data_files/token_manifest.h"
-#include "common/storage/crc32c.h"
+#include "common/io/data_files/token_manifest.h"
+#include "common/io/storage/crc32c.h"
 #include "nlohmann/json.hpp"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
-#include "tests/worker/data/byte_tokenizer.h"
-#include "tests/worker/data/compress.h"
-#include "worker/data/compressed_text.h"
-#include "worker/data/counted_documents.h"
-#include "worker/data/counted_rows.h"
-#include "worker/data/document_places.h"
-#include "worker/data/document_reader.h"
-#include "worker/data/document_rows.h"
-#include "worker/data/mix_state.h"
-#include "worker/data/open_rows.h"
-#include "worker/data/packed_rows.h"
-#include "worker/data/row_stream.h"
-#include "worker/data/token_rows.h"
-#include "worker/data/tokens/shard_format.h"
+#include "tests/worker/rank/data/byte_tokenizer.h"
+#include "tests/worker/rank/data/compress.h"
+#include "worker/rank/data/documents/compressed_text.h"
+#include "worker/rank/data/documents/counted_documents.h"
+#include "worker/rank/data/documents/document_places.h"
+#include "worker/rank/data/documents/document_reader.h"
+#include "worker/rank/data/rows/counted_rows.h"
+#include "worker/rank/data/rows/document_rows.h"
+#include "worker/rank/data/rows/mix_state.h"
+#include "worker/rank/data/rows/open_rows.h"
+#include "worker/rank/data/rows/packed_rows.h"
+#include "worker/rank/data/rows/row_stream.h"
+#include "worker/rank/data/rows/token_rows.h"
+#include "worker/rank/data/tokens/shard_format.h"
 
 namespace titan::fuzz {
 namespace {
@@ -33,7 +33,7 @@ namespace {
 constexpr int32_t kMaxId = 1000;
 
 // Some rows of whatever there is, on from a few places.
-void read_rows(data::Format format, const std::string& file) {
+void read_rows(data_files::Format format, const std::string& file) {
   auto set = data::TokenSet::open(format, {file});
   if (!set.ok()) return;
   auto rows = data::TokenRows::open(*std::move(set), {.row_tokens = 7, .max_token_id = kMaxId});
@@ -63,7 +63,7 @@ class Bytes final : public data::testing::ByteTokenizer {
 TITAN_FUZZ(token_index, 300) {
   Parts parts(bytes);
   const bool repair = parts.byte() % 2 == 1;
-  const std::string manifest = scratch_file(data::kTokenManifest, parts.next());
+  const std::string manifest = scratch_file(data_files::kTokenManifest, parts.next());
   std::string index(parts.next());
   if (repair && index.size() >= sizeof(data::ShardHeader)) {
     data::ShardHeader header;
@@ -79,7 +79,7 @@ TITAN_FUZZ(token_index, 300) {
     const auto again = data::read_manifest(storage::posix_files(), scratch_folder() + "/again.json");
     require(again.ok() && manifest_text(*again) == manifest_text(*read), "written and read it is the same");
   }
-  read_rows(data::Format::kTitan, manifest);
+  read_rows(data_files::Format::kTitan, manifest);
   const auto shard = data::open_titan_shard(tokens);
   if (shard.ok()) (void)(*shard)->verify();
 }
@@ -89,7 +89,7 @@ TITAN_FUZZ(megatron, 400) {
   Parts parts(bytes);
   const std::string index = scratch_file("set.idx", parts.next());
   scratch_file("set.bin", parts.rest());
-  read_rows(data::Format::kMegatron, index);
+  read_rows(data_files::Format::kMegatron, index);
   const auto shard = data::open_megatron_shard(index);
   if (shard.ok()) (void)(*shard)->verify();
 }
@@ -101,7 +101,7 @@ TITAN_FUZZ(counted_rows, 150) {
   const int shape = parts.byte(), choice = shape / 40 % 4, compressed = shape / 160;
   const int64_t row = 1 + shape % 40;
   const std::string counts = scratch_file("counts", parts.next());
-  const data::FileKind kind{.format = choice > 1 ? data::Format::kText : data::Format::kJsonLines,
+  const data::FileKind kind{.format = choice > 1 ? data_files::Format::kText : data_files::Format::kJsonLines,
                             .blank_lines = choice == 2};
   const std::string name = compressed == 0 ? "counted" : shape % 2 == 0 ? "counted.gz" : "counted.zst";
   const std::string file = scratch_file(name, data::testing::as_named(name, parts.rest(), 100));
@@ -156,7 +156,7 @@ TITAN_FUZZ(counted_documents, 150) {
   const int shape = parts.byte();
   const bool shuffled = shape % 4 != 1, packed = shape % 2 == 1;
   const int64_t row = 2 + parts.byte() % 40;
-  const data::FileKind kind{.format = shape / 4 % 2 == 1 ? data::Format::kText : data::Format::kJsonLines,
+  const data::FileKind kind{.format = shape / 4 % 2 == 1 ? data_files::Format::kText : data_files::Format::kJsonLines,
                             .blank_lines = shape / 8 % 2 == 0};
   const std::string counts = scratch_file("lengths", parts.next());
   const std::vector<std::string> files = {scratch_file("arranged", parts.rest())};
@@ -246,7 +246,7 @@ TITAN_FUZZ(data_cursor, 150) {
 // Plain text between blank lines.
 TITAN_FUZZ(paragraphs, 100) {
   const std::string path = scratch_file("text.txt", bytes);
-  const data::FileKind kind{.format = data::Format::kText, .text_key = "", .blank_lines = true};
+  const data::FileKind kind{.format = data_files::Format::kText, .text_key = "", .blank_lines = true};
   data::DocumentReader reader({.files = {path}, .kind = kind, .share = {}, .max_bad_lines = 1 << 20});
   for (int i = 0; i < 100; ++i) {
     const auto document = reader.next();

@@ -13,7 +13,7 @@ import bad_files
 from cluster import SOURCE, Cluster
 from jobs import TINY
 
-TABLE = json.loads((SOURCE / "tests/common/config/bad_inputs.json").read_text())
+TABLE = json.loads((SOURCE / "tests/common/plan/config/bad_inputs.json").read_text())
 
 
 class BadInput(unittest.TestCase):

@@ -7,8 +7,8 @@ import unittest
 from pathlib import Path
 
 SCRIPT = Path(os.environ["TITAN_SOURCE"]) / "deploy/build_progress.awk"
-LIGHT = "Building CXX object common/config/CMakeFiles/titan_config.dir/load.cc.o"
-HEAVY = "Building CXX object worker/nn/CMakeFiles/titan_nn.dir/linear.cc.o"
+LIGHT = "Building CXX object common/plan/config/CMakeFiles/titan_config.dir/load.cc.o"
+HEAVY = "Building CXX object worker/rank/nn/CMakeFiles/titan_nn.dir/linear.cc.o"
 
 
 def progress(steps, every, plan=None):

@@ -22,7 +22,7 @@ from cluster import MARK, wait_until
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 BIN = Path(os.environ["TITAN_BIN"])
 PAGES = [SOURCE / "README.md", *sorted((SOURCE / "docs/howto").glob("*.md"))]
-# One needs four machines, which tls_cluster_test.py makes; the other a hub, as tests/common/hub has one.
+# One needs four machines, which tls_cluster_test.py makes; the other a hub, as tests/common/io/hub has one.
 ELSEWHERE = {"cluster-with-tls.md", "get-assets.md"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BY_HAND = re.compile(r"^deploy/(quickstart|install|test)\.sh\b.*\n", re.MULTILINE)  # They install packages, build, and run this test.

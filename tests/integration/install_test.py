@@ -119,7 +119,7 @@ class Install(unittest.TestCase):
         paths = [words[i + 1] for i, word in enumerate(words) if word in ("-isystem", "-I")]
         self.assertEqual(3, len(paths), said)
         self.assertTrue((Path(paths[0]) / "ATen/ATen.h").is_file(), said)
-        self.assertTrue((Path(paths[2]) / "worker/model/plugin.h").is_file(), said)
+        self.assertTrue((Path(paths[2]) / "worker/rank/model/plugin.h").is_file(), said)
         self.assertNotIn(DEPS, said + (sdk / "flags").read_text())
 
     # The whole of a job: daemons, shim, rank, text and tokenizer; called by a link, in a tree that was moved.

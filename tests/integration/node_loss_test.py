@@ -16,7 +16,7 @@ TRAINS = {"steps": -1, "step_ms": 20, "print": 2, "print_bytes": 4}
 
 
 class StandIns(Cluster):
-    """A cluster whose ranks are stand-ins (tests/worker/shim/fake_rank.cc)."""
+    """A cluster whose ranks are stand-ins (tests/worker/node/shim/fake_rank.cc)."""
 
     def add_fake(self, name, fake):
         before = self.environment

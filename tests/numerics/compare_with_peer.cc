@@ -15,8 +15,8 @@
 #include "tests/numerics/golden_case.h"
 #include "tests/numerics/golden_report.h"
 #include "tests/numerics/spec_changes.h"
-#include "worker/kernels/choice.h"
-#include "worker/model/hf_mapper.h"
+#include "worker/rank/kernels/choice.h"
+#include "worker/rank/model/hf_mapper.h"
 
 namespace titan::testing {
 namespace {

@@ -2,13 +2,13 @@
 
 #include <vector>
 
-#include "common/pipeline/generators.h"
-#include "tests/worker/comm/thread_ranks.h"
-#include "worker/model/model.h"
-#include "worker/nn/documents.h"
-#include "worker/nn/loss.h"
-#include "worker/runtime/engine/executor.h"
-#include "worker/runtime/engine/sharded_model.h"
+#include "common/plan/pipeline/generators.h"
+#include "tests/worker/rank/comm/thread_ranks.h"
+#include "worker/rank/model/model.h"
+#include "worker/rank/nn/documents.h"
+#include "worker/rank/nn/loss.h"
+#include "worker/rank/runtime/engine/executor.h"
+#include "worker/rank/runtime/engine/sharded_model.h"
 
 namespace titan::testing {
 

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "common/mesh/mesh.h"
-#include "common/models/model_spec.h"
+#include "common/plan/mesh/mesh.h"
+#include "common/plan/models/model_spec.h"
 #include "tests/numerics/golden_case.h"
 
 namespace titan::testing {

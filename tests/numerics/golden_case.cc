@@ -9,16 +9,16 @@
 #include <optional>
 #include <stdexcept>
 
-#include "common/models/registry.h"
+#include "common/plan/models/registry.h"
 #include "tests/numerics/pinned_choices.h"
 #include "tests/numerics/safetensors.h"
 #include "tests/numerics/spec_changes.h"
 #include "tests/testing/call_counter.h"
-#include "worker/checkpoint/hf_layout.h"
-#include "worker/model/decoder/decoder.h"
-#include "worker/model/hf_mapper.h"
-#include "worker/nn/documents.h"
-#include "worker/nn/loss.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
+#include "worker/rank/model/decoder/decoder.h"
+#include "worker/rank/model/hf_mapper.h"
+#include "worker/rank/nn/documents.h"
+#include "worker/rank/nn/loss.h"
 
 namespace titan::testing {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "common/models/model_spec.h"
+#include "common/plan/models/model_spec.h"
 #include "nlohmann/json.hpp"
-#include "worker/model/model.h"
+#include "worker/rank/model/model.h"
 
 namespace titan::testing {
 

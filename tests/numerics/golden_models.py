@@ -33,7 +33,7 @@ def judge_rounded(check):
 
 
 def machine_has_kernels():
-    """What the lowest level needs (worker/kernels/level.h), asked of the system and not of Titan."""
+    """What the lowest level needs (worker/rank/kernels/level.h), asked of the system and not of Titan."""
     flags = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split())
     return {"avx2", "fma", "f16c"} <= flags
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/models/registry.h"
+#include "common/plan/models/registry.h"
 #include "tests/numerics/spec_changes.h"
-#include "worker/model/plugin.h"
-#include "worker/model/registry.h"
+#include "worker/rank/model/plugin.h"
+#include "worker/rank/model/registry.h"
 
 namespace {
 

@@ -5,7 +5,7 @@ Where the matrix's other rows for language models are:
   meshes, schedules, activation checkpointing     mesh_table/rows.cc (column "torchtitan's test" of docs/numerics.md)
   the same over processes                         process_meshes.py
   any mesh to any other, seed checkpoints         reshard_meshes.py
-  memory estimation                               worker/runtime/dry_run_test.py (no mesh is refused)
+  memory estimation                               worker/rank/runtime/dry_run_test.py (no mesh is refused)
   gradients of a step beside torchtitan's own     golden_models.py, golden_parity.py
 Compilation, float8 and fault-tolerant replicas are other features; text generation has left torchtitan.
 """

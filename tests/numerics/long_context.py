@@ -2,7 +2,7 @@
 
 By default a short row in float64, with and without documents, by both rotate methods, validation included (1e-10). The long form is
 `long_context.py --tokens 16384 --ranks 4 --dtype float32`; `--attention 65536` adds attention alone on a row of that length,
-4 ranks against one (tests/worker/parallel/context_test.cc).
+4 ranks against one (tests/worker/rank/parallel/context_test.cc).
 """
 
 import argparse

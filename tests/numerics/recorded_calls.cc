@@ -1,6 +1,6 @@
 // What a step with [compile] asks of its host, on a CPU that plays a GPU: rows by the bodies of the GPU's kernels,
-// layers' passes as graphs (tests/worker/runtime/recorded_graphs.h), attention and products by LibTorch's operations
-// for the CPU.
+// layers' passes as graphs (tests/worker/rank/runtime/recorded_graphs.h), attention and products by LibTorch's
+// operations for the CPU.
 //   recorded_calls CASE_FOLDER...
 // Of each case.json the model alone counts, with weights of its own; rows of documents are passed over, since their
 // attention is not in a graph and a CPU does not have the one call that a GPU makes of it. Prints one JSON line per
@@ -18,14 +18,14 @@
 #include <string>
 #include <vector>
 
-#include "common/models/registry.h"
+#include "common/plan/models/registry.h"
 #include "nlohmann/json.hpp"
 #include "tests/numerics/spec_changes.h"
 #include "tests/testing/call_counter.h"
-#include "tests/worker/runtime/recorded_graphs.h"
-#include "tests/worker/runtime/recorded_kernels.h"
-#include "tests/worker/runtime/training_world.h"
-#include "worker/kernels/choice.h"
+#include "tests/worker/rank/runtime/recorded_graphs.h"
+#include "tests/worker/rank/runtime/recorded_kernels.h"
+#include "tests/worker/rank/runtime/training_world.h"
+#include "worker/rank/kernels/choice.h"
 
 namespace titan::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/models/model_spec.h"
+#include "common/plan/models/model_spec.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::testing {

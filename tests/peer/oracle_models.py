@@ -1,6 +1,6 @@
 """Small models of every family in the oracles' own classes: torchtitan 0.2.2 and transformers.
 
-Each case is a flavor of Titan's with a few other numbers (`spec`, by the names of common/models/model_spec.h), so that both
+Each case is a flavor of Titan's with a few other numbers (`spec`, by the names of common/plan/models/model_spec.h), so that both
 sides build the same model. Sizes are small and options such that everything a family computes matters: positions are
 stretched inside the sequence, windows and blocks are shorter than it, groups limit the routing.
 """

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 
 namespace titan::simulation {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
 #include "nlohmann/json.hpp"
-#include "worker/core/launch_facts.h"
+#include "worker/node/core/launch_facts.h"
 
 namespace titan::simulation {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "tests/simulation/storage.h"
 #include "tests/simulation/timeline.h"
-#include "worker/core/node_core.h"
+#include "worker/node/core/node_core.h"
 
 namespace titan::simulation {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/storage/file.h"
+#include "common/io/storage/file.h"
 #include "tests/simulation/timeline.h"
 
 namespace titan::simulation {

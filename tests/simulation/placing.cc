@@ -57,7 +57,7 @@ int Scenario::free_devices(const std::string& node, const std::string& uid) cons
 bool Scenario::fits_now(const job::JobRecord& job) const {
   int room = 0;
   for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
-    const cluster::Node& node = view.node;
+    const core::Node& node = view.node;
     const std::string& name = node.record.name;
     const bool is_usable = node.can_take_ranks() && !node.flapping && !node.record.cordoned &&
                            std::count(job.avoided_nodes.begin(), job.avoided_nodes.end(), name) == 0;

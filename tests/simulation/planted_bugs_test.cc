@@ -1,5 +1,6 @@
-// Does the simulation see what it should? Each bug of common/testing/planted.h is planted in turn, and seeds are tried
-// until a rule is broken that holds without the bug: first the one that planted_seeds.txt knows, then up to 2,000 from
+// Does the simulation see what it should? Each bug of common/base/testing/planted.h is planted in turn, and seeds are
+// tried until a rule is broken that holds without the bug: first the one that planted_seeds.txt knows, then up to 2,000
+// from
 // 1. TITAN_LONG=1 tries those from 1 at once, TITAN_PLANTED_BUG=NAME only one bug, TITAN_PLANTED_SEEDS=FILE writes
 // planted_seeds.txt anew and TITAN_PLANTED_TABLE=FILE the table of docs/reliability-simulation.md.
 
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "common/testing/planted.h"
+#include "common/base/testing/planted.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/scenario.h"
 

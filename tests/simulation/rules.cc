@@ -329,8 +329,8 @@ void Scenario::check_waits() {
 // What clients read of nodes is what the core has decided.
 void Scenario::check_nodes() {
   const auto said = [](const reconcile::NodeView& view) {
-    return absl::StrCat(view.node.record.name, " ", cluster::name(view.node.state), " ", view.node.can_take_ranks(),
-                        " ", view.node.record.cordoned, " ", view.devices_used, " ", absl::StrJoin(view.jobs, ","), " ",
+    return absl::StrCat(view.node.record.name, " ", core::name(view.node.state), " ", view.node.can_take_ranks(), " ",
+                        view.node.record.cordoned, " ", view.devices_used, " ", absl::StrJoin(view.jobs, ","), " ",
                         view.unknown.size(), " ", view.slow.size(), " ", absl::FormatTime(view.node.last_beat_time));
   };
   const std::vector<reconcile::NodeView> shown = cluster_.controller->nodes(),
@@ -339,7 +339,7 @@ void Scenario::check_nodes() {
     const bool speaks = view.node.session != 0;  // It has come back; what says so may be on its way to the disk.
     if (speaks || deleted_nodes_.count(view.node.record.name) == 0) continue;
     cluster_.violate(
-        absl::StrCat("node ", view.node.record.name, " was deleted, and is shown as ", cluster::name(view.node.state)));
+        absl::StrCat("node ", view.node.record.name, " was deleted, and is shown as ", core::name(view.node.state)));
   }
   if (shown.size() != now.size()) return cluster_.violate("other nodes are shown than there are");
   for (size_t i = 0; i < now.size(); ++i) {

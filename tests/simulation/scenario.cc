@@ -222,7 +222,7 @@ void Scenario::remove() {
 
 void Scenario::delete_lost_node() {
   for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
-    if (view.node.state != cluster::NodeState::kLost) continue;
+    if (view.node.state != core::NodeState::kLost) continue;
     const std::string& node = view.node.record.name;
     cluster_.trace(absl::StrCat("USER deletes ", node));
     // It is in service again should it come back.

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/testing/planted.h"
+#include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/scenario.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/core/attempt_record.h"
+#include "worker/node/core/attempt_record.h"
 
 namespace titan::simulation {
 

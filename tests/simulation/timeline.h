@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock/clock.h"
+#include "common/base/clock/clock.h"
 
 namespace titan::simulation {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/storage/fence.h"
+#include "common/io/storage/fence.h"
 #include "tests/simulation/machine.h"
 #include "tests/simulation/memory_files.h"
 #include "tests/simulation/storage.h"

@@ -6,10 +6,10 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-STEP = ["nn", "nn/low_precision", "parallel", "optim", "comm", "runtime/engine", "runtime/step"]  # Rooms of worker/ that a training step goes through.
-READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|comm::LateRead\b")
+STEP = ["nn", "nn/low_precision", "parallel", "optim", "device", "comm", "runtime/engine", "runtime/step"]  # Rooms of worker/rank/ that a training step goes through.
+READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|device::LateRead\b")
 
-# File under worker/ -> how many, and why.
+# File under worker/rank/ -> how many, and why.
 ALLOWED = {
     "nn/row_groups.cc": (1, "rows an expert, once a layer, where no kernel takes all experts in one call"),
     "parallel/expert_exchange.cc": (1, "split sizes of the all-to-all between expert ranks, once a layer"),
@@ -58,12 +58,12 @@ def sized_by_values(path):
 
 
 def count(what):
-    """By file under worker/, where there is any."""
+    """By file under worker/rank/, where there is any."""
     found = {}
     for room in STEP:
-        for path in sorted((SOURCE / "worker" / room).glob("*.cc")) + sorted((SOURCE / "worker" / room).glob("*.h")):
+        for path in sorted((SOURCE / "worker/rank" / room).glob("*.cc")) + sorted((SOURCE / "worker/rank" / room).glob("*.h")):
             if number := what(path):
-                found[path.relative_to(SOURCE / "worker").as_posix()] = number
+                found[path.relative_to(SOURCE / "worker/rank").as_posix()] = number
     return found
 
 

@@ -1,4 +1,4 @@
-"""Who may include whom: the folders form layers, and an #include may only point at the same folder or a lower layer."""
+"""Who may include whom: houses meet in common/ and proto/ alone, and inside a house a room includes rooms of lower floors."""
 
 import os
 import re
@@ -8,54 +8,49 @@ from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
-OURS = ("common/", "controller/", "worker/", "tests/", "titan/v1/")
+OURS = ("common/", "controller/", "worker/", "tests/")
 TORCH = ("torch/", "ATen/", "c10/", "c10d/")
 WIRE = ("grpcpp/", "grpc/", "google/protobuf/", "google/rpc/", "titan/v1/")
 
-# Every folder with the folders that it may include besides itself; "common" stands for all of common/, "wire" for proto and gRPC.
-_ENGINE = ["common", "worker/comm", "worker/kernels", "worker/data"]
-_MODEL = [*_ENGINE, "worker/nn", "worker/parallel"]
-MAY_INCLUDE = {
-    "controller/job": ["common", "wire"],
-    "controller/scheduler": ["common", "controller/job"],
-    "controller/store": ["common", "wire", "controller/job"],
-    "controller/cluster": ["common", "wire", "controller/job"],
-    "controller/planner": ["common", "controller/job"],
-    "controller/core": ["common", "wire", "controller/job", "controller/scheduler", "controller/store", "controller/cluster",
-                        "controller/planner"],
-    "controller/auth": ["common", "wire", "controller/store"],
-    "controller/reconcile": ["common", "wire", "controller/job", "controller/store", "controller/planner", "controller/cluster",
-                             "controller/core"],
-    "controller/api": ["common", "wire", "controller/job", "controller/scheduler", "controller/store", "controller/cluster",
-                       "controller/planner", "controller/core", "controller/reconcile", "controller/auth"],
-    "controller/main": ["common", "wire", "controller/job", "controller/store", "controller/cluster", "controller/reconcile", "controller/api",
-                        "controller/auth"],
-    "controller/pki": ["common"],
-    "controller/cli": ["common", "wire", "controller/pki"],
-    "worker/comm": ["common"],
-    "worker/kernels": ["common"],
-    "worker/data": ["common"],
-    "worker/nn": _ENGINE,
-    "worker/parallel": [*_ENGINE, "worker/nn"],
-    "worker/model": [*_MODEL, "worker/checkpoint"],  # Implements the interface by which checkpoints name Hugging Face tensors.
-    "worker/optim": _MODEL,
-    "worker/checkpoint": _MODEL,
-    "worker/generate": [*_ENGINE, "worker/nn"],
-    "worker/runtime": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint", "worker/generate"],
-    "worker/tools": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint", "worker/generate", "worker/runtime"],
-    "worker/core": ["common", "wire"],
-    # The daemon does what the core decides; it speaks the shim's protocol and reads its files.
-    "worker/daemon": ["common", "wire", "worker/core", "worker/shim"],
-    "worker/shim": ["common"],
-    "worker/stacks": ["common", "worker/shim"],
+# A house with those that it may include besides itself. Of two that a path begins with the longer one is its house.
+HOUSES = {
+    "common": [],
+    "controller": ["common"],
+    "controller/cli": ["common"],
+    "worker/node": ["common"],
+    "worker/rank": ["common"],
 }
-FLAVORS = "/flavors.cc"  # Of worker/model/FAMILY: belongs to common/models, which everybody links.
-NO_TORCH = ("common/", "controller/", "worker/core/", "worker/daemon/", "worker/shim/", "worker/stacks/", "worker/kernels/cpu/", "worker/data/chat/", "worker/tools/data/")
-NO_WIRE = tuple(f"{folder}/" for folder, allowed in MAY_INCLUDE.items() if folder.startswith("worker/") and "wire" not in allowed)
-PURE = ("controller/job/", "controller/scheduler/", "controller/planner/", "controller/core/", "worker/core/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
-PURE_ALL_THE_SAME = ("common/rpc/error.h",)  # Makes a status.
-IMPURE = ("common/sync/", "common/clock/", "common/storage/", "common/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex", "thread",
-          "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
+# Rooms of a house, or of a room that has some itself, from the lowest floor up; those of one floor do not know each other. What lies in
+# the folder itself, or in a folder that is not listed, is above all of them.
+FLOORS = {
+    "common": [["base"], ["io", "rank_protocol", "service"], ["plan"]],
+    "common/base": [["clock", "redact", "status", "sync", "testing", "text", "version"], ["host", "json"]],
+    "common/io": [["http", "jinja", "storage", "tokenizer_files"], ["hub", "s3"], ["data_files"]],
+    "common/plan": [["mesh", "models", "pipeline"], ["config", "hf_config"], ["memory"], ["planner"]],
+    "common/service": [["failpoint", "journal", "metrics", "rpc", "systemd"]],
+    "controller": [["job", "scheduler", "store"], ["auth", "core"], ["reconcile"], ["api"], ["main"]],
+    "worker/node": [["core", "shim"], ["daemon", "stacks"]],
+    "worker/rank": [["plugin", "random", "topology", "trace"], ["data", "device", "kernels"], ["comm"], ["nn"], ["generate", "optim", "parallel"],
+                    ["checkpoint"], ["model"], ["runtime"], ["tools"]],
+    "worker/rank/checkpoint": [["shards", "formats/pickle"], ["formats/dcp", "formats/hugging_face"], ["steps"], ["saving"], ["loading"]],
+    "worker/rank/data": [["plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["loader"]],
+    "worker/rank/runtime": [["failure", "metrics_out"], ["memory"], ["engine", "profiling"], ["step"]],
+}
+FLAVORS = re.compile(r"worker/rank/model/\w+/flavors\.cc")  # Belongs to common/plan/models, which everybody links.
+NO_TORCH = ("common/", "controller/", "worker/node/", "worker/rank/kernels/cpu/", "worker/rank/data/chat/", "worker/rank/tools/data/")
+NO_WIRE = ("worker/rank/", "worker/node/shim/", "worker/node/stacks/")
+PURE = ("controller/job/", "controller/scheduler/", "controller/core/", "worker/node/core/", "common/plan/mesh/", "common/plan/pipeline/",
+        "common/plan/planner/")  # No clock, disk, socket or lock.
+PURE_ALL_THE_SAME = ("common/service/rpc/error.h",)  # Makes a status.
+IMPURE = ("common/base/sync/", "common/base/clock/", "common/io/storage/", "common/service/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex",
+          "thread", "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
+CURL = ("common/io/http/", "common/io/hub/", "common/io/s3/")
+
+# The last word of a file's namespace is a folder of its path. Where a subject has a namespace of its own inside, the word before it is.
+NAMESPACE = re.compile(r"^namespace (titan(?:::\w+)*) \{\n(.*?)^\}  // namespace \1$", re.MULTILINE | re.DOTALL)
+FORWARD = re.compile(r"(?:\s|//[^\n]*\n|(?:class|struct) \w+;|enum class \w+(?: : \w+)?;)*")
+SUBJECTS = ("titan::daemon::nvml", "titan::kernels::device", "titan::kernels::TITAN_LEVEL", "titan::nn::on_device", "titan::reconcile::failpoints")
+PLAIN_TITAN = ("common/base/", "controller/main/")  # What everything uses, and what puts everything together.
 
 
 def sources():
@@ -69,25 +64,47 @@ def includes(text):
     return [(mark, name) for mark, name in INCLUDE.findall(text)]
 
 
-def folder_of(name):
-    return "/".join(name.split("/")[:2])
+def house_of(path):
+    return max((house for house in HOUSES if path.startswith(house + "/")), key=len, default=None)
+
+
+def floor_of(path, folder):
+    """On which floor of `folder`, and in which of its rooms."""
+    for number, rooms in enumerate(FLOORS[folder]):
+        for room in rooms:
+            if path.startswith(f"{folder}/{room}/"):
+                return number, room
+    return len(FLOORS[folder]), None
 
 
 def broken_direction(path, name):
     """Why `path` may not include `name`, or None."""
-    if name.startswith("titan/v1/") or not name.startswith(OURS):
+    if not name.startswith(OURS):
         return None
-    if path.startswith("common/") or path.endswith(FLAVORS):
+    if FLAVORS.fullmatch(path):
         return None if name.startswith("common/") else "common includes only common"
-    here, there = folder_of(path), folder_of(name)
-    if path.count("/") == 1 or here == there:  # A main beside the folders wires everything.
-        return None
-    if here not in MAY_INCLUDE:
-        return f"{here} has no rule in this test"
-    allowed = MAY_INCLUDE[here]
-    if there in allowed or (there.startswith("common/") and "common" in allowed):
-        return None
-    return f"{here} may not include {there}"
+    here, there = house_of(path), house_of(name)
+    if here is None:
+        return "it is in no house"
+    if here != there:
+        return None if there in HOUSES[here] else f"{here} may not include {there or 'tests'}"
+    for folder in FLOORS:
+        if not path.startswith(folder + "/") or not name.startswith(folder + "/") or len(folder) < len(here):
+            continue
+        (mine, room), (its, other) = floor_of(path, folder), floor_of(name, folder)
+        if room != other and its >= mine:
+            return f"in {folder}, {other or 'what is above the rooms'} is not below {room}"
+    return None
+
+
+def wrong_namespace(path, name):
+    folders = path.split("/")[:-1]
+    if name == "titan":
+        return not path.startswith(PLAIN_TITAN)
+    words = name.split("::")
+    if FLAVORS.fullmatch(path):
+        return words[-1] != "models"
+    return (words[-2] if name in SUBJECTS else words[-1]) not in folders
 
 
 class IncludeDirection(unittest.TestCase):
@@ -95,21 +112,27 @@ class IncludeDirection(unittest.TestCase):
         return [f"{path}: #include {name}: {why}" for path, text in sources() for _, name in includes(text)
                 if (why := judge(path, name))]
 
-    def test_layers(self):
+    def test_floors(self):
         self.assertEqual([], self.complaints(broken_direction))
+
+    def test_every_room_has_a_floor(self):
+        rooms = {path.split("/")[len(house.split("/"))] for house in HOUSES if house in FLOORS for path, _ in sources() if house_of(path) == house}
+        self.assertEqual(set(), rooms - {room for house in HOUSES for floor in FLOORS.get(house, []) for room in floor})
+        listed = [f"{folder}/{room}" for folder, floors in FLOORS.items() for floor in floors for room in floor]
+        self.assertEqual([], [room for room in listed if not (SOURCE / room).is_dir()])
 
     def test_torch_stays_in_the_ranks(self):
         self.assertEqual([], self.complaints(
-            lambda path, name: "no LibTorch here" if (path.startswith(NO_TORCH) or path.endswith(FLAVORS)) and name.startswith(TORCH) else None))
+            lambda path, name: "no LibTorch here" if (path.startswith(NO_TORCH) or FLAVORS.fullmatch(path)) and name.startswith(TORCH) else None))
 
     def test_wire_stays_out_of_the_ranks(self):
         self.assertEqual([], self.complaints(
             lambda path, name: "no gRPC or Protobuf here" if path.startswith(NO_WIRE) and name.startswith(WIRE) else None))
 
-    def test_curl_stays_in_two_folders(self):
+    def test_curl_stays_in_three_folders(self):
         self.assertEqual([], self.complaints(
-            lambda path, name: "downloads go through common/hub, objects through common/s3"
-            if name.startswith("curl/") and not path.startswith(("common/hub/", "common/s3/")) else None))
+            lambda path, name: "downloads go through common/io/hub, objects through common/io/s3"
+            if name.startswith("curl/") and not path.startswith(CURL) else None))
 
     def test_pure_folders(self):
         self.assertEqual([], self.complaints(
@@ -119,12 +142,22 @@ class IncludeDirection(unittest.TestCase):
         missing = [path for path, text in sources() if path.endswith(".h") and "#pragma once" not in text]
         self.assertEqual([], missing)
 
+    def test_namespaces_are_folders(self):
+        self.assertEqual([], [f"{path}: {name}" for path, text in sources() for name, body in NAMESPACE.findall(text)
+                              if not FORWARD.fullmatch(body) and wrong_namespace(path, name)])
+
     def test_the_rules_catch_what_they_should(self):
-        self.assertTrue(broken_direction("common/config/load.cc", "worker/nn/block.h"))
-        self.assertTrue(broken_direction("worker/model/qwen3/flavors.cc", "worker/model/families.h"))
-        self.assertTrue(broken_direction("worker/nn/linear.cc", "worker/parallel/fsdp.h"))
+        self.assertTrue(broken_direction("common/plan/config/load.cc", "worker/rank/nn/block.h"))
+        self.assertTrue(broken_direction("common/base/text/utf8.cc", "common/io/storage/file.h"))
+        self.assertTrue(broken_direction("worker/rank/model/qwen3/flavors.cc", "worker/rank/model/families.h"))
+        self.assertTrue(broken_direction("worker/rank/nn/linear.cc", "worker/rank/parallel/fsdp.h"))
+        self.assertTrue(broken_direction("worker/rank/data/tokenizer/bpe.cc", "worker/rank/data/rows/token_rows.h"))
+        self.assertTrue(broken_direction("worker/node/daemon/daemon.cc", "worker/rank/comm/group.h"))
         self.assertTrue(broken_direction("controller/cli/run.cc", "controller/reconcile/reconciler.h"))
-        self.assertFalse(broken_direction("worker/runtime/step/trainer.cc", "worker/nn/block.h"))
+        self.assertTrue(wrong_namespace("worker/rank/device/device.h", "titan::comm"))
+        self.assertFalse(wrong_namespace("worker/rank/data/tokenizer/bpe.h", "titan::data"))
+        self.assertFalse(broken_direction("worker/rank/runtime/step/trainer.cc", "worker/rank/nn/block.h"))
+        self.assertFalse(broken_direction("worker/node/daemon/daemon.cc", "common/rank_protocol/launch.h"))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 
 namespace titan::cli {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
 
 namespace titan::cli {
 namespace {

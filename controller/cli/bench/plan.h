@@ -11,7 +11,7 @@ namespace titan::cli {
 // A configuration of `titanctl bench` besides the one that the command line names.
 struct Variant {
   std::string name;
-  std::vector<std::string> overrides;  // As common/config takes them: "--resources.kernels", "reference".
+  std::vector<std::string> overrides;  // As common/plan/config takes them: "--resources.kernels", "reference".
 };
 
 // The words of a text as a shell would take them: blanks part, quotes of both kinds hold together, a backslash outside

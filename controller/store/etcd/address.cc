@@ -4,8 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/rpc/address.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/address.h"
 
 namespace titan::store {
 

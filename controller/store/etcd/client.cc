@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/credentials.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/rpc/credentials.h"
 #include "grpcpp/create_channel.h"
 
 namespace titan::store {

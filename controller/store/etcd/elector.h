@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/store/etcd/client.h"
 
 namespace titan::store {

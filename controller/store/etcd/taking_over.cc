@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/failpoint/failpoint.h"
-#include "common/status/status.h"
+#include "common/base/status/status.h"
+#include "common/service/failpoint/failpoint.h"
 #include "controller/store/etcd/etcd_store.h"
 #include "controller/store/etcd/sealed.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tests/bench/kernels/peak.h"
-#include "worker/kernels/cpu/attention.h"
-#include "worker/kernels/cpu/attention_mask.h"
+#include "worker/rank/kernels/cpu/attention.h"
+#include "worker/rank/kernels/cpu/attention_mask.h"
 
 namespace titan::kernels {
 namespace {

@@ -14,16 +14,17 @@
 #include <vector>
 
 #include "tests/bench/kernels/gpu_table.h"
-#include "worker/nn/attention_core.h"
-#include "worker/nn/deferred_gradients.h"
-#include "worker/nn/head_loss.h"
-#include "worker/nn/low_precision/float8.h"
-#include "worker/nn/low_precision/recipes.h"
-#include "worker/nn/moe.h"
-#include "worker/nn/moe_rows.h"
-#include "worker/nn/products.h"
-#include "worker/optim/grad_norm.h"
-#include "worker/optim/optimizer.h"
+#include "worker/rank/comm/make_device.h"
+#include "worker/rank/nn/attention_core.h"
+#include "worker/rank/nn/deferred_gradients.h"
+#include "worker/rank/nn/head_loss.h"
+#include "worker/rank/nn/low_precision/float8.h"
+#include "worker/rank/nn/low_precision/recipes.h"
+#include "worker/rank/nn/moe.h"
+#include "worker/rank/nn/moe_rows.h"
+#include "worker/rank/nn/products.h"
+#include "worker/rank/optim/grad_norm.h"
+#include "worker/rank/optim/optimizer.h"
 
 namespace titan::nn {
 namespace {

@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "tests/bench/kernels/gpu_timing.h"
-#include "worker/nn/loss.h"
-#include "worker/nn/moe_rows.h"
-#include "worker/nn/rms_norm.h"
-#include "worker/nn/rope.h"
-#include "worker/nn/swiglu.h"
+#include "worker/rank/comm/make_device.h"
+#include "worker/rank/nn/loss.h"
+#include "worker/rank/nn/moe_rows.h"
+#include "worker/rank/nn/rms_norm.h"
+#include "worker/rank/nn/rope.h"
+#include "worker/rank/nn/swiglu.h"
 
 namespace titan::nn {
 namespace {

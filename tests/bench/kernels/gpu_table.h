@@ -11,7 +11,7 @@ namespace titan::bench {
 // Times of LibTorch's own operations beside Titan's, a line each as they are measured.
 class Table {
  public:
-  Table(comm::Device& device, bool on_gpu)
+  Table(device::Device& device, bool on_gpu)
       : device_(device),
         on_gpu_(on_gpu),
         options_(at::TensorOptions().device(device.torch_device()).dtype(at::kBFloat16)) {
@@ -52,7 +52,7 @@ class Table {
     std::fflush(stdout);
   }
 
-  comm::Device& device_;
+  device::Device& device_;
   const bool on_gpu_;
   const at::TensorOptions options_;
 };

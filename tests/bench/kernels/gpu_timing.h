@@ -10,9 +10,9 @@
 #include <functional>
 #include <vector>
 
-#include "worker/comm/device.h"
-#include "worker/kernels/choice.h"
-#include "worker/kernels/device_kernels.h"
+#include "worker/rank/device/device.h"
+#include "worker/rank/kernels/choice.h"
+#include "worker/rank/kernels/device_kernels.h"
 
 namespace titan::bench {
 
@@ -26,7 +26,7 @@ inline void use_own_kernels(bool own, bool on_gpu) {
 }
 
 // Seconds of one run of `body`: the median of several measurements of as many runs as take a few milliseconds.
-inline double time_of(comm::Device& device, const std::function<void()>& body) {
+inline double time_of(device::Device& device, const std::function<void()>& body) {
   const auto seconds = [&](int runs) {
     device.synchronize();
     const auto start = std::chrono::steady_clock::now();
@@ -45,7 +45,7 @@ inline double time_of(comm::Device& device, const std::function<void()>& body) {
 struct Times {
   double forward, backward;
 };
-inline Times times_of(comm::Device& device, const Tensors& leaves, const Operation& operation) {
+inline Times times_of(device::Device& device, const Tensors& leaves, const Operation& operation) {
   const at::Tensor y = operation(leaves), dy = at::ones_like(y);
   return {time_of(device, [&] { operation(leaves); }),
           time_of(device, [&] { torch::autograd::grad({y}, leaves, {dy}, /*retain_graph=*/true); })};

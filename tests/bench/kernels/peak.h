@@ -1,6 +1,6 @@
 #pragma once
 
-#include "worker/kernels/level.h"
+#include "worker/rank/kernels/level.h"
 
 namespace titan::kernels::bench {
 

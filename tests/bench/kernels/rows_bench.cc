@@ -15,17 +15,17 @@
 #include <string>
 #include <vector>
 
-#include "worker/kernels/cpu/adam.h"
-#include "worker/kernels/cpu/cast.h"
-#include "worker/kernels/cpu/cross_entropy.h"
-#include "worker/kernels/cpu/expert_rows.h"
-#include "worker/kernels/cpu/gemm.h"
-#include "worker/kernels/cpu/rms_norm.h"
-#include "worker/kernels/cpu/rope.h"
-#include "worker/kernels/cpu/router.h"
-#include "worker/kernels/cpu/small_adam.h"
-#include "worker/kernels/cpu/squared_norm.h"
-#include "worker/kernels/cpu/swiglu.h"
+#include "worker/rank/kernels/cpu/adam.h"
+#include "worker/rank/kernels/cpu/cast.h"
+#include "worker/rank/kernels/cpu/cross_entropy.h"
+#include "worker/rank/kernels/cpu/expert_rows.h"
+#include "worker/rank/kernels/cpu/gemm.h"
+#include "worker/rank/kernels/cpu/rms_norm.h"
+#include "worker/rank/kernels/cpu/rope.h"
+#include "worker/rank/kernels/cpu/router.h"
+#include "worker/rank/kernels/cpu/small_adam.h"
+#include "worker/rank/kernels/cpu/squared_norm.h"
+#include "worker/rank/kernels/cpu/swiglu.h"
 
 namespace titan::kernels {
 namespace {

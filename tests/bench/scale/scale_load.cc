@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/config/json.h"
-#include "common/rpc/channel.h"
+#include "common/plan/config/json.h"
+#include "common/service/rpc/channel.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/bench/scale/fleet.h"
 #include "tests/bench/scale/watchers.h"

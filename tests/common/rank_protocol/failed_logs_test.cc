@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/text/utf8.h"
 #include "common/rank_protocol/launch.h"
-#include "common/text/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/api/convert.h"
 #include "tests/controller/api/service_case.h"
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/rpc/certificate.h"
+#include "common/service/rpc/certificate.h"
 #include "tests/controller/api/tls_case.h"
 
 namespace titan::api {

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/text_serializer.h"
-#include "tests/controller/reconcile/world.h"
+#include "tests/controller/world.h"
 
 namespace titan::api {
 namespace {
@@ -141,7 +141,7 @@ core::NodeView node(const std::string& name, int devices = 4, int used = 1) {
   view.node.record.name = name;
   view.node.record.device = "cpu";
   view.node.record.devices = devices;
-  view.node.state = cluster::NodeState::kReady;
+  view.node.state = core::NodeState::kReady;
   view.node.session = 1;
   view.devices_used = used;
   return view;
@@ -154,7 +154,7 @@ TEST(NodeGaugesTest, NodesAndTheirDevices) {
   cordoned.node.record.cordoned = true;
   gauges.add(cordoned, kMoment - absl::Seconds(2));
   core::NodeView lost = node("n3");
-  lost.node.state = cluster::NodeState::kLost;
+  lost.node.state = core::NodeState::kLost;
   lost.node.session = 0;
   gauges.add(lost, absl::Time());
   const std::string page = page_of(gauges);
@@ -174,7 +174,7 @@ TEST(NodeGaugesTest, MoreDevicesInUseThanThereAre) {
   gauges.add(node("n1", /*devices=*/1, /*used=*/2), kMoment);
   gauges.add(node("n2", /*devices=*/4, /*used=*/1), kMoment);
   core::NodeView unusable = node("n3");
-  unusable.node.state = cluster::NodeState::kUnusable;
+  unusable.node.state = core::NodeState::kUnusable;
   gauges.add(unusable, kMoment);
   const std::string page = page_of(gauges);
   for (const char* line :

@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/config/json.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/error.h"
+#include "common/plan/config/json.h"
+#include "common/service/rpc/channel.h"
+#include "common/service/rpc/error.h"
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"
 #include "controller/store/sqlite_store.h"

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
+#include "common/service/rpc/error.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"

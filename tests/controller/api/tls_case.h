@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/rpc/credentials.h"
-#include "common/rpc/identity.h"
-#include "controller/pki/files.h"
+#include "common/service/rpc/credentials.h"
+#include "common/service/rpc/identity.h"
+#include "controller/cli/pki/files.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"

@@ -307,7 +307,7 @@ TEST_F(WorkerServiceTest, ARepeatedRequestIsNotAskedToFitAgain) {
   stop();
   lease_ = absl::Milliseconds(1);
   start("127.0.0.1:0");
-  while (reconciler_->node("n1")->node.state != cluster::NodeState::kLost) reconciler_->tick();
+  while (reconciler_->node("n1")->node.state != core::NodeState::kLost) reconciler_->tick();
   grpc::ClientContext deleting;
   v1::DeleteNodeRequest gone;
   gone.set_name("n1");
@@ -526,7 +526,7 @@ TEST_F(WorkerServiceTest, ANodeThatDoesNotComeBackIsDeleted) {
   stop();
   lease_ = absl::Milliseconds(1);
   start("127.0.0.1:0");
-  while (reconciler_->node("n1")->node.state != cluster::NodeState::kLost) reconciler_->tick();
+  while (reconciler_->node("n1")->node.state != core::NodeState::kLost) reconciler_->tick();
   ASSERT_TRUE(remove("n1", false, node).ok());
   EXPECT_EQ(node.state(), v1::Node::LOST);
   grpc::ClientContext context;

@@ -1,6 +1,6 @@
 #include "controller/auth/gate.h"
 
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "gtest/gtest.h"
 
 namespace titan::auth {

@@ -1,6 +1,6 @@
 #include "controller/auth/tokens.h"
 
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/store/memory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/error.h"
-#include "controller/pki/certificate.h"
+#include "common/service/rpc/error.h"
+#include "controller/cli/pki/certificate.h"
 #include "gtest/gtest.h"
 
 namespace titan::auth {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

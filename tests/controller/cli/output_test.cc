@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "controller/cli/job_text.h"
 #include "controller/cli/list_text.h"
 #include "controller/cli/terminal.h"

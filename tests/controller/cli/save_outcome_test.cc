@@ -1,6 +1,6 @@
 #include "controller/cli/save_outcome.h"
 
-#include "common/rpc/error.h"
+#include "common/service/rpc/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

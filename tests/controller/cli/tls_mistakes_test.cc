@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/connection_fault.h"
-#include "common/rpc/error.h"
-#include "common/rpc/identity.h"
+#include "common/service/rpc/connection_fault.h"
+#include "common/service/rpc/error.h"
+#include "common/service/rpc/identity.h"
 #include "controller/cli/client.h"
+#include "controller/cli/pki/files.h"
 #include "controller/cli/watch.h"
-#include "controller/pki/files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

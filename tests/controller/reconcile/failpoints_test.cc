@@ -3,7 +3,7 @@
 #include "controller/reconcile/failpoints.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/failpoint/failpoint.h"
+#include "common/service/failpoint/failpoint.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 #include "gmock/gmock.h"

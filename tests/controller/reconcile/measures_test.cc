@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/controller/reconcile/world.h"
+#include "tests/controller/world.h"
 
 namespace titan::reconcile {
 namespace {

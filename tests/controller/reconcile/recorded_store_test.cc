@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "controller/store/sqlite_store.h"
 #include "tests/common/rank_protocol/temp_folder.h"
-#include "tests/controller/reconcile/world.h"
+#include "tests/controller/world.h"
 
 namespace titan::reconcile {
 namespace {

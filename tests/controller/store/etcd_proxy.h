@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/sync/sync.h"
+#include "common/base/sync/sync.h"
 #include "controller/store/etcd/client.h"
 #include "etcd/rpc.grpc.pb.h"
 #include "grpcpp/server.h"

@@ -90,7 +90,7 @@ def controller_killed(case: Measured):
 
 
 @row(7, "the controller or a worker is killed at a named place",
-     how="SIGKILL of itself at each failpoint (common/failpoint) under a scripted load, with stand-ins for ranks", anchor="etcd: about 35 failpoints",
+     how="SIGKILL of itself at each failpoint (common/service/failpoint) under a scripted load, with stand-ins for ranks", anchor="etcd: about 35 failpoints",
      invariant="each acknowledged call holds, no job is doubled, every job goes on with its attempt, and ranks that run are not touched; at the "
                "places of workers at most one attempt more, of a job that did not train yet", ci="faults_matrix", limit=1800)
 def failpoints(case: Measured):

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "common/config/chosen_model.h"
-#include "common/config/json.h"
-#include "common/config/load.h"
-#include "common/config/mesh.h"
-#include "common/config/pipeline.h"
-#include "common/config/validate.h"
-#include "common/models/registry.h"
+#include "common/plan/config/chosen_model.h"
+#include "common/plan/config/json.h"
+#include "common/plan/config/load.h"
+#include "common/plan/config/mesh.h"
+#include "common/plan/config/pipeline.h"
+#include "common/plan/config/validate.h"
+#include "common/plan/models/registry.h"
 #include "controller/api/convert.h"
 #include "controller/core/core.h"
 #include "controller/job/restart.h"

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common/hub"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common/io/hub"))
 from fake_hub import FakeHub
 from keys_table import ELSEWHERE, ONE_VALUE, PREPARATIONS, ROWS, SHOWN, SITUATIONS, SMALL
 

@@ -18,13 +18,13 @@
 #include <string>
 #include <vector>
 
-#include "worker/kernels/choice.h"
-#include "worker/runtime/dry_run/dry_run.h"
-#include "worker/runtime/kernel_choice.h"
-#include "worker/runtime/local_ranks.h"
-#include "worker/runtime/memory/cpu_memory.h"
-#include "worker/runtime/rank_program.h"
-#include "worker/runtime/step/parallel_setup.h"
+#include "worker/rank/kernels/choice.h"
+#include "worker/rank/runtime/dry_run/dry_run.h"
+#include "worker/rank/runtime/kernel_choice.h"
+#include "worker/rank/runtime/local_ranks.h"
+#include "worker/rank/runtime/memory/cpu_memory.h"
+#include "worker/rank/runtime/rank_program.h"
+#include "worker/rank/runtime/step/parallel_setup.h"
 
 namespace {
 

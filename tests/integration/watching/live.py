@@ -101,7 +101,7 @@ class Prometheus:
 
 
 class WatchedCluster(Cluster):
-    """With `fake`, ranks are stand-ins that do this (tests/worker/shim/fake_rank.cc); without it they are real."""
+    """With `fake`, ranks are stand-ins that do this (tests/worker/node/shim/fake_rank.cc); without it they are real."""
 
     def __init__(self, fake=None, watch=True, rules=RULES, interval="250ms", **options):
         super().__init__(workers=0, **options)

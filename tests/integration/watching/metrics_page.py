@@ -49,7 +49,7 @@ def documented():
 
 def in_sources():
     """Names that the programs give to series."""
-    files = [path for folder in ("common/metrics", "common/rpc", "controller/api", "controller/reconcile", "worker/daemon")
+    files = [path for folder in ("common/service/metrics", "common/service/rpc", "controller/api", "controller/reconcile", "worker/node/daemon")
              for path in (SOURCE / folder).rglob("*.*") if path.suffix in (".cc", ".h")]
     literals = (re.findall(r'"((?:titan|process)_[a-z0-9_]+)"', path.read_text()) for path in files)
     return {name for names in literals for name in names}

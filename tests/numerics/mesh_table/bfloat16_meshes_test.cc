@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "tests/numerics/mesh_table/mesh_job.h"
 #include "tests/numerics/small_models/small_specs.h"
-#include "tests/worker/comm/interposed_backend.h"
-#include "worker/kernels/choice.h"
+#include "tests/worker/rank/comm/interposed_backend.h"
+#include "worker/rank/kernels/choice.h"
 
 namespace titan::testing {
 namespace {
@@ -278,14 +278,14 @@ class DamagedBackend : public InterposedBackend {
 
 class DamagedDevice : public ForwardingDevice {
  public:
-  DamagedDevice(std::unique_ptr<comm::Device> inner, std::string operation, double factor,
+  DamagedDevice(std::unique_ptr<device::Device> inner, std::string operation, double factor,
                 std::shared_ptr<std::vector<at::Tensor>> damaged)
       : ForwardingDevice(std::move(inner)),
         operation_(std::move(operation)),
         factor_(factor),
         damaged_(std::move(damaged)) {}
 
-  c10::intrusive_ptr<c10d::Backend> make_backend(const comm::BackendOptions& options) override {
+  c10::intrusive_ptr<c10d::Backend> make_backend(const device::BackendOptions& options) override {
     return c10::make_intrusive<DamagedBackend>(inner_->make_backend(options), operation_, factor_, damaged_);
   }
 
@@ -303,7 +303,7 @@ TEST_P(Bfloat16MeshTest, WouldNoticeOneWrongExchange) {
     SCOPED_TRACE(absl::StrCat(GetParam().damaged, " times ", factor));
     const auto damaged = std::make_shared<std::vector<at::Tensor>>();
     MeshJob job = in("bfloat16", job_of(GetParam()));
-    job.device = [&](int rank, std::unique_ptr<comm::Device> device) -> std::unique_ptr<comm::Device> {
+    job.device = [&](int rank, std::unique_ptr<device::Device> device) -> std::unique_ptr<device::Device> {
       if (rank != 1) return device;
       return std::make_unique<DamagedDevice>(std::move(device), GetParam().damaged, factor, damaged);
     };

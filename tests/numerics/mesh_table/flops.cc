@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/numerics/mesh_table/closed_form.h"
-#include "worker/parallel/context_deal.h"
+#include "worker/rank/parallel/context_deal.h"
 
 namespace titan::testing {
 namespace {

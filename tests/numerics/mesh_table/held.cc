@@ -9,8 +9,8 @@
 #include "tests/numerics/mesh_table/block_memory.h"
 #include "tests/numerics/mesh_table/closed_form.h"
 #include "tests/numerics/mesh_table/messages.h"
-#include "worker/runtime/engine/pairs.h"
-#include "worker/runtime/step/parallel_setup.h"
+#include "worker/rank/runtime/engine/pairs.h"
+#include "worker/rank/runtime/step/parallel_setup.h"
 
 namespace titan::testing {
 namespace {

@@ -5,17 +5,17 @@
 #include <stdexcept>
 #include <utility>
 
-#include "common/config/pipeline.h"
+#include "common/plan/config/pipeline.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/testing/flop_counter.h"
-#include "tests/worker/comm/thread_ranks.h"
-#include "worker/model/decoder/decoder.h"
-#include "worker/nn/loss.h"
-#include "worker/optim/grad_norm.h"
-#include "worker/optim/optimizer.h"
-#include "worker/parallel/expert_balance.h"
-#include "worker/runtime/engine/executor.h"
-#include "worker/runtime/step/parallel_setup.h"
+#include "tests/worker/rank/comm/thread_ranks.h"
+#include "worker/rank/model/decoder/decoder.h"
+#include "worker/rank/nn/loss.h"
+#include "worker/rank/optim/grad_norm.h"
+#include "worker/rank/optim/optimizer.h"
+#include "worker/rank/parallel/expert_balance.h"
+#include "worker/rank/runtime/engine/executor.h"
+#include "worker/rank/runtime/step/parallel_setup.h"
 
 namespace titan::testing {
 namespace {

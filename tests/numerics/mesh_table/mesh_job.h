@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "common/config/job_config.h"
-#include "common/models/model_spec.h"
-#include "worker/comm/device.h"
-#include "worker/comm/ledger.h"
+#include "common/plan/config/job_config.h"
+#include "common/plan/models/model_spec.h"
+#include "worker/rank/comm/ledger.h"
+#include "worker/rank/device/device.h"
 
 // A few training steps of a small model on any mesh, ranks as threads of this process, through the same code as
 // titan-rank: what every mesh has to agree on, and what each rank did for it.
@@ -25,7 +25,7 @@ struct MeshJob {
   // Changes initial values, each element by itself, so that a rank's piece becomes what the whole would; may be empty.
   std::function<void(at::Tensor&)> start_from;
   // Gives a rank another device, around the one that it has; may be empty.
-  std::function<std::unique_ptr<comm::Device>(int rank, std::unique_ptr<comm::Device>)> device;
+  std::function<std::unique_ptr<device::Device>(int rank, std::unique_ptr<device::Device>)> device;
 };
 
 // This rank's piece of a parameter, or of its gradient.

@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "common/pipeline/schedule.h"
+#include "common/plan/pipeline/schedule.h"
 
 namespace titan::testing {
 

@@ -6,9 +6,9 @@
 #include <stdexcept>
 
 #include "absl/strings/match.h"
-#include "common/config/pipeline.h"
-#include "common/models/sizes.h"
-#include "worker/runtime/step/parallel_setup.h"
+#include "common/plan/config/pipeline.h"
+#include "common/plan/models/sizes.h"
+#include "worker/rank/runtime/step/parallel_setup.h"
 
 namespace titan::testing {
 

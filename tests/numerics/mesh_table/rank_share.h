@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/mesh/mesh.h"
-#include "common/pipeline/plan.h"
+#include "common/plan/mesh/mesh.h"
+#include "common/plan/pipeline/plan.h"
 #include "tests/numerics/mesh_table/mesh_job.h"
 
 namespace titan::testing {

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
-#include "common/pipeline/csv.h"
-#include "common/pipeline/generators.h"
+#include "common/plan/pipeline/csv.h"
+#include "common/plan/pipeline/generators.h"
 
 namespace titan::testing {
 namespace {

@@ -4,8 +4,8 @@
 // document are those of the test tokenizer.
 #include "absl/strings/match.h"
 #include "tests/numerics/small_models/small_specs.h"
-#include "worker/model/families.h"
-#include "worker/model/plugin.h"
+#include "worker/rank/model/families.h"
+#include "worker/rank/model/plugin.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/strip.h"
-#include "common/models/registry.h"
+#include "common/plan/models/registry.h"
 
 // The families in small: all that each of them computes, in six layers that every mesh up to eight ranks can cut.
 namespace titan::testing {

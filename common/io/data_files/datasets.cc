@@ -1,0 +1,233 @@
+#include "common/io/data_files/datasets.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status/status.h"
+#include "common/base/text/home.h"
+#include "common/base/text/nearest.h"
+#include "common/io/data_files/other_files.h"
+#include "common/io/hub/dataset_path.h"
+
+namespace titan::data_files {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What kAuto takes when a folder holds several.
+constexpr Format kPreference[] = {Format::kTitan, Format::kJsonLines, Format::kParquet, Format::kMegatron,
+                                  Format::kText};
+
+std::string expected_names(Format format) {
+  switch (format) {
+    case Format::kJsonLines:
+      return "*.json or *.jsonl file (optionally followed by .gz or .zst)";
+    case Format::kText:
+      return "*.txt file (optionally followed by .gz or .zst)";
+    case Format::kParquet:
+      return "*.parquet file";
+    case Format::kMegatron:
+      return "*.idx file with its *.bin";
+    case Format::kTitan:
+      return "titan-tokens.json (titan-data tokenize makes it)";
+    case Format::kPlugin:
+    case Format::kAuto:
+      break;
+  }
+  return "*.json, *.jsonl, *.parquet, *.idx, *.txt file (text optionally followed by .gz or .zst), and no "
+         "titan-tokens.json";
+}
+
+std::vector<std::string> expand_glob(const std::string& pattern) {
+  std::vector<std::string> files;
+  glob_t found{};
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  return files;
+}
+
+// What a tool left beside the files, as ._a.jsonl, is none of them, nor is a folder or a pipe. A link to nothing is:
+// who reads it says so.
+bool is_file(const fs::directory_entry& entry) {
+  std::error_code error;
+  return entry.is_regular_file(error) || !entry.exists(error);
+}
+bool is_visible_file(const fs::directory_entry& entry) {
+  return entry.path().filename().string()[0] != '.' && is_file(entry);
+}
+
+absl::StatusOr<std::vector<std::string>> list_folder(const std::string& path) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    if (is_visible_file(*entry)) files.push_back(entry->path().string());
+  }
+  if (error) return errno_status(error.value(), path);
+  return files;
+}
+
+// allenai/c4 holds c4-train.00000-of-01024.json.gz beside c4-validation.00000-of-00008.json.gz.
+void keep_split(const std::string& split, std::vector<std::string>& files) {
+  std::vector<std::string> chosen;
+  for (const std::string& file : files) {
+    if (absl::StartsWith(fs::path(file).filename().string(), absl::StrCat("c4-", split, "."))) chosen.push_back(file);
+  }
+  if (!chosen.empty()) files = std::move(chosen);
+}
+
+// A name that is there with its brackets is what was meant, and it is taken before this is reached; where it is not,
+// the pattern says how to write it.
+std::string no_match(const std::string& path) {
+  return absl::StrCat("dataset_path ", path, ": no file matches this pattern",
+                      path.find('[') == std::string::npos
+                          ? ""
+                          : " (in a pattern [1] stands for the character 1; \\[ stands for a bracket)");
+}
+
+// Of what a glob matches the files, as of a folder. A folder with a token index, or with one that was not finished,
+// stands for it.
+std::vector<std::string> files_of_glob(const std::vector<std::string>& matches) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const std::string& match : matches) {
+    const std::string index = absl::StrCat(match, "/", kTokenManifest);
+    const bool holds_index = fs::exists(index, error) || fs::exists(match + "/titan-tokens.plan.json", error);
+    if (holds_index) {
+      files.push_back(index);
+    } else if (is_file(fs::directory_entry(match, error))) {
+      files.push_back(match);
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<ListedFiles> list_files(const std::string& given) {
+  const std::string path = text::expand_home(given);
+  if (hub::is_hub_path(path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     ": only a job reads files of a hub as it goes: fetch them with titanctl assets get ORG/NAME "
+                     "--dataset --include GLOB, and name the folder"));
+  }
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) return ListedFiles{{path}, true};
+  if (fs::is_directory(path, error)) {
+    TITAN_ASSIGN_OR_RETURN(std::vector<std::string> files, list_folder(path));
+    return ListedFiles{std::move(files), false};
+  }
+  if (path.find_first_of("*?[") != std::string::npos) {
+    std::vector<std::string> files = files_of_glob(expand_glob(path));
+    if (files.empty()) return absl::NotFoundError(no_match(path));
+    return ListedFiles{std::move(files), true};
+  }
+  if (const std::string index = path + ".idx"; fs::is_regular_file(index, error)) return ListedFiles{{index}, true};
+  return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no such file or folder"));
+}
+
+namespace {
+
+// The files whose names are those of `format`.
+std::vector<std::string> of_format(const std::vector<std::string>& files, Format format) {
+  std::vector<std::string> chosen;
+  for (const std::string& file : files) {
+    if (format_of_file(file) == format) chosen.push_back(file);
+  }
+  return chosen;
+}
+
+// But for the manifests of token indexes, which are not text.
+std::vector<std::string> without_indexes(std::vector<std::string> files) {
+  std::erase_if(files, [](const std::string& file) { return format_of_file(file) == Format::kTitan; });
+  return files;
+}
+
+// What describes a dataset is not part of it, unless it is the only file and was named.
+ListedFiles without_descriptions(ListedFiles listed) {
+  if (listed.chosen && listed.files.size() == 1) return listed;
+  std::erase_if(listed.files, describes_dataset);
+  return listed;
+}
+
+DatasetFiles choose(const ListedFiles& listed, Format format) {
+  if (format != Format::kAuto) {
+    const bool text = format == Format::kText || format == Format::kJsonLines || format == Format::kParquet;
+    return {format, listed.chosen && text ? without_indexes(listed.files) : of_format(listed.files, format)};
+  }
+  for (const Format candidate : kPreference) {
+    std::vector<std::string> files = of_format(listed.files, candidate);
+    if (!files.empty()) return {candidate, std::move(files)};
+  }
+  return {};
+}
+
+absl::StatusOr<DatasetFiles> of_one_format(const std::string& path, const ListedFiles& listed, Format format) {
+  DatasetFiles found = choose(without_descriptions(listed), format);
+  if (found.files.empty()) {
+    return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": ", "holds no ", expected_names(format),
+                                            other_files(path, listed.files)));
+  }
+  std::sort(found.files.begin(), found.files.end());
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, const std::string& ending) {
+  TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const std::string& file : without_indexes(listed.files)) {
+    if (is_visible_file(fs::directory_entry(file, error)) && (listed.chosen || absl::EndsWith(file, ending)))
+      files.push_back(file);
+  }
+  if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": holds no *", ending, " file"));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> dataset_names() { return {"c4", "c4_test", "c4_validation"}; }
+
+absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format) {
+  TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
+  return of_one_format(path, listed, format);
+}
+
+absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
+                                          const ListedFiles& listed, Format format) {
+  TITAN_ASSIGN_OR_RETURN(DatasetFiles found, of_one_format(path, listed, format));
+  if (dataset == "c4") keep_split("train", found.files);
+  if (dataset == "c4_validation") keep_split("validation", found.files);
+  if (!listed.chosen) found.warning = other_splits_warning(path, found.files);
+  return found;
+}
+
+absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path, Format format) {
+  const std::vector<std::string> known = dataset_names();
+  if (std::find(known.begin(), known.end(), dataset) == known.end()) {
+    const std::string near = nearest(dataset, known);
+    return absl::InvalidArgumentError(absl::StrCat("dataset: unknown value \"", dataset, "\"",
+                                                   near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?"),
+                                                   " (known: ", absl::StrJoin(known, ", "), ")"));
+  }
+  if (dataset_path.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dataset \"", dataset, "\" has no dataset_path: ",
+        dataset == "c4" ? "set it to the folder of a local mirror of allenai/c4, or to hf://datasets/allenai/c4"
+                        : "run deploy/bootstrap.sh, which makes it, or set dataset_path or TITAN_ASSETS"));
+  }
+  std::error_code error;
+  const std::string english = absl::StrCat(text::expand_home(dataset_path), "/en");
+  const bool mirror = dataset != "c4_test" && fs::is_directory(english, error);
+  const std::string& path = mirror ? english : dataset_path;
+  TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
+  return choose_files(dataset, path, listed, format);
+}
+
+}  // namespace titan::data_files

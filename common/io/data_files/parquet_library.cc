@@ -1,0 +1,74 @@
+#include "common/io/data_files/parquet_library.h"
+
+#include <dlfcn.h>
+
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/io/storage/file.h"
+#include "common/io/storage/installed_file.h"
+
+namespace titan::data_files {
+namespace {
+
+// Where it is, or its name: then the loader looks for it.
+std::string parquet_library() {
+  const std::string path = storage::installed_file(kParquetLibrary);
+  return path.empty() ? kParquetLibrary : path;
+}
+
+struct ParquetLibrary {
+  OpenParquet open = nullptr;
+  OpenParquetRows open_rows = nullptr;
+  std::string problem;
+};
+
+ParquetLibrary load_parquet_library() {
+  void* library = ::dlopen(parquet_library().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {nullptr, nullptr, ::dlerror()};
+  auto open = reinterpret_cast<OpenParquet>(::dlsym(library, kParquetSymbol));
+  auto open_rows = reinterpret_cast<OpenParquetRows>(::dlsym(library, kParquetRowsSymbol));
+  return {open, open_rows, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
+}
+
+// Why a file cannot be Parquet: one that was cut off does not end as it begins. "PARE" begins encrypted ones.
+absl::StatusOr<std::string> foreign_ends(const std::string& path) {
+  constexpr int64_t kMarkBytes = 4;
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::ReadableFile> file, storage::posix_files().open(path));
+  if (file->size() < 2 * kMarkBytes) return absl::StrCat("it has ", file->size(), " bytes");
+  for (const int64_t at : {int64_t{0}, file->size() - kMarkBytes}) {
+    char mark[kMarkBytes];
+    TITAN_RETURN_IF_ERROR(file->read(at, kMarkBytes, mark));
+    const std::string_view found(mark, kMarkBytes);
+    if (found == "PAR1" || found == "PARE") continue;
+    return std::string(at == 0 ? "it does not begin with PAR1, so it is another format"
+                               : "it does not end with PAR1, so it was cut off; fetch the file again");
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_column(const std::string& path, const std::string& text_key,
+                                                                   const std::string& messages_key) {
+  const auto refused = [&](const std::string& problem) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read as Parquet: ", problem));
+  };
+  TITAN_ASSIGN_OR_RETURN(std::string problem, foreign_ends(path));
+  if (!problem.empty()) return refused(problem);
+  static const ParquetLibrary library = load_parquet_library();
+  if (library.open == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat(path, ": Parquet is not in this build: install pyarrow (deploy/bootstrap.sh) and build ",
+                     kParquetLibrary, ", or make JSON lines of it (", library.problem, ")"));
+  }
+  const bool texts = messages_key.empty();
+  std::unique_ptr<ParquetColumn> column(
+      texts ? library.open(path, text_key, problem)
+            : library.open_rows(path, {messages_key, "tools", "chat_template_kwargs"}, problem));
+  if (column != nullptr) return column;
+  return refused(absl::StrCat(problem, "; see ", texts ? "text_key" : "messages_key", " and format of the dataloader"));
+}
+
+}  // namespace titan::data_files

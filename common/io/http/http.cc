@@ -1,0 +1,199 @@
+#include "common/io/http/http.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status/status.h"
+#include "common/base/text/shown.h"
+#include "common/io/http/answer_error.h"
+#include "common/io/http/transfer.h"
+#include "common/io/http/urls.h"
+
+namespace titan::http {
+namespace {
+
+constexpr int kMostRedirects = 10;
+constexpr size_t kLongestHeader = 8192;
+
+std::string without_quotes(absl::string_view etag) {
+  absl::ConsumePrefix(&etag, "W/");
+  absl::ConsumePrefix(&etag, "\"");
+  absl::ConsumeSuffix(&etag, "\"");
+  return std::string(etag);
+}
+
+bool is_redirect(int code) { return code == 301 || code == 302 || code == 303 || code == 307 || code == 308; }
+
+}  // namespace
+
+struct Http::State {
+  Settings settings;
+  CURL* curl = nullptr;
+  std::array<char, CURL_ERROR_SIZE> error = {};
+
+  // Of the request that goes on.
+  Sink* sink = nullptr;
+  const std::stop_token* stop = nullptr;
+  Answer answer;
+  std::string location, own_etag, linked_etag;
+  bool from_hub = true;  // No redirect has led to another server yet.
+  bool begun = false;
+  absl::Status said;  // By the sink.
+
+  explicit State(const Settings& given) : settings(given) { curl = new_transfer(); }
+  ~State() { curl_easy_cleanup(curl); }
+
+  bool takes_token(const std::string& url) const {
+    const std::string here = origin(url);
+    const bool safe = absl::StartsWith(here, "https:") || settings.token_in_clear || is_loopback(url);
+    return !settings.token.empty() && safe && here == origin(settings.endpoint);
+  }
+
+  void set_options(const std::string& url, std::optional<Range> range, curl_slist* headers);
+  absl::Status one_request(const std::string& url, std::optional<Range> range);
+  absl::Status elsewhere_error(const std::string& url) const;
+  absl::Status follow(const std::string& url, std::optional<Range> range);
+  void on_header(absl::string_view line);
+  bool begin_body();
+
+  static size_t header(char* bytes, size_t, size_t size, void* self) {
+    static_cast<State*>(self)->on_header({bytes, size});
+    return size;
+  }
+  static size_t body(char* bytes, size_t, size_t size, void* self) {
+    auto& state = *static_cast<State*>(self);
+    if (state.answer.code >= 300) return size;  // A page that says so.
+    if (!state.begin_body()) return 0;
+    state.said = state.sink->take({bytes, size});
+    return state.said.ok() ? size : 0;
+  }
+  static int progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    auto& state = *static_cast<State*>(self);
+    if (state.said.ok())
+      state.said = state.stop->stop_requested() ? absl::CancelledError("interrupted") : state.sink->idle();
+    return state.said.ok() ? 0 : 1;
+  }
+};
+
+void Http::State::on_header(absl::string_view line) {
+  if (absl::StartsWith(line, "HTTP/")) {  // A proxy's answer, or one that says to go on, may come before.
+    const size_t blank = line.find(' ');
+    answer.code = blank == line.npos ? 0 : std::atoi(std::string(line.substr(blank)).c_str());
+    own_etag.clear(), location.clear(), answer.content_range.clear();
+    return;
+  }
+  const size_t colon = line.find(':');
+  if (colon == line.npos || line.size() > kLongestHeader) return;
+  const std::string name = absl::AsciiStrToLower(line.substr(0, colon));
+  const std::string value(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+  if (name == "location") location = value;
+  if (name == "content-range") answer.content_range = value;
+  if (name == "retry-after") answer.retry_after = parse_retry_after(value);
+  if (!from_hub) return;  // Of who else sends the bytes nothing more is asked.
+  if (name == "etag") own_etag = without_quotes(value);
+  if (name == "x-linked-etag") linked_etag = without_quotes(value);
+  if (name == "x-repo-commit") answer.commit = value;
+  if (name == "x-error-code") answer.error_code = value;
+  if (name == "x-error-message") answer.error_message = value;
+  if (name == "link") answer.link = value;
+}
+
+bool Http::State::begin_body() {
+  if (begun) return true;
+  begun = true;
+  answer.etag = linked_etag.empty() ? own_etag : linked_etag;
+  said = sink->begin(answer);
+  return said.ok();
+}
+
+void Http::State::set_options(const std::string& url, std::optional<Range> range, curl_slist* headers) {
+  set_usual_options(curl, error.data(), url, {settings.patience, settings.ca_file});
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+  curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // The proxy of a tunnel is told no token.
+  if (range) {
+    curl_easy_setopt(curl, CURLOPT_RANGE, absl::StrCat(range->begin, "-", range->end - 1).c_str());
+  }
+  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, header);
+  curl_easy_setopt(curl, CURLOPT_HEADERDATA, this);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, body);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, this);
+  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, progress);
+  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, this);
+  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+}
+
+// The hub makes a new address each time, so what a server of bytes refuses it may give for the next one.
+absl::Status Http::State::elsewhere_error(const std::string& url) const {
+  return absl::UnavailableError(
+      absl::StrCat(text::shown(origin(url)), ", where the hub sends for the bytes, answers ", answer.code));
+}
+
+absl::Status Http::State::one_request(const std::string& url, std::optional<Range> range) {
+  answer = Answer{0, "", answer.commit, "", "", "", "", std::nullopt};
+  curl_slist* headers = nullptr;
+  if (takes_token(url))
+    headers = curl_slist_append(headers, absl::StrCat("Authorization: Bearer ", settings.token).c_str());
+  set_options(url, range, headers);
+  const CURLcode code = curl_easy_perform(curl);
+  curl_slist_free_all(headers);
+  if (!said.ok()) return said;
+  if (code != CURLE_OK) return transfer_error(code, error.data(), url);
+  if (answer.code >= 400 && answer.code != 416 && !from_hub) return elsewhere_error(url);
+  if (answer.code >= 400) return answer_error(answer, !settings.token.empty());
+  if (is_redirect(answer.code)) return absl::OkStatus();
+  if (answer.code != 200 && answer.code != 206)
+    return absl::FailedPreconditionError(
+        absl::StrCat(text::shown(origin(url)), " answers ", answer.code, " to a plain request"));
+  begin_body();
+  return said;
+}
+
+absl::Status Http::State::follow(const std::string& first, std::optional<Range> range) {
+  std::string url = first;
+  for (int hop = 0; hop <= kMostRedirects; ++hop) {
+    TITAN_RETURN_IF_ERROR(one_request(url, range));
+    if (!is_redirect(answer.code)) return absl::OkStatus();
+    const std::string next = redirected(url, location);
+    if (next.empty())
+      return absl::FailedPreconditionError(absl::StrCat(text::shown(origin(url)), " sends to what is no http address"));
+    if (absl::StartsWith(origin(url), "https:") && !absl::StartsWith(origin(next), "https:"))
+      return absl::FailedPreconditionError(
+          absl::StrCat(text::shown(origin(url)), " sends from https to http, which is not followed"));
+    if (origin(next) != origin(settings.endpoint)) {
+      from_hub = false;
+      if (linked_etag.empty()) linked_etag = own_etag;
+    }
+    url = next;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(text::shown(origin(first)), " sends from one address to the next without end"));
+}
+
+Http::Http(const Settings& settings) : state_(std::make_unique<State>(settings)) {}
+Http::~Http() = default;
+Http::Http(Http&&) noexcept = default;
+
+Outcome Http::get(const std::string& url, std::optional<Range> range, Sink& sink, const std::stop_token& stop) {
+  State& state = *state_;
+  state.sink = &sink, state.stop = &stop;
+  state.answer = {}, state.said = absl::OkStatus();
+  state.linked_etag.clear(), state.own_etag.clear();
+  state.from_hub = true, state.begun = false;
+  if (!state.settings.token.empty() && !state.takes_token(state.settings.endpoint))
+    return {absl::FailedPreconditionError(absl::StrCat("the token would go to ",
+                                                       text::shown(origin(state.settings.endpoint)),
+                                                       " in the clear: use https, or --insecure if that is meant")),
+            std::nullopt};
+  const absl::Status status = state.follow(url, range);
+  return {status, state.answer.retry_after};
+}
+
+}  // namespace titan::http

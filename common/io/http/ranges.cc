@@ -1,0 +1,51 @@
+#include "common/io/http/ranges.h"
+
+#include <algorithm>
+
+namespace titan::http {
+
+void Ranges::add(Range range) {
+  if (range.begin >= range.end) return;
+  auto next = ends_.upper_bound(range.begin);
+  if (next != ends_.begin() && std::prev(next)->second >= range.begin) --next;
+  while (next != ends_.end() && next->first <= range.end) {
+    range = {std::min(range.begin, next->first), std::max(range.end, next->second)};
+    next = ends_.erase(next);
+  }
+  ends_[range.begin] = range.end;
+}
+
+std::vector<Range> Ranges::missing(int64_t size) const {
+  std::vector<Range> out;
+  int64_t at = 0;
+  for (const auto& [begin, end] : ends_) {
+    if (begin > at) out.push_back({at, std::min(begin, size)});
+    at = std::max(at, end);
+    if (at >= size) return out;
+  }
+  if (at < size) out.push_back({at, size});
+  return out;
+}
+
+std::vector<Range> Ranges::all() const {
+  std::vector<Range> out;
+  for (const auto& [begin, end] : ends_) out.push_back({begin, end});
+  return out;
+}
+
+int64_t Ranges::total() const {
+  int64_t total = 0;
+  for (const auto& [begin, end] : ends_) total += end - begin;
+  return total;
+}
+
+std::vector<Range> cut(const std::vector<Range>& ranges, int64_t most) {
+  std::vector<Range> out;
+  for (Range range : ranges) {
+    for (; range.size() > most; range.begin += most) out.push_back({range.begin, range.begin + most});
+    out.push_back(range);
+  }
+  return out;
+}
+
+}  // namespace titan::http

@@ -1,0 +1,95 @@
+#include "common/io/hub/client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/base/text/shown.h"
+#include "common/io/hub/range_sink.h"
+#include "common/io/hub/urls.h"
+
+namespace titan::hub {
+namespace {
+
+constexpr size_t kLongestAnswer = size_t{64} << 20;
+constexpr int kMostPages = 10000;
+
+class TextSink : public http::Sink {
+ public:
+  absl::Status begin(const http::Answer& answer) override {
+    link = answer.link;
+    return absl::OkStatus();
+  }
+  absl::Status take(std::string_view bytes) override {
+    if (text.size() + bytes.size() > kLongestAnswer) return absl::DataLossError("the answer has no end");
+    text += bytes;
+    return absl::OkStatus();
+  }
+  std::string text, link;
+};
+
+std::string of(const Repo& repo) { return repo.kind == RepoKind::kModel ? repo.id : "dataset " + repo.id; }
+
+}  // namespace
+
+absl::StatusOr<std::string> Client::text(const std::string& url, std::string& link, const std::stop_token& stop) {
+  std::string text;
+  const absl::Status got = http::with_retries(
+      retry_, stop,
+      [&] {
+        TextSink sink;
+        http::Outcome outcome = http_.get(url, std::nullopt, sink, stop);
+        text = std::move(sink.text), link = std::move(sink.link);
+        return outcome;
+      },
+      [] { return 0; });
+  if (!got.ok()) return got;
+  return text;
+}
+
+absl::StatusOr<std::string> Client::resolve(const Repo& repo, const std::string& revision,
+                                            const std::stop_token& stop) {
+  TITAN_RETURN_IF_ERROR(check_revision(revision));
+  const std::string what = absl::StrCat(of(repo), " at ", text::shown(revision));
+  std::string link;
+  absl::StatusOr<std::string> info = text(info_url(settings_.endpoint, repo, revision), link, stop);
+  if (!info.ok()) return annotate(info.status(), what);
+  absl::StatusOr<std::string> commit = parse_info(*info);
+  if (!commit.ok()) return annotate(commit.status(), what);
+  return commit;
+}
+
+absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std::string& commit,
+                                                     const std::stop_token& stop, const std::string& folder) {
+  std::vector<RemoteFile> files;
+  std::string cursor;
+  for (int page = 0; page < kMostPages; ++page) {
+    std::string link;
+    absl::StatusOr<std::string> tree = text(tree_url(settings_.endpoint, repo, commit, cursor, folder), link, stop);
+    if (!tree.ok()) return annotate(tree.status(), absl::StrCat("files of ", of(repo)));
+    absl::StatusOr<std::vector<RemoteFile>> more = parse_tree(*tree);
+    if (!more.ok()) return annotate(more.status(), absl::StrCat("files of ", of(repo)));
+    files.insert(files.end(), more->begin(), more->end());
+    // Of the next page's address only its place is taken: behind a mirror it would name another server.
+    if ((cursor = next_cursor(link)).empty()) return files;
+  }
+  return absl::DataLossError(absl::StrCat("files of ", of(repo), ": the list has no end"));
+}
+
+absl::Status Client::read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
+                          RangeEnd end, const Taker& taker, const std::stop_token& stop) {
+  const std::string url = file_url(settings_.endpoint, repo, commit, file);
+  const absl::Status got = http::with_retries(
+      retry_, stop,
+      [&] {
+        RangeSink sink(range, end, commit, taker);
+        http::Outcome outcome = http_.get(url, range, sink, stop);
+        outcome.status = sink.end(outcome.status);
+        range.begin = sink.reached();
+        return outcome;
+      },
+      [&range] { return range.begin; });
+  return got.ok() ? got : annotate(got, absl::StrCat(text::shown(file), " of ", of(repo)));
+}
+
+}  // namespace titan::hub

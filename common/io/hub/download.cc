@@ -1,0 +1,208 @@
+#include "common/io/hub/download.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/base/sync/sync.h"
+#include "common/io/hub/names.h"
+#include "common/io/hub/part_file.h"
+
+namespace titan::hub {
+namespace {
+
+constexpr int kFreshStarts = 1;  // A file that turned out to be another one is fetched anew so often.
+
+// A file that is not done, and its pieces that nobody has taken yet. All but `remote` is guarded by the crew's lock.
+struct Job {
+  RemoteFile remote;
+  std::deque<http::Range> pieces;
+  std::unique_ptr<PartFile> part;  // From the first piece on.
+  int active = 0;
+  int fresh_starts = 0;
+  absl::Status spoiled;  // Not OK: what came is of no use.
+  bool finishing = false, finished = false;
+};
+
+class Crew {
+ public:
+  Crew(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory, Watcher& watcher)
+      : transfer_(transfer), folder_(folder), commit_(plan.commit), inventory_(inventory), watcher_(watcher) {
+    for (const PlannedFile& file : plan.files) {
+      if (file.done) continue;
+      Job& job = jobs_.emplace_back();
+      job.remote = file.remote;
+      give_pieces(job, file.there.missing(file.remote.size));
+    }
+  }
+
+  absl::Status run(const std::stop_token& stop) {
+    const std::stop_callback pass_on(stop, [this] { stop_.request_stop(); });
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < transfer_.parallel; ++i) threads.emplace_back([this] { work(); });
+    threads.clear();  // Joins them.
+    for (Job& job : jobs_) {
+      if (job.part && !job.finished) static_cast<void>(job.part->save());
+    }
+    sync::Lock lock(mutex_);
+    if (failed_.ok() && stop.stop_requested()) return absl::CancelledError("interrupted");
+    return failed_;
+  }
+
+ private:
+  // A file of which nothing is missing has an empty piece, so that somebody finishes it.
+  void give_pieces(Job& job, const std::vector<http::Range>& missing) {
+    const std::vector<http::Range> pieces = http::cut(missing, transfer_.piece);
+    job.pieces.assign(pieces.begin(), pieces.end());
+    if (pieces.empty()) job.pieces.push_back({job.remote.size, job.remote.size});
+  }
+
+  void work() {
+    Client client(transfer_.settings, transfer_.retry);
+    while (Job* job = next()) {
+      const absl::Status status = fetch(client, *job);
+      if (!settle(*job, status)) return;
+    }
+  }
+
+  // A job of which a piece is to be fetched, now active; waits while others may still give one back.
+  Job* next() {
+    sync::Lock lock(mutex_);
+    for (;;) {
+      if (!failed_.ok() || stop_.stop_requested()) return nullptr;
+      bool busy = false;
+      for (Job& job : jobs_) {
+        busy = busy || job.active > 0;
+        if (job.pieces.empty() || !job.spoiled.ok()) continue;
+        ++job.active;
+        return &job;
+      }
+      if (!busy) return nullptr;
+      changed_.wait_for(mutex_, std::chrono::milliseconds(200));  // A stop wakes nobody.
+    }
+  }
+
+  absl::Status fetch(Client& client, Job& job) {
+    http::Range piece;
+    PartFile* part = nullptr;
+    {
+      sync::Lock lock(mutex_);
+      if (job.pieces.empty()) return absl::OkStatus();  // It was spoiled meanwhile.
+      if (!job.part) {
+        TITAN_ASSIGN_OR_RETURN(job.part, PartFile::open(folder_, job.remote));
+      }
+      part = job.part.get();
+      piece = job.pieces.front();
+      job.pieces.pop_front();
+    }
+    if (piece.size() == 0) return absl::OkStatus();
+    const Client::Taker taker{[part](const FileFacts& facts) { return part->accept(facts); },
+                              [this, part](int64_t offset, std::string_view bytes) {
+                                TITAN_RETURN_IF_ERROR(part->write(offset, bytes));
+                                tell_arrived(static_cast<int64_t>(bytes.size()));
+                                return absl::OkStatus();
+                              },
+                              [part] { return part->save_if_due(); }};
+    return client.read(transfer_.repo, commit_, job.remote.name, piece, RangeEnd::kKnown, taker, stop_.get_token());
+  }
+
+  void tell_arrived(int64_t bytes) {
+    sync::Lock lock(telling_);
+    watcher_.arrived(bytes);
+  }
+
+  // What a piece's end means. False: no more work for this thread.
+  bool settle(Job& job, const absl::Status& status) {
+    bool finish = false;
+    {
+      sync::Lock lock(mutex_);
+      const bool useless = absl::IsAborted(status) || absl::IsDataLoss(status);
+      if (useless) job.spoiled = status, job.pieces.clear();
+      if (!useless && !status.ok()) fail_locked(status);
+      --job.active;
+      const bool last = job.active == 0 && job.pieces.empty() && failed_.ok() && !job.finished;
+      finish = last && (job.spoiled.ok() ? !stop_.stop_requested() : true);
+      if (finish) ++job.active;  // So that others wait for what comes of it.
+    }
+    changed_.notify_all();
+    if (finish) close(job);
+    sync::Lock lock(mutex_);
+    return failed_.ok();
+  }
+
+  // All pieces of a job have ended, and this thread alone has it.
+  void close(Job& job) {
+    absl::Status status = job.spoiled;
+    if (status.ok()) status = finish(job);
+    if (absl::IsAborted(status) || absl::IsDataLoss(status)) status = begin_anew(job, status);
+    {
+      sync::Lock lock(mutex_);
+      if (!status.ok()) fail_locked(status);
+      --job.active;
+    }
+    changed_.notify_all();
+  }
+
+  absl::Status finish(Job& job) {
+    TITAN_RETURN_IF_ERROR(job.part->finish(
+        [this] { return stop_.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus(); }));
+    TITAN_ASSIGN_OR_RETURN(const auto about, folder_.find(job.remote.name));
+    {
+      sync::Lock lock(mutex_);
+      job.finished = true;
+      job.part.reset();
+      if (about) inventory_.add(job.remote, *about);
+      TITAN_RETURN_IF_ERROR(inventory_.save(folder_));
+    }
+    sync::Lock lock(telling_);
+    watcher_.finished(job.remote);
+    return absl::OkStatus();
+  }
+
+  absl::Status begin_anew(Job& job, const absl::Status& why) {
+    TITAN_ASSIGN_OR_RETURN(const int64_t lost, job.part->reset());
+    if (++job.fresh_starts > kFreshStarts)
+      return absl::DataLossError(absl::StrCat(why.message(),
+                                              ", also when it was fetched anew: the hub or a mirror has a "
+                                              "damaged file; nothing of it was kept"));
+    {
+      sync::Lock lock(telling_);
+      watcher_.again(job.remote, lost, why);
+    }
+    sync::Lock lock(mutex_);
+    job.spoiled = absl::OkStatus();
+    give_pieces(job, http::Ranges().missing(job.remote.size));
+    return absl::OkStatus();
+  }
+
+  void fail_locked(const absl::Status& status) TITAN_REQUIRES(mutex_) {
+    if (failed_.ok()) failed_ = status;
+    stop_.request_stop();
+  }
+
+  const Transfer& transfer_;
+  const Folder& folder_;
+  const std::string commit_;
+  Inventory& inventory_;
+  Watcher& watcher_;
+  sync::Mutex telling_;
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::deque<Job> jobs_;
+  absl::Status failed_ TITAN_GUARDED_BY(mutex_);
+  std::stop_source stop_;
+};
+
+}  // namespace
+
+absl::Status download(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory,
+                      Watcher& watcher, const std::stop_token& stop) {
+  TITAN_RETURN_IF_ERROR(check_space(folder, plan));
+  return Crew(transfer, folder, plan, inventory, watcher).run(stop);
+}
+
+}  // namespace titan::hub

@@ -1,0 +1,77 @@
+#include "common/io/hub/get.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/base/text/shown.h"
+#include "common/io/hub/names.h"
+#include "common/io/hub/part_file.h"
+#include "common/io/storage/file.h"
+
+namespace titan::hub {
+namespace {
+
+constexpr char kLock[] = ".titan-assets.lock";
+constexpr absl::Duration kLookEach = absl::Milliseconds(200);
+
+// One download a folder: a second one waits, and then finds what the first one brought.
+absl::StatusOr<std::unique_ptr<storage::FileLock>> lock(const std::string& folder, Watcher& watcher,
+                                                        const std::stop_token& stop) {
+  const std::string path = absl::StrCat(folder, "/", kLock);
+  for (bool told = false; !stop.stop_requested(); told = true) {
+    auto lock = storage::posix_files().lock(path, storage::LockMode::kExclusive, kLookEach);
+    if (!absl::IsUnavailable(lock.status())) return lock;
+    if (!told) watcher.waiting(folder);
+  }
+  return absl::CancelledError("interrupted");
+}
+
+std::string some_names(const std::vector<RemoteFile>& files) {
+  constexpr size_t kSome = 5;
+  std::string out;
+  for (size_t i = 0; i < files.size() && i < kSome; ++i)
+    absl::StrAppend(&out, i == 0 ? "" : ", ", text::shown(files[i].name));
+  return files.size() > kSome ? absl::StrCat(out, " and ", files.size() - kSome, " more") : out;
+}
+
+}  // namespace
+
+absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const std::stop_token& stop) {
+  TITAN_RETURN_IF_ERROR(check_selection(request.selection));
+  const Repo& repo = request.transfer.repo;
+  Client client(request.transfer.settings, request.transfer.retry);
+  TITAN_ASSIGN_OR_RETURN(const std::string commit, client.resolve(repo, request.revision, stop));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<RemoteFile> all, client.list(repo, commit, stop));
+  std::vector<RemoteFile> wanted = select(request.selection, all);
+  if (wanted.empty())
+    return absl::NotFoundError(absl::StrCat(repo.id, " has no file that is asked for; it has ", some_names(all)));
+  GetResult result;
+  result.unmatched = unmatched(request.selection, all);
+  if (request.dry_run && !storage::posix_files().is_folder(request.folder)) {  // Nothing is made to be looked at.
+    result.plan.commit = commit;
+    for (RemoteFile& file : wanted) result.plan.files.push_back({std::move(file), false, {}});
+    return result;
+  }
+  TITAN_ASSIGN_OR_RETURN(const Folder folder, Folder::make(request.folder));
+  std::unique_ptr<storage::FileLock> held;
+  if (!request.dry_run) {
+    TITAN_ASSIGN_OR_RETURN(held, lock(request.folder, watcher, stop));
+  }
+  Inventory inventory = Inventory::load(folder);
+  TITAN_ASSIGN_OR_RETURN(result.plan, make_plan(
+                                          folder, std::move(wanted), commit, inventory,
+                                          [&watcher](const RemoteFile& file) { watcher.checking(file); }, stop));
+  if (request.dry_run) return result;
+  for (const PlannedFile& file : result.plan.files) {
+    if (file.done) TITAN_RETURN_IF_ERROR(remove_parts(folder, file.remote));
+  }
+  watcher.planned(result.plan);
+  TITAN_RETURN_IF_ERROR(inventory.save(folder));
+  TITAN_RETURN_IF_ERROR(download(request.transfer, folder, result.plan, inventory, watcher, stop));
+  return result;
+}
+
+}  // namespace titan::hub

@@ -1,0 +1,67 @@
+#include "common/io/hub/names.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/text/shown.h"
+
+namespace titan::hub {
+namespace {
+
+constexpr size_t kLongestName = 1024;  // Of a file, with its folders.
+constexpr size_t kLongestPart = 255;   // Of a path.
+constexpr size_t kLongestId = 96;
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+bool is_repo_part(const std::string& part) {
+  return !part.empty() && part[0] != '.' && part[0] != '-' && std::all_of(part.begin(), part.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+bool is_path_part(const std::string& part) {
+  return !part.empty() && part.size() <= kLongestPart && part != "." && part != ".." &&
+         std::none_of(part.begin(), part.end(), is_control);
+}
+
+}  // namespace
+
+std::string Repo::name() const { return id.substr(id.find('/') + 1); }
+
+absl::StatusOr<Repo> parse_repo(RepoKind kind, const std::string& id) {
+  const std::vector<std::string> parts = absl::StrSplit(id, '/');
+  const bool good =
+      id.size() <= kLongestId && parts.size() <= 2 && std::all_of(parts.begin(), parts.end(), is_repo_part);
+  if (good) return Repo{kind, id};
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text::shown(id), "' is no repository: write ORG/NAME as in its page's address, such as Qwen/Qwen3-0.6B"));
+}
+
+absl::Status check_revision(const std::string& revision) {
+  const bool good = !revision.empty() && revision.size() <= kLongestPart &&
+                    std::none_of(revision.begin(), revision.end(), is_control) && !absl::StrContains(revision, "..");
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--revision is '", text::shown(revision), "': it must be a branch, a tag or a commit"));
+}
+
+bool is_hex(const std::string& text, size_t digits) {
+  return text.size() == digits &&
+         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); });
+}
+
+bool is_commit(const std::string& revision) { return is_hex(revision, 40); }
+
+absl::Status check_file_name(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '/');
+  if (name.size() <= kLongestName && std::all_of(parts.begin(), parts.end(), is_path_part)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the server lists a file '", text::shown(name), "', which may not be written below a folder"));
+}
+
+}  // namespace titan::hub

@@ -1,0 +1,26 @@
+#pragma once
+
+// Which hub is asked, and as whom: from the same variables as Hugging Face's own tools.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/io/http/settings.h"
+
+namespace titan::hub {
+
+// `endpoint` and `token_file` are what the command line says; empty: HF_ENDPOINT, and HF_TOKEN or the file that
+// HF_TOKEN_PATH, HF_HOME, XDG_CACHE_HOME or HOME lead to. `warnings` gets a line when that file can be read by others.
+// Errors: InvalidArgument, PermissionDenied for a token file that others can read, FailedPrecondition with
+// HF_HUB_OFFLINE, those of the disk.
+absl::StatusOr<http::Settings> settings_from(const http::Environment& environment, const std::string& endpoint,
+                                             const std::string& token_file, std::vector<std::string>& warnings);
+
+// That of Hugging Face's own tools: HF_HOME, or huggingface in the user's cache folder. "" without a home.
+std::string home_folder(const http::Environment& environment);
+
+}  // namespace titan::hub

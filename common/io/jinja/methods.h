@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/io/jinja/arguments.h"
+#include "common/io/jinja/run.h"
+#include "common/io/jinja/value.h"
+
+namespace titan::jinja {
+
+// Methods of texts, mappings and loops, as Python and Jinja have them.
+bool has_method(const Value& self, const std::string& name);
+absl::StatusOr<Value> call_method(Run& run, const Value& self, const std::string& name, const Arguments& arguments);
+
+}  // namespace titan::jinja

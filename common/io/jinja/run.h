@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/io/jinja/value.h"
+
+namespace titan::jinja {
+
+// Whether an error says already where in the template it is.
+inline bool is_placed(const absl::Status& status) { return absl::StartsWith(status.message(), "line "); }
+
+// What one rendering may take, so that a template that never ends is an error of its own.
+struct Limits {
+  int64_t steps = 20'000'000;
+  int64_t bytes = int64_t{64} << 20;  // Of a text, the whole output included.
+  int depth = 400;                    // Expressions, statements and macros inside of each other.
+};
+
+// One rendering: what it has taken, and what lives as long as it does.
+class Run {
+ public:
+  explicit Run(const Limits& limits) : limits_(limits) {}
+
+  absl::Status spend(int64_t steps) {
+    if ((spent_ += steps) <= limits_.steps) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("the template takes more than ", limits_.steps, " steps"));
+  }
+  absl::Status check_bytes(int64_t bytes) {
+    if (bytes <= limits_.bytes) return spend(bytes / 64);
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the template makes a text of more than ", limits_.bytes, " bytes"));
+  }
+  absl::Status check_value(const Value& value) {
+    const Extent extent = extent_of(value);
+    if (extent.depth <= kDeepestValue && extent.weight <= kHeaviestValue) return absl::OkStatus();
+    return absl::ResourceExhaustedError("the template makes a value that is too large or too deep");
+  }
+  absl::Status enter() {
+    if (++depth_ <= limits_.depth) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("the template calls itself more than ", limits_.depth, " deep"));
+  }
+  void leave() { --depth_; }
+
+  Namespace* add_namespace() { return &namespaces_.emplace_back(); }
+
+ private:
+  static constexpr int kDeepestValue = 100;
+  static constexpr int64_t kHeaviestValue = 16'000'000;
+
+  const Limits limits_;
+  int64_t spent_ = 0;
+  int depth_ = 0;
+  std::deque<Namespace> namespaces_;
+};
+
+}  // namespace titan::jinja

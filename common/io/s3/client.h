@@ -1,0 +1,106 @@
+#pragma once
+
+// A bucket of an S3-compatible object store. Every error names the object and the operation.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/sync/sync.h"
+#include "common/io/http/retry.h"
+#include "common/io/s3/exchange.h"
+#include "common/io/s3/listing.h"
+#include "common/io/s3/settings.h"
+
+namespace titan::s3 {
+
+struct Facts {
+  int64_t size = 0;
+  std::string etag;
+  std::string writer;   // The mark that put() or complete() left.
+  absl::Time modified;  // By the store's clock.
+  absl::Time now;       // The same clock.
+};
+
+// What an object has to be for a write to happen.
+struct Condition {
+  enum Kind { kNone, kAbsent, kSame } kind = kNone;
+  std::string etag = {};  // kSame.
+};
+
+struct Listing {
+  std::vector<Object> objects;
+  std::vector<std::string> folders;  // As in Page.
+  absl::Time now;                    // The store's clock.
+};
+
+struct Part {
+  std::string etag, crc32c;
+};
+using CredentialSource = std::function<absl::StatusOr<Credentials>()>;
+
+// Thread-safe; as many connections as threads use it at once.
+class Client {
+ public:
+  // `source` is asked again when the store says that a session has ended.
+  static absl::StatusOr<std::shared_ptr<Client>> open(const Settings& settings, std::string bucket,
+                                                      CredentialSource source, http::RetryPolicy retry = {});
+
+  // NotFound for a missing object; a missing bucket is a FailedPrecondition everywhere.
+  absl::StatusOr<Facts> head(const std::string& key);
+  // Fills `out`. Aborted when the object is not that one any more.
+  absl::Status read(const std::string& key, const std::string& etag, int64_t offset, int64_t bytes, char* out);
+  // A small object and what it is.
+  absl::StatusOr<std::string> text(const std::string& key, Facts& facts);
+
+  // The new etag. AlreadyExists when the condition does not hold; an answer that was lost is found out about.
+  absl::StatusOr<std::string> put(const std::string& key, const std::string& bytes, const Condition& condition);
+  absl::Status remove(const std::string& key);  // A missing one is fine.
+
+  // All objects whose keys begin so. `deep`: also those behind a further '/', and no folders.
+  absl::StatusOr<Listing> list(const std::string& prefix, bool deep);
+  absl::StatusOr<bool> any(const std::string& prefix);  // Is there one?
+
+  absl::StatusOr<Upload> create_upload(const std::string& key);
+  absl::StatusOr<Part> upload_part(const Upload& upload, int number, const std::string& bytes);  // From 1.
+  absl::Status complete(const Upload& upload, const std::vector<Part>& parts, const Condition& condition);
+  absl::Status abort(const Upload& upload);                                // A missing one is fine.
+  absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Begun and neither completed nor aborted.
+
+  // From now on nothing is tried again: for who ends and must not wait for a store that does not answer.
+  void hurry() { hurried_ = true; }
+
+  // Whether the store was seen to keep conditions: for object_fence.h.
+  std::atomic<bool> keeps_conditions{false};
+
+  const std::string& bucket() const { return bucket_; }
+  std::string place(const std::string& key) const;  // "s3://BUCKET/KEY"
+
+ private:
+  Client(const Settings& settings, std::string bucket, CredentialSource source, http::RetryPolicy retry)
+      : settings_(settings), bucket_(std::move(bucket)), source_(std::move(source)), retry_(std::move(retry)) {}
+
+  absl::Status call(const char* doing, const Request& request, Response& response);
+  absl::Status once(const Request& request, Response& response);
+  absl::Status renew_credentials(const Credentials& used, absl::Status why);
+  absl::Status look_at_bucket(const Request& request, const absl::Status& said);
+  absl::Status own_after_all(const std::string& key, const std::string& writer, const absl::Status& refused,
+                             std::string* etag);
+
+  const Settings settings_;
+  const std::string bucket_;
+  const CredentialSource source_;
+  const http::RetryPolicy retry_;
+  std::atomic<bool> bucket_seen_{false}, hurried_{false};
+  sync::Mutex mutex_;
+  Credentials credentials_ TITAN_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Exchange>> idle_ TITAN_GUARDED_BY(mutex_);
+};
+
+}  // namespace titan::s3

@@ -1,0 +1,36 @@
+#include "common/io/s3/gone.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+
+namespace titan::s3 {
+namespace {
+
+constexpr absl::string_view kBegin = "titan: nothing is here, ";
+constexpr size_t kRandom = 20;
+constexpr int64_t kBytes = kBegin.size() + 2 * kRandom;
+
+}  // namespace
+
+absl::StatusOr<std::string> gone_mark() {
+  unsigned char bytes[kRandom];
+  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return errno_status(errno, "make a mark");
+  return absl::StrCat(kBegin, absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes))));
+}
+
+absl::StatusOr<bool> is_gone(Client& client, const std::string& key, int64_t size) {
+  if (size != kBytes) return false;
+  Facts facts;
+  const absl::StatusOr<std::string> text = client.text(key, facts);
+  if (absl::IsNotFound(text.status())) return true;
+  if (!text.ok()) return text.status();
+  return absl::StartsWith(*text, kBegin);
+}
+
+}  // namespace titan::s3

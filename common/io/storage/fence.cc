@@ -1,0 +1,145 @@
+#include "common/io/storage/fence.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "common/base/status/status.h"
+#include "common/base/testing/planted.h"
+#include "common/io/storage/fence_record.h"
+#include "common/io/storage/folder_id.h"
+#include "common/io/storage/idle_fence.h"
+
+namespace titan::storage {
+namespace {
+
+// A release that has to wait for longer is left out: the next job then waits for the silence.
+constexpr absl::Duration kReleasePatience = absl::Seconds(2);
+constexpr absl::Duration kLook = absl::Milliseconds(250);
+
+std::string the_folder(const std::string& dump_folder) { return "the dump folder " + dump_folder; }
+
+}  // namespace
+
+absl::StatusOr<Fence::Holder> Fence::holder() const {
+  absl::StatusOr<std::string> text = read_file(files_, path(kFenceFile), 1 << 24);
+  if (absl::IsNotFound(text.status())) return Holder{};
+  if (!text.ok()) return text.status();
+  return holder_from_text(path(kFenceFile), *text);
+}
+
+absl::StatusOr<std::unique_ptr<FileLock>> Fence::lock(absl::Duration patience) const {
+  return files_.lock(path(kFenceLock), LockMode::kExclusive, patience);
+}
+
+absl::Status Fence::write(const Holder& holder) const {
+  return atomic_write(files_, path(kFenceFile), to_json(holder).dump() + "\n");
+}
+
+// As fell_silent(), and also where the beat was watched for long enough.
+absl::StatusOr<bool> Fence::silent(const Claim& claim, const Holder& holder) const {
+  if (claim.silent_beat) {
+    const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
+    if (beat.ok() && claim.silent_beat == *beat) return true;
+  }
+  return fell_silent(files_, dump_folder_, holder);
+}
+
+// May `claim` take the folder from `holder`?
+absl::Status Fence::admit(const Claim& claim, const Holder& holder) const {
+  const bool by_hand = claim.attempt == 0;
+  if (holder.job_uid == claim.job_uid && !by_hand) {
+    return holder.attempt > claim.attempt
+               ? fenced_status(the_folder(dump_folder_), claim.job_uid, claim.attempt, holder)
+               : absl::OkStatus();
+  }
+  // What is left of a job that lost the folder must not take it back: two jobs would train one model by turns.
+  if (!by_hand && holder.former.contains(claim.job_uid)) {
+    return fenced_status(the_folder(dump_folder_), claim.job_uid, claim.attempt, holder);
+  }
+  if (holder.job_uid.empty() || holder.released) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const bool free, silent(claim, holder));
+  if (free) return absl::OkStatus();
+  return in_use_status(the_folder(dump_folder_), holder, "another job.dump_folder");
+}
+
+absl::StatusOr<Fence::Taken> Fence::raise(const Claim& claim) const {
+  if (claim.create_folder) TITAN_RETURN_IF_ERROR(files_.make_folders(dump_folder_));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFencePatience));
+  TITAN_ASSIGN_OR_RETURN(Holder holder, this->holder());
+  TITAN_RETURN_IF_ERROR(admit(claim, holder));
+  Taken taken{.attempt = claim.attempt};
+  const bool same_job = holder.job_uid == claim.job_uid;
+  if (taken.attempt == 0) {
+    const auto former = holder.former.find(claim.job_uid);
+    taken.attempt = 1 + std::max(same_job ? holder.attempt : 0, former == holder.former.end() ? 0 : former->second);
+  }
+  const bool next_attempt = same_job && claim.attempt != 0;
+  if (!next_attempt && !holder.job_uid.empty() && !holder.released) taken.taken_from = describe(holder);
+  hand_over(holder, claim, taken.attempt);
+  TITAN_ASSIGN_OR_RETURN(holder.folder, make_folder_id(files_, dump_folder_));
+  // Before the fence names this job: whoever comes next must find it alive.
+  if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(files_.touch(path(kFenceAlive)).status());
+  TITAN_RETURN_IF_ERROR(write(holder));
+  taken.folder = holder.folder;
+  taken.committed = std::move(holder.committed);
+  return taken;
+}
+
+absl::StatusOr<Fence::Taken> Fence::take(Claim claim, const Watch& watch) const {
+  std::optional<absl::Time> seen;
+  for (absl::Duration waited;; waited += kLook) {
+    absl::StatusOr<Taken> taken = raise(claim);
+    if (!is_in_use(taken.status())) return taken;
+    const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
+    if (!beat.ok()) return beat.status();
+    if (seen && *seen != *beat) return taken;  // Somebody lives.
+    if (!seen && watch.say) {
+      const absl::StatusOr<Holder> holder = this->holder();
+      watch.say(absl::StrCat("the dump folder ", dump_folder_, " was not given back by ",
+                             holder.ok() ? describe(*holder) : "its last job", ": it is free after ",
+                             absl::FormatDuration(kFenceSilence), " without a sign of life"));
+    }
+    seen = *beat;
+    if (waited >= kFenceSilence) claim.silent_beat = seen;
+    watch.sleep ? watch.sleep(kLook) : absl::SleepFor(kLook);
+  }
+}
+
+absl::Status Fence::beat(const std::string& job_uid, int attempt) const {
+  TITAN_ASSIGN_OR_RETURN(const Holder holder, this->holder());
+  if (holder.job_uid != job_uid || holder.attempt != attempt)
+    return fenced_status(the_folder(dump_folder_), job_uid, attempt, holder);
+  return files_.touch(path(kFenceAlive)).status();
+}
+
+absl::Status Fence::release(const std::string& job_uid, int attempt) const {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kReleasePatience));
+  TITAN_ASSIGN_OR_RETURN(Holder holder, this->holder());
+  if (holder.job_uid != job_uid || holder.attempt != attempt)
+    return fenced_status(the_folder(dump_folder_), job_uid, attempt, holder);
+  holder.released = true;
+  return write(holder);
+}
+
+absl::Status Fence::publish(const std::string& job_uid, int attempt, absl::FunctionRef<absl::Status()> effect) const {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFencePatience));
+  TITAN_ASSIGN_OR_RETURN(const Holder holder, this->holder());
+  if (testing::planted(testing::Bug::kOldAttemptPublishes) && holder.job_uid == job_uid) return effect();
+  if (holder.job_uid != job_uid || holder.attempt != attempt)
+    return fenced_status(the_folder(dump_folder_), job_uid, attempt, holder);
+  return effect();
+}
+
+absl::Status Fence::publish_step(const std::string& job_uid, int attempt, const std::string& folder, int64_t step,
+                                 absl::FunctionRef<absl::Status()> effect) const {
+  return publish(job_uid, attempt, [&]() -> absl::Status {
+    TITAN_RETURN_IF_ERROR(effect());
+    if (absl::StatusOr<Holder> holder = this->holder(); holder.ok()) {
+      holder->committed[folder] = {step, job_uid};
+      write(*holder).IgnoreError();
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace titan::storage

@@ -1,0 +1,79 @@
+#include "common/io/storage/folder_id.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::storage {
+namespace {
+
+std::string id_path(const std::string& dump_folder) { return join_path(dump_folder, ".titan-folder"); }
+
+absl::StatusOr<std::string> random_folder_id() {
+  unsigned char bytes[16];
+  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return errno_status(errno, "make a folder id");
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> read_folder_id(Files& files, const std::string& dump_folder) {
+  const std::string path = id_path(dump_folder);
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, files.open_no_link(path));
+  std::string text(static_cast<size_t>(std::min<int64_t>(file->size(), 4096)), '\0');
+  TITAN_RETURN_IF_ERROR(file->read(0, static_cast<int64_t>(text.size()), text.data()));
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto id = json.is_object() ? json.find("id") : json.end();
+  if (id == json.end() || !id->is_string() || id->get<std::string>().empty()) {
+    return absl::DataLossError(absl::StrCat(
+        path, ": no folder id in it; if no job uses this folder, delete the file and the next start makes another"));
+  }
+  return id->get<std::string>();
+}
+
+absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump_folder) {
+  absl::StatusOr<std::string> known = read_folder_id(files, dump_folder);
+  if (!absl::IsNotFound(known.status())) return known;
+  TITAN_ASSIGN_OR_RETURN(const std::string id, random_folder_id());
+  const nlohmann::json json = {{"id", id},
+                               {"created", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone())}};
+  TITAN_RETURN_IF_ERROR(atomic_write(files, id_path(dump_folder), json.dump() + "\n"));
+  return id;
+}
+
+absl::StatusOr<std::string> settle_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience) {
+  absl::StatusOr<std::string> known = read_folder_id(files, dump_folder);
+  if (!absl::IsNotFound(known.status())) return known;
+  TITAN_RETURN_IF_ERROR(files.make_folders(dump_folder));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> lock,
+                         files.lock(join_path(dump_folder, ".fence.lock"), LockMode::kExclusive, patience));
+  return make_folder_id(files, dump_folder);
+}
+
+absl::StatusOr<FolderIs> compare_folder(Files& files, const std::string& dump_folder, const std::string& known_id) {
+  const absl::StatusOr<std::string> id = read_folder_id(files, dump_folder);
+  if (absl::IsNotFound(id.status())) return FolderIs::kMissing;
+  if (!id.ok()) return id.status();
+  return *id == known_id ? FolderIs::kSame : FolderIs::kAnother;
+}
+
+const char* lost_folder_reason(FolderIs is) {
+  return is == FolderIs::kMissing ? "CHECKPOINTS_GONE" : "DUMP_FOLDER_REPLACED";
+}
+
+std::string lost_folder_message(FolderIs is, const std::string& dump_folder, int64_t committed_step) {
+  return absl::StrCat("the job's dump folder ", dump_folder, " is not here: there is ",
+                      is == FolderIs::kMissing ? "no folder with an id (.titan-folder)" : "another folder",
+                      " under that name",
+                      committed_step < 0 ? "" : absl::StrCat(", and step ", committed_step, " was committed"),
+                      "; mount or restore it, or submit the job anew to begin from scratch");
+}
+
+}  // namespace titan::storage

@@ -1,0 +1,80 @@
+#include "common/plan/config/assets.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "common/base/host/own_program.h"
+
+namespace titan::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kC4[] = "hf://datasets/allenai/c4";
+
+void resolve_dataset(const fs::path& assets, const std::string& dataset, std::optional<std::string>& path) {
+  if (comes_with_titan(dataset) && !path.has_value()) path = (assets / dataset).string();
+}
+
+void resolve_sources(const fs::path& assets, std::vector<DataSource>& sources) {
+  for (DataSource& source : sources) {
+    if (source.dataset == "c4" && !source.dataset_path) source.dataset_path = kC4;
+    if (source.dataset && !assets.empty()) resolve_dataset(assets, *source.dataset, source.dataset_path);
+  }
+}
+
+void resolve_c4(JobConfig& config) {
+  std::optional<std::string>& validation = config.validation.dataset_path;
+  const std::string& dataset = config.validation.dataset;
+  if (!validation.has_value() && (dataset == "c4" || (dataset == "c4_validation" && streams_c4(config))))
+    validation = kC4;
+  if (streams_c4(config)) config.training.dataset_path = kC4;
+}
+
+}  // namespace
+
+bool comes_with_titan(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
+
+bool is_titans_dataset(std::string_view dataset) {
+  return std::find(std::begin(kTitansDatasets), std::end(kTitansDatasets), dataset) != std::end(kTitansDatasets);
+}
+
+bool streams_c4(const JobConfig& config) {
+  return config.training.dataset == "c4" && config.training.dataloader.sources.empty() &&
+         !config.training.dataset_path.has_value();
+}
+
+std::string assets_folder() {
+  if (const char* named = std::getenv("TITAN_ASSETS"); named != nullptr && *named != '\0') return named;
+  const fs::path beside = host::folder_of_program();
+  std::error_code error;
+  const fs::path installed = (beside / "../share/titan/assets").lexically_normal();
+  if (fs::is_directory(installed, error)) return installed.string();
+  for (fs::path folder = beside; folder.has_relative_path(); folder = folder.parent_path()) {
+    const fs::path assets = folder / ".deps/assets";
+    if (fs::is_directory(assets, error)) return assets.string();
+  }
+  return "";
+}
+
+void resolve_assets(JobConfig& config) {
+  resolve_c4(config);
+  const fs::path assets = assets_folder();
+  resolve_sources(assets, config.training.dataloader.sources);
+  resolve_sources(assets, config.validation.dataloader.sources);
+  if (assets.empty()) return;
+  std::error_code error;
+  const bool is_default = config.model.hf_assets_path == Model{}.hf_assets_path;
+  if (is_default && !fs::exists(config.model.hf_assets_path, error)) {
+    config.model.hf_assets_path = (assets / "tokenizer").string();
+  }
+  const auto alone = [&](const std::string& dataset, std::optional<std::string>& path, const DataLoader& settings) {
+    if (settings.sources.empty()) resolve_dataset(assets, dataset, path);
+  };
+  alone(config.training.dataset, config.training.dataset_path, config.training.dataloader);
+  alone(config.validation.dataset, config.validation.dataset_path, config.validation.dataloader);
+}
+
+}  // namespace titan::config

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/plan/config/fields.h"
+#include "common/plan/config/raw.h"
+
+namespace titan::config {
+
+struct Complaint {
+  std::string message;
+  std::string suggestion;
+};
+
+// Writes the value into the field's member if its type, bounds and allowed values fit; otherwise says what is wrong.
+std::optional<Complaint> assign(const Field& field, const Raw& raw);
+
+// "one of AdamW, Adam", "an integer (steps), at least 1": what a field takes, for messages and help.
+std::string expected(const Field& field);
+
+}  // namespace titan::config

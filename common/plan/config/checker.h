@@ -1,0 +1,57 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/plan/config/load.h"
+#include "common/plan/models/model_spec.h"
+
+namespace titan::config {
+
+// Collects what the checks across keys find, with the place where each key was set.
+class Checker {
+ public:
+  Checker(const JobConfig& config, const std::map<std::string, Origin>& origins) : config_(config), origins_(origins) {}
+
+  const JobConfig& config() const { return config_; }
+  const std::vector<Problem>& problems() const { return problems_; }
+
+  template <typename T>
+  void fail(const std::string& key, const T& value, std::string message, std::string suggestion) {
+    problems_.push_back({origin(key), key, text(value), std::move(message), std::move(suggestion)});
+  }
+  // An error of another library, whose message may begin with the key: "training.seq_len: 100 is not a multiple of 8".
+  void fail_as(const std::string& key, const std::string& value, const absl::Status& status);
+
+ private:
+  static std::string text(const std::string& value) { return value; }
+  static std::string text(bool value) { return value ? "true" : "false"; }
+  template <typename T>
+  static std::string text(const T& value) {
+    return absl::StrCat(value);
+  }
+  // The key's own place, or that of the first key of the section when `key` names one.
+  Origin origin(const std::string& key) const;
+
+  const JobConfig& config_;
+  const std::map<std::string, Origin>& origins_;
+  std::vector<Problem> problems_;
+};
+
+// Parts of check() with files of their own. `n_layers` is 0 when the model is not known.
+void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // mesh.cc
+void check_pipeline(Checker& check, std::int64_t n_layers);                     // pipeline.cc
+void check_checkpoint(Checker& check);
+void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
+                   const std::optional<std::string>& dataset_path);  // source_check.cc; section: "training".
+void check_dataset_names(Checker& check);                            // dataset_check.cc
+void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
+                    const std::optional<std::string>& dataset_path, const DataLoader& settings);  // dataset_check.cc
+void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);                    // lora.cc
+void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision_check.cc
+
+}  // namespace titan::config

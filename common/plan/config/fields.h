@@ -1,0 +1,98 @@
+#pragma once
+
+// The one list of configuration keys: name, member, meaning, allowed values, bounds and unit. Everything that reads or
+// writes a configuration walks this list, so that a new key is one member in job_config.h and one line in fields*.cc.
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/plan/config/job_config.h"
+
+namespace titan::config {
+
+using StringLists = std::vector<std::vector<std::string>>;
+
+// The member that a key sets.
+using Ref = std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
+                         std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
+                         std::optional<StringLists>*, std::optional<bool>*, std::optional<int>*,
+                         std::vector<ParamGroup>*, std::vector<DataSource>*, std::vector<std::int64_t>*>;
+
+struct Field {
+  template <typename T>
+  Field(std::string_view name, T& member, std::string_view help) : key(name), ref(&member), meaning(help) {}
+
+  std::string_view key;
+  Ref ref;
+  std::string_view meaning;
+  std::vector<std::string_view> allowed;  // Empty: any value. Lists: allowed values of each element.
+  std::string_view unit;
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool positive = false;          // minimum 0 is not allowed itself.
+  std::optional<double> special;  // A value outside the bounds with its own meaning, such as -1.
+  bool path = false;              // A file or folder: titanctl makes it absolute.
+  bool number_as_text = false;    // Takes 2 for "2".
+  bool of_library = false;        // Or what the job's library brings: check() looks whether there is one.
+  bool any_case = false;          // Allowed values are found in any case, and stored as listed.
+  std::string_view no_effect;     // Not empty: accepted, and warned about with this reason.
+
+  Field& one_of(std::initializer_list<std::string_view> values) { return allowed = values, *this; }
+  Field& in(std::string_view name) { return unit = name, *this; }
+  Field& at_least(double value) { return minimum = value, *this; }
+  Field& between(double low, double high) { return minimum = low, maximum = high, *this; }
+  Field& above_zero() { return minimum = 0, positive = true, *this; }
+  Field& or_value(double value) { return special = value, *this; }
+  Field& is_path() { return path = true, *this; }
+  Field& or_of_library() { return of_library = true, *this; }
+  Field& in_any_case() { return any_case = true, *this; }
+  Field& takes_number() { return number_as_text = true, *this; }
+  Field& without_effect(std::string_view reason) { return no_effect = reason, *this; }
+};
+
+struct Section {
+  std::string_view name;  // "training.dataloader".
+  std::string_view meaning;
+  std::vector<Field> fields;
+};
+
+// All sections over the members of `config`, in file order. The references live as long as `config`.
+std::vector<Section> sections(JobConfig& config);
+
+// Building blocks of sections(), each in the file of its topic.
+std::vector<Field> fields_of(Job& c);
+std::vector<Field> fields_of(Profiling& c);
+std::vector<Field> fields_of(Metrics& c);
+std::vector<Field> fields_of(Model& c);
+std::vector<Field> fields_of(Optimizer& c);
+std::vector<Field> fields_of(ParamGroup& c);
+std::vector<Field> fields_of(LrScheduler& c);
+std::vector<Field> fields_of(Training& c);
+std::vector<Field> fields_of(DataLoader& c);
+std::vector<Field> fields_of(DataSource& c);
+std::vector<Field> fields_of(Parallelism& c);
+std::vector<Field> fields_of(Checkpoint& c);
+std::vector<Field> fields_of(ActivationCheckpoint& c);
+std::vector<Field> fields_of(Compile& c);
+std::vector<Field> fields_of(Float8Linear& c);
+std::vector<Field> fields_of(MxLinear& c);
+std::vector<Field> fields_of(Float8GroupedMm& c);
+std::vector<Field> fields_of(MxGroupedMm& c);
+std::vector<Field> fields_of(Lora& c);
+std::vector<Field> fields_of(Comm& c);
+std::vector<Field> fields_of(MemoryEstimation& c);
+std::vector<Field> fields_of(FaultTolerance& c);
+std::vector<Field> fields_of(Experimental& c);
+std::vector<Field> fields_of(Validation& c);
+std::vector<Field> fields_of(Debug& c);
+std::vector<Field> fields_of(Resources& c);
+std::vector<Field> fields_of(Restart& c);
+std::vector<Field> fields_of(Scheduling& c);
+
+}  // namespace titan::config

@@ -1,0 +1,36 @@
+#pragma once
+
+// The configuration as JSON (every key present, absent values null), as TOML, as a JSON schema and as help text.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/plan/config/job_config.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace titan::config {
+
+nlohmann::json to_json(const JobConfig& config);
+// to_json(config).dump(), several times faster.
+std::string to_json_text(const JobConfig& config);
+
+// Reads to_json's form back. Members that are missing keep their defaults, so that a job stored by an older version
+// still loads. Errors: InvalidArgument listing every unknown member and every value of the wrong type or outside its
+// allowed values.
+absl::StatusOr<JobConfig> from_json(const nlohmann::json& json);
+
+// The same as TOML that load() reads back to an equal configuration. `only_changed` leaves defaults out.
+std::string to_toml(const JobConfig& config, bool only_changed = false);
+
+// A JSON Schema (draft 2020-12) of the canonical keys, for editors.
+nlohmann::json json_schema();
+
+// Names of all sections in file order: "job", ..., "training", "training.dataloader", ...
+std::vector<std::string> section_names();
+
+// Help for one section ("training") with its nested ones, or for all of them when `section` is empty.
+std::string help(std::string_view section = "");
+
+}  // namespace titan::config

@@ -1,0 +1,162 @@
+#include "common/plan/config/load.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status/status.h"
+#include "common/plan/config/any_spelling.h"
+#include "common/plan/config/apply.h"
+#include "common/plan/config/checker.h"
+#include "common/plan/config/chosen_model.h"
+#include "common/plan/config/mesh.h"
+#include "common/plan/config/overrides.h"
+#include "common/plan/config/pipeline.h"
+#include "common/plan/config/raw.h"
+#include "common/plan/config/support.h"
+
+namespace titan::config {
+namespace {
+
+Raw read(std::string_view text, Format format, const std::string& name, std::vector<Problem>& problems) {
+  if (text.size() > kMaxFileBytes) {
+    problems.push_back(
+        {{name, 0}, "", "", absl::StrCat("larger than ", kMaxFileBytes, " bytes: not a configuration"), ""});
+    return {};
+  }
+  switch (format) {
+    case Format::kToml:
+      return read_toml(text, name, problems);
+    case Format::kYaml:
+      return read_yaml(text, name, problems);
+    case Format::kJson:
+      return read_json(text, name, problems);
+  }
+  return {};
+}
+
+absl::StatusOr<std::string> read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return errno_status(errno, absl::StrCat("open ", path));
+  std::string text;
+  char buffer[1 << 16];
+  while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
+    text.append(buffer, static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMaxFileBytes) break;  // The reader refuses it.
+  }
+  if (in.bad()) return errno_status(EIO, absl::StrCat("read ", path));
+  return text;
+}
+
+std::optional<Loaded> build(const Raw& file, const std::string& name, const std::vector<std::string>& words,
+                            std::vector<Problem>& problems) {
+  Applier applier;
+  if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
+  const bool file_sets_keys = applier.sets_keys();
+  Overrides overrides = parse_overrides(words, applier.catalog(), applier.problems());
+  applier.apply(overrides.settings, Applier::Repeats::kLastWins);
+  if (overrides.nodes) {
+    applier.apply_nodes(*overrides.nodes);
+  } else if (overrides.nproc) {
+    applier.free_placement();
+  }
+  applier.check_sharding();
+  problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
+  Loaded loaded = applier.take();
+  loaded.file_sets_keys = file_sets_keys;
+  use_listed_model(loaded);
+  Checker names(loaded.config, loaded.origins);  // Beside misspelt keys: whether a value is one of the allowed ones.
+  check_dataset_names(names);
+  problems.insert(problems.end(), names.problems().begin(), names.problems().end());
+  if (!problems.empty()) return std::nullopt;
+  const std::vector<std::string> support = support_warnings(loaded.config, loaded.origins);
+  loaded.warnings.insert(loaded.warnings.end(), support.begin(), support.end());
+  const std::vector<std::string> pipeline = pipeline_warnings(loaded.config);
+  loaded.warnings.insert(loaded.warnings.end(), pipeline.begin(), pipeline.end());
+  const std::vector<std::string> shards = shard_warnings(loaded.config);
+  loaded.warnings.insert(loaded.warnings.end(), shards.begin(), shards.end());
+  if (const auto spec = chosen_model(loaded.config.model); spec.ok()) {
+    const std::vector<std::string> length = length_warnings(loaded.config, *spec);
+    loaded.warnings.insert(loaded.warnings.end(), length.begin(), length.end());
+  }
+  return loaded;
+}
+
+}  // namespace
+
+std::string format(const Problem& problem) {
+  std::string line = problem.origin.file;
+  if (problem.origin.line > 0) absl::StrAppend(&line, ":", problem.origin.line);
+  if (!line.empty()) line += ": ";
+  std::string what = problem.key;
+  if (!problem.value.empty()) absl::StrAppend(&what, what.empty() ? "" : " = ", problem.value);
+  if (!what.empty()) absl::StrAppend(&line, what, ": ");
+  absl::StrAppend(&line, problem.message, problem.suggestion.empty() ? "" : "; ", problem.suggestion);
+  return line;
+}
+
+absl::Status to_status(const std::vector<Problem>& problems) {
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrJoin(problems, "\n", [](std::string* out, const Problem& problem) { out->append(format(problem)); }));
+}
+
+absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std::string& name,
+                                 const std::vector<std::string>& overrides) {
+  std::vector<Problem> problems;
+  std::optional<Loaded> loaded = load_text(text, format, name, overrides, problems);
+  if (!loaded) return to_status(problems);
+  return *std::move(loaded);
+}
+
+std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
+                                const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
+  const Raw raw = read(text, format, name, problems);
+  std::optional<Loaded> loaded = build(raw, name, overrides, problems);
+  make_printable(problems);
+  return loaded;
+}
+
+absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std::string>& overrides) {
+  TITAN_ASSIGN_OR_RETURN(const Format format, format_of(path));
+  TITAN_ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  TITAN_ASSIGN_OR_RETURN(Loaded loaded, load_text(text, format, path, overrides));
+  loaded.config.job.config_file = path;
+  return loaded;
+}
+
+absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides) {
+  Raw empty;
+  empty.kind = Raw::Kind::kTable;
+  std::vector<Problem> problems;
+  std::optional<Loaded> loaded = build(empty, "", overrides, problems);
+  make_printable(problems);
+  if (!loaded) return to_status(problems);
+  return *std::move(loaded);
+}
+
+absl::StatusOr<Format> format_of(std::string_view path) {
+  const std::string name(path);
+  if (absl::EndsWith(name, ".toml")) return Format::kToml;
+  if (absl::EndsWith(name, ".yaml") || absl::EndsWith(name, ".yml")) return Format::kYaml;
+  if (absl::EndsWith(name, ".json")) return Format::kJson;
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": unknown kind of configuration file; the name must end with .toml, .yaml, .yml or .json"));
+}
+
+Format guess_format(std::string_view text) {
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (start != text.npos && text[start] == '{') return Format::kJson;
+  std::vector<Problem> problems;
+  if (text.size() <= kMaxFileBytes) read_toml(text, "", problems);
+  if (problems.empty()) return Format::kToml;
+  problems.clear();
+  const Raw yaml = text.size() <= kMaxFileBytes ? read_yaml(text, "", problems) : Raw();
+  // A broken TOML file is better explained by TOML's errors than by YAML's.
+  return problems.empty() && yaml.kind == Raw::Kind::kTable ? Format::kYaml : Format::kToml;
+}
+
+}  // namespace titan::config

@@ -1,0 +1,167 @@
+#include "common/plan/config/raw.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace titan::config {
+namespace {
+
+constexpr std::size_t kLongestShown = 120;
+
+std::string full(const Raw& raw) {
+  switch (raw.kind) {
+    case Raw::Kind::kNull:
+      return "null";
+    case Raw::Kind::kBool:
+      return raw.boolean ? "true" : "false";
+    case Raw::Kind::kInt:
+      return absl::StrCat(raw.integer);
+    case Raw::Kind::kFloat:
+      return raw.text.empty() ? absl::StrCat(raw.number) : raw.text;
+    case Raw::Kind::kString:
+      return absl::StrCat("\"", raw.text, "\"");
+    case Raw::Kind::kWord:
+    case Raw::Kind::kOther:
+      return raw.text;
+    case Raw::Kind::kList:
+      return absl::StrCat("[",
+                          absl::StrJoin(raw.items, ", ",
+                                        [](std::string* out, const Raw& item) {
+                                          if (out->size() < kLongestShown) out->append(full(item));
+                                        }),
+                          "]");
+    case Raw::Kind::kTable:
+      return raw.members.empty() ? "{}" : absl::StrCat("{", raw.members.front().name, " ...}");
+  }
+  return "";
+}
+
+void flatten_into(const Raw& table, const std::string& prefix, const std::string& file, std::vector<Setting>& out) {
+  for (const auto& [name, value] : table.members) {
+    const std::string key = prefix.empty() ? name : absl::StrCat(prefix, ".", name);
+    if (value.kind == Raw::Kind::kTable && !value.members.empty()) {
+      flatten_into(value, key, file, out);
+    } else {
+      out.push_back({key, value, {file, value.line}});
+    }
+  }
+}
+
+}  // namespace
+
+Raw raw_bool(bool value) {
+  Raw raw;
+  raw.kind = Raw::Kind::kBool;
+  raw.boolean = value;
+  return raw;
+}
+
+Raw raw_int(std::int64_t value) {
+  Raw raw;
+  raw.kind = Raw::Kind::kInt;
+  raw.integer = value;
+  return raw;
+}
+
+Raw raw_float(double value) {
+  Raw raw;
+  raw.kind = Raw::Kind::kFloat;
+  raw.number = value;
+  return raw;
+}
+
+Raw raw_string(std::string value) {
+  Raw raw;
+  raw.kind = Raw::Kind::kString;
+  raw.text = std::move(value);
+  return raw;
+}
+
+Raw raw_word(std::string value) {
+  Raw raw;
+  raw.kind = Raw::Kind::kWord;
+  raw.text = std::move(value);
+  return raw;
+}
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    const unsigned first = byte(i);
+    const int more = first < 0x80                    ? 0
+                     : first >= 0xC2 && first < 0xE0 ? 1
+                     : first >= 0xE0 && first < 0xF0 ? 2
+                     : first >= 0xF0 && first < 0xF5 ? 3
+                                                     : -1;
+    if (more < 0) return false;
+    for (int k = 1; k <= more; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return false;
+    }
+    // Overlong forms, surrogates and beyond U+10FFFF.
+    const unsigned second = byte(i + 1);
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return false;
+    if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return false;
+    i += 1 + more;
+  }
+  return true;
+}
+
+std::string without_controls(std::string text, bool keep_lines) {
+  const bool utf8 = is_utf8(text);
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (keep_lines && c == '\n') continue;
+    if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !utf8)) c = byte < 0x20 ? ' ' : '?';
+  }
+  return text;
+}
+
+void make_printable(std::vector<Problem>& problems) {
+  for (Problem& problem : problems) {
+    for (std::string* text : {&problem.key, &problem.value, &problem.message, &problem.suggestion}) {
+      *text = without_controls(std::move(*text), /*keep_lines=*/true);
+    }
+  }
+}
+
+std::string printable(std::string text) {
+  text = without_controls(std::move(text), /*keep_lines=*/false);
+  if (text.size() <= kLongestShown) return text;
+  std::size_t end = kLongestShown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // Not inside a character.
+  return absl::StrCat(text.substr(0, end), "...");
+}
+
+std::string display(const Raw& raw) { return printable(full(raw)); }
+
+std::string_view kind_name(Raw::Kind kind) {
+  switch (kind) {
+    case Raw::Kind::kNull:
+      return "nothing";
+    case Raw::Kind::kBool:
+      return "a boolean";
+    case Raw::Kind::kInt:
+      return "an integer";
+    case Raw::Kind::kFloat:
+      return "a number";
+    case Raw::Kind::kString:
+      return "a string";
+    case Raw::Kind::kWord:
+      return "a word";
+    case Raw::Kind::kList:
+      return "a list";
+    case Raw::Kind::kTable:
+      return "a section";
+    case Raw::Kind::kOther:
+      return "a date or time";
+  }
+  return "";
+}
+
+std::vector<Setting> flatten(const Raw& table, const std::string& file) {
+  std::vector<Setting> out;
+  flatten_into(table, "", file, out);
+  return out;
+}
+
+}  // namespace titan::config

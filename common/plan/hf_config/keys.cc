@@ -1,0 +1,68 @@
+#include "common/plan/hf_config/keys.h"
+
+#include <cmath>
+
+namespace titan::hf_config {
+
+namespace {
+constexpr int64_t kLargest = int64_t{1} << 40;
+constexpr size_t kLongestShownValue = 80;
+}  // namespace
+
+void Keys::take(const std::string& key, int64_t& into) {
+  if (!has(key)) return;
+  const nlohmann::json& there = object_.at(key);
+  if (there.is_number_integer() && there >= 0 && there < kLargest) {
+    into = there.get<int64_t>();
+  } else if (there.is_number_float() && there >= 0 && there < kLargest &&
+             std::floor(there.get<double>()) == there.get<double>()) {
+    into = static_cast<int64_t>(there.get<double>());  // 4096.0, as some tools write it.
+  } else {
+    refuse(key, "a whole number");
+  }
+}
+
+void Keys::take(const std::string& key, double& into) {
+  if (!has(key)) return;
+  if (!object_.at(key).is_number()) return refuse(key, "a number");
+  into = object_.at(key).get<double>();
+}
+
+void Keys::take(const std::string& key, bool& into) {
+  if (!has(key)) return;
+  const nlohmann::json& there = object_.at(key);
+  if (there.is_boolean()) {
+    into = there.get<bool>();
+  } else if (there.is_number()) {
+    into = there != 0;
+  } else {
+    refuse(key, "true or false");
+  }
+}
+
+void Keys::take(const std::string& key, std::string& into) {
+  if (!has(key)) return;
+  if (!object_.at(key).is_string()) return refuse(key, "a text");
+  into = object_.at(key).get<std::string>();
+}
+
+void Keys::need(const std::string& key, int64_t& into) {
+  into = 0;
+  take(key, into);
+  if (into <= 0) refuse(key, "a whole number above 0");
+}
+
+void Keys::need(const std::string& key, double& into) {
+  into = 0;
+  take(key, into);
+  if (!(into > 0) || !std::isfinite(into)) refuse(key, "a number above 0");
+}
+
+void Keys::refuse(const std::string& key, const std::string& expected) {
+  if (!status_.ok()) return;
+  const std::string there = object_.contains(key) ? object_.at(key).dump() : "missing";
+  status_ = absl::InvalidArgumentError(absl::StrCat(
+      "config.json: ", prefix_, key, " is ", there.substr(0, kLongestShownValue), "; ", expected, " can be read here"));
+}
+
+}  // namespace titan::hf_config

@@ -1,0 +1,200 @@
+#include "common/plan/hf_config/rope.h"
+
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace titan::hf_config {
+namespace {
+
+using models::ModelSpec;
+using models::YarnScaling;
+using nlohmann::json;
+
+// A table under its key: "rope_scaling" or "rope_parameters".
+struct Table {
+  std::string key;
+  json values = json::object();
+};
+
+bool is_table(const Keys& file, const char* key) { return file.at(key).is_object() && !file.at(key).empty(); }
+
+// The kind under either of its two keys; "" is none of the kinds.
+json kind_of(const json& table) {
+  const json current = table.value("rope_type", json()), old = table.value("type", json());
+  if (!current.is_null() && !old.is_null() && current != old) return "";
+  if (!current.is_null() || !old.is_null()) return current.is_null() ? old : current;
+  // rope_parameters that hold nothing but theta.
+  return table.size() == (table.contains("rope_theta") ? 1u : 0u) ? json("default") : json("");
+}
+
+// Keys that both tables have must agree: transformers 4 reads the one, 5 the other.
+void check_same(Keys& file) {
+  const json old = file.at("rope_scaling"), current = file.at("rope_parameters");
+  if (kind_of(old) != kind_of(current)) file.refuse("rope_scaling", "the same as rope_parameters");
+  for (const auto& [key, value] : old.items()) {
+    if (key == "type" || key == "rope_type") continue;
+    if (current.value(key, json()) != value) file.refuse("rope_scaling", "the same as rope_parameters");
+  }
+}
+
+// The class's own table stands in for a key that is not there. Of an explicit null the two generations of transformers
+// make different things where the class has one: 4 no scaling, 5 the class's.
+Table table_of(Keys& file, const json& defaults) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!file.at(key).is_null() && !file.at(key).is_object()) file.refuse(key, "a table or null");
+  }
+  if (is_table(file, "rope_parameters")) {
+    if (is_table(file, "rope_scaling")) check_same(file);
+    return {"rope_parameters", file.at("rope_parameters")};
+  }
+  if (is_table(file, "rope_scaling")) return {"rope_scaling", file.at("rope_scaling")};
+  if (!defaults.contains("rope_scaling")) return {"rope_scaling"};
+  const bool says_none = file.object().contains("rope_scaling") || file.object().contains("rope_parameters");
+  if (!says_none) return {"rope_scaling", defaults["rope_scaling"]};
+  const json writer = file.at("transformers_version");
+  if (!writer.is_string() || !absl::StartsWith(writer.get<std::string>(), "4.")) {
+    file.refuse(file.object().contains("rope_scaling") ? "rope_scaling" : "rope_parameters",
+                "a table (transformers 4 and 5 take different ones for null)");
+  }
+  return {"rope_scaling"};
+}
+
+void take_theta(Keys& file, Keys& table, const json& defaults, ModelSpec& spec) {
+  spec.rope_theta = defaults.value("rope_theta", 1e4);
+  file.take("rope_theta", spec.rope_theta);
+  double inner = spec.rope_theta;
+  table.take("rope_theta", inner);
+  if (file.has("rope_theta") && inner != spec.rope_theta)
+    table.refuse("rope_theta", "the same as outside of the table");
+  spec.rope_theta = inner;
+}
+
+void refuse_unknown(Keys& table, const std::string& kind) {
+  std::set<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+  if (kind != "default") known.insert("factor");
+  if (kind == "llama3") known.insert({"low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+  if (kind == "yarn") {
+    known.insert({"original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+                  "mscale_all_dim", "truncate"});
+  }
+  for (const auto& [key, value] : table.object().items()) {
+    if (!known.contains(key) && !value.is_null())
+      table.refuse(key, absl::StrCat("a table of type ", kind, " without this key"));
+  }
+}
+
+// transformers 5 prefers the number that stands outside of the table, transformers 4 looks at the table alone.
+void check_original_length(Keys& file, Keys& table) {
+  const char* const key = "original_max_position_embeddings";
+  if (file.has(key) && file.at(key) != table.at(key)) file.refuse(key, "the same as in the table of positions");
+}
+
+void take_llama3(Keys& file, Keys& table, ModelSpec& spec) {
+  models::LlamaRopeScaling read;
+  table.need("factor", read.factor);
+  table.need("low_freq_factor", read.low_freq_factor);
+  table.need("high_freq_factor", read.high_freq_factor);
+  table.need("original_max_position_embeddings", read.original_seq_len);
+  check_original_length(file, table);
+  spec.rope_scaling = read;
+}
+
+// Every wavelength is divided by the factor: each is longer than an original context of 0.
+void take_linear(Keys& table, ModelSpec& spec) {
+  models::LlamaRopeScaling read;
+  table.need("factor", read.factor);
+  read.original_seq_len = 0;
+  spec.rope_scaling = read;
+}
+
+double magnitude(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+bool about(double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); }
+
+// How YaRN's strength is told over the rotation, attention's scale, and the bounds of the blend.
+struct Strength {
+  double rotation = 1;  // Cosines and sines are multiplied by it.
+  double all_dim = 0;   // mscale_all_dim, which latent attention multiplies its scale by; 0: not.
+  bool whole_bounds = true;
+};
+
+Strength strength_of(Keys& table, const YarnScaling& yarn, bool latent) {
+  Strength strength;
+  double mscale = 0, all_dim = 0;
+  table.take("mscale", mscale);
+  table.take("mscale_all_dim", all_dim);
+  strength.rotation = mscale != 0 && all_dim != 0 ? magnitude(yarn.factor, mscale) / magnitude(yarn.factor, all_dim)
+                                                  : magnitude(yarn.factor, 1);
+  table.take("attention_factor", strength.rotation);
+  table.take("truncate", strength.whole_bounds);
+  if (latent) strength.all_dim = all_dim;
+  return strength;
+}
+
+// Two forms are computed: DeepSeek's, which leaves the rotation alone and scales the scores, with a blend between whole
+// pairs; and GPT-OSS's, which scales the rotation, with a blend between exact ones.
+void settle_form(Keys& table, const Strength& strength, YarnScaling& yarn) {
+  const double usual = magnitude(yarn.factor, 1);
+  const bool leaves_rotation = about(strength.rotation, 1), scales_rotation = about(strength.rotation, usual);
+  yarn.scales_cos_sin = !strength.whole_bounds && scales_rotation;
+  if (!leaves_rotation && !scales_rotation) {
+    return table.refuse(table.has("attention_factor") ? "attention_factor" : "mscale",
+                        absl::StrCat("what makes cosines and sines 1 or ", usual, " times as large"));
+  }
+  if (!yarn.scales_cos_sin && !(leaves_rotation && strength.whole_bounds)) {
+    return table.refuse("truncate",
+                        absl::StrCat("only ", leaves_rotation ? "true" : "false", " together with cosines and sines ",
+                                     strength.rotation, " times as large"));
+  }
+  if (yarn.scales_cos_sin && strength.all_dim != 0)
+    return table.refuse("mscale_all_dim", "only 0 where cosines and sines are scaled");
+  if (!yarn.scales_cos_sin) yarn.mscale = strength.all_dim;
+}
+
+void take_yarn(Keys& file, Keys& table, int64_t length, ModelSpec& spec) {
+  YarnScaling yarn;
+  yarn.only_beyond_original = false;
+  table.need("factor", yarn.factor);
+  for (const auto& [key, into] : {std::pair{"beta_fast", &yarn.beta_fast}, std::pair{"beta_slow", &yarn.beta_slow}}) {
+    double there = *into;
+    table.take(key, there);
+    if (there != 0) *into = there;  // transformers takes 0 for "not said".
+  }
+  yarn.original_seq_len = length;
+  table.take("original_max_position_embeddings", yarn.original_seq_len);
+  check_original_length(file, table);
+  const bool latent = spec.attention == models::Attention::kLatent;
+  settle_form(table, strength_of(table, yarn, latent), yarn);
+  spec.yarn = yarn;
+}
+
+}  // namespace
+
+void take_rope(Keys& file, const json& defaults, ModelSpec& spec) {
+  spec.rope_scaling.reset();
+  spec.yarn.reset();
+  const Table found = table_of(file, defaults);
+  Keys table(found.values, absl::StrCat(found.key, "."));
+  take_theta(file, table, defaults, spec);
+  file.expect("partial_rotary_factor", 1.0);
+  table.expect("partial_rotary_factor", 1.0);
+  int64_t length = defaults.value("max_position_embeddings", int64_t{0});
+  file.take("max_position_embeddings", length);
+  const json kind = kind_of(found.values);
+  if (kind == "llama3") {
+    take_llama3(file, table, spec);
+  } else if (kind == "linear") {
+    take_linear(table, spec);
+  } else if (kind == "yarn") {
+    take_yarn(file, table, length, spec);
+  } else if (kind != "default") {
+    file.refuse(found.key, "none, or a table of type linear, llama3 or yarn");
+  }
+  if (file.status().ok() && kind.is_string()) refuse_unknown(table, kind.get<std::string>());
+  file.fail(table.status());
+}
+
+}  // namespace titan::hf_config

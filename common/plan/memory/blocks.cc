@@ -1,0 +1,316 @@
+#include "common/plan/memory/blocks.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "common/plan/config/lora.h"
+#include "common/plan/config/validate.h"
+
+namespace titan::memory {
+namespace {
+
+using mesh::Axis;
+
+// The sizes of one microbatch on a rank, in bytes unless said otherwise.
+struct Sizes {
+  Sizes(const config::JobConfig& config, const models::ModelSpec& model, const mesh::Mesh& mesh)
+      : spec(model), shape(activation_shape(config)), e(shape.element_bytes), wide(e == 8 ? 8 : 4) {
+    const int64_t tensor = shape.tensor_ranks;
+    splits = tensor > 1;
+    gathers = splits && shape.sequence_parallel;
+    n = shape.tokens;
+    whole = n * spec.dim * e;
+    own = gathers ? whole / tensor : whole;
+    heads = spec.n_heads / tensor;
+    kv_heads = spec.attention == models::Attention::kLatent ? heads : spec.n_kv_heads / tensor;
+    queries = n * heads * spec.head_dim;
+    keys = n * kv_heads * spec.head_dim;
+    values = n * kv_heads * spec.v_head_dim;
+    mixed = n * heads * spec.v_head_dim;
+    context = mesh.size(Axis::kContext);
+    rings = config.parallelism.context_parallel_rotate_method == "alltoall";
+    ffn_width = spec.ffn_hidden / tensor;
+    hidden = n * ffn_width * e;
+    if (!spec.moe) return;
+    apart = shape.expert_tensor_ranks < tensor;
+    const int64_t choices = models::expert_rows(*spec.moe, shape);
+    rows = choices * spec.dim;
+    all_tokens = shape.gathered_ranks * models::routed_tokens(shape) * spec.dim;
+    expert_hidden = choices * spec.moe->hidden / shape.expert_tensor_ranks * e;
+    shared_width = spec.moe->hidden * spec.moe->num_shared_experts / tensor;
+    shared_hidden = n * shared_width * e;
+  }
+
+  const models::ModelSpec& spec;
+  const models::ActivationShape shape;
+  const int64_t e, wide;       // Bytes of an element, and of one at full precision.
+  int64_t n = 0;               // Tokens.
+  int64_t whole = 0, own = 0;  // Activations inside a sub-block and between sub-blocks.
+  int64_t heads = 0, kv_heads = 0, context = 1;
+  int64_t queries = 0, keys = 0, values = 0, mixed = 0;  // Elements.
+  int64_t ffn_width = 0, shared_width = 0;               // Channels.
+  int64_t hidden = 0, expert_hidden = 0, shared_hidden = 0;
+  int64_t rows = 0;        // Elements of what is routed.
+  int64_t all_tokens = 0;  // And of the tokens of all expert ranks, where they are gathered.
+  bool splits = false, gathers = false, apart = false, rings = false;
+};
+
+int64_t attention_weights(const Sizes& s) {
+  const models::ModelSpec& m = s.spec;
+  const int64_t out = m.dim * s.heads * m.v_head_dim;
+  if (m.attention == models::Attention::kGrouped)
+    return out + m.dim * (s.heads * m.head_dim + s.kv_heads * (m.head_dim + m.v_head_dim));
+  const int64_t q = m.q_lora_rank == 0 ? m.dim * s.heads * m.head_dim : m.q_lora_rank * (m.dim + s.heads * m.head_dim);
+  return out + q + m.dim * (m.kv_lora_rank + m.qk_rope_head_dim) +
+         m.kv_lora_rank * s.heads * (m.qk_nope_head_dim + m.v_head_dim);
+}
+
+class Layer {
+ public:
+  Layer(const Sizes& sizes, const models::BlockActivations& kept, bool experts, int64_t local_experts)
+      : s_(sizes), experts_(experts), local_experts_(local_experts) {
+    result_.input = result_.output = s_.own;
+    result_.graph = kept.graph;
+  }
+
+  BlockMemory describe() {
+    const int64_t second_half = experts_ ? mixture_graph() : s_.whole + 4 * s_.hidden;
+    const int64_t first_half = std::max<int64_t>(0, result_.graph - second_half);
+    const int64_t partial = s_.splits ? s_.whole : 0;
+    result_.forward = s_.own + std::max({result_.graph + s_.own + partial + (experts_ ? mixture_forward() : 0),
+                                         first_half + attention_forward(), norm() + first_half});
+    result_.first_pass =
+        s_.own + std::max(attention_alone(), s_.own + (experts_ ? mixture_alone() : feed_forward_alone()));
+    attention_backward(first_half, second_half, experts_ ? mixture_backward() : feed_forward_backward());
+    result_.for_weights = factors();
+    return result_;
+  }
+
+ private:
+  // Where norms are put together from smaller operations.
+  int64_t norm() const { return s_.shape.fused_norms ? 0 : 3 * s_.own / s_.e * s_.wide; }
+  int64_t rotation() const { return 2 * s_.queries * s_.wide; }
+  int64_t qkv() const { return (s_.queries + s_.keys + s_.values) * s_.e; }
+  // Gradients of queries, keys and values are summed at full precision, and converted one after the other.
+  int64_t qkv_gradients() const { return s_.e == s_.wide ? qkv() : qkv() / s_.e * s_.wide + s_.queries * s_.e; }
+  int64_t pack() const { return (s_.keys + s_.values) * s_.e; }
+
+  int64_t exchange_forward() const {
+    if (s_.context == 1) return 0;
+    return pack() * (s_.rings ? 3 : 1 + s_.context) + 2 * s_.mixed * s_.wide;
+  }
+  int64_t exchange_backward() const {
+    if (s_.context == 1) return 0;
+    const int64_t part = pack() / s_.e * s_.wide;
+    return s_.rings ? 3 * pack() + 3 * part : (1 + s_.context) * pack() + (1 + s_.context) * part;
+  }
+
+  int64_t attention_forward() const { return std::max(rotation(), exchange_forward()); }
+  int64_t attention_alone() const {
+    return s_.own + gathered() + qkv() + std::max(rotation(), s_.mixed * s_.e + exchange_forward());
+  }
+  int64_t feed_forward_alone() const { return s_.whole + (s_.gathers ? s_.own : 0) + 4 * s_.hidden; }
+  int64_t gathered() const { return s_.gathers ? s_.whole : 0; }
+  bool clamped() const { return s_.spec.swiglu_limit > 0; }  // GPT-OSS's experts: two matrices, the first fused.
+
+  int64_t shared() const { return s_.shared_hidden > 0 ? 4 * s_.shared_hidden : 0; }
+  int64_t routed_bytes() const { return s_.rows * s_.e; }
+  int64_t routed_wide() const { return s_.rows * s_.wide; }
+  int64_t mixture_graph() const {
+    return s_.whole + shared() + 2 * routed_bytes() + (clamped() ? 3 : 4) * s_.expert_hidden;
+  }
+  // Sums over the choices at full precision.
+  int64_t mixture_forward() const {
+    if (s_.all_tokens > 0) return routed_bytes() + s_.all_tokens * (s_.e + 2 * s_.wide);
+    return routed_bytes() + 2 * s_.whole / s_.e * s_.wide / (s_.apart ? s_.shape.tensor_ranks : 1);
+  }
+  int64_t mixture_alone() const {
+    const int64_t spread = routed_bytes() + (s_.spec.moe->score_before_experts ? routed_bytes() + routed_wide() : 0);
+    const int64_t computed = 2 * routed_bytes() + 4 * s_.expert_hidden;
+    const int64_t combined = 2 * routed_bytes() + mixture_forward();
+    return s_.whole + (s_.shared_hidden > 0 ? s_.whole + shared() : 0) + std::max({spread, computed, combined});
+  }
+
+  // A moment of the backward pass, in terms of what lives beside the whole graph, or what is gone of it.
+  void at(int64_t activations, int64_t weight_gradients) {
+    result_.backward.push_back({result_.graph + activations, weight_gradients});
+  }
+
+  // Each returns the elements of the weights whose gradients are there afterwards.
+  int64_t feed_forward_backward() {
+    const int64_t matrix = s_.spec.dim * s_.ffn_width;
+    at(gathered() + s_.hidden, matrix);  // The last product.
+    at(2 * s_.hidden, matrix);           // The product of the two wide results.
+    at(2 * s_.whole - 2 * s_.hidden, 3 * matrix);
+    return 3 * matrix;
+  }
+  int64_t mixture_backward() {
+    const models::MoeSpec& moe = *s_.spec.moe;
+    const int64_t matrix = local_experts_ * s_.spec.dim * moe.hidden / s_.shape.expert_tensor_ranks;
+    const int64_t shared_matrices = 3 * s_.spec.dim * s_.shared_width;
+    const int64_t weights = 3 * matrix + shared_matrices + moe.num_experts * s_.spec.dim;
+    // Rows' gradients as they leave, as they arrive, and in the experts' order.
+    if (s_.all_tokens > 0) {
+      at(gathered() + routed_bytes() + s_.all_tokens * (s_.e + 2 * s_.wide), 0);
+    } else if (s_.shape.experts_elsewhere) {
+      at(gathered() + 3 * routed_bytes(), 0);
+    }
+    at(gathered() + routed_bytes() + (clamped() ? 8 : 2) * s_.expert_hidden, matrix + shared_matrices);
+    // The experts' graph is gone; their input's gradient is scaled at full precision.
+    const int64_t scaling = moe.score_before_experts ? 2 * routed_wide() + routed_bytes() : routed_bytes();
+    at(gathered() - shared() - (clamped() ? 3 : 4) * s_.expert_hidden + 2 * routed_bytes() + scaling, weights);
+    return weights;
+  }
+  // `weights`: of the second half, which came first.
+  void attention_backward(int64_t first_half, int64_t second_half, int64_t weights) {
+    const int64_t out = s_.spec.dim * s_.heads * s_.spec.v_head_dim, mixed = s_.mixed * s_.e;
+    at(norm() - second_half, weights);
+    at(s_.own - second_half + gathered() + mixed, weights + out);
+    at(s_.own - second_half + mixed + qkv_gradients() + exchange_backward(), weights + out);
+    at(s_.own - second_half - mixed + rotation(), weights + out);  // What attention had saved is gone.
+    at(s_.own - result_.graph + std::min(first_half, 2 * s_.whole) + norm(), weights + attention_weights(s_));
+  }
+
+  // Both factors of each product's weight gradient.
+  int64_t factors() const {
+    const models::ModelSpec& m = s_.spec;
+    int64_t sum = s_.whole + (s_.queries + s_.mixed) * s_.e + s_.whole;
+    if (m.attention == models::Attention::kLatent) {
+      sum += s_.n *
+             (2 * m.q_lora_rank + 2 * m.kv_lora_rank + m.qk_rope_head_dim +
+              s_.heads * (m.qk_nope_head_dim + m.v_head_dim)) *
+             s_.e;
+    } else {
+      sum += (s_.keys + s_.values) * s_.e;
+    }
+    if (!experts_) return sum + 2 * s_.whole + 3 * s_.hidden;
+    sum += 2 * routed_bytes() + 3 * s_.expert_hidden + s_.whole;
+    return s_.shared_hidden > 0 ? sum + s_.whole + 3 * s_.shared_hidden : sum;
+  }
+
+  const Sizes& s_;
+  const bool experts_;
+  const int64_t local_experts_;
+  BlockMemory result_;
+};
+
+BlockMemory embedding(const Sizes& s) {
+  BlockMemory block;
+  block.output = s.own;
+  block.forward = block.first_pass = s.own + (s.splits ? 2 * s.whole : 0);
+  block.backward = {{s.gathers ? s.whole : 0, s.spec.vocab_size / s.shape.tensor_ranks * s.spec.dim}};
+  return block;
+}
+
+// The logits, converted to full precision, and their softmax; or, cut over the tensor ranks, the logits alone, which
+// become their own gradient, beside wide copies of a few rows at a time; or a part of the logits and its wide copy,
+// beside the weight's gradient, which is put together from the parts', and the input's at full precision.
+BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
+  constexpr int64_t kRowsAtATime = int64_t{1} << 22;
+  const int64_t weights = s.spec.vocab_size / s.shape.tensor_ranks * s.spec.dim;
+  BlockMemory block{.input = s.own, .graph = kept.graph};
+  if (const int64_t some = models::columns_at_once(s.spec, s.shape); some < s.spec.vocab_size / s.shape.tensor_ranks) {
+    const int64_t part = s.n * some * (s.e == s.wide ? s.e : s.e + s.wide), sum = s.whole / s.e * s.wide;
+    block.forward = block.first_pass = s.own + block.graph + part;
+    block.backward = {{block.graph + sum + part, weights}, {block.graph + sum + s.whole, weights}};
+    block.for_weights = weights * s.e;
+    block.defers = false;
+    return block;
+  }
+  const bool cut = s.splits && s.shape.loss_parallel;
+  const int64_t logits = s.n * s.spec.vocab_size / (cut ? s.shape.tensor_ranks : 1);
+  if (cut) {
+    const int64_t chunk = 2 * std::min(logits, kRowsAtATime) * s.wide;
+    block.forward = s.own + block.graph + chunk;
+    block.backward = {{block.graph + chunk, 0}, {block.graph + s.whole, weights}};
+  } else {
+    const int64_t pieces = s.splits ? 2 * logits / s.shape.tensor_ranks * s.e : 0;
+    const int64_t precise = logits * s.wide;
+    block.forward = s.own + block.graph + logits * s.e + (s.e == s.wide ? 0 : precise) + pieces;
+    block.backward = {{block.graph + 2 * precise, 0}, {block.graph - precise + logits * s.e + s.whole, weights}};
+  }
+  block.first_pass = block.forward;
+  block.for_weights = s.whole + logits * s.e;
+  return block;
+}
+
+// What worker/rank/parallel/keep_policy.cc keeps.
+int64_t within_budget(const std::vector<models::KeepItem>& items, double budget) {
+  int64_t all = 0;
+  for (const models::KeepItem& item : items) all += item.bytes;
+  return models::best_within(models::pareto_choices(items), static_cast<int64_t>(budget * static_cast<double>(all)))
+      .bytes;
+}
+
+}  // namespace
+
+models::ActivationShape activation_shape(const config::JobConfig& config) {
+  const config::Parallelism& p = config.parallelism;
+  const int64_t rows =
+      p.pipeline_parallel_degree > 1 ? p.pipeline_parallel_microbatch_size : config.training.local_batch_size;
+  const std::string& type =
+      config.training.dtype == "float64" ? config.training.dtype : config.training.mixed_precision_param;
+  const int64_t element = type == "float64" ? 8 : type == "float32" ? 4 : 2;
+  const bool deals_experts = p.expert_parallel_degree > 1;
+  return {.tokens = rows * config.training.seq_len / p.context_parallel_degree,
+          .tensor_ranks = p.tensor_parallel_degree,
+          .sequence_parallel = p.enable_sequence_parallel,
+          .loss_parallel = !p.disable_loss_parallel,
+          .expert_tensor_ranks = deals_experts ? p.expert_tensor_parallel_degree : p.tensor_parallel_degree,
+          .experts_elsewhere = deals_experts,
+          .gathered_ranks = deals_experts && p.expert_parallel_dispatcher == "allgather" ? p.expert_parallel_degree : 0,
+          .keys = config.training.seq_len,
+          .element_bytes = element,
+          .most_logit_bytes = config::most_logit_bytes(config),
+          .fused_norms = config.resources.device == "cuda",
+          .adapters = config::adapters_of(config)};
+}
+
+namespace {
+
+// Whether what is recomputed is so as a whole: neither single operations nor a budget say what is kept.
+bool by_whole_layers(const config::ActivationCheckpoint& ac) {
+  return ac.mode == "full" || (ac.mode == "selective" && ac.selective_ac_option != "op");
+}
+
+// Every how many-th layer is recomputed, where no list names them.
+int every_nth(const config::ActivationCheckpoint& ac) {
+  int every = 1;
+  if (ac.mode == "selective" && ac.selective_ac_option != "op") (void)absl::SimpleAtoi(ac.selective_ac_option, &every);
+  return std::max(every, 1);  // 0 means all, too.
+}
+
+}  // namespace
+
+bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPlace& layer) {
+  if (ac.mode == "none") return false;
+  if (!ac.layers.empty()) return std::find(ac.layers.begin(), ac.layers.end(), layer.index) != ac.layers.end();
+  return layer.number % every_nth(ac) == 0;
+}
+
+double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers) {
+  if (!by_whole_layers(ac)) return 0;
+  if (ac.layers.empty()) return 1.0 / every_nth(ac);
+  return static_cast<double>(ac.layers.size()) / static_cast<double>(std::max<int64_t>(n_layers, 1));
+}
+
+int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
+                   const LayerPlace& place) {
+  if (!is_recomputed(ac, place)) return layer.graph;
+  if (ac.mode == "memory_budget") return within_budget(layer.costly, ac.memory_budget);
+  return by_whole_layers(ac) ? 0 : layer.by_operation;
+}
+
+std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,
+                                      const mesh::Mesh& mesh) {
+  const Sizes sizes(config, spec, mesh);
+  const std::vector<models::BlockActivations> kept = models::block_activations(spec, sizes.shape);
+  const int64_t experts = spec.moe ? spec.moe->num_experts / mesh.size(Axis::kExpert) : 0;
+  std::vector<BlockMemory> blocks = {embedding(sizes)};
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+    blocks.push_back(Layer(sizes, kept[layer + 1], spec.layer_has_experts(layer), experts).describe());
+  blocks.push_back(head(sizes, kept.back()));
+  return blocks;
+}
+
+}  // namespace titan::memory

@@ -1,0 +1,208 @@
+#include "common/plan/memory/units.h"
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "common/plan/config/lora.h"
+#include "common/plan/config/low_precision.h"
+#include "common/plan/config/update_rules.h"
+#include "common/plan/memory/state_blocks.h"
+#include "common/plan/models/sizes.h"
+
+namespace titan::memory {
+namespace {
+
+using mesh::Axis;
+
+// One parameter after the tensor and expert axes.
+struct Part {
+  std::vector<int64_t> shape;
+  bool expert = false;
+  Kind kind = Kind::kTrained;
+  bool coded = false;  // Adam's 8-bit states are codes.
+  bool muon = false;
+  bool float8 = false;  // Gathered as that.
+
+  int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
+};
+
+bool ends_with_any(const std::string& name, std::initializer_list<const char*> endings) {
+  return std::any_of(endings.begin(), endings.end(), [&](const char* ending) { return absl::EndsWith(name, ending); });
+}
+
+// Columns are outputs of a matrix, dim 0; rows its inputs, dim 1.
+bool splits_columns(const std::string& name) {
+  return name == "output.weight" ||
+         ends_with_any(name, {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks",
+                              "wq_b.weight", "wkv_b.weight", ".w1.weight", ".w3.weight", "tok_embeddings.weight"});
+}
+bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
+
+Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
+  Part part{.shape = tensor.shape, .expert = tensor.role == models::Role::kExpert, .coded = has_codes(tensor.shape)};
+  const int64_t expert = mesh.size(Axis::kExpert);
+  const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
+  const std::string& name = tensor.fqn;
+  if (part.expert) {
+    part.shape[0] /= expert;
+    if (ends_with_any(name, {".w1", ".w3", "mlp1_weight", "mlp1_bias"})) part.shape[1] /= tensor_ranks;
+    if (ends_with_any(name, {".w2", "mlp2_weight"})) part.shape[2] /= tensor_ranks;
+  } else if (splits_columns(name)) {
+    part.shape[0] /= tensor_ranks;
+  } else if (splits_rows(name)) {
+    part.shape[1] /= tensor_ranks;
+  }
+  return part;
+}
+
+// Names of the parameters that Muon takes.
+std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optimizer& optimizer,
+                              const std::optional<models::AdapterSpec>& adapters) {
+  const std::vector<models::Tensor> trained = models::trained_tensors(spec, adapters);
+  const config::UpdateRules rules = config::update_rules(optimizer, trained);
+  std::set<std::string> names;
+  for (size_t i = 0; i < trained.size(); ++i) {
+    if (rules.rules[rules.of[i]].name == "Muon") names.insert(trained[i].fqn);
+  }
+  return names;
+}
+
+// The matrices of a layer's adapter, cut as its weight is.
+std::vector<Part> adapter_parts(const models::Tensor& weight, const mesh::Mesh& mesh,
+                                const models::AdapterSpec& adapters, const std::set<std::string>& muon) {
+  const Part part = cut(weight, mesh);
+  const std::string layer = models::layer_of(weight.fqn);
+  std::vector<Part> both;
+  for (const bool is_b : {false, true}) {
+    const auto narrow = [&](std::vector<int64_t> shape) {
+      shape[shape.size() - (is_b ? 1 : 2)] = adapters.rank;
+      return shape;
+    };
+    both.push_back({.shape = narrow(part.shape),
+                    .expert = part.expert,
+                    .coded = has_codes(narrow(weight.shape)),
+                    .muon = muon.contains(is_b ? models::adapter_b(layer) : models::adapter_a(layer))});
+  }
+  return both;
+}
+
+void freeze(Part& part, bool packs) {
+  part.kind = packs ? Kind::kPacked : Kind::kFrozen;
+  if (packs) part.shape[1] = models::nf4_row_bytes(part.shape[1]);
+}
+
+// Bytes of one 8-bit state of a rank's rows of a part.
+int64_t coded_bytes(const Part& part, int64_t shard) {
+  if (!part.coded) return shard * 4;
+  const int64_t columns = part.shape.back();
+  return code_bytes(shard / columns, 0, columns);
+}
+
+Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
+  Unit unit{.kind = parts.front().kind, .ranks = ranks, .float8 = parts.front().float8};
+  // More ranks than experts: every expert's matrices are cut along their own rows instead.
+  const size_t dim = parts.front().expert && ranks > parts.front().shape[0] ? 1 : 0;
+  for (const Part& part : parts) {
+    const int64_t rows = part.shape[dim];
+    unit.whole += part.numel();
+    const int64_t shard = (rows + ranks - 1) / ranks * (part.numel() / rows);
+    unit.shard += shard;
+    if (part.muon) {
+      unit.muon += shard;
+    } else if (part.kind == Kind::kTrained) {
+      unit.coded += coded_bytes(part, shard);
+    }
+  }
+  unit.direct = ranks > 1 && parts.size() == 1 && dim == 0;
+  return unit;
+}
+
+// One parameter that outweighs all others of its kind together is a unit of its own.
+void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units) {
+  const auto heaviest =
+      std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.numel() < b.numel(); });
+  int64_t total = 0;
+  for (const Part& part : parts) total += part.numel();
+  if (parts.size() > 1 && 2 * heaviest->numel() > total) {
+    units.push_back(unit_of({*heaviest}, ranks));
+    parts.erase(heaviest);
+  }
+  if (!parts.empty()) units.push_back(unit_of(parts, ranks));
+}
+
+// Experts on a mesh of their own are units of their own, and so is each kind, and what is gathered as float8.
+std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mesh) {
+  constexpr std::pair<Kind, bool> kKinds[] = {
+      {Kind::kFrozen, false}, {Kind::kPacked, false}, {Kind::kTrained, false}, {Kind::kTrained, true}};
+  std::vector<Unit> units;
+  for (const bool expert_mesh : {false, true}) {
+    for (const auto& [kind, float8] : kKinds) {
+      std::vector<Part> alike;
+      for (const Part& part : parts) {
+        const bool apart = part.expert && mesh.size(Axis::kExpert) > 1;
+        if (apart == expert_mesh && part.kind == kind && part.float8 == float8) alike.push_back(part);
+      }
+      if (alike.empty()) continue;
+      if (expert_mesh) {
+        units.push_back(unit_of(alike, mesh.size(Axis::kExpertFsdp)));
+      } else {
+        add_units(std::move(alike), mesh.size(Axis::kFsdp), units);
+      }
+    }
+  }
+  return units;
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig& config, const models::ModelSpec& spec,
+                                                         const mesh::Mesh& mesh) {
+  const std::optional<models::AdapterSpec> adapters = config::adapters_of(config);
+  const std::set<std::string> muon = of_muon(spec, config.optimizer, adapters);
+  std::map<std::string, std::vector<Part>> parts;
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    std::vector<Part>& own = parts[models::block_of(tensor.fqn)];
+    own.push_back(cut(tensor, mesh));
+    own.back().muon = muon.contains(tensor.fqn);
+    own.back().float8 = mesh.size(Axis::kFsdp) > 1 && config::gathered_as_float8(config, tensor.fqn, tensor.shape);
+    if (!adapters) continue;
+    const bool takes = models::takes_adapter(tensor);
+    freeze(own.back(), models::may_be_packed(tensor) && adapters->base == models::BaseForm::kNf4);
+    if (!takes || !models::any_pattern_names(adapters->targets, models::layer_of(tensor.fqn))) continue;
+    for (Part& part : adapter_parts(tensor, mesh, *adapters, muon)) own.push_back(std::move(part));
+  }
+  std::map<std::string, std::vector<Unit>> units;
+  for (const auto& [block, all] : parts) units[block] = units_of(all, mesh);
+  return units;
+}
+
+int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer,
+                   const std::optional<models::AdapterSpec>& adapters) {
+  constexpr int64_t kRound = 1 << 24;  // optim::MatrixMesh::round_elements
+  const std::set<std::string> muon = of_muon(spec, optimizer, adapters);
+  const int64_t ranks = mesh.size(Axis::kHolders);
+  int64_t largest = 0, total = 0;
+  for (const models::Tensor& tensor : models::trained_tensors(spec, adapters)) {
+    if (!muon.contains(tensor.fqn)) continue;
+    const int64_t matrices = tensor.shape.size() == 3 ? tensor.shape[0] : 1;
+    largest = std::max(largest, (matrices + ranks - 1) / ranks * (tensor.numel() / matrices));
+    total += tensor.numel();
+  }
+  return std::max(largest, std::min(kRound, total / mesh.size(Axis::kPipeline) / ranks));
+}
+
+int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, const models::AdapterSpec& adapters) {
+  int64_t largest = 0;
+  if (adapters.base != models::BaseForm::kNf4) return largest;
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    if (models::may_be_packed(tensor)) largest = std::max(largest, cut(tensor, mesh).numel());
+  }
+  return largest;
+}
+
+}  // namespace titan::memory

@@ -1,0 +1,230 @@
+#include "common/plan/models/activations.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/plan/models/logits.h"
+
+namespace titan::models {
+namespace {
+
+constexpr int64_t kIndexBytes = 8;
+
+// The operations of one block in order, and what they leave for the backward pass.
+class Tally {
+ public:
+  Tally(const ModelSpec& spec, const ActivationShape& shape)
+      : spec_(spec),
+        shape_(shape),
+        e_(shape.element_bytes),
+        wide_(e_ == 8 ? 8 : 4),
+        ranks_(shape.tensor_ranks),
+        expert_ranks_(shape.expert_tensor_ranks),
+        n_(shape.tokens),
+        own_(shape.sequence_parallel ? n_ / ranks_ : n_),
+        exchanges_(shape.experts_elsewhere),
+        cut_logits_(shape.loss_parallel && ranks_ > 1),
+        scatters_(shape.sequence_parallel && ranks_ > 1),
+        fused_norms_(shape.fused_norms) {}
+
+  BlockActivations layer(int64_t index) {
+    name_ = absl::StrCat("layers.", index, ".");
+    result_.input = own_ * spec_.dim * e_;
+    norm(own_, spec_.dim, /*keeps_input=*/false);
+    keep(n_ * spec_.dim * e_);  // What the first projections read.
+    spec_.attention == Attention::kLatent ? latent_attention() : grouped_attention();
+    norm(own_, spec_.dim, /*keeps_input=*/true);  // Its input lies between the halves of the layer.
+    keep(n_ * spec_.dim * e_);
+    if (spec_.layer_has_experts(index)) {
+      mixture_of_experts();
+    } else {
+      swiglu("feed_forward", n_, spec_.ffn_hidden / ranks_);
+      last_product("feed_forward.w2", n_, spec_.ffn_hidden / ranks_, spec_.dim);
+    }
+    return result_;
+  }
+
+  // Its logits and their softmax are never computed again.
+  BlockActivations head() {
+    result_.input = own_ * spec_.dim * e_;
+    norm(own_, spec_.dim, /*keeps_input=*/false);
+    keep(n_ * spec_.dim * e_);
+    // The softmax in full precision, or logits whose softmax is computed again from each token's maximum and sum, or
+    // those alone.
+    const int64_t columns = spec_.vocab_size / (cut_logits_ ? ranks_ : 1);
+    if (columns_at_once(spec_, shape_) < columns) {
+      keep(n_ * (2 * wide_ + kIndexBytes + 1));
+    } else {
+      keep(cut_logits_ ? n_ * (columns * e_ + 2 * wide_) : n_ * columns * wide_);
+    }
+    result_.by_operation = result_.graph;
+    return result_;
+  }
+
+ private:
+  void keep(int64_t bytes) { result_.graph += bytes; }
+
+  // One factor a row; the values before and after it unless the norm is one operation.
+  void norm(int64_t rows, int64_t size, bool keeps_input) {
+    keep(rows * wide_);
+    if (!fused_norms_) keep(rows * size * (e_ < wide_ ? 2 * wide_ : wide_));
+    if (keeps_input && (fused_norms_ || e_ == wide_)) keep(rows * size * e_);
+  }
+
+  bool adapted(const std::string& layer) const {
+    return shape_.adapters && any_pattern_names(shape_.adapters->targets, name_ + layer);
+  }
+  void may_keep(int64_t rows, int64_t depth, int64_t columns) {
+    result_.costly.push_back({rows * columns * e_, 2.0 * static_cast<double>(rows * depth * columns)});
+  }
+
+  // A matrix product that recomputation can keep, and its adapter's two: by operation every second one of a block,
+  // those with biases left out, and none of adapters.
+  void product(const std::string& layer, int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
+    may_keep(rows, depth, columns);
+    if (adapted(layer)) {
+      may_keep(rows, depth, shape_.adapters->rank);
+      may_keep(rows, shape_.adapters->rank, columns);
+    }
+    if (!biased && ++products_ % 2 == 1) result_.by_operation += rows * columns * e_;
+  }
+
+  // One whose partial results are summed over ranks: where that scatters them, the sum is kept instead. What an adapter
+  // adds comes between the two, so a budget chooses from both.
+  void last_product(const std::string& layer, int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
+    if (!scatters_) return product(layer, rows, depth, columns, biased);
+    if (adapted(layer)) {
+      const int64_t by_operation = result_.by_operation;
+      product(layer, rows, depth, columns, biased);
+      result_.by_operation = by_operation;
+      return scatter();
+    }
+    if (!biased) ++products_;
+    scatter(2.0 * static_cast<double>(rows * depth * columns));
+  }
+
+  void attention(int64_t heads, int64_t value_size) {
+    const int64_t bytes = n_ * heads * (value_size * e_ + wide_);  // And the logarithms of the denominators.
+    keep(bytes);
+    result_.costly.push_back({bytes, 2.0 * static_cast<double>(n_ * heads * spec_.head_dim * shape_.keys)});
+    result_.by_operation += bytes;
+    last_product("attention.wo", n_, heads * value_size, spec_.dim, spec_.attention_bias);
+  }
+
+  void grouped_attention() {
+    const int64_t heads = spec_.n_heads / ranks_, kv = spec_.n_kv_heads / ranks_;
+    product("attention.wq", n_, spec_.dim, heads * spec_.head_dim, spec_.attention_bias);
+    product("attention.wk", n_, spec_.dim, kv * spec_.head_dim, spec_.attention_bias);
+    product("attention.wv", n_, spec_.dim, kv * spec_.v_head_dim, spec_.attention_bias);
+    if (spec_.qk_norm) {
+      norm(n_ * heads, spec_.head_dim, /*keeps_input=*/true);
+      norm(n_ * kv, spec_.head_dim, /*keeps_input=*/true);
+    }
+    keep(n_ * ((heads + kv) * spec_.head_dim + kv * spec_.v_head_dim) * e_);
+    attention(heads, spec_.v_head_dim);
+  }
+
+  void latent_attention() {
+    const int64_t heads = spec_.n_heads / ranks_, latent = spec_.kv_lora_rank + spec_.qk_rope_head_dim;
+    if (spec_.q_lora_rank == 0) {
+      product("attention.wq", n_, spec_.dim, heads * spec_.head_dim);
+    } else {
+      product("attention.wq_a", n_, spec_.dim, spec_.q_lora_rank);
+      norm(n_, spec_.q_lora_rank, /*keeps_input=*/true);
+      keep(n_ * spec_.q_lora_rank * e_);
+      product("attention.wq_b", n_, spec_.q_lora_rank, heads * spec_.head_dim);
+    }
+    product("attention.wkv_a", n_, spec_.dim, latent);
+    norm(n_, spec_.kv_lora_rank, /*keeps_input=*/false);
+    if (fused_norms_ || e_ == wide_) keep(n_ * latent * e_);  // Its input, with the shared key beside it.
+    keep(n_ * spec_.kv_lora_rank * e_);
+    const int64_t grown = heads * (spec_.qk_nope_head_dim + spec_.v_head_dim);
+    product("attention.wkv_b", n_, spec_.kv_lora_rank, grown);
+    keep(n_ * grown * e_);                       // The values are a part of it.
+    keep(2 * n_ * heads * spec_.head_dim * e_);  // Queries and keys.
+    attention(heads, spec_.v_head_dim);
+  }
+
+  // Gate, its activation, the other half, and their product.
+  void swiglu(const std::string& layer, int64_t rows, int64_t hidden) {
+    keep(4 * rows * hidden * e_);
+    product(layer + ".w1", rows, spec_.dim, hidden);
+    product(layer + ".w3", rows, spec_.dim, hidden);
+  }
+
+  // The sum over tensor ranks of what several layers made together, or, with its work, of one product.
+  void scatter(double flops = 0) {
+    if (!scatters_) return;
+    result_.costly.push_back({own_ * spec_.dim * e_, flops});
+    result_.by_operation += own_ * spec_.dim * e_;
+  }
+
+  // Rows that arrived, and that came back; or the tokens of all ranks with their choices, and this rank's own sums.
+  void exchange(int64_t tokens, int64_t rows) {
+    if (!exchanges_) return;
+    const int64_t arrived = shape_.gathered_ranks * tokens;
+    result_.by_operation +=
+        arrived == 0 ? 2 * rows * spec_.dim * e_
+                     : (arrived + tokens) * spec_.dim * e_ + arrived * spec_.moe->top_k * (wide_ + kIndexBytes);
+  }
+
+  void mixture_of_experts() {
+    const MoeSpec& moe = *spec_.moe;
+    const int64_t tokens = routed_tokens(shape_), choices = tokens * moe.top_k;
+    const int64_t rows = expert_rows(moe, shape_);
+    if (scatters_ && expert_ranks_ < ranks_) keep(tokens * spec_.dim * e_);  // The router's, beside the gathered ones.
+    keep(tokens * moe.num_experts * wide_);                                  // Scores of all experts
+    keep(choices * (wide_ + kIndexBytes));   // and of the chosen ones, and whose they are;
+    keep(rows * (wide_ + 3 * kIndexBytes));  // where their rows go.
+    keep(rows * spec_.dim * e_);             // What experts read, and scaled rows or those to be weighted.
+    keep(rows * spec_.dim * e_);
+    const int64_t hidden = moe.hidden / expert_ranks_;
+    keep((spec_.swiglu_limit > 0 ? 3 : 4) * rows * hidden * e_);
+    exchange(tokens, rows);
+    const bool one_sum = expert_ranks_ == ranks_;  // Of routed and shared experts.
+    if (moe.num_shared_experts > 0) {
+      const int64_t shared = moe.hidden * moe.num_shared_experts / ranks_;
+      swiglu("moe.shared_experts", n_, shared);
+      constexpr char kLast[] = "moe.shared_experts.w2";
+      one_sum ? product(kLast, n_, shared, spec_.dim) : last_product(kLast, n_, shared, spec_.dim);
+    }
+    if (one_sum) scatter();
+  }
+
+  const ModelSpec& spec_;
+  const ActivationShape& shape_;
+  const int64_t e_, wide_;
+  const int64_t ranks_, expert_ranks_;
+  const int64_t n_, own_;  // Tokens inside a layer and between layers.
+  const bool exchanges_, cut_logits_, scatters_, fused_norms_;
+  std::string name_;  // Of the layer.
+  int64_t products_ = 0;
+  BlockActivations result_;
+};
+
+}  // namespace
+
+int64_t routed_tokens(const ActivationShape& shape) {
+  // Tensor ranks that share no expert share tokens.
+  return shape.expert_tensor_ranks < shape.tensor_ranks ? shape.tokens / shape.tensor_ranks : shape.tokens;
+}
+
+int64_t expert_rows(const MoeSpec& moe, const ActivationShape& shape) {
+  const int64_t tokens = routed_tokens(shape), ranks = shape.gathered_ranks;
+  return ranks == 0 ? tokens * moe.top_k : ranks * tokens * std::min(moe.top_k, moe.num_experts / ranks);
+}
+
+int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape) {
+  if (shape.tensor_ranks > 1 && !shape.loss_parallel) return spec.vocab_size;
+  return logit_columns(shape.tokens, spec.vocab_size / shape.tensor_ranks, shape.element_bytes, shape.most_logit_bytes);
+}
+
+std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape) {
+  std::vector<BlockActivations> blocks(1);  // An embedding keeps its tokens, which everybody has.
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) blocks.push_back(Tally(spec, shape).layer(layer));
+  blocks.push_back(Tally(spec, shape).head());
+  return blocks;
+}
+
+}  // namespace titan::models

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "common/plan/models/model_spec.h"
+
+// All families of models. One line here and the folder of that name in worker/rank/model are what a family is: its
+// flavors (flavors.cc there, compiled without LibTorch for whoever plans), its code and its Hugging Face names.
+#define TITAN_MODEL_FAMILIES(FAMILY) \
+  FAMILY(llama3)                     \
+  FAMILY(llama4)                     \
+  FAMILY(deepseek_v3)                \
+  FAMILY(qwen3)                      \
+  FAMILY(gpt_oss)
+
+namespace titan::models {
+
+#define TITAN_FLAVORS_OF(family) std::vector<ModelSpec> family##_flavors();
+TITAN_MODEL_FAMILIES(TITAN_FLAVORS_OF)
+#undef TITAN_FLAVORS_OF
+
+}  // namespace titan::models

@@ -1,0 +1,146 @@
+#include "common/plan/models/sizes.h"
+
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::models {
+namespace {
+
+// Appends the tensors of one module after another, all under a common prefix.
+class Lister {
+ public:
+  void add(const std::string& name, std::vector<int64_t> shape, Role role = Role::kDense) {
+    tensors_.push_back({absl::StrCat(prefix_, name), std::move(shape), role});
+  }
+  void linear(const std::string& name, int64_t out, int64_t in, bool bias = false, Role role = Role::kDense) {
+    add(absl::StrCat(name, ".weight"), {out, in}, role);
+    if (bias) add(absl::StrCat(name, ".bias"), {out}, role);
+  }
+  void swiglu(const std::string& name, int64_t dim, int64_t hidden, Role role = Role::kDense) {
+    linear(absl::StrCat(name, ".w1"), hidden, dim, false, role);
+    linear(absl::StrCat(name, ".w2"), dim, hidden, false, role);
+    linear(absl::StrCat(name, ".w3"), hidden, dim, false, role);
+  }
+  void norm(const std::string& name, int64_t size) { add(absl::StrCat(name, ".weight"), {size}); }
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  std::vector<Tensor> take() { return std::move(tensors_); }
+
+ private:
+  std::string prefix_;
+  std::vector<Tensor> tensors_;
+};
+
+void grouped_attention(const ModelSpec& spec, Lister& list) {
+  const bool bias = spec.attention_bias;
+  if (spec.attention_sinks) list.add("attention.sinks", {spec.n_heads});
+  if (spec.qk_norm) {
+    list.norm("attention.q_norm", spec.head_dim);
+    list.norm("attention.k_norm", spec.head_dim);
+  }
+  list.linear("attention.wq", spec.n_heads * spec.head_dim, spec.dim, bias);
+  list.linear("attention.wk", spec.n_kv_heads * spec.head_dim, spec.dim, bias);
+  list.linear("attention.wv", spec.n_kv_heads * spec.v_head_dim, spec.dim, bias);
+  list.linear("attention.wo", spec.dim, spec.n_heads * spec.v_head_dim, bias);
+}
+
+void latent_attention(const ModelSpec& spec, Lister& list) {
+  if (spec.q_lora_rank == 0) {
+    list.linear("attention.wq", spec.n_heads * spec.head_dim, spec.dim);
+  } else {
+    list.linear("attention.wq_a", spec.q_lora_rank, spec.dim);
+    list.norm("attention.q_norm", spec.q_lora_rank);
+    list.linear("attention.wq_b", spec.n_heads * spec.head_dim, spec.q_lora_rank);
+  }
+  list.linear("attention.wkv_a", spec.kv_lora_rank + spec.qk_rope_head_dim, spec.dim);
+  list.norm("attention.kv_norm", spec.kv_lora_rank);
+  list.linear("attention.wkv_b", spec.n_heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank);
+  list.linear("attention.wo", spec.dim, spec.n_heads * spec.v_head_dim);
+}
+
+void mixture_of_experts(const ModelSpec& spec, Lister& list) {
+  const MoeSpec& moe = *spec.moe;
+  const int64_t experts = moe.num_experts;
+  if (spec.swiglu_limit > 0) {  // Gate and up projections fused, with biases.
+    list.add("moe.experts.mlp1_weight", {experts, 2 * moe.hidden, spec.dim}, Role::kExpert);
+    list.add("moe.experts.mlp1_bias", {experts, 2 * moe.hidden}, Role::kExpert);
+    list.add("moe.experts.mlp2_weight", {experts, spec.dim, moe.hidden}, Role::kExpert);
+    list.add("moe.experts.mlp2_bias", {experts, spec.dim}, Role::kExpert);
+  } else {
+    list.add("moe.experts.w1", {experts, moe.hidden, spec.dim}, Role::kExpert);
+    list.add("moe.experts.w2", {experts, spec.dim, moe.hidden}, Role::kExpert);
+    list.add("moe.experts.w3", {experts, moe.hidden, spec.dim}, Role::kExpert);
+  }
+  list.linear("moe.router.gate", experts, spec.dim, moe.gate_bias, Role::kRouter);
+  if (moe.num_shared_experts > 0) {
+    list.swiglu("moe.shared_experts", spec.dim, moe.hidden * moe.num_shared_experts, Role::kSharedExpert);
+  }
+}
+
+int64_t active(const ModelSpec& spec, const Tensor& tensor) {
+  if (tensor.role == Role::kEmbedding) return 0;  // A lookup, not a matmul.
+  if (tensor.role != Role::kExpert) return tensor.numel();
+  return tensor.numel() * spec.moe->top_k / spec.moe->num_experts;
+}
+
+}  // namespace
+
+int64_t Tensor::numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
+
+std::vector<Tensor> parameters(const ModelSpec& spec) {
+  Lister list;
+  list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, Role::kEmbedding);
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    list.set_prefix(absl::StrCat("layers.", layer, "."));
+    spec.attention == Attention::kLatent ? latent_attention(spec, list) : grouped_attention(spec, list);
+    if (spec.layer_has_experts(layer)) {
+      mixture_of_experts(spec, list);
+    } else {
+      list.swiglu("feed_forward", spec.dim, spec.ffn_hidden);
+    }
+    list.norm("attention_norm", spec.dim);
+    list.norm("ffn_norm", spec.dim);
+  }
+  list.set_prefix("");
+  list.norm("norm", spec.dim);
+  if (!spec.tied_embeddings) list.linear("output", spec.vocab_size, spec.dim);
+  return list.take();
+}
+
+std::string block_of(const std::string& fqn) {
+  if (fqn.rfind("layers.", 0) == 0) return fqn.substr(0, fqn.find('.', 7));
+  return fqn.rfind("tok_embeddings", 0) == 0 ? "tok_embeddings" : "output";
+}
+
+std::vector<BlockSize> block_sizes(const ModelSpec& spec) {
+  std::vector<BlockSize> blocks;
+  for (const Tensor& tensor : parameters(spec)) {
+    const std::string name = block_of(tensor.fqn);
+    if (blocks.empty() || blocks.back().name != name) blocks.push_back({name});
+    BlockSize& block = blocks.back();
+    block.params += tensor.numel();
+    block.active_params += active(spec, tensor);
+    if (tensor.role == Role::kExpert) block.expert_params += tensor.numel();
+  }
+  return blocks;
+}
+
+int64_t parameter_count(const ModelSpec& spec) {
+  int64_t count = 0;
+  for (const BlockSize& block : block_sizes(spec)) count += block.params;
+  return count;
+}
+
+int64_t reported_parameter_count(const ModelSpec& spec) {
+  return parameter_count(spec) - (spec.tied_embeddings ? spec.vocab_size * spec.dim : 0);
+}
+
+int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len) {
+  int64_t matmul_params = 0;
+  for (const BlockSize& block : block_sizes(spec)) matmul_params += block.active_params;
+  return 6 * matmul_params + 6 * spec.n_layers * spec.n_heads * (spec.head_dim + spec.v_head_dim) * seq_len;
+}
+
+}  // namespace titan::models

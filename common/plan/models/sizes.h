@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/plan/models/model_spec.h"
+
+namespace titan::models {
+
+enum class Role { kEmbedding, kDense, kRouter, kSharedExpert, kExpert };
+
+// A parameter tensor as torchtitan names and shapes it: "layers.0.attention.wq.weight". A tied head is not listed
+// twice.
+struct Tensor {
+  std::string fqn;
+  std::vector<int64_t> shape;
+  Role role = Role::kDense;
+
+  int64_t numel() const;
+};
+
+// Every parameter of the model, in declaration order.
+std::vector<Tensor> parameters(const ModelSpec& spec);
+
+// The engine's block that a parameter belongs to: "tok_embeddings", "layers.3", or "output" (final norm and head).
+std::string block_of(const std::string& fqn);
+
+// One block of the engine.
+struct BlockSize {
+  std::string name;
+  int64_t params = 0;         // All of them.
+  int64_t expert_params = 0;  // Those of routed experts (sharded on their own mesh under expert parallelism).
+  int64_t active_params = 0;  // That one token meets: experts count top_k / num_experts.
+};
+std::vector<BlockSize> block_sizes(const ModelSpec& spec);
+
+int64_t parameter_count(const ModelSpec& spec);
+
+// The count that torchtitan reports: a tied embedding is left out altogether.
+int64_t reported_parameter_count(const ModelSpec& spec);
+
+// Training FLOPs per token, forward and backward, as torchtitan counts them for MFU: 6 per matmul parameter that the
+// token meets, and 6 * layers * heads * (qk + v head size) * seq_len for attention (no causal discount, no
+// recomputation).
+int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len);
+
+}  // namespace titan::models

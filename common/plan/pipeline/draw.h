@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/plan/pipeline/schedule.h"
+#include "common/plan/pipeline/simulator.h"
+
+namespace titan::pipeline {
+
+struct DrawOptions {
+  // Columns of text. A drawing with the name of every pass that needs more becomes one letter a column. 0: any number.
+  std::size_t width = 0;
+  std::vector<std::int64_t> stage_bytes;  // Activations of one microbatch, by stage; empty: not known.
+};
+
+// One row per rank, time from left to right in columns of the shortest pass, and a table of bubbles and memory peaks:
+// for a terminal.
+std::string draw_text(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options = {});
+
+// The same as a picture that stands alone, with each rank's memory over time below its work.
+std::string draw_svg(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options = {});
+
+// What both say: the title, "12.5 %", "3.2 GiB".
+std::string title_of(const Schedule& schedule, const Simulation& simulation);
+std::string percent_text(double share);
+std::string bytes_text(std::int64_t bytes);
+
+}  // namespace titan::pipeline

@@ -1,0 +1,168 @@
+// Schedules whose backward pass is whole, and the table of all. The order of work alone matters: when something runs
+// follows from what it waits for (simulator.h).
+#include "common/plan/pipeline/generators.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/text/counted.h"
+#include "common/plan/pipeline/keys.h"
+#include "common/plan/pipeline/rank_order.h"
+#include "common/plan/pipeline/rounds.h"
+#include "common/plan/pipeline/v_schedules.h"
+
+namespace titan::pipeline {
+namespace {
+
+// Far beyond any job. A controller plans what anybody submits: planning takes time with all passes, and with the square
+// of the ranks.
+constexpr std::int64_t kMostWork = std::int64_t{1} << 20, kMostRanks = 1024;
+
+// GPipe (arXiv 1811.06965) and its breadth-first form with several stages a rank (arXiv 2211.05953): all microbatches
+// through one stage, then the next.
+std::vector<Step> breadth_first(const Schedule& shape, int rank, bool newest_first) {
+  std::vector<Step> steps;
+  const std::vector<int> own = shape.stages_of(rank);
+  for (const int stage : own) {
+    for (int m = 0; m < shape.microbatches; ++m) steps.push_back({{Action{stage, Work::kForward, m}}});
+  }
+  for (auto stage = own.rbegin(); stage != own.rend(); ++stage) {
+    for (int m = 0; m < shape.microbatches; ++m) {
+      const int microbatch = newest_first ? shape.microbatches - 1 - m : m;
+      steps.push_back({{Action{*stage, Work::kBackward, microbatch}}});
+    }
+  }
+  return with_reductions(std::move(steps));
+}
+
+// One forward, one backward (arXiv 2104.04473): after the passes that fill the pipeline, each rank alternates. With
+// several stages a rank, microbatches go through in rounds of as many as there are ranks.
+std::vector<Step> alternating(const Schedule& shape, int rank) {
+  const RoundOrder order(shape, rank);
+  const int per_hop = order.stages_per_rank() == 1 ? 1 : 2;
+  const int ahead = order.ahead(per_hop);
+  RankOrder out;
+  for (int i = 0; i < order.size() + ahead; ++i) {
+    if (i < order.size()) out.forward(order.forward_stage(i));
+    if (i >= ahead) out.backward(order.backward_stage(i - ahead));
+  }
+  return out.finish(shape.microbatches);
+}
+
+// ZB-H1 of arXiv 2401.10241 on interleaved stages: input gradients travel on at once, and weight gradients, which
+// nobody waits for, fill what would be the bubble at the end. A rank holds at most as many microbatches as under 1F1B:
+// rank r starts with r weight gradients outstanding and keeps that lag.
+std::vector<Step> alternating_split(const Schedule& shape, int rank) {
+  const RoundOrder order(shape, rank);
+  const int ahead = order.ahead(/*per_hop=*/1);
+  RankOrder out;
+  for (int i = 0; i < order.size() + ahead; ++i) {
+    if (i < order.size()) out.forward(order.forward_stage(i));
+    if (i >= ahead) out.input_gradient(order.backward_stage(i - ahead));
+    if (i >= ahead + rank) out.weight_gradient();
+  }
+  out.all_weight_gradients();
+  return out.finish(shape.microbatches);
+}
+
+std::vector<Step> rank_steps(const Schedule& shape, int rank) {
+  if (shape.name == "GPipe") return breadth_first(shape, rank, /*newest_first=*/false);
+  if (shape.name == "LoopedBFS") return breadth_first(shape, rank, /*newest_first=*/true);
+  if (shape.name == "InterleavedZeroBubble") return alternating_split(shape, rank);
+  if (shape.name == "ZBVZeroBubble") return zero_bubble_v(shape, rank);
+  if (shape.name == "DualPipeV") return dual_pipe_v(shape, rank);
+  return alternating(shape, rank);  // 1F1B, Interleaved1F1B
+}
+
+absl::Status check_shape(const Kind& kind, int ranks, int stages_per_rank, int microbatches) {
+  const std::string shape = absl::StrCat(counted(ranks, "rank"), " with ", counted(stages_per_rank, "stage"),
+                                         " each and ", counted(microbatches, "microbatch", "microbatches"));
+  if (ranks < 1 || stages_per_rank < 1 || microbatches < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, ": each must be at least 1"));
+  }
+  if (ranks > kMostRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("parallelism.pipeline_parallel_degree: ", counted(ranks, "rank"),
+                                                   "; a pipeline has at most ", kMostRanks));
+  }
+  if (std::int64_t{ranks} * stages_per_rank * microbatches > kMostWork) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, " make more than ", kMostWork, " passes a step"));
+  }
+  const bool few = stages_per_rank < kind.least_stages_per_rank;
+  const bool many = kind.most_stages_per_rank > 0 && stages_per_rank > kind.most_stages_per_rank;
+  if (few || many) {
+    const std::string takes = kind.most_stages_per_rank == kind.least_stages_per_rank
+                                  ? absl::StrCat("exactly ", counted(kind.least_stages_per_rank, "stage"))
+                                  : absl::StrCat(kind.least_stages_per_rank, " or more stages");
+    return absl::InvalidArgumentError(
+        absl::StrCat(kScheduleKey, kind.name, " takes ", takes, " per rank, not ", stages_per_rank,
+                     stages_per_rank == 1 ? "; 1F1B and GPipe take 1"
+                                          : "; Interleaved1F1B, LoopedBFS and InterleavedZeroBubble take 2 or more"));
+  }
+  if (kind.name == "DualPipeV" && microbatches < 2 * ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kScheduleKey, "DualPipeV needs as many microbatches as stages (", 2 * ranks, "), and there are ", microbatches,
+        "; raise training.local_batch_size, lower parallelism.pipeline_parallel_microbatch_size, or use "
+        "ZBVZeroBubble"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const std::vector<Kind>& kinds() {
+  static const auto& table = *new std::vector<Kind>{
+      {"GPipe", Placement::kLoop, 1, 1, 1, false},
+      {"1F1B", Placement::kLoop, 1, 1, 1, false},
+      {"Interleaved1F1B", Placement::kLoop, 2, 2, 0, false},
+      {"LoopedBFS", Placement::kLoop, 2, 2, 0, false},
+      {"InterleavedZeroBubble", Placement::kLoop, 2, 2, 0, true},
+      {"ZBVZeroBubble", Placement::kV, 2, 2, 2, true},
+      {"DualPipeV", Placement::kV, 2, 2, 2, true},
+  };
+  return table;
+}
+
+absl::StatusOr<Kind> find_kind(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Kind& kind : kinds()) {
+    if (absl::AsciiStrToLower(kind.name) == absl::AsciiStrToLower(name)) return kind;
+    names.push_back(kind.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(kScheduleKey, "no schedule \"", name, "\"; there are ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<Schedule> generate(const std::string& name, int ranks, int stages_per_rank, int microbatches) {
+  const absl::StatusOr<Kind> kind = find_kind(name);
+  if (!kind.ok()) return kind.status();
+  if (absl::Status bad = check_shape(*kind, ranks, stages_per_rank, microbatches); !bad.ok()) return bad;
+  Schedule schedule{.name = kind->name,
+                    .ranks = ranks,
+                    .stages = ranks * stages_per_rank,
+                    .microbatches = microbatches,
+                    .placement = kind->placement};
+  for (int rank = 0; rank < ranks; ++rank) schedule.steps.push_back(rank_steps(schedule, rank));
+  return schedule;
+}
+
+Schedule forward_only(const Schedule& like, int microbatches) {
+  Schedule schedule{.name = like.name,
+                    .ranks = like.ranks,
+                    .stages = like.stages,
+                    .microbatches = microbatches,
+                    .placement = like.placement,
+                    .forward_only = true};
+  for (int rank = 0; rank < like.ranks; ++rank) {
+    const RoundOrder order(schedule, rank);
+    RankOrder out;
+    for (int i = 0; i < order.size(); ++i) out.forward(order.forward_stage(i));
+    schedule.steps.push_back(out.finish(microbatches));
+  }
+  return schedule;
+}
+
+}  // namespace titan::pipeline

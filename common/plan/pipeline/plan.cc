@@ -1,0 +1,170 @@
+#include "common/plan/pipeline/plan.h"
+
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/text/counted.h"
+#include "common/plan/pipeline/csv.h"
+#include "common/plan/pipeline/generators.h"
+#include "common/plan/pipeline/keys.h"
+#include "common/plan/pipeline/simulator.h"
+
+namespace titan::pipeline {
+namespace {
+
+constexpr char kCsvKey[] = "parallelism.pipeline_parallel_schedule_csv: ";
+constexpr char kLayersKey[] = "parallelism.pipeline_parallel_layers_per_stage: ";
+
+bool reads_csv(const PlanOptions& options) { return options.csv.has_value() || options.csv_later; }
+
+// torch's class names for a schedule that only a file defines.
+bool needs_csv(const std::string& name) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  return lower == "pipelineschedulesingle" || lower == "pipelineschedulemulti" || lower == "_pipelinescheduleruntime";
+}
+
+std::string divisors_text(std::int64_t number) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t d = 1; d <= number && divisors.size() < 12; ++d) {
+    if (number % d == 0) divisors.push_back(d);
+  }
+  return absl::StrJoin(divisors, ", ");
+}
+
+absl::StatusOr<int> microbatches_of(const PlanOptions& options) {
+  const std::int64_t size = options.pipeline_parallel_microbatch_size;
+  if (size < 1 || options.local_batch_size % size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallelism.pipeline_parallel_microbatch_size: ", size, " does not divide training.local_batch_size ",
+        options.local_batch_size, "; possible: ", divisors_text(options.local_batch_size)));
+  }
+  return static_cast<int>(options.local_batch_size / size);
+}
+
+// Stages that layers_per_stage gives; 0 when it is not set or the model is not known.
+absl::StatusOr<int> stages_of_layers(const PlanOptions& options) {
+  if (!options.pipeline_parallel_layers_per_stage.has_value() || options.n_layers == 0) return 0;
+  const std::int64_t per_stage = *options.pipeline_parallel_layers_per_stage;
+  const std::int64_t effective = options.n_layers + options.pipeline_parallel_first_stage_less_layers +
+                                 options.pipeline_parallel_last_stage_less_layers;
+  const std::int64_t ranks = options.pipeline_parallel_degree;
+  if (per_stage < 1) return absl::InvalidArgumentError(absl::StrCat(kLayersKey, per_stage, " must be at least 1"));
+  const std::int64_t stages = (effective + per_stage - 1) / per_stage;
+  if (stages % ranks != 0) {
+    std::vector<std::int64_t> fitting;
+    for (std::int64_t l = 1; l <= effective; ++l) {
+      if (((effective + l - 1) / l) % ranks == 0) fitting.push_back(l);
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(kLayersKey, per_stage, " gives ", counted(stages, "stage"), " for ", counted(effective, "layer"),
+                     " (embedding and output count), which pipeline_parallel_degree ", ranks, " does not divide",
+                     fitting.empty() ? "" : "; possible: ", absl::StrJoin(fitting, ", ")));
+  }
+  return static_cast<int>(stages);
+}
+
+// Stages that the explicit parts or layers_per_stage ask for; 0: the schedule's default.
+absl::StatusOr<int> wanted_stages(const PlanOptions& options) {
+  if (!options.module_fqns_per_model_part.has_value()) return stages_of_layers(options);
+  const int parts = static_cast<int>(options.module_fqns_per_model_part->size());
+  if (parts == 0 || parts % options.pipeline_parallel_degree != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(kPartsKey, counted(parts, "part"), parts == 1 ? " is" : " are",
+                                                   " not a multiple of pipeline_parallel_degree ",
+                                                   options.pipeline_parallel_degree));
+  }
+  return parts;
+}
+
+absl::StatusOr<Schedule> schedule_from_csv(const PlanOptions& options, int stages, int microbatches) {
+  if (!options.csv.has_value()) {  // Not readable here: shape only.
+    return Schedule{.name = "CSV",
+                    .ranks = options.pipeline_parallel_degree,
+                    .stages = stages,
+                    .microbatches = microbatches,
+                    .steps = {}};
+  }
+  absl::StatusOr<Schedule> schedule = parse_csv(*options.csv);
+  const auto wrong = [](const auto&... what) { return absl::InvalidArgumentError(absl::StrCat(kCsvKey, what...)); };
+  if (!schedule.ok()) return wrong(std::string(schedule.status().message()));
+  if (schedule->ranks != options.pipeline_parallel_degree)
+    return wrong("has rows for ", counted(schedule->ranks, "rank"), ", but pipeline_parallel_degree is ",
+                 options.pipeline_parallel_degree);
+  if (schedule->microbatches != microbatches)
+    return wrong("is for ", counted(schedule->microbatches, "microbatch", "microbatches"),
+                 ", but training.local_batch_size ", options.local_batch_size, " makes ", microbatches,
+                 " of pipeline_parallel_microbatch_size ", options.pipeline_parallel_microbatch_size);
+  if (stages > 0 && schedule->stages != stages)
+    return wrong("is for ", counted(schedule->stages, "stage"), ", but the other keys make ", stages);
+  return schedule;
+}
+
+absl::StatusOr<Schedule> make_schedule(const PlanOptions& options, int stages, int microbatches) {
+  if (reads_csv(options)) return schedule_from_csv(options, stages, microbatches);
+  if (needs_csv(options.pipeline_parallel_schedule)) {
+    return absl::InvalidArgumentError(absl::StrCat(kScheduleKey, options.pipeline_parallel_schedule,
+                                                   " has no order of its own; set "
+                                                   "parallelism.pipeline_parallel_schedule_csv, or name a schedule"));
+  }
+  const absl::StatusOr<Kind> kind = find_kind(options.pipeline_parallel_schedule);
+  if (!kind.ok()) return kind.status();
+  const int per_rank = stages > 0 ? stages / options.pipeline_parallel_degree : kind->default_stages_per_rank;
+  absl::StatusOr<Schedule> schedule = generate(kind->name, options.pipeline_parallel_degree, per_rank, microbatches);
+  if (schedule.ok() || !options.pipeline_parallel_layers_per_stage.has_value() || stages == 0) return schedule;
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(schedule.status().message()), " (pipeline_parallel_layers_per_stage ",
+                   *options.pipeline_parallel_layers_per_stage, " makes ", counted(stages, "stage"), ")"));
+}
+
+// One rank holds the whole model and takes its batch in one piece, whatever the other keys say.
+absl::StatusOr<Plan> without_pipeline(const PlanOptions& options) {
+  Plan plan;
+  absl::StatusOr<Schedule> schedule = generate("1F1B", 1, 1, 1);
+  if (!schedule.ok()) return schedule.status();
+  plan.schedule = *std::move(schedule);
+  if (options.n_layers == 0) return plan;
+  absl::StatusOr<Split> split = split_layers(1, options.n_layers, 0, 0);
+  if (!split.ok()) return split.status();
+  plan.split = *std::move(split);
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> plan(const PlanOptions& options) {
+  if (options.pipeline_parallel_degree == 1) return without_pipeline(options);
+  const absl::StatusOr<int> microbatches = microbatches_of(options);
+  if (!microbatches.ok()) return microbatches.status();
+  const absl::StatusOr<int> stages = wanted_stages(options);
+  if (!stages.ok()) return stages.status();
+  absl::StatusOr<Schedule> schedule = make_schedule(options, *stages, *microbatches);
+  if (!schedule.ok()) return schedule.status();
+  Plan plan;
+  plan.schedule = *std::move(schedule);
+  if (!plan.schedule.steps.empty()) {
+    const absl::StatusOr<Simulation> simulation = simulate(plan.schedule);
+    if (!simulation.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(reads_csv(options) ? kCsvKey : kScheduleKey, std::string(simulation.status().message())));
+    }
+    if (plan.schedule.microbatches < plan.schedule.stages) {
+      plan.warnings.push_back(absl::StrCat(
+          "training.local_batch_size: ", counted(plan.schedule.microbatches, "microbatch", "microbatches"), " for ",
+          plan.schedule.stages, " pipeline stages ", plan.schedule.microbatches == 1 ? "leaves" : "leave",
+          " the ranks idle for ", std::lround(100 * simulation->bubble), " % of a step; use at least ",
+          plan.schedule.stages * options.pipeline_parallel_microbatch_size));
+    }
+  }
+  if (options.n_layers == 0 || plan.schedule.stages == 0) return plan;
+  absl::StatusOr<Split> split =
+      options.module_fqns_per_model_part.has_value()
+          ? split_by_names(*options.module_fqns_per_model_part, options.n_layers)
+          : split_layers(plan.schedule.stages, options.n_layers, options.pipeline_parallel_first_stage_less_layers,
+                         options.pipeline_parallel_last_stage_less_layers);
+  if (!split.ok()) return split.status();
+  plan.split = *std::move(split);
+  return plan;
+}
+
+}  // namespace titan::pipeline

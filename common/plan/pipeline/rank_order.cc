@@ -1,0 +1,35 @@
+#include "common/plan/pipeline/rank_order.h"
+
+#include <algorithm>
+
+namespace titan::pipeline {
+
+Action RankOrder::next(int stage, Work work) {
+  const int microbatch = work == Work::kForward ? forwards_[stage]++ : backwards_[stage]++;
+  if (work == Work::kInputGradient) waiting_.push_back({stage, Work::kWeightGradient, microbatch});
+  return {stage, work, microbatch};
+}
+
+void RankOrder::weight_gradient(int stage) {
+  const auto oldest =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const Action& action) { return action.stage == stage; });
+  if (oldest == waiting_.end()) return;
+  add({*oldest});
+  waiting_.erase(oldest);
+}
+
+void RankOrder::all_weight_gradients(int stage) {
+  const auto waits = [&](const Action& action) { return action.stage == stage; };
+  while (std::any_of(waiting_.begin(), waiting_.end(), waits)) weight_gradient(stage);
+}
+
+std::vector<Step> RankOrder::finish(int microbatches) const {
+  std::vector<Step> kept;
+  for (Step step : steps_) {
+    std::erase_if(step.actions, [&](const Action& action) { return action.microbatch >= microbatches; });
+    if (!step.actions.empty()) kept.push_back(std::move(step));
+  }
+  return with_reductions(std::move(kept));
+}
+
+}  // namespace titan::pipeline

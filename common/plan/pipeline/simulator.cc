@@ -1,0 +1,196 @@
+#include "common/plan/pipeline/simulator.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/text/counted.h"
+
+namespace titan::pipeline {
+namespace {
+
+constexpr double kNotDone = -1;
+
+// All ranks side by side; each takes its list in order, and what it starts follows from what has ended elsewhere.
+class Run {
+ public:
+  Run(const Schedule& schedule, const Costs& costs, const Where& where)
+      : schedule_(schedule),
+        costs_(costs),
+        where_(where),
+        forward_end_(static_cast<std::size_t>(schedule.stages) * schedule.microbatches, kNotDone),
+        input_end_(forward_end_),
+        next_(schedule.ranks),
+        free_(schedule.ranks) {
+    result_.ranks.resize(schedule.ranks);
+  }
+
+  absl::StatusOr<Simulation> run() {
+    for (int rank = schedule_.ranks; rank-- > 0;) to_try_.push_back(rank);
+    while (!to_try_.empty()) {
+      const int rank = to_try_.back();
+      to_try_.pop_back();
+      while (next_[rank].step < schedule_.steps[rank].size() && advance(rank)) continue;
+    }
+    if (absl::Status stuck = check_done(); !stuck.ok()) return stuck;
+    summarize();
+    return std::move(result_);
+  }
+
+ private:
+  struct Place {
+    std::size_t step = 0;
+    std::size_t half = 0;       // Of a paired step.
+    double began = 0, end = 0;  // Of the step's first half.
+  };
+
+  std::size_t slot(int stage, int microbatch) const {
+    return static_cast<std::size_t>(stage) * schedule_.microbatches + microbatch;
+  }
+
+  // When the result of a neighbouring stage is there; nothing while that has not run.
+  std::optional<double> arrival(const std::vector<double>& ends, int from, int to, int microbatch) const {
+    const double end = ends[slot(from, microbatch)];
+    if (end == kNotDone) return std::nullopt;
+    return end + (schedule_.rank_of(from) == schedule_.rank_of(to) ? 0 : costs_.transfer);
+  }
+
+  // When everything that the action reads is there; its own rank's earlier work is over by then anyway.
+  std::optional<double> ready(const Action& action) const {
+    switch (action.work) {
+      case Work::kForward:
+        if (action.stage == 0) return 0;
+        return arrival(forward_end_, action.stage - 1, action.stage, action.microbatch);
+      case Work::kBackward:
+      case Work::kInputGradient:
+        if (action.stage == schedule_.stages - 1) return forward_end_[slot(action.stage, action.microbatch)];
+        return arrival(input_end_, action.stage + 1, action.stage, action.microbatch);
+      case Work::kWeightGradient:
+      case Work::kReduce:
+        return 0;
+    }
+    return std::nullopt;
+  }
+
+  // What stage `stage` waited for may be there.
+  void wake(int stage) {
+    if (stage >= 0 && stage < schedule_.stages) to_try_.push_back(schedule_.rank_of(stage));
+  }
+
+  // Runs the rank's next action if its data is there.
+  bool advance(int rank) {
+    Place& place = next_[rank];
+    const Step& step = schedule_.steps[rank][place.step];
+    const Action& action = step.actions[place.half];
+    const std::optional<double> data = ready(action);
+    if (!data.has_value()) return false;
+    const double start = std::max(*data, free_[rank]);
+    const double end = start + costs_.of(action);
+    if (action.work == Work::kForward) {
+      forward_end_[slot(action.stage, action.microbatch)] = end;
+      wake(action.stage + 1);
+    }
+    if (action.work == Work::kBackward || action.work == Work::kInputGradient) {
+      input_end_[slot(action.stage, action.microbatch)] = end;
+      wake(action.stage - 1);
+    }
+    RankTimeline& timeline = result_.ranks[rank];
+    timeline.actions.push_back({action, start, end});
+    count_memory(timeline, action);
+
+    const bool first_of_overlapped = costs_.pairs_overlap && step.actions.size() == 2 && place.half == 0;
+    if (first_of_overlapped) {  // The second half may begin at the same time.
+      place.began = start;
+      place.end = end;
+      place.half = 1;
+      return true;
+    }
+    timeline.busy += end - start;
+    free_[rank] = end;
+    if (costs_.pairs_overlap && place.half == 1) {
+      const double shared = std::max(0.0, std::min(end, place.end) - std::max(start, place.began));
+      timeline.busy += place.end - place.began - shared;
+      free_[rank] = std::max(end, place.end);
+    }
+    place = place.half + 1 < step.actions.size() ? Place{place.step, place.half + 1} : Place{place.step + 1};
+    return true;
+  }
+
+  void count_memory(RankTimeline& timeline, const Action& action) {
+    if (schedule_.forward_only) return;
+    int& held = held_[action.stage];
+    int& all = held_of_rank_[schedule_.rank_of(action.stage)];
+    if (action.work == Work::kForward) {
+      timeline.peak_by_stage[action.stage] = std::max(timeline.peak_by_stage[action.stage], ++held);
+      timeline.peak_activations = std::max(timeline.peak_activations, ++all);
+    } else if (action.work == Work::kBackward || action.work == Work::kWeightGradient) {
+      --held;
+      --all;
+    }
+  }
+
+  absl::Status check_done() const {
+    std::vector<std::string> waiting;
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      if (next_[rank].step == schedule_.steps[rank].size()) continue;
+      const Action& action = schedule_.steps[rank][next_[rank].step].actions[next_[rank].half];
+      const bool forward = action.work == Work::kForward;
+      waiting.push_back(absl::StrCat(where_(rank, next_[rank].step), ": ", to_string(action), " waits for the ",
+                                     forward ? "output" : "gradient", " of stage ", action.stage + (forward ? -1 : 1)));
+    }
+    if (waiting.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ranks wait for each other forever: ", absl::StrJoin(waiting, "; ")));
+  }
+
+  void summarize() {
+    double busy = 0;
+    for (const double end : free_) result_.makespan = std::max(result_.makespan, end);
+    for (RankTimeline& rank : result_.ranks) {
+      rank.bubble = result_.makespan > 0 ? 1 - rank.busy / result_.makespan : 0;
+      busy += rank.busy;
+    }
+    if (result_.makespan > 0) result_.bubble = 1 - busy / (result_.makespan * schedule_.ranks);
+  }
+
+  const Schedule& schedule_;
+  const Costs& costs_;
+  const Where& where_;
+  std::vector<double> forward_end_, input_end_;  // By stage and microbatch.
+  std::vector<Place> next_;
+  std::vector<double> free_;  // When each rank's last work ended.
+  std::vector<int> to_try_;   // Ranks whose next action may have its data: so the work follows the actions alone.
+  std::map<int, int> held_, held_of_rank_;
+  Simulation result_;
+};
+
+}  // namespace
+
+double Costs::of(const Action& action) const {
+  const double scale = stage_scale.empty() ? 1 : stage_scale.at(action.stage);
+  switch (action.work) {
+    case Work::kForward:
+      return scale * forward;
+    case Work::kBackward:
+      return scale * (input_gradient + weight_gradient);
+    case Work::kInputGradient:
+      return scale * input_gradient;
+    case Work::kWeightGradient:
+      return scale * weight_gradient;
+    case Work::kReduce:
+      return reduce;
+  }
+  return 0;
+}
+
+absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs, const Where& where) {
+  if (absl::Status bad = check(schedule, where); !bad.ok()) return bad;
+  if (!costs.stage_scale.empty() && static_cast<int>(costs.stage_scale.size()) != schedule.stages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(counted(costs.stage_scale.size(), "stage scale"), " for ", counted(schedule.stages, "stage")));
+  }
+  return Run(schedule, costs, where).run();
+}
+
+}  // namespace titan::pipeline

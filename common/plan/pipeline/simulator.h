@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/plan/pipeline/schedule.h"
+
+namespace titan::pipeline {
+
+// Time of one piece of work of one stage; B takes input_gradient + weight_gradient.
+struct Costs {
+  double forward = 1;
+  double input_gradient = 1;
+  double weight_gradient = 1;
+  double transfer = 0;         // Between stages of different ranks; the sender works on meanwhile.
+  double reduce = 0;           // Of one stage's weight gradients.
+  bool pairs_overlap = false;  // The two halves of a paired step run at the same time instead of one after the other.
+  std::vector<double> stage_scale;  // Multiplies the work (not the transfers) of each stage; empty: 1.
+
+  double of(const Action& action) const;
+};
+
+struct TimedAction {
+  Action action;
+  double start = 0;
+  double end = 0;
+};
+
+struct RankTimeline {
+  std::vector<TimedAction> actions;
+  double busy = 0;           // Time in which it works; overlapped work counts once.
+  double bubble = 0;         // 1 - busy / makespan.
+  int peak_activations = 0;  // Most microbatches whose activations it holds at once, over its stages.
+  std::map<int, int> peak_by_stage;
+};
+
+struct Simulation {
+  double makespan = 0;
+  double bubble = 0;  // Share of all ranks' time in which they wait.
+  std::vector<RankTimeline> ranks;
+};
+
+// What errors call a rank's list, or one entry of it: "rank 1", "rank 1, step 3". A schedule that was read from a file
+// has rows and columns instead.
+using Where = std::function<std::string(int rank, std::optional<std::size_t> step)>;
+std::string rank_and_step(int rank, std::optional<std::size_t> step);
+
+// Whether the schedule computes a step: each microbatch once through each stage on the rank that owns it (F, then B or
+// I and later W; F alone when forward_only), reductions after a stage's last weight gradient, pairs of one forward and
+// one backward. Errors: InvalidArgument naming place and action.
+absl::Status check(const Schedule& schedule, const Where& where = rank_and_step);
+
+// Runs a schedule against the rules of its data: F of stage s waits for F of s - 1, B and I of s for those of s + 1 and
+// the own F, W for the own I; activations live from F to B or W. Errors: those of check(), and InvalidArgument when the
+// ranks wait for each other forever, naming what each of them waits for.
+absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs = {},
+                                    const Where& where = rank_and_step);
+
+}  // namespace titan::pipeline

@@ -1,0 +1,111 @@
+#include "controller/cli/pki/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/status/status.h"
+
+namespace titan::pki {
+namespace {
+
+absl::Status make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  return error ? errno_status(error.value(), absl::StrCat("make the folder ", folder)) : absl::OkStatus();
+}
+
+// A full disk takes a part of it, and says so of the rest.
+bool write_all(int fd, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return false;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+absl::Status write_new(const std::string& path, const std::string& text, mode_t mode) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+  if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
+  const bool whole = write_all(fd, text) && fsync(fd) == 0;
+  const int failed = whole ? 0 : errno;
+  close(fd);
+  if (!whole) unlink(path.c_str());  // Half a key would stand in the way of the next try.
+  return whole ? absl::OkStatus() : errno_status(failed, absl::StrCat("write ", path));
+}
+
+absl::Status write_key(const std::string& path, const std::string& key) {
+  if (access(path.c_str(), F_OK) == 0)
+    return absl::AlreadyExistsError(absl::StrCat(path,
+                                                 " is there already, and a key is never replaced: choose another "
+                                                 "folder, or renew the certificate of this key with --renew"));
+  return write_new(path, key, 0600);
+}
+
+absl::Status replace(const std::string& path, const std::string& text) {
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".new");
+  TITAN_RETURN_IF_ERROR(write_new(temporary, text, 0644));
+  if (rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const int failed = errno;
+  unlink(temporary.c_str());
+  return errno_status(failed, absl::StrCat("write ", path));
+}
+
+absl::StatusOr<std::string> read(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return errno_status(errno, absl::StrCat("read ", path));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// What a renewal trusts: whoever was trusted, and the authority. To end the trust in an older one is a step of its own,
+// after everybody has a certificate of the new one.
+std::string trusted(const std::string& folder, const Pair& authority) {
+  const absl::StatusOr<std::string> before = read(folder + "/ca.crt");
+  if (!before.ok()) return authority.certificate;
+  return absl::StrContains(*before, authority.certificate) ? *before : absl::StrCat(*before, authority.certificate);
+}
+
+}  // namespace
+
+absl::Status write_authority(const std::string& folder, const Pair& authority) {
+  TITAN_RETURN_IF_ERROR(make_folder(folder));
+  if (chmod(folder.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod ", folder));
+  TITAN_RETURN_IF_ERROR(write_key(folder + "/ca.key", authority.key));
+  return replace(folder + "/ca.crt", authority.certificate);
+}
+
+absl::StatusOr<Pair> read_authority(const std::string& folder) {
+  Pair authority;
+  TITAN_ASSIGN_OR_RETURN(authority.certificate, read(folder + "/ca.crt"));
+  TITAN_ASSIGN_OR_RETURN(authority.key, read(folder + "/ca.key"));
+  return authority;
+}
+
+absl::Status issue_into(const std::string& folder, const Pair& authority, const Subject& subject,
+                        const Validity& validity, KeyIs key_is) {
+  const std::string path = folder + "/tls.key";
+  std::string key;
+  if (key_is == KeyIs::kKept) {
+    TITAN_ASSIGN_OR_RETURN(key, read(path));
+  } else {
+    TITAN_ASSIGN_OR_RETURN(key, make_key());
+  }
+  TITAN_ASSIGN_OR_RETURN(const std::string certificate, issue(authority, subject, key, validity));
+  TITAN_RETURN_IF_ERROR(make_folder(folder));
+  if (key_is == KeyIs::kNew) TITAN_RETURN_IF_ERROR(write_key(path, key));
+  const std::string ca = key_is == KeyIs::kKept ? trusted(folder, authority) : authority.certificate;
+  TITAN_RETURN_IF_ERROR(replace(folder + "/ca.crt", ca));
+  return replace(folder + "/tls.crt", certificate);
+}
+
+}  // namespace titan::pki

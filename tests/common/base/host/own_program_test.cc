@@ -1,0 +1,17 @@
+// Programs find what lies beside them wherever they were started from, through links too.
+#include "common/base/host/own_program.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+
+namespace titan::host {
+namespace {
+
+TEST(OwnProgramTest, FolderHoldsTheRunningProgram) {
+  const std::filesystem::path folder = folder_of_program();
+  EXPECT_TRUE(folder.is_absolute());
+  EXPECT_TRUE(std::filesystem::equivalent(folder / program_invocation_short_name, "/proc/self/exe"));
+}
+
+}  // namespace
+}  // namespace titan::host

@@ -1,0 +1,110 @@
+// Files that are written past the page cache in several places at once hold what was appended, and say when they
+// cannot.
+
+#include "common/io/storage/direct_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include "common/io/storage/large_writer.h"
+
+namespace titan::storage {
+namespace {
+
+class DirectFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = join_path(::testing::TempDir(), "direct." + std::to_string(::getpid()) + "." +
+                                                  ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    ASSERT_TRUE(posix_files().make_folders(folder_).ok());
+  }
+  void TearDown() override { posix_files().remove_folder(folder_).IgnoreError(); }
+
+  std::string folder_;
+};
+
+// No byte is where another one should be.
+std::string numbers(int64_t bytes) {
+  std::string text(static_cast<size_t>(bytes), '\0');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>((i * 2654435761u) >> 13);
+  return text;
+}
+
+absl::Status write_in_parts(const std::string& path, const std::string& text, size_t part, int64_t promised) {
+  auto file = create_large(posix_files(), path, promised);
+  if (!file.ok()) return file.status();
+  for (size_t at = 0; at < text.size(); at += part) {
+    if (absl::Status status = (*file)->append(std::string_view(text).substr(at, part)); !status.ok()) return status;
+  }
+  if (absl::Status status = (*file)->sync(); !status.ok()) return status;
+  return (*file)->close();
+}
+
+TEST_F(DirectFileTest, HoldsWhatWasAppendedInAnyPartsAndOfAnyLength) {
+  const std::string all = numbers(6 * kDirectBufferBytes + 4097);
+  int number = 0;
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{4096}, kDirectBufferBytes, kDirectBufferBytes + 1,
+                              5 * kDirectBufferBytes - 1, 6 * kDirectBufferBytes + 4097}) {
+    for (const size_t part : {size_t{100'003}, size_t{9} << 20}) {
+      const std::string path = join_path(folder_, std::to_string(number++)), text = all.substr(0, bytes);
+      // What was promised was a guess.
+      ASSERT_TRUE(write_in_parts(path, text, part, kLargeBytes).ok());
+      EXPECT_TRUE(read_file(posix_files(), path).value() == text) << bytes << " bytes in parts of " << part;
+    }
+  }
+}
+
+TEST_F(DirectFileTest, WhereTheFileSystemIsNoDiskItIsAFileLikeOthers) {
+  const std::string path = "/dev/shm/titan-direct-file-test-" + std::to_string(getpid());
+  const std::string text = numbers(2 * kDirectBufferBytes + 5);
+  const absl::Status written = write_in_parts(path, text, 1 << 20, kLargeBytes);
+  EXPECT_TRUE(written.ok()) << written;
+  EXPECT_TRUE(read_file(posix_files(), path).value_or("") == text);
+  std::filesystem::remove(path);
+}
+
+TEST_F(DirectFileTest, NeverTouchesAnothersFile) {
+  const std::string path = join_path(folder_, "taken");
+  ASSERT_TRUE(atomic_write(posix_files(), path, "mine").ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(create_large(posix_files(), path, kLargeBytes).status()));
+  EXPECT_EQ(read_file(posix_files(), path).value(), "mine");
+}
+
+// More than any disk has: told before anything is written, and nothing is left.
+TEST_F(DirectFileTest, RoomThatIsNotThereIsToldAtOnce) {
+  const std::string path = join_path(folder_, "huge");
+  const auto file = create_large(posix_files(), path, int64_t{1} << 56);
+  if (file.ok()) GTEST_SKIP() << folder_ << " is on no file system that is written directly";
+  EXPECT_TRUE(absl::IsResourceExhausted(file.status())) << file.status();
+  EXPECT_NE(file.status().message().find(path), std::string::npos);
+  EXPECT_FALSE(posix_files().exists(path));
+}
+
+// A write that fails behind append() is told by sync() at the latest, and again by whoever asks.
+TEST_F(DirectFileTest, AWriteThatFailsOnAnotherThreadIsNotLost) {
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limit{static_cast<rlim_t>(kDirectBufferBytes + 4096), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const std::string path = join_path(folder_, "file");
+  auto file = create_large(posix_files(), path, kLargeBytes);
+  const std::string text = numbers(2 * kDirectBufferBytes);
+  const absl::Status appended = file.ok() ? (*file)->append(text) : file.status();
+  const absl::Status told = appended.ok() ? (*file)->sync() : appended;
+  const absl::Status again = file.ok() ? (*file)->append(text) : file.status();
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_FALSE(told.ok());
+  EXPECT_NE(told.message().find("write " + path), std::string::npos) << told;
+  EXPECT_FALSE(again.ok());
+}
+
+}  // namespace
+}  // namespace titan::storage

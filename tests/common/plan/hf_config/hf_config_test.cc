@@ -1,0 +1,280 @@
+// Every key of a config.json that changes results is taken or refused by name. generate_oracle_test holds the numbers
+// against transformers 4 and 5.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/plan/hf_config/class_defaults.h"
+#include "common/plan/hf_config/compare.h"
+#include "common/plan/hf_config/read.h"
+#include "common/plan/models/consistency.h"
+#include "common/plan/models/identity.h"
+#include "common/plan/models/registry.h"
+
+namespace titan::hf_config {
+namespace {
+
+using models::ModelSpec;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kTypes = {"llama",       "qwen3",   "qwen3_moe",  "deepseek_v2",
+                                         "deepseek_v3", "gpt_oss", "llama4_text"};
+
+json small(const std::string& type) {
+  json config = {{"model_type", type}, {"vocab_size", 200}};
+  if (type == "deepseek_v2") config["num_experts_per_tok"] = 6;  // Its class has none.
+  return config;
+}
+
+ModelSpec spec_of(const json& config) {
+  const auto read = read_model(config);
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.ok() ? read->spec : ModelSpec{};
+}
+
+std::string refusal(const json& config) { return std::string(read_model(config).status().message()); }
+
+json with(json config, const char* pointer, const json& value) {
+  config[json::json_pointer(pointer)] = value;
+  return config;
+}
+
+TEST(HfConfigTest, AClassesDefaultsAreAModel) {
+  for (const std::string& type : kTypes) {
+    SCOPED_TRACE(type);
+    const ModelSpec spec = spec_of(small(type));
+    EXPECT_EQ(models::inconsistency(spec), "");
+    EXPECT_EQ(model_type_of(spec), type);
+    EXPECT_TRUE(reads(type));
+  }
+  // Some that flavors of the same family have otherwise.
+  EXPECT_EQ(spec_of(small("llama")).rope_theta, 1e4);
+  EXPECT_EQ(spec_of(small("qwen3")).n_kv_heads, 32);
+  EXPECT_EQ(spec_of(with(small("qwen3"), "/num_key_value_heads", nullptr)).n_kv_heads, 32);
+  EXPECT_EQ(spec_of(small("qwen3_moe")).n_kv_heads, 4);
+  EXPECT_EQ(spec_of(small("deepseek_v2")).moe->first_layer, 0);
+  EXPECT_EQ(spec_of(small("deepseek_v2")).moe->num_expert_groups, 0);
+  EXPECT_EQ(spec_of(small("deepseek_v2")).q_lora_rank, 1536);
+  EXPECT_EQ(spec_of(with(small("deepseek_v2"), "/q_lora_rank", nullptr)).q_lora_rank, 0);
+  EXPECT_EQ(spec_of(small("deepseek_v3")).moe->route_scale, 2.5);
+  EXPECT_TRUE(spec_of(small("deepseek_v3")).moe->route_norm);
+  EXPECT_FALSE(spec_of(small("deepseek_v3")).yarn);
+  EXPECT_EQ(spec_of(small("gpt_oss")).yarn->factor, 32);
+  EXPECT_FALSE(spec_of(small("llama4_text")).rope_scaling);
+  // transformers 4 takes 32000 here and 5 takes 102400.
+  json unsaid = small("deepseek_v2");
+  unsaid.erase("vocab_size");
+  EXPECT_THAT(refusal(unsaid), HasSubstr("vocab_size is missing"));
+}
+
+TEST(HfConfigTest, SecondNamesOfTransformers5) {
+  for (const std::string& type : kTypes) {
+    const Alias alias = alias_of(type);
+    if (alias.first.empty()) continue;
+    json config = small(type);
+    config[alias.second] = 16;
+    EXPECT_EQ(spec_of(config).moe->num_experts, 16) << type;
+    config[alias.first] = 32;
+    EXPECT_THAT(refusal(config), HasSubstr(alias.second + " is 16; the same as " + alias.first)) << type;
+  }
+}
+
+// What no family computes: the key and its value are named, whichever class reads the key.
+TEST(HfConfigTest, KeysThatNothingComputesAreRefused) {
+  struct Row {
+    const char* type;
+    const char* key;
+    json value;
+  };
+  const std::vector<Row> rows = {{"llama", "hidden_act", "gelu"},
+                                 {"llama", "attention_bias", true},
+                                 {"llama", "mlp_bias", true},
+                                 {"llama", "partial_rotary_factor", 0.5},
+                                 {"qwen3", "use_sliding_window", true},
+                                 {"qwen3", "layer_types", {"sliding_attention"}},
+                                 {"qwen3_moe", "mlp_only_layers", {0}},
+                                 {"qwen3_moe", "decoder_sparse_step", 2},
+                                 {"deepseek_v2", "norm_topk_prob", true},
+                                 {"deepseek_v2", "topk_method", "noaux_tc"},
+                                 {"deepseek_v2", "scoring_func", "sigmoid"},
+                                 {"deepseek_v3", "scoring_func", "softmax"},
+                                 {"deepseek_v3", "topk_method", "greedy"},
+                                 {"deepseek_v3", "moe_layer_freq", 2},
+                                 {"deepseek_v3", "n_shared_experts", nullptr},
+                                 {"gpt_oss", "attention_bias", false},
+                                 {"gpt_oss", "swiglu_alpha", 1.5},
+                                 {"gpt_oss", "sliding_window", nullptr},
+                                 {"gpt_oss", "layer_types", {"full_attention"}},
+                                 {"gpt_oss", "rope_scaling", nullptr},
+                                 {"llama4_text", "moe_layers", {0, 1}},
+                                 {"llama4_text", "layer_types", {"full_attention"}},
+                                 {"llama4_text", "attention_chunk_size", nullptr},
+                                 {"llama4_text", "no_rope_layers", {1, 0, 0, 1}},
+                                 {"llama", "original_max_position_embeddings", 7}};
+  for (const Row& row : rows) {
+    json config = small(row.type);
+    if (std::string(row.key) == "original_max_position_embeddings")
+      config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2}, {"attention_factor", 1}};
+    config[row.key] = row.value;
+    EXPECT_THAT(refusal(config), HasSubstr(std::string("config.json: ") + row.key + " is ")) << row.type;
+  }
+}
+
+json rope_of(const char* type, json more) {
+  json config = small(type);
+  more.update({{"rope_type", more.value("rope_type", "yarn")}});
+  config["rope_scaling"] = more;
+  return config;
+}
+
+const json kYarn = {{"factor", 4.0}, {"original_max_position_embeddings", 128}};
+json yarn(json more) {
+  json table = kYarn;
+  table.update(more);
+  return table;
+}
+
+TEST(HfConfigTest, YarnIsTakenInTheTwoFormsThatAreComputed) {
+  // DeepSeek's: the scores are scaled, the rotation is not.
+  ModelSpec spec = spec_of(rope_of("deepseek_v3", yarn({{"mscale", 0.7}, {"mscale_all_dim", 0.7}})));
+  EXPECT_FALSE(spec.yarn->scales_cos_sin);
+  EXPECT_FALSE(spec.yarn->only_beyond_original) << "transformers stretches sequences of any length";
+  EXPECT_EQ(spec.yarn->mscale, 0.7);
+  EXPECT_EQ(spec.yarn->original_seq_len, 128);
+  spec = spec_of(rope_of("deepseek_v3", yarn({{"mscale_all_dim", 0.5}, {"attention_factor", 1.0}})));
+  EXPECT_EQ(spec.yarn->mscale, 0.5);
+  EXPECT_EQ(spec_of(rope_of("deepseek_v3", yarn({{"attention_factor", 1.0}}))).yarn->mscale, 0);
+  // GPT-OSS's: the rotation is scaled, and the blend has exact bounds.
+  for (const char* type : {"gpt_oss", "llama", "qwen3", "deepseek_v3"}) {
+    EXPECT_TRUE(spec_of(rope_of(type, yarn({{"truncate", false}}))).yarn->scales_cos_sin) << type;
+    const double usual = 0.1 * std::log(4.0) + 1;
+    EXPECT_TRUE(spec_of(rope_of(type, yarn({{"truncate", false}, {"attention_factor", usual}}))).yarn->scales_cos_sin);
+  }
+  // What is left out.
+  spec = spec_of(rope_of("llama", {{"factor", 4.0}, {"attention_factor", 1}, {"beta_fast", 0}}));
+  EXPECT_EQ(spec.yarn->original_seq_len, 2048) << "max_position_embeddings";
+  EXPECT_EQ(spec.yarn->beta_fast, 32);
+  // What is neither form.
+  const auto refused = [](const char* type, const json& more) { return refusal(rope_of(type, yarn(more))); };
+  EXPECT_THAT(refused("deepseek_v3", {{"attention_factor", 1.5}}), HasSubstr("rope_scaling.attention_factor is 1.5"));
+  EXPECT_THAT(refused("deepseek_v3", {{"mscale", 1.0}, {"mscale_all_dim", 0.5}}), HasSubstr("mscale is 1.0"));
+  EXPECT_THAT(refused("deepseek_v3", {{"mscale", 1.0}}), HasSubstr("truncate is missing"));
+  EXPECT_THAT(refused("deepseek_v3", {{"truncate", false}, {"mscale_all_dim", 0.5}}),
+              HasSubstr("mscale_all_dim is 0.5"));
+  EXPECT_THAT(refused("gpt_oss", {{"attention_factor", 1.9}, {"truncate", false}}),
+              HasSubstr("attention_factor is 1.9"));
+  EXPECT_THAT(refused("gpt_oss", {{"truncate", true}}), HasSubstr("truncate is true"));
+  EXPECT_THAT(refused("llama", {{"attention_factor", 1}, {"truncate", false}}), HasSubstr("truncate is false"));
+  EXPECT_THAT(refused("llama", {{"factor", 0}, {"truncate", false}}), HasSubstr("rope_scaling.factor is 0"));
+}
+
+TEST(HfConfigTest, LinearAndLlama3AreTakenByEveryFamily) {
+  for (const std::string& type : kTypes) {
+    SCOPED_TRACE(type);
+    ModelSpec spec = spec_of(rope_of(type.c_str(), {{"rope_type", "linear"}, {"factor", 2.5}}));
+    EXPECT_EQ(spec.rope_scaling->factor, 2.5);
+    EXPECT_EQ(spec.rope_scaling->original_seq_len, 0) << "every wavelength is longer";
+    EXPECT_FALSE(spec.yarn);
+    const json llama3 = {{"rope_type", "llama3"}, {"factor", 8},       {"low_freq_factor", 2},
+                         {"high_freq_factor", 3}, {"rope_theta", 7.0}, {"original_max_position_embeddings", 64}};
+    spec = spec_of(rope_of(type.c_str(), llama3));
+    EXPECT_EQ(spec.rope_scaling->low_freq_factor, 2);
+    EXPECT_EQ(spec.rope_scaling->original_seq_len, 64);
+    EXPECT_EQ(spec.rope_theta, 7);
+    for (const auto& [key, value] : llama3.items()) {
+      if (key == "rope_type" || key == "rope_theta") continue;
+      json less = llama3;
+      less.erase(key);
+      EXPECT_THAT(refusal(rope_of(type.c_str(), less)), HasSubstr("rope_scaling." + key + " is missing"));
+    }
+  }
+}
+
+TEST(HfConfigTest, WhatIsUnknownInATableOfPositionsIsRefused) {
+  const auto refused = [](const json& table) { return refusal(rope_of("llama", table)); };
+  EXPECT_THAT(refused({{"rope_type", "default"}, {"factor", 2}}), HasSubstr("rope_scaling.factor is 2"));
+  EXPECT_THAT(refused({{"rope_type", "linear"}, {"factor", 2}, {"mrope_section", {1}}}),
+              HasSubstr("rope_scaling.mrope_section is [1]"));
+  EXPECT_THAT(refused({{"rope_type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 0.5}}),
+              HasSubstr("rope_scaling.partial_rotary_factor is 0.5"));
+  for (const char* kind : {"dynamic", "longrope", "proportional"})
+    EXPECT_THAT(refused({{"rope_type", kind}, {"factor", 2}}), HasSubstr("config.json: rope_scaling is")) << kind;
+  EXPECT_THAT(refused({{"rope_type", "linear"}, {"type", "yarn"}, {"factor", 2}}), HasSubstr("rope_scaling is"));
+  EXPECT_THAT(refusal(with(small("llama"), "/rope_scaling", {{"factor", 2}})), HasSubstr("rope_scaling is"));
+  EXPECT_THAT(refusal(with(small("llama"), "/rope_scaling", "linear")), HasSubstr("rope_scaling is \"linear\""));
+  // A null says nothing.
+  EXPECT_TRUE(read_model(rope_of("llama", {{"rope_type", "linear"}, {"factor", 2}, {"type", nullptr}})).ok());
+}
+
+TEST(HfConfigTest, TheTablesOfTransformers4And5AreOne) {
+  const json table = {{"rope_type", "linear"}, {"factor", 2}};
+  json config = small("llama");
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 77}};
+  EXPECT_EQ(spec_of(config).rope_theta, 77);
+  EXPECT_FALSE(spec_of(config).rope_scaling);
+  config["rope_parameters"] = with(table, "/rope_theta", 78);
+  EXPECT_EQ(spec_of(config).rope_scaling->factor, 2);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  config["rope_theta"] = 78.0;
+  EXPECT_EQ(spec_of(config).rope_theta, 78) << "both, as one file for both";
+  EXPECT_THAT(refusal(with(config, "/rope_theta", 1e4)), HasSubstr("rope_parameters.rope_theta is 78"));
+  EXPECT_THAT(refusal(with(config, "/rope_scaling/factor", 3)), HasSubstr("rope_scaling is"));
+  // One for each kind of layer.
+  config = small("gpt_oss");
+  config["rope_parameters"] = {{"full_attention", table}, {"sliding_attention", table}};
+  EXPECT_THAT(refusal(config), HasSubstr("rope_parameters is"));
+  // GPT-OSS's class has a table: for null transformers 4 has none and 5 the class's.
+  config = with(small("gpt_oss"), "/rope_scaling", nullptr);
+  EXPECT_FALSE(spec_of(with(config, "/transformers_version", "4.57.3")).yarn);
+  EXPECT_THAT(refusal(with(config, "/transformers_version", "5.24.0")), HasSubstr("rope_scaling is null"));
+}
+
+TEST(HfConfigTest, NumbersThatTakeNoOtherShapeAreTaken) {
+  EXPECT_EQ(spec_of(with(small("deepseek_v3"), "/rope_interleave", false)).rope, models::Rope::kRotateHalf);
+  EXPECT_EQ(spec_of(with(small("deepseek_v2"), "/rope_interleave", false)).rope, models::Rope::kInterleaved)
+      << "its class does not read this";
+  json config = with(small("deepseek_v2"), "/topk_method", "group_limited_greedy");
+  config.update({{"n_group", 8}, {"topk_group", 3}});
+  EXPECT_EQ(spec_of(config).moe->num_expert_groups, 8);
+  EXPECT_EQ(spec_of(with(config, "/topk_method", "greedy")).moe->num_expert_groups, 0);
+  config = with(small("llama4_text"), "/attn_temperature_tuning", 4);  // As it was released.
+  EXPECT_EQ(spec_of(config).query_temperature_floor, 8192);
+  EXPECT_EQ(spec_of(with(config, "/attn_temperature_tuning", false)).query_temperature_floor, 0);
+  EXPECT_EQ(spec_of(with(config, "/no_rope_layer_interval", 6)).nope_layer_step, 6);
+  EXPECT_THAT(read_model(with(small("llama"), "/attention_dropout", 0.1))->notes,
+              ::testing::ElementsAre(HasSubstr("attention_dropout 0.1")));
+}
+
+TEST(HfConfigTest, DifferencesAreNamedByTheirKeys) {
+  const Model here{.spec = *models::find("llama3", "8B"), .model_type = "llama"};
+  Model there = here;
+  there.spec.n_layers = 40;
+  there.spec.norm_eps = 1e-6;
+  there.spec.rope_scaling.reset();
+  const std::vector<Difference> found = compare(there, here);
+  EXPECT_THAT(text_of(found), HasSubstr("num_hidden_layers 40, this model has 32"));
+  EXPECT_THAT(text_of(found), HasSubstr("rms_norm_eps 1e-06, this model has 1e-05"));
+  EXPECT_THAT(text_of(found), HasSubstr("rope_scaling null, this model has {"));
+  EXPECT_EQ(std::count_if(found.begin(), found.end(), [](const auto& one) { return one.takeable; }), 2);
+  ModelSpec taken = here.spec;
+  take_numbers(there.spec, taken);
+  EXPECT_EQ(compare(there, {.spec = taken, .model_type = "llama"}).size(), 1u);
+  // What a manifest keeps gives the same numbers back.
+  EXPECT_EQ(models::to_json(models::with_positions(models::to_json(taken), here.spec)), models::to_json(taken));
+  there.model_type = "qwen3";
+  EXPECT_EQ(text_of(compare(there, here)), "model_type \"qwen3\", this model has \"llama\"");
+}
+
+// A head that the folder ties and the model does not begins as the embedding; the reverse would lose one.
+TEST(HfConfigTest, ATiedHeadMayBecomeOneOfItsOwn) {
+  Model here{.spec = *models::find("qwen3", "8B"), .model_type = "qwen3"}, there = here;
+  there.spec.tied_embeddings = true;
+  EXPECT_TRUE(compare(there, here).empty());
+  EXPECT_EQ(text_of(compare(here, there)), "tie_word_embeddings false, this model has true");
+}
+
+}  // namespace
+}  // namespace titan::hf_config

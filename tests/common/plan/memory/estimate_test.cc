@@ -1,0 +1,69 @@
+// What can be said of a peak without a dry run; tests/worker/rank/runtime/memory_estimate_test.cc compares with those.
+
+#include "common/plan/memory/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "common/plan/config/validate.h"
+#include "common/plan/models/registry.h"
+#include "common/plan/models/sizes.h"
+
+namespace titan::memory {
+namespace {
+
+config::JobConfig job(int ranks) {
+  config::JobConfig config;
+  config.resources.ranks = ranks;
+  config.training.local_batch_size = 8;
+  EXPECT_TRUE(config::check(config).empty());
+  config::resolve(config);
+  return config;
+}
+
+TEST(EstimateTest, OneRankHoldsFourNumbersAParameter) {
+  const std::optional<Estimate> estimate = peak_memory(job(1));
+  ASSERT_TRUE(estimate.has_value());
+  const int64_t shard = 4 * models::parameter_count(models::find("llama3", "debugmodel").value());
+  EXPECT_EQ(estimate->peak.optimizer, 2 * shard);
+  EXPECT_GE(estimate->peak.gradients, shard);
+  EXPECT_GE(estimate->peak.weights, shard);
+  EXPECT_GT(estimate->peak.activations, 0);
+  EXPECT_EQ(estimate->host, 0);
+}
+
+TEST(EstimateTest, OffloadedShardsAreOnTheHost) {
+  config::JobConfig config = job(4);
+  config.training.enable_cpu_offload = true;
+  const std::optional<Estimate> estimate = peak_memory(config);
+  ASSERT_TRUE(estimate.has_value());
+  EXPECT_EQ(estimate->peak.optimizer, 0);
+  EXPECT_EQ(estimate->host, 2 * peak_memory(job(4))->peak.optimizer);
+}
+
+// The last stage has the head, whose logits outweigh a layer.
+TEST(EstimateTest, TheFullestStageCounts) {
+  config::JobConfig config = job(2);
+  config.parallelism.pipeline_parallel_degree = 2;
+  config.parallelism.data_parallel_shard_degree = 1;
+  config.model.flavor = "8B";
+  config.activation_checkpoint.mode = "full";
+  ASSERT_TRUE(config::check(config).empty());
+  EXPECT_EQ(peak_memory(config)->pipeline, 1);
+}
+
+TEST(EstimateTest, WhatIsNotKnownHereIsNotEstimated) {
+  config::JobConfig config = job(1);
+  const int64_t own = peak_memory(config)->peak.total();
+  config.experimental.custom_import = "/models/own.so";
+  // It may bring datasets alone, and no model of a name that is taken.
+  EXPECT_EQ(peak_memory(config)->peak.total(), own);
+  config.model.name = "mine";
+  EXPECT_FALSE(peak_memory(config).has_value());
+  config = job(2);
+  config.parallelism.pipeline_parallel_degree = 2;
+  config.parallelism.pipeline_parallel_schedule_csv = "/schedules/own.csv";
+  EXPECT_FALSE(peak_memory(config).has_value());
+}
+
+}  // namespace
+}  // namespace titan::memory

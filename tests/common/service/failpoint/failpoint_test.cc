@@ -1,0 +1,55 @@
+#include "common/service/failpoint/failpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+
+namespace titan::failpoint {
+namespace {
+
+Point second("test.second"), first("test.first"), other("test.other");
+
+TEST(FailpointTest, NamesAllOfTheProgram) {
+  EXPECT_THAT(names(), testing::ElementsAre("test.first", "test.other", "test.second"));
+}
+
+TEST(FailpointTest, NobodyAskedAndNothingHappens) {
+  for (int i = 0; i < 1000; ++i) first.pass();
+}
+
+TEST(FailpointDeathTest, TheNthPassageIsTheEnd) {
+  EXPECT_EXIT(
+      {
+        if (!arm("test.first:3").ok()) std::exit(1);
+        for (int i = 0; i < 2; ++i) first.pass();
+        other.pass();
+        std::fputs("two passed", stderr);
+        first.pass();
+      },
+      testing::KilledBySignal(SIGKILL), "two passed");
+}
+
+TEST(FailpointDeathTest, WithoutANumberItIsTheFirst) {
+  EXPECT_EXIT(((void)arm("test.second"), second.pass()), testing::KilledBySignal(SIGKILL), "");
+}
+
+TEST(FailpointTest, WhatIsMisspeltIsRefused) {
+  for (const char* text : {"test.third", "", "test.first:", "test.first:0", "test.first:-1", "test.first:x"}) {
+    EXPECT_EQ(arm(text).code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(FailpointDeathTest, TheEnvironmentAsks) {
+  EXPECT_EXIT(
+      {
+        ::setenv("TITAN_FAILPOINT", "test.first", 1);
+        if (!arm_from_environment().ok()) std::exit(1);
+        first.pass();
+      },
+      testing::KilledBySignal(SIGKILL), "");
+}
+
+}  // namespace
+}  // namespace titan::failpoint

@@ -1,0 +1,278 @@
+// An attempt that stands still is looked at before anything of it is killed or forgotten: who went another way is
+// named, and no node that does not answer holds it up.
+
+#include <limits>
+
+#include "tests/controller/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Kind = v1::ControllerMessage;
+
+constexpr char kVerdict[] = "rank 1 never came to all_gather 5 of fsdp (ranks 0-1; 64 float)";
+
+class DiagnosisTest : public ::testing::Test, protected World {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"n1", "n2"}) {
+      FakeNode& node = nodes.emplace(name, FakeNode(name)).first->second;
+      node.diagnoses = true;
+      connect(node);
+    }
+    job::Spec wanted = spec("a");
+    wanted.restart.train_timeout_seconds = 4;
+    ASSERT_TRUE(submit(wanted).ok());
+    loaded("a", 0);
+    train("a", 1);
+    advance(absl::Seconds(1));
+    for (auto& [name, node] : nodes) node.attempts.at(key("a")).rank_phase = "forward";
+    second().attempts.at(key("a")).behind[1] = 1;
+    attempt = key("a");
+  }
+  FakeNode& first() { return nodes.at("n1"); }
+  FakeNode& second() { return nodes.at("n2"); }
+  // Rank 0 gives up on whom it waits for.
+  void time_out() {
+    event(first(), attempt, 0,
+          R"({"kind":"error","class":"peer","reason":"COLLECTIVE_TIMEOUT","message":"all_gather timed out"})");
+    exit_rank(first(), attempt, 0, rank_protocol::kExitPeerLost, 0);
+    settle();
+  }
+  int stops() { return second().count(Kind::kStop); }
+  absl::StatusOr<job::DiagnosisRecord> diagnosis(int number = 1) {
+    return reconciler->diagnosis(job("a")->record->uid, number);
+  }
+  const job::AttemptRecord& ended() { return *job("a")->attempts.at(0); }
+
+  FakeNode::Key attempt;
+};
+
+TEST_F(DiagnosisTest, ARankThatIsWaitedForIsNamedBeforeItIsKilled) {
+  second().tells_findings = false;
+  time_out();
+  EXPECT_EQ(second().count(Kind::kDiagnose), 1);
+  EXPECT_EQ(stops(), 0) << "not before its node has looked";
+  EXPECT_EQ(state("a"), "RECOVERING");
+  tell_findings(second(), second().received.back().diagnose().id());
+  settle();
+  EXPECT_EQ(stops(), 1);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(ended().end_cause, "HANG");
+  EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
+  EXPECT_THAT(ended().end_message, HasSubstr("all_gather timed out"));
+  EXPECT_EQ(ended().verdict, kVerdict);
+  EXPECT_EQ(count_events("a", "AttemptDiagnosed"), 1);
+  const auto record = diagnosis();
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_THAT(record->ranks, ::testing::ElementsAre(1));
+  EXPECT_EQ(record->collective, "all_gather 5 of fsdp (ranks 0-1)");
+  EXPECT_THAT(record->report, HasSubstr("rank 1 on n2: step 0, forward; waits for nobody; last all_gather 4 of fsdp"));
+  EXPECT_THAT(record->report, HasSubstr("rank 0 on n1 (ended): step 0, forward; waits for all_gather 5 of fsdp"));
+  EXPECT_LT(record->report.find("where_rank_1_is"), record->report.find("where_rank_0_is")) << "the culprit first";
+}
+
+// Whom the verdict names was ended by the controller, and did not fail by itself: its log is the one to read.
+TEST_F(DiagnosisTest, TheEndOfANamedRanksLogIsAskedForAndKept) {
+  time_out();
+  ASSERT_EQ(stops(), 1);
+  const auto is_stop = [](const Kind& message) { return message.has_stop(); };
+  const auto stop = std::find_if(second().received.begin(), second().received.end(), is_stop);
+  ASSERT_NE(stop, second().received.end());
+  EXPECT_THAT(stop->stop().named_ranks(), ::testing::ElementsAre(1));
+  EXPECT_THAT(ended().named_ranks, ::testing::ElementsAre(1));
+}
+
+// The first to fail may be heard of last.
+TEST_F(DiagnosisTest, ARankThatNamesTheFirstToFailIsEnough) {
+  event(
+      first(), attempt, 0,
+      R"({"kind":"error","class":"peer","reason":"PEER_LOST","message":"lost; the first to fail was rank 3: COLLECTIVE_TIMEOUT: all_gather"})");
+  exit_rank(first(), attempt, 0, rank_protocol::kExitPeerLost, 0);
+  settle();
+  EXPECT_EQ(ended().verdict, kVerdict);
+}
+
+TEST_F(DiagnosisTest, AStandstillThatTheControllerSeesIsLookedAt) {
+  advance(absl::Seconds(15));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(ended().end_cause, "HANG");
+  EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
+  EXPECT_THAT(ended().end_message, HasSubstr("no rank has made progress"));
+  EXPECT_TRUE(diagnosis().ok());
+}
+
+TEST_F(DiagnosisTest, ANodeThatDoesNotAnswerCostsAFewSeconds) {
+  second().tells_findings = false;
+  time_out();
+  advance(absl::Seconds(5));
+  EXPECT_EQ(stops(), 0);
+  advance(absl::Seconds(3));
+  EXPECT_EQ(stops(), 1);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  ASSERT_TRUE(diagnosis().ok());
+  EXPECT_THAT(diagnosis()->report, HasSubstr("no answer of the nodes of rank 1"));
+}
+
+TEST_F(DiagnosisTest, NodesOfAnOlderVersionAreNotAsked) {
+  for (auto& [name, node] : nodes) {
+    node.diagnoses = false;
+    connect(node);
+  }
+  time_out();
+  EXPECT_EQ(second().count(Kind::kDiagnose), 0);
+  ASSERT_EQ(job("a")->attempts.size(), 2u) << "nobody waits for what will not come";
+  EXPECT_FALSE(diagnosis().ok());
+}
+
+TEST_F(DiagnosisTest, ARankThatIsKilledCostsNoTime) {
+  exit_rank(first(), attempt, 0, -1, 9);
+  settle();
+  EXPECT_EQ(first().count(Kind::kDiagnose), 0);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_FALSE(ended().diagnosed);
+}
+
+// NCCL's watchdog ends the process of whoever waited, with these words and no error event.
+TEST_F(DiagnosisTest, ARankThatAWatchdogEndedWaitedForAnother) {
+  exit_rank(first(), attempt, 0, rank_protocol::kExitPeerLost, 0, "",
+            "titan-rank: PEER_LOST: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)");
+  settle();
+  EXPECT_EQ(second().count(Kind::kDiagnose), 1);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(ended().end_cause, "HANG");
+  EXPECT_EQ(ended().verdict, kVerdict);
+}
+
+// Gloo aborts a process that is sent another size than it asked for: nobody lives who could say so.
+TEST_F(DiagnosisTest, OfAnAbortOnlyADisagreementIsTold) {
+  exit_rank(first(), attempt, 0, -1, 6);
+  settle();
+  EXPECT_EQ(second().count(Kind::kDiagnose), 1);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(ended().end_cause, "RANK_KILLED");
+  EXPECT_FALSE(ended().diagnosed) << "that a rank had not come yet follows from the abort";
+}
+
+TEST_F(DiagnosisTest, ItIsAskedAgainAfterACrash) {
+  second().tells_findings = false;
+  time_out();
+  crash();
+  second().tells_findings = true;
+  connect_all();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(ended().end_cause, "HANG");
+  EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
+  EXPECT_TRUE(diagnosis().ok());
+}
+
+TEST_F(DiagnosisTest, WhatIsKnownIsNotAskedAgainAfterACrash) {
+  obedient = false;
+  time_out();
+  ASSERT_EQ(count_events("a", "AttemptDiagnosed"), 1);
+  crash();
+  obedient = true;
+  connect_all();
+  settle();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(count_events("a", "AttemptDiagnosed"), 1);
+  EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
+}
+
+TEST_F(DiagnosisTest, ANodeThatComesBackIsAskedAgain) {
+  second().tells_findings = false;
+  time_out();
+  disconnect(second());
+  second().tells_findings = true;
+  connect(second());
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
+}
+
+TEST_F(DiagnosisTest, ANodeThatIsLostMeanwhileIsNotWaitedFor) {
+  second().tells_findings = false;
+  time_out();
+  silent.insert("n2");
+  advance(absl::Seconds(7));
+  ASSERT_TRUE(ended().diagnosed);
+  EXPECT_NE(ended().end_cause, "");
+}
+
+TEST_F(DiagnosisTest, WithoutTheRanksItIsForgottenOnlyOnceItIsKnown) {
+  first().tells_findings = second().tells_findings = false;
+  time_out();
+  exit_rank(second(), attempt, 1, rank_protocol::kExitPeerLost, 0);
+  settle();
+  EXPECT_EQ(first().count(Kind::kForget), 0) << "its files are needed still";
+  tell_findings(first(), second().received.back().diagnose().id());
+  tell_findings(second(), second().received.back().diagnose().id());
+  settle();
+  EXPECT_EQ(first().count(Kind::kForget), 1);
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+}
+
+// Another node's word about these ranks counts for nothing, nor does one about an attempt that nobody asked about.
+TEST_F(DiagnosisTest, ANodeSpeaksForItsOwnRanks) {
+  FakeNode& other = add_node("n3");
+  second().tells_findings = false;
+  other.attempts[attempt].ranks = {0, 1};
+  v1::AttemptId id;
+  id.set_job_uid(attempt.first);
+  id.set_number(1);
+  tell_findings(other, id);
+  time_out();
+  tell_findings(other, id);
+  settle();
+  EXPECT_EQ(stops(), 0) << "the node that was asked has not answered";
+  other.attempts.clear();
+}
+
+// Whatever a node sends of its ranks: groups that are none, numbers that cannot be, text without an end.
+TEST_F(DiagnosisTest, NonsenseIsNoVerdict) {
+  second().tells_findings = false;
+  time_out();
+  v1::WorkerMessage message;
+  v1::Diagnosis& answer = *message.mutable_diagnosis();
+  answer.mutable_id()->set_job_uid(attempt.first);
+  answer.mutable_id()->set_number(1);
+  answer.set_end(true);
+  v1::RankDiagnosis& rank = *answer.mutable_rank();
+  rank.mutable_status()->set_rank(1);
+  rank.set_stacks(std::string(3 << 20, 'x'));
+  for (const int group : {-1, 0, 7, 1 << 30}) {
+    v1::FlightCall& call = *rank.add_calls();
+    call.set_group(group);
+    call.set_sequence(std::numeric_limits<int64_t>::min());
+    call.set_elements(-1);
+    call.set_mark(std::numeric_limits<int64_t>::max());
+  }
+  rank.add_groups()->set_issued(std::numeric_limits<int64_t>::max());
+  say(second(), message);
+  settle();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  ASSERT_TRUE(diagnosis().ok());
+  EXPECT_LE(diagnosis()->report.size(), job::kMostReport);
+}
+
+TEST_F(DiagnosisTest, ACancelDoesNotWaitForIt) {
+  second().tells_findings = false;
+  time_out();
+  ASSERT_TRUE(cancel("a", /*now=*/true).ok());
+  EXPECT_EQ(stops(), 1);
+}
+
+TEST_F(DiagnosisTest, ItGoesWithItsJob) {
+  time_out();
+  ASSERT_TRUE(diagnosis().ok());
+  const std::string uid = job("a")->record->uid;
+  ASSERT_TRUE(cancel("a", /*now=*/true).ok());
+  settle();
+  reconciler->remove(uid, [](const auto&) {});
+  settle();
+  EXPECT_FALSE(reconciler->diagnosis(uid, 1).ok());
+}
+
+}  // namespace
+}  // namespace titan::reconcile

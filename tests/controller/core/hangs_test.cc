@@ -1,0 +1,207 @@
+// Ranks that live and do nothing; a controller that was itself stopped for a while.
+
+#include "tests/controller/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+class HangsTest : public ::testing::Test, protected World {
+ protected:
+  void SetUp() override {
+    add_node("n1");
+    add_node("n2");
+    job::Spec wanted = spec("a");
+    wanted.restart.init_timeout_seconds = 10;
+    wanted.restart.train_timeout_seconds = 4;
+    ASSERT_TRUE(submit(wanted).ok());
+  }
+  void run() {
+    loaded("a", 0);
+    train("a", 1);
+    advance(absl::Seconds(1));
+  }
+  void enter(const std::string& phase) {
+    for (auto& [name, node] : nodes) node.attempts.at(key("a")).rank_phase = phase;
+  }
+};
+
+TEST_F(HangsTest, AnAttemptInWhichNothingMovesIsStoppedAndStartedAgain) {
+  run();
+  enter("forward");
+  advance(absl::Seconds(10));
+  EXPECT_EQ(job("a")->attempts.size(), 1u) << "3 times the longest collective are not over";
+  advance(absl::Seconds(4));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::HasSubstr("rank 0 on n1 in forward, rank 1 on n2"));
+  EXPECT_EQ(count_events("a", "AttemptHung"), 1);
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+TEST_F(HangsTest, AHangIsNamedAfterACrash) {
+  run();
+  enter("forward");
+  obedient = false;
+  advance(absl::Seconds(14));
+  ASSERT_EQ(state("a"), "RECOVERING");
+  crash();
+  obedient = true;
+  connect_all();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::HasSubstr("rank 0 on n1 in forward"));
+}
+
+// The peer's own timeout ends the attempt, and the controller kills the rank that it waited for. That kill is no cause.
+TEST_F(HangsTest, TheRankThatItsPeersWaitedForIsNamed) {
+  run();
+  enter("forward");
+  nodes.at("n2").attempts.at(key("a")).behind[1] = 1;  // It has not joined what rank 0 waits in.
+  advance(absl::Seconds(4));
+  exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
+  settle();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");
+  EXPECT_THAT(job("a")->attempts[0]->end_message,
+              ::testing::StartsWith("rank 1 on n2 in forward made no progress for 4 s; Titan ended it. rank 0 on n1"));
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+// A broken connection between ranks that both move: nobody hung, and the controller's own kill is no cause either.
+TEST_F(HangsTest, ALostPeerThatMovedIsNoHang) {
+  run();
+  for (auto& [name, node] : nodes) ++node.attempts.at(key("a")).counter;
+  advance(absl::Seconds(1));
+  exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
+  settle();
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::StartsWith("rank 0 on n1 left with exit code 12"));
+}
+
+TEST_F(HangsTest, OneRankThatMovesIsEnough) {
+  run();
+  for (int i = 0; i < 30; ++i) {
+    ++nodes.at("n2").attempts.at(key("a")).counter;
+    advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+TEST_F(HangsTest, TheStartMayTakeLonger) {
+  advance(absl::Seconds(28));
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  advance(absl::Seconds(5));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");
+}
+
+TEST_F(HangsTest, ACheckpointOrValidationMayTakeLong) {
+  for (const char* phase : {"checkpoint", "validate"}) {
+    run();
+    enter(phase);
+    advance(absl::Seconds(90));
+    EXPECT_EQ(job("a")->attempts.size(), 1u) << phase;
+  }
+}
+
+// Steps of two minutes are slow, not hung; but one long step does not keep a hang from being seen for ever.
+TEST_F(HangsTest, WhatWasSlowBeforeMayBeSlowAgain) {
+  run();
+  enter("forward");
+  advance(absl::Seconds(10));
+  train("a", 2);
+  advance(absl::Seconds(38));
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  advance(absl::Seconds(5));
+  EXPECT_EQ(job("a")->attempts.size(), 2u) << "ten times the longest collective are over";
+}
+
+TEST_F(HangsTest, ALongLoadOrSaveDoesNotDelayIt) {
+  advance(absl::Seconds(25));  // It loads.
+  run();
+  enter("checkpoint");
+  advance(absl::Seconds(60));
+  train("a", 2);
+  enter("forward");
+  advance(absl::Seconds(20));
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+}
+
+// Nodes show an attempt that they have prepared; what they wait for is not the ranks' doing.
+TEST_F(HangsTest, ALongPreparationIsNoHang) {
+  finish_all("a");
+  hung = {"n2"};
+  job::Spec wanted = spec("b");
+  wanted.restart.train_timeout_seconds = 4;
+  ASSERT_TRUE(submit(wanted).ok());
+  const FakeNode::Key attempt = key("b");
+  FakeNode& first = nodes.at("n1");
+  first.attempts.at(attempt).phase = v1::AttemptReport::STARTED;  // As its beats list it.
+  advance(absl::Seconds(60));
+  first.attempts.at(attempt).phase = v1::AttemptReport::PREPARED;
+  hung.clear();
+  FakeNode& second = nodes.at("n2");
+  second.attempts[attempt].ranks = {1};
+  second.highest[attempt.first] = attempt.second;
+  say(second, report(attempt, second.attempts.at(attempt)));
+  settle();
+  EXPECT_EQ(state("b"), "STARTING");
+  loaded("b", 0);
+  event(first, attempt, 0, R"({"kind":"step","step":1,"metrics":{}})");  // Before the next beat.
+  settle();
+  reconciler->tick();
+  settle();
+  EXPECT_EQ(state("b"), "RUNNING");
+  EXPECT_EQ(job("b")->attempts.size(), 1u);
+}
+
+TEST_F(HangsTest, NobodyHangsWhileHeCannotBeSeen) {
+  run();
+  const FakeNode::Key first = key("a");
+  disconnect(nodes.at("n1"));
+  disconnect(nodes.at("n2"));
+  advance(absl::Seconds(40));
+  connect(nodes.at("n1"));
+  connect(nodes.at("n2"));
+  advance(absl::Seconds(2));
+  EXPECT_EQ(key("a"), first);
+  EXPECT_EQ(state("a"), "RUNNING");
+}
+
+TEST_F(HangsTest, AStoppedControllerBlamesNobody) {
+  run();
+  clock.advance(absl::Seconds(1000));
+  reconciler->tick();
+  settle();
+  EXPECT_EQ(reconciler->node("n1")->node.state, core::NodeState::kReady);
+  EXPECT_EQ(job("a")->pending_reason, "");
+  advance(absl::Seconds(2));
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+// A prepared attempt that ends by itself, as when its shim is told to stop: the other node must not wait for ever.
+TEST(PreparedTest, AnAttemptThatEndsBeforeItsRanksRanIsStartedAgain) {
+  struct : World {
+    void run() {
+      refuses = {};
+      add_node("n1");
+      add_node("n2");
+      silent = {"n1"};  // It has not prepared yet when the other one's shim ends.
+      ASSERT_TRUE(submit(spec("a")).ok());
+      const FakeNode::Key first = key("a");
+      FakeNode::Attempt& there = nodes.at("n2").attempts.at(first);
+      there.phase = v1::AttemptReport::ENDED;
+      say(nodes.at("n2"), report(first, there));
+      silent = {};
+      settle();
+      ASSERT_EQ(job("a")->attempts.size(), 2u);
+      EXPECT_EQ(job("a")->attempts[0]->end_cause, "LAUNCH_FAILED");
+      EXPECT_EQ(state("a"), "STARTING");
+    }
+  } world;
+  world.run();
+}
+
+}  // namespace
+}  // namespace titan::reconcile

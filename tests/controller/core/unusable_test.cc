@@ -1,0 +1,220 @@
+// Nodes that are ill and say so, or whose refusals show it: no job pays for them.
+
+#include "tests/controller/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using State = core::NodeState;
+
+class UnusableTest : public ::testing::Test, protected World {
+ protected:
+  State node_state(const std::string& node) { return reconciler->node(node)->node.state; }
+  std::vector<std::string> node_events(const std::string& node) {
+    std::vector<std::string> reasons;
+    const auto records = store::scan_all(store, node_events_prefix(node));
+    for (const auto& record : *records) reasons.push_back(job::decode<job::EventRecord>(record.value)->reason);
+    return reasons;
+  }
+  void cordon(const std::string& node, const std::string& why = "maintenance") {
+    reconciler->cordon(node, true, why, [](const absl::StatusOr<NodeView>&) {});
+    settle();
+  }
+};
+
+TEST_F(UnusableTest, ANodeWithAFullDiskGetsNothingAndComesBackByItself) {
+  add_node("n1");
+  add_node("n2");
+  unusable["n1"] = "the disk of /state is full";
+  advance(absl::Seconds(1));
+  EXPECT_EQ(node_state("n1"), State::kUnusable);
+  EXPECT_EQ(reconciler->node("n1")->node.unusable, "the disk of /state is full");
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(submit(spec(id, 1, 1)).ok());
+  EXPECT_EQ(job("a")->attempts[0]->placements[0].node, "n2");
+  EXPECT_TRUE(job("b")->attempts.empty());
+  unusable.clear();
+  advance(absl::Seconds(1));
+  EXPECT_EQ(node_state("n1"), State::kReady);
+  ASSERT_EQ(job("b")->attempts.size(), 1u);
+  EXPECT_EQ(job("b")->attempts[0]->placements[0].node, "n1");
+  const std::vector<std::string> events = node_events("n1");
+  EXPECT_EQ(std::count(events.begin(), events.end(), "NodeUnusable"), 1);
+  EXPECT_EQ(std::count(events.begin(), events.end(), "NodeUsable"), 1);
+}
+
+TEST_F(UnusableTest, AJobIsToldWhyNoNodeIsReady) {
+  add_node("n1");
+  unusable["n1"] = "the disk of /state is full";
+  advance(absl::Seconds(1));
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  advance(absl::Seconds(5));
+  EXPECT_EQ(job("a")->pending_reason, "NODES_UNUSABLE");
+  EXPECT_THAT(job("a")->pending_message, HasSubstr("titanctl node list"));
+}
+
+// Also in the first words of a session, before anything could be placed there.
+TEST_F(UnusableTest, ARegistrationSaysItToo) {
+  unusable["n1"] = "the disk of /state is full";
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  add_node("n1");
+  EXPECT_EQ(node_state("n1"), State::kUnusable);
+  EXPECT_TRUE(job("a")->attempts.empty());
+}
+
+// It speaks: what runs there is no hang and no loss, and is heard.
+TEST_F(UnusableTest, WhatRunsThereGoesOn) {
+  add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a")).ok());
+  loaded("a", 0);
+  train("a", 1);
+  unusable["n1"] = unusable["n2"] = "the disk of /state is full";
+  for (int step = 2; step < 200; ++step) {
+    train("a", step);
+    advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  EXPECT_EQ(job("a")->progress.step, 199);
+  // And a loss is one.
+  disconnect(nodes.at("n1"));
+  for (int i = 0; i < 10; ++i) advance(absl::Seconds(1));
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
+}
+
+// The queue of a cluster of which one node is left, whose disk is full, fails no job, whatever the worker says of
+// itself.
+TEST_F(UnusableTest, RefusalsBeforeRanksRanAreNoJobsFailure) {
+  for (const char* reason : {"STATE_FOLDER_UNUSABLE", "LAUNCH_FAILED"}) {  // All of them: see RestartTest.
+    SCOPED_TRACE(reason);
+    World world;
+    world.add_node("n5");
+    ASSERT_TRUE(world.submit(world.spec("a", 1, 1)).ok());
+    world.loaded("a", 0);
+    world.train("a", 16);
+    world.refuses = {"n5"};
+    world.refusal = reason;
+    world.exit_rank(world.nodes.at("n5"), world.key("a"), 0, -1, 9);
+    for (const char* id : {"b", "c"}) ASSERT_TRUE(world.submit(world.spec(id, 1, 1)).ok());
+    world.advance(absl::Minutes(20));
+    for (const char* id : {"a", "b", "c"}) {
+      EXPECT_FALSE(job::is_final(world.job(id)->record->state)) << id << " " << world.state(id);
+      EXPECT_EQ(world.job(id)->record->history.without_progress, id == std::string("a") ? 1 : 0) << id;
+      EXPECT_LT(world.job(id)->attempts.size(), 30u) << "it is tried less and less often";
+    }
+    world.refuses.clear();
+    world.advance(absl::Minutes(20));
+    EXPECT_TRUE(world.state("a") == "STARTING" || world.state("a") == "RUNNING" || world.state("b") == "STARTING")
+        << world.state("a") << world.state("b");
+  }
+}
+
+TEST_F(UnusableTest, ARefusedJobSaysWhatItWaitsFor) {
+  add_node("n5");
+  refuses = {"n5"};
+  refusal = "STATE_FOLDER_UNUSABLE";
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  advance(absl::Seconds(2));
+  ASSERT_EQ(state("a"), "RECOVERING");
+  EXPECT_EQ(job("a")->pending_reason, "BACKOFF");
+  EXPECT_THAT(job("a")->pending_message, HasSubstr("STATE_FOLDER_UNUSABLE: node n5: "));
+}
+
+// What the job itself brings is refused everywhere alike: it fails as it did.
+TEST_F(UnusableTest, ALaunchFileThatNoNodeCanReadEndsTheJob) {
+  add_node("n5");
+  refuses = {"n5"};
+  refusal = "BAD_LAUNCH";
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  advance(absl::Minutes(20));
+  EXPECT_EQ(state("a"), "FAILED");
+}
+
+// Nodes that an operator is maintaining say nothing of a node that is ill, and do not keep it in service.
+TEST_F(UnusableTest, NodesThatAnOperatorCordonedDoNotCountAgainstTheTenth) {
+  for (const char* node : {"n1", "n2", "n3", "n4"}) add_node(node);
+  cordon("n1");
+  cordon("n2");
+  refuses = {"n3"};
+  refusal = "LAUNCH_FAILED";
+  for (const char* id : {"a", "b"}) {
+    ASSERT_TRUE(submit(spec(id, 1, 1)).ok());
+    advance(absl::Seconds(30));
+    ASSERT_TRUE(cancel(id, /*now=*/true).ok());
+    advance(absl::Seconds(30));
+  }
+  EXPECT_TRUE(reconciler->node("n3")->node.record.cordoned);
+  EXPECT_THAT(reconciler->node("n3")->node.record.cordon_reason, HasSubstr("failed 2 jobs within a day"));
+  // Those that the controller took out itself count: one in ten, and one at least.
+  refuses = {"n4"};
+  for (const char* id : {"c", "d"}) {
+    ASSERT_TRUE(submit(spec(id, 1, 1)).ok());
+    advance(absl::Seconds(30));
+    ASSERT_TRUE(cancel(id, /*now=*/true).ok());
+    advance(absl::Seconds(30));
+  }
+  EXPECT_FALSE(reconciler->node("n4")->node.record.cordoned);
+}
+
+// It takes ranks again by itself: an operator would have to uncordon it.
+TEST_F(UnusableTest, WhoSaysItselfThatItIsIllIsNotCordoned) {
+  for (const char* node : {"n1", "n2", "n3", "n4", "n5"}) add_node(node);
+  refuses = {"n1"};
+  refusal = "STATE_FOLDER_UNUSABLE";
+  tells_illness = true;
+  for (const char* id : {"a", "b", "c"}) {
+    ASSERT_TRUE(submit(spec(id, 1, 1)).ok());
+    ASSERT_EQ(job(id)->attempts.size(), 2u) << "it went to n1 first, and elsewhere at once";
+    EXPECT_EQ(job(id)->attempts[0]->placements[0].node, "n1");
+    EXPECT_EQ(node_state("n1"), State::kUnusable);
+    unusable.clear();
+    advance(absl::Seconds(1));
+    EXPECT_EQ(node_state("n1"), State::kReady);
+  }
+  EXPECT_FALSE(reconciler->node("n1")->node.record.cordoned);
+  EXPECT_TRUE(reconciler->node("n1")->node.record.blames.empty());
+}
+
+TEST_F(UnusableTest, AClockThatIsOffIsToldOnceAndOver) {
+  add_node("n1");
+  add_node("n2");
+  advance(absl::Seconds(15));
+  clocks_ahead["n1"] = absl::Hours(2);
+  clocks_ahead["n2"] = -absl::Seconds(20);
+  advance(absl::Seconds(5));
+  EXPECT_EQ(reconciler->node("n1")->node.clock_ahead, absl::Hours(2));
+  EXPECT_EQ(reconciler->node("n2")->node.clock_ahead, absl::ZeroDuration());
+  EXPECT_EQ(node_state("n1"), State::kReady) << "leases are counted by one clock alone";
+  clocks_ahead["n1"] = -absl::Hours(3);
+  advance(absl::Seconds(5));
+  EXPECT_EQ(reconciler->node("n1")->node.clock_ahead, -absl::Hours(3));
+  clocks_ahead["n1"] = absl::ZeroDuration();
+  advance(absl::Seconds(5));
+  EXPECT_EQ(reconciler->node("n1")->node.clock_ahead, absl::ZeroDuration());
+  const std::vector<std::string> events = node_events("n1");
+  EXPECT_EQ(std::count(events.begin(), events.end(), "NodeClockOff"), 1);
+  EXPECT_EQ(std::count(events.begin(), events.end(), "NodeClockRight"), 1);
+  EXPECT_THAT(node_events("n2"), Not(Contains("NodeClockOff")));
+}
+
+// Another daemon that asks for the id of a node that is lost does not hide that it is.
+TEST_F(UnusableTest, AnImpostorDoesNotHideThatTheNodeIsLost) {
+  FakeNode& node = add_node("n1");
+  disconnect(node);
+  FakeNode impostor("n1");
+  impostor.instance = "another";
+  EXPECT_FALSE(reconciler->open_session(hello_of(impostor), std::make_shared<FakeSession>()).ok());
+  impostor.cluster = "other";  // So that it is refused also when the lease is over.
+  for (int second = 0; second < 10; ++second) {
+    EXPECT_FALSE(reconciler->open_session(hello_of(impostor), std::make_shared<FakeSession>()).ok());
+    advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(node_state("n1"), State::kLost);
+  EXPECT_THAT(reconciler->node("n1")->refusal, HasSubstr("WRONG_CLUSTER"));
+}
+
+}  // namespace
+}  // namespace titan::reconcile

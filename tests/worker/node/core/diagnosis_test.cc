@@ -1,0 +1,124 @@
+// What the controller asks of a rank that stands still is answered in time, whatever the shim does, and before the
+// attempt is forgotten.
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/node/core/node_world.h"
+
+namespace titan::node {
+namespace {
+
+v1::ControllerMessage make_diagnose(int attempt, bool stacks, int64_t milliseconds = 4000) {
+  v1::ControllerMessage message;
+  v1::Diagnose& order = *message.mutable_diagnose();
+  order.mutable_id()->set_job_uid("u1");
+  order.mutable_id()->set_number(attempt);
+  order.set_stacks(stacks);
+  order.set_deadline_milliseconds(milliseconds);
+  return message;
+}
+
+bool asked_for_stacks(World& world) {
+  return std::any_of(world.shim(1).got.begin(), world.shim(1).got.end(),
+                     [](const ShimCommand& it) { return it.kind == ShimCommand::Kind::kStacks; });
+}
+
+World running(int ranks = 2) {
+  World world;
+  world.connect();
+  world.launch(1, ranks);
+  return world;
+}
+
+TEST(DiagnosisTest, StacksAreTakenBeforeItIsAnswered) {
+  World world = running();
+  EXPECT_TRUE(world.registered().diagnoses());
+  world.command(make_diagnose(1, /*stacks=*/true));
+  world.settle();
+  EXPECT_TRUE(asked_for_stacks(world));
+  ASSERT_EQ(world.diagnoses.size(), 1U);
+  ASSERT_EQ(world.diagnoses[0].ranks.size(), 2U);
+  EXPECT_TRUE(world.diagnoses[0].ranks[1].alive);
+  EXPECT_EQ(world.diagnoses[0].stacks_missing, "");
+  world.advance(20 * kSecond);
+  EXPECT_EQ(world.diagnoses.size(), 1U) << "answered once";
+}
+
+TEST(DiagnosisTest, WithoutStacksNobodyWaitsForTheShim) {
+  World world = running();
+  world.hang_shim(1);
+  world.command(make_diagnose(1, /*stacks=*/false));
+  world.settle();
+  ASSERT_EQ(world.diagnoses.size(), 1U);
+  EXPECT_FALSE(asked_for_stacks(world));
+}
+
+TEST(DiagnosisTest, AShimThatHangsCostsTheDeadlineAndNoMore) {
+  World world = running();
+  world.hang_shim(1);
+  world.command(make_diagnose(1, /*stacks=*/true, 3000));
+  world.advance(2 * kSecond);
+  EXPECT_TRUE(world.diagnoses.empty());
+  world.advance(3 * kSecond / 2);
+  ASSERT_EQ(world.diagnoses.size(), 1U);
+  EXPECT_NE(world.diagnoses[0].stacks_missing, "");
+  EXPECT_EQ(world.diagnoses[0].ranks.size(), 2U) << "what lies on the disk is read all the same";
+}
+
+TEST(DiagnosisTest, WithoutALinkToTheShimItIsAnsweredAtOnce) {
+  World world = running();
+  world.hang_shim(1);
+  world.command(make_diagnose(1, /*stacks=*/true));
+  world.break_link(1);
+  world.settle();
+  ASSERT_EQ(world.diagnoses.size(), 1U);
+  EXPECT_NE(world.diagnoses[0].stacks_missing, "");
+}
+
+TEST(DiagnosisTest, RanksThatAreGoneHaveLeftWhatTheyLeft) {
+  World world = running();
+  world.rank_exits(1, 0, 5);
+  world.rank_exits(1, 1, 5);
+  world.settle();
+  ASSERT_EQ(world.last(1).phase(), v1::AttemptReport::ENDED);
+  world.command(make_diagnose(1, /*stacks=*/true));
+  world.settle();
+  ASSERT_EQ(world.diagnoses.size(), 1U);
+  EXPECT_FALSE(world.diagnoses[0].ranks[0].alive);
+  EXPECT_FALSE(asked_for_stacks(world));
+}
+
+TEST(DiagnosisTest, RanksThatEndMeanwhileEndTheWait) {
+  World world = running();
+  world.hang_shim(1);
+  world.command(make_diagnose(1, /*stacks=*/true));
+  world.settle();
+  ASSERT_TRUE(world.diagnoses.empty());
+  world.kill_shim(1);
+  world.settle();
+  EXPECT_EQ(world.diagnoses.size(), 1U);
+}
+
+TEST(DiagnosisTest, OfAnotherAttemptNothingIsKnown) {
+  World world = running();
+  world.command(make_diagnose(7, /*stacks=*/true));
+  world.settle();
+  ASSERT_EQ(world.diagnoses.size(), 1U);
+  EXPECT_TRUE(world.diagnoses[0].ranks.empty());
+}
+
+TEST(DiagnosisTest, AskedTwiceItIsAnsweredForTheNewerSession) {
+  World world = running();
+  world.hang_shim(1);
+  world.command(make_diagnose(1, /*stacks=*/true));
+  world.settle();
+  world.disconnect();
+  world.connect();
+  world.command(make_diagnose(1, /*stacks=*/true, 1000));
+  world.advance(2 * kSecond);
+  ASSERT_EQ(world.diagnoses.size(), 1U);
+  EXPECT_EQ(world.diagnoses[0].session, 2);
+}
+
+}  // namespace
+}  // namespace titan::node

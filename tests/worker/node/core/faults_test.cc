@@ -1,0 +1,563 @@
+// Every effect that can fail or hang does so.
+
+#include <algorithm>
+
+#include "common/rank_protocol/launch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/node/core/node_world.h"
+
+namespace titan::node {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using Report = v1::AttemptReport;
+using Phase = AttemptRecord::Phase;
+
+TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
+  World world;
+  world.connect();
+  world.fail<RaiseFence>("no space");
+  world.prepare(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).error_reason(), "STATE_FOLDER_UNUSABLE");
+  EXPECT_EQ(world.last(1).error_message(), "no space");
+  world.mend<RaiseFence>();
+  world.fail<AddRecord>("no space");
+  world.prepare(2);
+  world.settle();
+  EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE");
+  EXPECT_EQ(world.count<DeleteFolder>(), 1) << "what there is of it";
+  world.mend<AddRecord>();
+  // The record of a live attempt: without it a restart would not know what was promised.
+  world.fail<WriteRecord>("no space");
+  world.prepare(3);
+  world.settle();
+  EXPECT_EQ(world.last(3).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(3).error_reason(), "STATE_FOLDER_UNUSABLE");
+  EXPECT_FALSE(world.shim(3).alive);
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+  world.mend<WriteRecord>();
+  world.prepare(4);
+  world.settle();
+  EXPECT_EQ(world.last(4).phase(), Report::PREPARED);
+}
+
+// The controller hears that this node is ill before it hears of the refusal, which is no job's fault then.
+TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
+  World world;
+  world.connect();
+  const auto check = [&](int attempt, const std::string& why) {
+    ASSERT_EQ(world.last(attempt).error_reason(), "STATE_FOLDER_UNUSABLE");
+    const auto& said = world.said();
+    const auto refusal = std::find_if(said.begin(), said.end(), [&](const v1::WorkerMessage& message) {
+      return message.has_attempt() && message.attempt().id().number() == attempt;
+    });
+    const auto beat = std::find_if(said.begin(), said.end(), [&](const v1::WorkerMessage& message) {
+      return message.has_beat() && message.beat().unusable() == why;
+    });
+    ASSERT_NE(beat, said.end());
+    EXPECT_LT(beat, refusal);
+    EXPECT_EQ(world.core().make_register(world.now()).unusable(), why);
+    world.feed(StateFolderSeen{""});
+    EXPECT_EQ(world.core().make_register(world.now()).unusable(), "");
+  };
+  world.fail<RaiseFence>("no space for a fence");
+  world.prepare(1);
+  world.settle();
+  check(1, "no space for a fence");
+  world.mend<RaiseFence>();
+  world.fail<AddRecord>("no space for a record");
+  world.prepare(2);
+  world.settle();
+  check(2, "no space for a record");
+}
+
+// A fence of one job that cannot be read, or was damaged and is whole again, is no matter of the node.
+TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
+  World world;
+  world.connect();
+  world.hang<RaiseFence>();
+  world.prepare(1);
+  world.settle();
+  const auto fence_op = [&world] {
+    const auto is_fence = [](const auto& item) { return item.second.kind == Pending::Kind::kFence; };
+    const auto& pending = world.core().state().pending;
+    return std::find_if(pending.begin(), pending.end(), is_fence)->first;
+  };
+  world.feed(FenceRaised{.op = fence_op(), .error = "fence cannot be read", .is_unreadable = true});
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), v1::AttemptReport::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "FENCE_UNREADABLE");
+  EXPECT_EQ(world.core().make_register(world.now()).unusable(), "");
+  world.prepare(2);
+  world.settle();
+  world.feed(FenceRaised{.op = fence_op(), .highest = 2, .damage = "fence was damaged"});
+  EXPECT_EQ(world.core().make_register(world.now()).unusable(), "");
+  EXPECT_THAT(world.log, Contains(HasSubstr("FenceDamaged")));
+  world.release<RaiseFence>();
+  world.settle();
+  EXPECT_EQ(world.last(2).phase(), v1::AttemptReport::PREPARED);
+}
+
+// Whoever runs here goes on, and the next beat tells what the folder is like, at once.
+TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
+  World world;
+  world.connect();
+  world.launch(1);
+  const size_t before = world.said().size();
+  world.feed(StateFolderSeen{"/state was deleted"});
+  EXPECT_EQ(world.core().next_deadline(), world.now().monotonic);
+  world.tick();
+  world.settle();
+  ASSERT_GT(world.said().size(), before);
+  const v1::WorkerMessage& last = world.said().back();
+  ASSERT_TRUE(last.has_beat());
+  EXPECT_EQ(last.beat().unusable(), "/state was deleted");
+  EXPECT_EQ(last.beat().attempts_size(), 1);
+  EXPECT_EQ(last.beat().unix_nanoseconds(), world.now().unix_nanos);
+  EXPECT_EQ(world.core().running_ranks(), 2);
+  world.feed(StateFolderSeen{""});
+  world.tick();
+  world.settle();
+  EXPECT_EQ(world.said().back().beat().unusable(), "");
+}
+
+// How it ended lies in the run folder: the end is said, and the record is written once there is room.
+TEST(FaultsTest, AFullDiskAtTheEndHidesNothing) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.fail<WriteRecord>("no space");
+  world.stop(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kLive);
+  world.mend<WriteRecord>();
+  world.advance(2 * kSecond);
+  EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kEnded);
+}
+
+TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.hang<WriteRecord>();
+  world.stop(1);
+  world.advance(kWritePatience - kSecond);
+  EXPECT_NE(world.last(1).phase(), Report::ENDED);
+  world.advance(2 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  world.release<WriteRecord>();
+  world.advance(3 * kSecond);
+  EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kEnded);
+  EXPECT_EQ(world.last(1).exits_size(), 2);
+}
+
+// A Forget that could not be written is asked for again after the next start.
+TEST(FaultsTest, AForgetThatIsNotWrittenComesBackWithTheNextDaemon) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.stop(1);
+  world.settle();
+  world.fail<ForgetAttempt>("no space");
+  world.forget(1);
+  world.settle();
+  EXPECT_TRUE(world.core().state().attempts.empty());
+  world.mend<ForgetAttempt>();
+  world.restart();
+  world.connect();
+  ASSERT_EQ(world.registered().inventory_size(), 1);
+  EXPECT_EQ(world.registered().inventory(0).phase(), Report::ENDED);
+  world.forget(1);
+  world.settle();
+  EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kForgotten);
+}
+
+TEST(FaultsTest, AShimThatCannotBeStartedIsALaunchThatFailed) {
+  World world;
+  world.connect();
+  world.fail<SpawnShim>("no such program");
+  world.prepare(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "LAUNCH_FAILED");
+  EXPECT_EQ(world.last(1).error_message(), "no such program");
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+  world.advance(kPreparePatience * 2);
+  EXPECT_EQ(world.reports().size(), 1u);
+}
+
+TEST(FaultsTest, AShimThatDiesBeforeItSpeaksIsALaunchThatFailed) {
+  World world;
+  world.connect();
+  world.new_shims_hang = true;
+  world.prepare(1);
+  world.settle();
+  EXPECT_TRUE(world.reports().empty());
+  world.kill_shim(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "LAUNCH_FAILED");
+  EXPECT_THAT(world.last(1).error_message(), HasSubstr("titan-shim did not start"));
+}
+
+// The controller must not give its devices to others before it is gone.
+TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
+  World world;
+  world.connect();
+  world.new_shims_hang = true;
+  world.prepare(1);
+  world.advance(kPreparePatience);
+  ASSERT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
+  EXPECT_TRUE(world.last(1).holds_devices());
+  EXPECT_LT(world.core().free_devices().size(), 4u);
+  world.kill_shim(1);
+  world.advance(3 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_FALSE(world.last(1).holds_devices());
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+}
+
+TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
+  World world;
+  world.connect();
+  world.fail<TellShim>("no such rank program");
+  world.launch(1);
+  EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "LAUNCH_FAILED");
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+}
+
+// The storage of a dump folder does not answer: said in time; what comes of it later is taken back.
+TEST(FaultsTest, APreparationThatHangsIsBounded) {
+  for (const int64_t deadline : {int64_t{0}, int64_t{7'000}}) {
+    World world;
+    world.connect();
+    world.hang<PrepareFolder>();
+    world.prepare(1, 2, true, deadline);
+    const int64_t patience = deadline > 0 ? deadline * kMillisecond : kPreparePatience;
+    world.advance(patience - kMillisecond);
+    EXPECT_TRUE(world.reports().empty());
+    world.advance(2 * kMillisecond);
+    EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+    EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
+    EXPECT_THAT(world.last(1).error_message(), HasSubstr("the storage of the dump folder /dump does not answer"));
+    EXPECT_EQ(world.core().free_devices().size(), 4u);
+    // A try more of the same attempt does not pile up threads that wait.
+    world.forget(1);
+    world.settle();
+    world.prepare(1);
+    world.settle();
+    EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
+    EXPECT_EQ(world.count<PrepareFolder>(), 1);
+    world.release<PrepareFolder>();
+    world.settle();
+    EXPECT_TRUE(world.disk.tokens.empty()) << "a later attempt's check must not find it";
+    EXPECT_EQ(world.count<SpawnShim>(), 0);
+    world.prepare(2);
+    world.settle();
+    EXPECT_EQ(world.last(2).phase(), Report::PREPARED) << "another attempt";
+  }
+}
+
+TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
+  World world;
+  world.connect();
+  world.hang<PrepareFolder>();
+  int attempt = 0;
+  for (size_t i = 0; i < kMostLatePreparations; ++i) {
+    world.prepare(++attempt, 1, true, 1'000);
+    world.advance(2 * kSecond);
+    EXPECT_EQ(world.last(attempt).error_reason(), "PREPARE_TIMEOUT");
+  }
+  world.prepare(++attempt, 1, true, 1'000);
+  world.settle();
+  EXPECT_EQ(world.last(attempt).error_reason(), "PREPARE_TIMEOUT") << "at once";
+  EXPECT_EQ(world.count<PrepareFolder>(), static_cast<int>(kMostLatePreparations));
+  world.release<PrepareFolder>();
+  world.settle();
+  world.prepare(++attempt, 1);
+  world.settle();
+  EXPECT_EQ(world.last(attempt).phase(), Report::PREPARED);
+}
+
+TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
+  const std::vector<std::pair<std::function<void(World&)>, std::string>> stages = {
+      {[](World& world) { world.hang<RaiseFence>(); }, "the state folder does not answer"},
+      {[](World& world) { world.hang<AddRecord>(); }, "the state folder does not answer"},
+      {[](World& world) { world.hang<SpawnShim>(); }, "titan-shim does not answer"},
+      {[](World& world) { world.new_shims_hang = true; }, "titan-shim does not answer"},
+      {[](World& world) { world.hang<WriteRecord>(); }, "the state folder does not answer"},
+  };
+  for (const auto& [hang, why] : stages) {
+    World world;
+    world.connect();
+    hang(world);
+    world.prepare(1);
+    world.advance(kPreparePatience + kWritePatience + kSecond);
+    EXPECT_EQ(world.last(1).phase(), Report::REFUSED) << why;
+    EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
+    EXPECT_THAT(world.last(1).error_message(), HasSubstr(why));
+    // It answers in the end: nothing of the attempt stays behind.
+    world.release<RaiseFence>();
+    world.release<AddRecord>();
+    world.release<SpawnShim>();
+    world.release<WriteRecord>();
+    world.advance(20 * kSecond);
+    EXPECT_EQ(world.core().free_devices().size(), 4u) << why;
+    for (const auto& [key, shim] : world.shims) EXPECT_FALSE(shim.alive) << why;
+    world.forget(1);
+    world.settle();
+    EXPECT_TRUE(world.core().state().attempts.empty()) << why;
+    for (const auto& [key, record] : world.disk.records) EXPECT_EQ(record.phase, Phase::kForgotten) << why;
+  }
+}
+
+TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
+  World world;
+  world.connect();
+  world.hang<CheckToken>();
+  world.launch(1);
+  world.advance(World::default_config().token_patience + kStartPatience + kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "DUMP_FOLDER_UNUSABLE");
+  EXPECT_EQ(world.running_ranks(1), 0);
+  world.release<CheckToken>();
+  world.settle();
+  EXPECT_EQ(world.running_ranks(1), 0);
+  EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+}
+
+// Start goes to the shim by the link that there is when the token was seen, or the next one.
+TEST(FaultsTest, ALinkThatBreaksDuringTheStartLosesNothing) {
+  for (int steps = 0; steps < 8; ++steps) {
+    World world;
+    world.connect();
+    world.prepare(1);
+    world.settle();
+    world.start(1);
+    for (int i = 0; i < steps; ++i) world.do_one();
+    if (world.shim(1).link != 0) world.feed(ShimClosed{{"u1", 1}, world.shim(1).link});
+    world.settle();
+    EXPECT_EQ(world.last(1).phase(), Report::STARTED) << steps;
+    EXPECT_EQ(world.running_ranks(1), 2);
+    EXPECT_EQ(std::count_if(world.shim(1).got.begin(), world.shim(1).got.end(),
+                            [](const ShimCommand& it) { return it.kind == ShimCommand::Kind::kStop; }),
+              0);
+  }
+}
+
+// What cannot be read is no proof of an end.
+TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.unreadable = "shim.json: Input/output error";
+  world.kill_shim(1);
+  world.advance(30 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::STARTED);
+  EXPECT_EQ(world.core().free_devices().size(), 2u);
+  EXPECT_EQ(std::count_if(world.log.begin(), world.log.end(),
+                          [](const std::string& line) {
+                            return line.find("cannot tell whether its shim lives") != std::string::npos;
+                          }),
+            1)
+      << "said once";
+  world.unreadable.clear();
+  world.advance(2 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+}
+
+TEST(FaultsTest, ALostShimIsSaidWithHowItsRanksEnded) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.rank_exits(1, 0, 3);
+  world.settle();
+  world.kill_shim(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+  ASSERT_EQ(world.last(1).exits_size(), 2);
+  EXPECT_EQ(world.last(1).exits(0).exit_code(), 3) << "what was recorded stays";
+  EXPECT_EQ(world.last(1).exits(1).signal(), 9);
+  EXPECT_EQ(world.core().state().shims_lost, 1);
+}
+
+// For the node's page: an attempt's are told while it is known, the node's stay.
+TEST(FaultsTest, RanksThatRanOutOfMemoryAreCounted) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.rank_exits(1, 0, rank_protocol::kExitOutOfMemory);
+  world.rank_exits(1, 1, 12);
+  world.settle();
+  EXPECT_EQ(world.core().memory_kills(), 1);
+  EXPECT_EQ(world.core().state().attempts.at(AttemptKey{"u1", 1}).memory_kills(), 1);
+  world.forget(1);
+  world.settle();
+  EXPECT_TRUE(world.core().state().attempts.empty());
+  EXPECT_EQ(world.core().memory_kills(), 1);
+}
+
+TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.hang_shim(1);
+  world.advance(60 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::STARTED);
+  EXPECT_EQ(world.count<KillShim>(), 0) << "its ranks train";
+  world.wake_shim(1);
+  world.settle();
+  world.stop(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "");
+}
+
+// A spool that cannot be read is said once, tried again at each beat, and does not hold up the end.
+TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.fail<ReadSpool>("Too many open files");
+  world.rank_speaks(1, 0, 3);
+  world.advance(5 * kSecond);
+  EXPECT_EQ(world.events_of(1, 0), 0);
+  EXPECT_EQ(
+      std::count_if(world.log.begin(), world.log.end(),
+                    [](const std::string& line) { return line.find("Too many open files") != std::string::npos; }),
+      1);
+  world.mend<ReadSpool>();
+  world.advance(kBeatInterval);
+  EXPECT_EQ(world.events_of(1, 0), 3);
+  world.fail<ReadSpool>("Too many open files");
+  world.rank_exits(1, 0, 0);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+}
+
+// Damage of a spool is the job's to know, once; the events after it come.
+TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.settle();
+  SpoolRead damaged;
+  damaged.lines = {{1, R"({"seq":1})", 100}, {4, R"({"seq":4})", 500}, {5, R"({"seq":5})", 600}};
+  damaged.damage = {{100, "50 bytes at byte 100 of its event file are not events and were skipped"}};
+  damaged.next_offset = 600;
+  world.spools[0] = {damaged};
+  world.advance(kBeatInterval);
+  EXPECT_EQ(world.damage, (std::vector<std::string>{
+                              "50 bytes at byte 100 of its event file are not events and were skipped; events 2 to 3 "
+                              "are missing"}));
+  EXPECT_EQ(world.gaps(), 2) << "events 4 and 5 came";
+  world.advance(5 * kBeatInterval);
+  EXPECT_EQ(world.damage.size(), 1u);
+}
+
+// It cannot be known yet whether the number is right: nothing is said twice meanwhile.
+TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.settle();
+  SpoolRead doubtful;
+  doubtful.lines = {{7, R"({"seq":7})", 100}};
+  doubtful.damage = {{0, "90 bytes"}};
+  doubtful.next_offset = 100;
+  world.spools[0] = {doubtful, doubtful, doubtful};
+  world.advance(3 * kBeatInterval);
+  EXPECT_TRUE(world.damage.empty());
+  SpoolRead both = doubtful;
+  both.lines.push_back({8, R"({"seq":8})", 200});
+  both.next_offset = 200;
+  world.spools[0] = {both};
+  world.advance(kBeatInterval);
+  EXPECT_EQ(world.damage, (std::vector<std::string>{"90 bytes; events 1 to 6 are missing"}));
+}
+
+TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  world.hang<ReadSpool>();
+  world.rank_speaks(1, 0);
+  world.settle();
+  world.rank_exits(1, 0, 4);
+  world.settle();
+  EXPECT_EQ(world.last(1).exits_size(), 0) << "what it said comes before how it ended";
+  world.advance(kSpoolPatience);
+  EXPECT_EQ(world.last(1).exits_size(), 1);
+  world.stop(1);
+  world.advance(kSpoolPatience);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  world.release<ReadSpool>();
+  world.settle();
+  EXPECT_EQ(world.events_of(1, 0), 1);
+}
+
+TEST(FaultsTest, PlacesThatCannotBeWrittenCostARepetition) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.fail<WritePlaces>("no space");
+  world.rank_speaks(1, 0, 2);
+  world.settle();
+  world.mend<WritePlaces>();
+  world.restart();
+  world.connect();
+  world.settle();
+  EXPECT_EQ(world.events_of(1, 0), 2);
+  EXPECT_EQ(world.gaps(), 0);
+  EXPECT_EQ(world.disk.places.at({"u1", 1}).at(0).sequence, 2);
+}
+
+// Completions that come twice, or of effects that nobody waits for, do nothing.
+TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
+  World world;
+  world.connect();
+  world.launch(1);
+  NodeCore copy = world.core();
+  for (const Op op : {Op{0}, Op{1}, Op{2}, Op{3}, Op{4}, Op{5}, Op{6}, Op{7}, Op{8}, Op{999}}) {
+    const std::vector<Input> inputs = {
+        FenceRaised{op, 9, ""}, Written{op, "late"}, FolderPrepared{.op = op}, TokenChecked{op, {"LATE", ""}},
+        ShimSpawned{op, 1, 1},  ShimFound{.op = op}, RanksSeen{.op = op},      SpoolRead{.op = op},
+        LogTailRead{.op = op}};
+    for (const Input& input : inputs) EXPECT_TRUE(copy.step(input, world.now()).empty()) << op;
+  }
+  EXPECT_TRUE(copy.step(ShimClosed{{"u1", 1}, 999}, world.now()).empty());
+  EXPECT_TRUE(copy.step(ShimClosed{{"u9", 1}, 1}, world.now()).empty());
+  EXPECT_TRUE(copy.step(SpoolChanged{{"u1", 1}, 77}, world.now()).empty());
+  EXPECT_EQ(copy.running_ranks(), 2);
+}
+
+// Whoever registers anew says what it prepares, too: its devices are taken.
+TEST(FaultsTest, WhatIsPreparedIsInTheInventory) {
+  World world;
+  world.connect();
+  world.hang<PrepareFolder>();
+  world.prepare(1, 2);
+  world.settle();
+  world.disconnect();
+  world.connect();
+  ASSERT_EQ(world.registered().inventory_size(), 1);
+  const v1::AttemptInventory& item = world.registered().inventory(0);
+  EXPECT_EQ(item.id().number(), 1);
+  EXPECT_EQ(item.phase(), Report::PREPARING);
+  EXPECT_EQ(item.devices(), 2);
+  EXPECT_EQ(item.device_indices_size(), 2);
+  world.release<PrepareFolder>();
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::PREPARED);
+}
+
+}  // namespace
+}  // namespace titan::node

@@ -1,0 +1,120 @@
+// The end of a failed rank's log goes with the word of its end, whatever is lost on the way.
+
+#include "common/rank_protocol/failed_logs.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/node/core/node_world.h"
+
+namespace titan::node {
+namespace {
+
+// What was told of each rank's log since the world last forgot what was said.
+std::map<int, std::string> told(const World& world) {
+  std::map<int, std::string> tails;
+  for (const v1::AttemptReport& report : world.reports()) {
+    for (const v1::RankExitReport& exit : report.exits()) {
+      if (!exit.log_tail().empty()) tails[exit.rank()] = exit.log_tail();
+    }
+  }
+  return tails;
+}
+
+TEST(LogTailTest, GoesWithTheEndOfARankThatFailed) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  world.printed[1] = "step 3\nSegmentation fault\n";
+  world.rank_exits(1, 1, -1, 11);
+  world.settle();
+  ASSERT_FALSE(world.reports().empty());
+  const v1::AttemptReport said = world.reports().back();
+  ASSERT_EQ(said.exits_size(), 1);
+  EXPECT_EQ(said.exits(0).log_tail(), "step 3\nSegmentation fault\n") << "in one message, so that none is without";
+}
+
+TEST(LogTailTest, IsNotSaidOfRanksThatLeaveAsAsked) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  world.rank_exits(1, 0, 0);
+  world.stop(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), v1::AttemptReport::ENDED);
+  EXPECT_TRUE(told(world).empty());
+  EXPECT_EQ(world.count<ReadLogTail>(), 0);
+}
+
+// The one that a verdict names waited for nobody, and had to be ended: its log is what people want to read.
+TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
+  World world;
+  world.connect();
+  world.launch(1, 3);
+  world.printed[1] = "waits for a lock\n";
+  world.stop(1, /*save=*/false, /*grace_milliseconds=*/0, /*deadline_milliseconds=*/0, /*named=*/{1, 7});
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), v1::AttemptReport::ENDED);
+  EXPECT_THAT(told(world), ::testing::ElementsAre(::testing::Pair(1, "waits for a lock\n")));
+}
+
+// Whoever leads now may not have written down what was said to the one before.
+TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.rank_exits(1, 0, 1);
+  world.settle();
+  EXPECT_EQ(told(world).size(), 1U);
+  world.forget_what_was_said();
+  world.connect();
+  world.settle();
+  EXPECT_EQ(told(world).size(), 1U);
+  world.forget_what_was_said();
+  world.restart();
+  world.connect();
+  world.settle();
+  EXPECT_EQ(told(world).size(), 1U) << "a daemon that begins anew reads it again";
+  int with_tail = 0;
+  for (const v1::AttemptReport& report : world.reports())
+    with_tail += !report.exits().empty() && !report.exits(0).log_tail().empty();
+  EXPECT_EQ(with_tail, 1);
+}
+
+// Storage that does not answer holds up no end; what comes late is said then.
+TEST(LogTailTest, ComesLateWhenItCannotBeReadInTime) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  world.hang<ReadLogTail>();
+  world.rank_exits(1, 0, 1);
+  world.settle();
+  world.advance(2 * kSpoolPatience);
+  EXPECT_EQ(world.last(1).exits_size(), 1);
+  EXPECT_TRUE(told(world).empty());
+  world.release<ReadLogTail>();
+  world.settle();
+  world.advance(2 * kSpoolPatience);
+  EXPECT_EQ(told(world).count(0), 1U);
+}
+
+TEST(LogTailTest, ADeadShimsRanksHaveTheirs) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  world.kill_shim(1);
+  world.advance(5 * kSecond);
+  EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+  EXPECT_EQ(told(world).size(), 2U);
+}
+
+TEST(LogTailTest, OfManyAlikeFewAreRead) {
+  World world;
+  world.connect();
+  world.launch(1, 4);
+  for (int rank = 0; rank < 4; ++rank) world.rank_exits(1, rank, 1);
+  world.settle();
+  EXPECT_EQ(world.last(1).exits_size(), 4);
+  EXPECT_EQ(world.count<ReadLogTail>(), rank_protocol::kFailedLogsAlike);
+}
+
+}  // namespace
+}  // namespace titan::node

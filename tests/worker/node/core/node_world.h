@@ -1,0 +1,202 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "worker/node/core/node_core.h"
+
+namespace titan::node {
+
+// Everything around a NodeCore as far as it can tell: disk, shims, ranks and a controller's stream, under a clock that
+// only the test moves. What an effect does happens when the effect is done, which the test may put off, forbid or let
+// fail; its completion is an input like any other. A restart loses what was not done and keeps what was.
+class World {
+ public:
+  struct Rank {
+    int rank = 0;
+    int64_t pid = 0;
+    bool running = false;
+    bool killed = false;  // Also where it does not die of it yet.
+    std::optional<v1::RankExitReport> exit;
+    int64_t events = 0;  // In its spool; 100 bytes each.
+  };
+  // A shim and its ranks. They live on when the daemon dies.
+  struct SimShim {
+    int64_t pid = 0;
+    bool alive = true;
+    bool hangs = false;  // Takes links and commands, and does nothing.
+    bool ended = false;
+    Op link = 0;
+    bool started = false;
+    std::string stop_reason;
+    int64_t kill_at = 0;
+    std::vector<Rank> ranks;
+    std::vector<ShimCommand> got;      // All but leases.
+    std::vector<ShimCommand> unheard;  // While it hangs.
+    std::optional<ShimStatus> written;
+  };
+  struct Disk {
+    std::map<AttemptKey, AttemptRecord> records;
+    std::map<AttemptKey, std::map<int, SpoolTail::Place>> places;
+    std::map<std::string, int> fences;
+    std::string cluster;
+    int64_t epoch = 0;
+    std::set<AttemptKey> tokens;  // In dump folders.
+  };
+  using Waiting = std::variant<Effect, Input>;
+
+  explicit World(NodeConfig config = default_config());
+  static NodeConfig default_config();  // Node n1 with four devices.
+
+  // ---- The core ----
+  NodeCore& core() { return *core_; }
+  Now now() const { return now_; }
+  void feed(const Input& input);
+  // Does what waits, in order, until nothing does that may be done.
+  void settle();
+  // Does the first that may be done and that `wanted` says yes to; false when there is none.
+  bool do_one(const std::function<bool(const Waiting&)>& wanted = {});
+  // Does it, and the daemon dies before it hears of that; the next one begins.
+  void do_one_and_die(const std::function<bool(const Waiting&)>& wanted = {});
+  // Moves the clock through every deadline of the core and every deadline of a shim, and settles at each.
+  void advance(int64_t nanos);
+  void move_clock(int64_t nanos) { now_.monotonic += nanos, now_.unix_nanos += nanos; }  // Nothing else.
+  void tick() { feed(Tick{}); }
+  // The daemon dies and another begins on what lies on the disk.
+  void restart();
+  const std::deque<Waiting>& waiting() const { return waiting_; }
+  bool exited() const { return exited_; }
+
+  // Effects of a kind that hang until they are released.
+  template <typename E>
+  void hang() {
+    hung_.insert(index<E>());
+  }
+  template <typename E>
+  void release() {
+    hung_.erase(index<E>());
+  }
+  // Effects of a kind that fail until they are mended; what they were to do does not happen.
+  template <typename E>
+  void fail(const std::string& error) {
+    failing_[index<E>()] = error;
+  }
+  template <typename E>
+  void mend() {
+    failing_.erase(index<E>());
+  }
+  void mend_everything();  // All of the above, shims and ranks too.
+  // How often an effect of a kind was given out.
+  template <typename E>
+  int count() const {
+    const auto found = given_.find(index<E>());
+    return found == given_.end() ? 0 : found->second;
+  }
+
+  // ---- The controller ----
+  void connect(const std::string& cluster = "c1", int64_t epoch = 0);  // A new session; registers and is welcomed.
+  void disconnect(const std::string& reason = "");
+  void command(v1::ControllerMessage message);  // On the present session.
+  const v1::Register& registered() const { return registered_; }
+  const std::vector<v1::AttemptReport>& reports() const { return reports_; }
+  const std::vector<v1::WorkerMessage>& said() const { return said_; }  // In this and earlier sessions.
+  // The last report of an attempt of job u1; phase PHASE_UNSPECIFIED and no id when there is none.
+  v1::AttemptReport last(int attempt) const;
+  int64_t events_of(int attempt, int rank) const;  // As far as they came without a gap.
+  int gaps() const { return gaps_; }
+  int64_t beats() const { return beats_; }
+  const v1::Beat& last_beat() const { return last_beat_; }
+  void forget_what_was_said() { reports_.clear(), said_.clear(); }
+  bool acknowledge = true;  // Events.
+  bool answer_beats = true;
+  int64_t epoch = 0;  // Of the commands.
+  std::vector<AnswerLog> logs;
+  std::vector<AnswerTrace> traces;
+  std::vector<AnswerDiagnosis> diagnoses;
+  std::vector<std::string> resets;
+  std::vector<std::string> log;
+
+  // Commands for attempts of job u1.
+  void prepare(int attempt, int ranks = 2, bool leader = true, int64_t deadline_milliseconds = 0);
+  void start(int attempt);
+  void stop(int attempt, bool save = false, int64_t grace_milliseconds = 0, int64_t deadline_milliseconds = 0,
+            const std::vector<int>& named = {});
+  void checkpoint(int attempt);
+  void forget(int attempt);
+  void read_log(int attempt, int rank);
+  static v1::ControllerMessage make_prepare(int attempt, int ranks, bool leader = true);
+  // Prepares and starts, and settles.
+  void launch(int attempt, int ranks = 2);
+
+  // ---- The machine ----
+  Disk disk;
+  std::map<AttemptKey, SimShim> shims;
+  std::string unreadable;      // Why nothing can be told of shims; empty: it can.
+  std::set<int64_t> stubborn;  // Pids that no signal ends.
+  void relent();               // They die of the signals that they got.
+  std::string token_refusal;   // Reason.
+  std::string prepare_refusal;
+  std::map<int, std::string> printed;           // By rank: the end of its log.
+  std::map<int, std::deque<SpoolRead>> spools;  // By rank: what the next reads of its events find, in place of its own.
+  std::vector<std::string> damage;              // Of spools, as the controller heard it.
+  bool new_shims_hang = false;
+  bool rebooted = false;
+  SimShim& shim(int attempt) { return shims.at({"u1", attempt}); }
+  void rank_exits(int attempt, int rank, int code, int signal = 0);
+  void rank_speaks(int attempt, int rank, int events = 1);
+  void kill_shim(int attempt);
+  void break_link(int attempt);
+  void hang_shim(int attempt);
+  void wake_shim(int attempt);
+  int running_ranks(int attempt) const;
+  std::set<int> devices_in_use() const;  // By ranks that run; fails the test when two attempts share one.
+
+ private:
+  template <typename E>
+  static size_t index() {
+    return Effect(E{}).index();
+  }
+  void apply(Effect effect);  // Those without a completion.
+  bool now_done(const Effect& effect) const;
+  void perform(const Effect& effect);
+  std::string error_of(size_t index) const;
+  void hear(const v1::WorkerMessage& message);
+  void make_core(int64_t start_session);
+  void shim_does(const AttemptKey& key, const ShimCommand& command);
+  void say(const AttemptKey& key, ShimSaid said);
+  void end_shim_if_over(const AttemptKey& key);
+  void exit_rank(const AttemptKey& key, Rank& rank, int code, int signal);
+  void kill_ranks(const AttemptKey& key);
+  void run_shim_deadlines();
+  ShimStatus status_of(const SimShim& shim) const;
+  void write_status(SimShim& shim);
+
+  const NodeConfig config_;
+  Now now_{1000 * kSecond, 1'700'000'000 * kSecond};
+  std::unique_ptr<NodeCore> core_;
+  std::deque<Waiting> waiting_;
+  std::set<size_t> hung_;
+  std::map<size_t, std::string> failing_;
+  std::map<size_t, int> given_;
+  bool exited_ = false;
+  bool dying_ = false;
+  int64_t last_pid_ = 100;
+
+  int64_t session_ = 0;
+  bool open_ = false;
+  v1::Register registered_;
+  std::vector<v1::AttemptReport> reports_;
+  std::vector<v1::WorkerMessage> said_;
+  std::map<std::pair<int, int>, int64_t> events_;
+  int gaps_ = 0;
+  int64_t beats_ = 0;
+  v1::Beat last_beat_;
+};
+
+}  // namespace titan::node

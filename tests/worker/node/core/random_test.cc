@@ -1,0 +1,251 @@
+// Lives of a node under random faults, from a printed seed: TITAN_NODE_SEED=N runs that one alone, TITAN_NODE_SEEDS=N
+// so many.
+
+#include <cstdlib>
+#include <random>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "tests/worker/node/core/node_world.h"
+
+namespace titan::node {
+namespace {
+
+using Report = v1::AttemptReport;
+using Phase = AttemptRecord::Phase;
+
+constexpr int kSeeds = 2000;
+constexpr int kActions = 250;
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+class Life {
+ public:
+  explicit Life(uint64_t seed) : random_(seed) {}
+
+  void run() {
+    world_.connect();
+    for (int i = 0; i < kActions && !::testing::Test::HasFailure(); ++i) {
+      act();
+      check();
+    }
+    if (!::testing::Test::HasFailure()) come_to_rest();
+  }
+
+ private:
+  int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random_); }
+  bool one_in(int64_t n) { return below(n) == 0; }
+
+  void act() {
+    const int64_t what = below(100);
+    if (what < 45) {
+      // Anything that waits may come first, but for what has an order.
+      (void)world_.do_one([this](const World::Waiting&) { return one_in(2); });
+    } else if (what < 52) {
+      world_.settle();
+    } else if (what < 62) {
+      world_.move_clock(one_in(5) ? below(40 * kSecond) : below(kSecond));
+      world_.tick();
+    } else if (what < 65) {
+      world_.advance(below(20 * kSecond));
+    } else if (what < 80) {
+      command();
+    } else if (what < 88) {
+      ranks_live();
+    } else if (what < 91) {
+      session_changes();
+    } else if (what < 94) {
+      if (one_in(2)) {
+        world_.restart();
+      } else {
+        world_.do_one_and_die([this](const World::Waiting&) { return one_in(2); });
+      }
+      if (!one_in(4)) world_.connect();
+    } else {
+      machine_changes();
+    }
+  }
+
+  // What a controller may say, also one that is late, or hears nothing and says it again.
+  void command() {
+    const int attempt =
+        newest_ == 0 || one_in(6) ? newest_ + 1 : static_cast<int>(newest_ - below(std::min(newest_, 3)));
+    switch (below(6)) {
+      case 0:
+      case 1:
+        newest_ = std::max(newest_, attempt);
+        if (forgotten_.count(attempt) > 0) return;
+        return world_.prepare(attempt, static_cast<int>(1 + below(4)), one_in(2), one_in(2) ? 0 : below(20'000));
+      case 2:
+      case 3:
+        return world_.start(attempt);
+      case 4:
+        return world_.stop(attempt, one_in(2), one_in(2) ? 0 : below(10'000), one_in(2) ? 0 : below(20'000));
+      default:
+        if (one_in(3)) world_.checkpoint(attempt);
+        // It forgets what it has heard the end of.
+        if (world_.last(attempt).phase() < Report::ENDED) return;
+        forgotten_.insert(attempt);
+        world_.forget(attempt);
+    }
+  }
+
+  void ranks_live() {
+    for (auto& [key, shim] : world_.shims) {
+      if (!shim.alive || !one_in(2)) continue;
+      const int rank = static_cast<int>(below(static_cast<int64_t>(shim.ranks.size())));
+      if (shim.ranks[rank].running && one_in(2)) world_.rank_speaks(key.number, rank, static_cast<int>(below(5)));
+      if (!shim.hangs && one_in(5)) world_.rank_exits(key.number, rank, static_cast<int>(below(20)));
+    }
+  }
+
+  void session_changes() {
+    if (one_in(3)) return world_.disconnect();
+    if (one_in(6)) return world_.connect("another");
+    world_.acknowledge = !one_in(3);
+    world_.connect("c1", ++epoch_);
+  }
+
+  template <typename E>
+  void trouble() {
+    const int64_t what = below(4);
+    if (what == 0) world_.hang<E>();
+    if (what == 1) world_.fail<E>("no space");
+    if (what == 2) world_.release<E>();
+    if (what == 3) world_.mend<E>();
+  }
+
+  void machine_changes() {
+    switch (below(16)) {
+      case 0:
+        return trouble<RaiseFence>();
+      case 1:
+        return trouble<AddRecord>();
+      case 2:
+        return trouble<WriteRecord>();
+      case 3:
+        return trouble<PrepareFolder>();
+      case 4:
+        return trouble<CheckToken>();
+      case 5:
+        return trouble<SpawnShim>();
+      case 6:
+        return one_in(2) ? trouble<ReadSpool>() : trouble<ReadLogTail>();
+      case 7:
+        return trouble<WritePlaces>();
+      case 8:
+        return trouble<WriteLeaderEpoch>();
+      case 9:
+        return trouble<ForgetAttempt>();
+      case 10:
+        world_.unreadable = world_.unreadable.empty() && one_in(2) ? "Input/output error" : "";
+        return;
+      case 11:
+        world_.prepare_refusal = world_.prepare_refusal.empty() ? "DUMP_FOLDER_UNUSABLE" : "";
+        return;
+      case 12:
+        world_.token_refusal = world_.token_refusal.empty() ? "DUMP_FOLDER_NOT_SHARED" : "";
+        return;
+      case 13:
+        world_.new_shims_hang = one_in(3);
+        return world_.relent();
+      default:
+        shims_change();
+    }
+  }
+
+  void shims_change() {
+    for (auto& [key, shim] : world_.shims) {
+      if (!shim.alive || !one_in(2)) continue;
+      switch (below(4)) {
+        case 0:
+          world_.kill_shim(key.number);
+          break;
+        case 1:
+          shim.hangs ? world_.wake_shim(key.number) : world_.hang_shim(key.number);
+          break;
+        case 2:
+          if (shim.ranks[0].running) world_.stubborn.insert(shim.ranks[0].pid);
+          break;
+        default:
+          if (shim.link != 0) world_.break_link(key.number);
+      }
+    }
+  }
+
+  // At every moment.
+  void check() {
+    world_.devices_in_use();
+    int with_ranks = 0;
+    for (const auto& [key, shim] : world_.shims) with_ranks += world_.running_ranks(key.number) > 0 ? 1 : 0;
+    EXPECT_LE(with_ranks, 1) << "two attempts of a job run at once";
+    EXPECT_EQ(world_.gaps(), 0);
+    EXPECT_GE(world_.core().next_deadline(), 0);
+  }
+
+  // All troubles end: then every wait ends, everything can be ended, nothing stays behind, and the node takes work.
+  void come_to_rest() {
+    world_.mend_everything();
+    world_.connect("c1", ++epoch_);
+    world_.advance(3 * kPreparePatience);
+    for (int attempt = 0; attempt <= newest_; ++attempt) world_.stop(attempt);
+    world_.advance(20 * kSecond);
+    for (const auto& [key, attempt] : world_.core().state().attempts) {
+      EXPECT_TRUE(attempt.over()) << "attempt " << key.number << " in stage " << static_cast<int>(attempt.stage);
+      EXPECT_FALSE(attempt.shim_may_live()) << "attempt " << key.number;
+      const auto shim = world_.shims.find(key);
+      if (shim == world_.shims.end()) continue;
+      const Report last = world_.last(key.number);
+      EXPECT_TRUE(last.phase() == Report::ENDED || last.phase() == Report::REFUSED) << "attempt " << key.number;
+      for (const World::Rank& rank : shim->second.ranks) {
+        EXPECT_EQ(world_.events_of(key.number, rank.rank), rank.events) << "attempt " << key.number;
+        EXPECT_EQ(has_exit(last, rank.rank), shim->second.started) << "attempt " << key.number;
+      }
+    }
+    for (const auto& [key, shim] : world_.shims) EXPECT_FALSE(shim.alive) << "attempt " << key.number;
+    EXPECT_EQ(world_.core().free_devices().size(), 4u);
+    for (int daemon = 0; daemon < 2; ++daemon) {  // The next one knows those whose Forget could not be written.
+      for (int attempt = 0; attempt <= newest_; ++attempt) world_.forget(attempt);
+      world_.advance(2 * kSecond);
+      world_.restart();
+      world_.connect("c1", ++epoch_);
+      world_.advance(2 * kSecond);
+    }
+    EXPECT_TRUE(world_.core().state().attempts.empty());
+    EXPECT_TRUE(world_.core().state().pending.empty());
+    for (const auto& [key, record] : world_.disk.records) {
+      EXPECT_EQ(record.phase, Phase::kForgotten) << "attempt " << key.number;
+    }
+    world_.launch(newest_ + 1, 4);
+    EXPECT_EQ(world_.last(newest_ + 1).phase(), Report::STARTED);
+  }
+
+  static bool has_exit(const Report& report, int rank) {
+    for (const v1::RankExitReport& exit : report.exits()) {
+      if (exit.rank() == rank) return true;
+    }
+    return false;
+  }
+
+  World world_;
+  std::mt19937_64 random_;
+  int newest_ = 0;
+  std::set<int> forgotten_;
+  int64_t epoch_ = 0;
+};
+
+TEST(RandomTest, LivesUnderFaults) {
+  const int64_t one = from_environment("TITAN_NODE_SEED", -1);
+  const int64_t first = one >= 0 ? one : 1;
+  const int64_t count = one >= 0 ? 1 : from_environment("TITAN_NODE_SEEDS", kSeeds);
+  for (int64_t seed = first; seed < first + count; ++seed) {
+    Life(static_cast<uint64_t>(seed)).run();
+    ASSERT_FALSE(HasFailure()) << "TITAN_NODE_SEED=" << seed;
+  }
+}
+
+}  // namespace
+}  // namespace titan::node

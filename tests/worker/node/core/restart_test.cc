@@ -1,0 +1,241 @@
+// The daemon dies at every point, and the next one goes on from what lies on the disk.
+
+#include "gtest/gtest.h"
+#include "tests/worker/node/core/node_world.h"
+
+namespace titan::node {
+namespace {
+
+using Report = v1::AttemptReport;
+using Phase = AttemptRecord::Phase;
+
+// One life with one death of the daemon after `steps` things that happened; with `between` it dies between the deed and
+// the word of it.
+void live_and_die(int steps, bool between) {
+  World world;
+  world.connect();
+  int left = steps;
+  const auto settle = [&] {
+    while (left > 0 && world.do_one()) --left;
+    if (left > 0) return;
+    if (left-- == 0) {
+      if (between) {
+        world.do_one_and_die();
+      } else {
+        world.restart();
+      }
+      world.connect();
+    }
+    world.settle();
+  };
+  // A controller asks again for what it did not get, and takes a refusal for an answer.
+  world.prepare(1);
+  settle();
+  for (int tries = 0; tries < 3 && world.last(1).phase() == Report::PHASE_UNSPECIFIED; ++tries) {
+    world.prepare(1);
+    settle();
+  }
+  ASSERT_EQ(world.last(1).phase(), Report::PREPARED);
+  for (int tries = 0; tries < 3 && world.last(1).phase() != Report::STARTED; ++tries) {
+    world.start(1);
+    settle();
+  }
+  ASSERT_EQ(world.last(1).phase(), Report::STARTED);
+  ASSERT_EQ(world.running_ranks(1), 2);
+  const std::vector<int64_t> pids = {world.shim(1).ranks[0].pid, world.shim(1).ranks[1].pid};
+  for (const int rank : {0, 1}) {
+    world.rank_speaks(1, rank, 5);
+    settle();
+    EXPECT_EQ(world.shim(1).ranks[rank].pid, pids[rank]) << "no rank was started anew";
+    world.rank_exits(1, rank, rank == 0 ? 0 : 11);
+    settle();
+  }
+  world.advance(2 * kSecond);
+  const Report last = world.last(1);
+  EXPECT_EQ(last.phase(), Report::ENDED);
+  EXPECT_EQ(last.error_reason(), "");
+  ASSERT_EQ(last.exits_size(), 2);
+  EXPECT_EQ(last.exits(1).exit_code(), 11);
+  for (const int rank : {0, 1}) EXPECT_EQ(world.events_of(1, rank), 5);
+  EXPECT_EQ(world.gaps(), 0);
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+  world.forget(1);
+  settle();
+  world.forget(1);
+  settle();
+  EXPECT_TRUE(world.core().state().attempts.empty());
+  EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kForgotten);
+}
+
+TEST(RestartTest, TheDaemonDiesAtEveryStep) {
+  for (const bool between : {false, true}) {
+    for (int steps = 0; steps < 70; ++steps) {
+      SCOPED_TRACE(testing::Message() << "step " << steps << (between ? ", between deed and word" : ""));
+      live_and_die(steps, between);
+    }
+  }
+}
+
+TEST(RestartTest, TheInventoryNamesWhatRuns) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  world.hang_shim(1);  // It answers after the first session is up.
+  world.restart();
+  world.connect();
+  ASSERT_EQ(world.registered().inventory_size(), 1);
+  const v1::AttemptInventory& item = world.registered().inventory(0);
+  EXPECT_EQ(item.phase(), Report::STARTED);
+  EXPECT_EQ(item.devices(), 2);
+  EXPECT_EQ(item.job(), "name");
+  EXPECT_EQ(item.ranks(1).pid(), world.shim(1).ranks[1].pid);
+  EXPECT_EQ(world.core().free_devices().size(), 2u);
+  world.wake_shim(1);
+  world.stop(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+}
+
+// Found in every phase of its record, with its shim alive, gone or not to be told of.
+TEST(RestartTest, EveryPhaseOfARecord) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  const AttemptRecord live = world.disk.records.at({"u1", 1});
+  for (const Phase phase : {Phase::kPreparing, Phase::kLive, Phase::kEnded, Phase::kRefused}) {
+    for (const bool alive : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "phase " << static_cast<int>(phase) << " alive " << alive);
+      World next;
+      next.disk.records[live.key] = live;
+      next.disk.records[live.key].phase = phase;
+      if (phase != Phase::kEnded || !alive) {
+        next.shims = world.shims;
+        if (phase == Phase::kPreparing) {
+          next.shim(1).started = false;
+          for (World::Rank& rank : next.shim(1).ranks) rank = {.rank = rank.rank};
+          next.shim(1).written->ranks.clear();
+        }
+        if (!alive) next.kill_shim(1);
+      }
+      next.restart();
+      next.connect();
+      next.advance(10 * kSecond);
+      const Report::Phase said = next.last(1).phase();
+      switch (phase) {
+        case Phase::kPreparing:
+          EXPECT_EQ(said, alive ? Report::PREPARED : Report::REFUSED);
+          break;
+        case Phase::kLive:
+          EXPECT_EQ(said, alive ? Report::STARTED : Report::ENDED);
+          break;
+        case Phase::kRefused:
+          EXPECT_EQ(said, Report::REFUSED);
+          EXPECT_FALSE(next.shim(1).alive) << "what runs of it is ended";
+          break;
+        default:
+          EXPECT_EQ(said, Report::ENDED);
+      }
+      const bool runs = alive && (phase == Phase::kPreparing || phase == Phase::kLive);
+      EXPECT_EQ(next.core().free_devices().size(), runs ? 2u : 4u);
+      next.forget(1);
+      next.settle();
+      EXPECT_TRUE(next.core().state().attempts.empty());
+    }
+  }
+}
+
+TEST(RestartTest, KilledBeforeTheShimBeganIsAsIfNeverAskedFor) {
+  World world;
+  world.connect();
+  world.hang<PrepareFolder>();
+  world.prepare(1);
+  world.settle();
+  world.restart();
+  world.settle();
+  EXPECT_TRUE(world.disk.records.empty());
+  world.release<PrepareFolder>();
+  world.connect();
+  EXPECT_EQ(world.registered().inventory_size(), 0);
+  world.prepare(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::PREPARED);
+}
+
+TEST(RestartTest, ARestartedMachineIsSaidSo) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.kill_shim(1);
+  world.rebooted = true;
+  world.restart();
+  world.connect();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+  EXPECT_EQ(world.last(1).error_message(), "the node was restarted");
+}
+
+TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.unreadable = "Input/output error";
+  world.restart();
+  world.connect();
+  world.advance(10 * kSecond);
+  EXPECT_EQ(world.core().free_devices().size(), 2u);
+  EXPECT_NE(world.last(1).phase(), Report::ENDED);
+  world.unreadable.clear();
+  world.advance(3 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::STARTED);
+  EXPECT_EQ(world.running_ranks(1), 2);
+}
+
+// How it ended is said by every daemon until it is forgotten, also what no shim wrote down.
+TEST(RestartTest, AnEndIsSaidAgainWithAllExits) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.disconnect();
+  world.rank_exits(1, 0, 3);
+  world.settle();
+  world.kill_shim(1);
+  world.settle();
+  for (int daemon = 0; daemon < 2; ++daemon) {
+    world.restart();
+    world.connect();
+    EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+    EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+    ASSERT_EQ(world.last(1).exits_size(), 2);
+    EXPECT_EQ(world.last(1).exits(0).exit_code(), 3);
+    EXPECT_EQ(world.last(1).exits(1).signal(), 9);
+  }
+}
+
+// A stop that the last daemon passed on goes on without it.
+TEST(RestartTest, AStopOutlivesTheDaemon) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.stop(1, true, 10'000);
+  world.settle();
+  world.restart();
+  world.connect();
+  world.advance(11 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).exits(0).stop_reason(), "TEST");
+}
+
+TEST(RestartTest, OrphansAreNamed) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.shim(1).stop_reason = "ORPHANED";
+  world.rank_exits(1, 0, 16);
+  world.restart();
+  world.connect();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "ORPHANED");
+}
+
+}  // namespace
+}  // namespace titan::node

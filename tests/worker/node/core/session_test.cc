@@ -1,0 +1,327 @@
+// Sessions that are lost, replaced, of another cluster or of a leader of before.
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/node/core/node_world.h"
+
+namespace titan::node {
+namespace {
+
+using ::testing::HasSubstr;
+using Report = v1::AttemptReport;
+
+// The session is lost after every single thing that happens, and the next one hears everything that it must know.
+TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
+  for (const bool gap : {false, true}) {  // Things go on between the two sessions.
+    for (int steps = 0; steps < 60; ++steps) {
+      World world;
+      world.connect();
+      int left = steps;
+      const auto settle = [&] {
+        while (left > 0 && world.do_one()) --left;
+        if (left > 0) return;
+        if (left-- == 0) {
+          world.disconnect();
+          if (gap) world.settle();
+          world.connect();
+        }
+        world.settle();
+      };
+      // As a controller does: what it asked for and did not get, it asks for again.
+      const auto prepared = [&] { return world.last(1).phase() == Report::PREPARED; };
+      world.prepare(1);
+      settle();
+      if (!prepared()) world.prepare(1);
+      settle();
+      ASSERT_TRUE(prepared()) << steps;
+      world.start(1);
+      settle();
+      if (world.last(1).phase() != Report::STARTED) world.start(1);
+      settle();
+      ASSERT_EQ(world.last(1).phase(), Report::STARTED) << steps;
+      ASSERT_EQ(world.running_ranks(1), 2) << steps;
+      for (const int rank : {0, 1}) {
+        world.rank_speaks(1, rank, 5);
+        settle();
+        world.rank_exits(1, rank, rank);
+        settle();
+      }
+      settle();
+      const Report last = world.last(1);
+      EXPECT_EQ(last.phase(), Report::ENDED) << steps;
+      ASSERT_EQ(last.exits_size(), 2) << steps;
+      EXPECT_EQ(last.exits(1).exit_code(), 1) << steps;
+      for (const int rank : {0, 1}) EXPECT_EQ(world.events_of(1, rank), 5) << steps;
+      EXPECT_EQ(world.gaps(), 0) << steps;
+      EXPECT_EQ(world.count<SpawnShim>(), 1) << steps;
+      world.forget(1);
+      settle();
+      world.forget(1);
+      settle();
+      EXPECT_TRUE(world.core().state().attempts.empty()) << steps;
+    }
+  }
+}
+
+TEST(SessionTest, EventsComeAgainUntilTheyAreAcknowledged) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.acknowledge = false;
+  world.rank_speaks(1, 0, 4);
+  world.settle();
+  EXPECT_EQ(world.events_of(1, 0), 4);
+  EXPECT_EQ(world.count<WritePlaces>(), 0);
+  const int64_t before = world.core().state().events;
+  world.acknowledge = true;
+  world.connect();
+  EXPECT_EQ(world.core().state().events, before + 4);
+  EXPECT_EQ(world.disk.places.at({"u1", 1}).at(0).sequence, 4);
+  world.connect();
+  EXPECT_EQ(world.core().state().events, before + 4) << "what is acknowledged is not sent again";
+}
+
+// What was being read when the session ended is read again for the next one, and is no damage.
+TEST(SessionTest, AReadThatOutlivesItsSessionIsNotSent) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.acknowledge = false;
+  world.rank_speaks(1, 0, 3);
+  world.settle();
+  world.hang<ReadSpool>();
+  world.rank_speaks(1, 0, 2);
+  world.settle();
+  world.acknowledge = true;
+  world.connect();
+  world.release<ReadSpool>();
+  world.settle();
+  EXPECT_EQ(world.events_of(1, 0), 5);
+  EXPECT_EQ(world.gaps(), 0);
+  for (const std::string& line : world.log) EXPECT_EQ(line.find("damaged"), std::string::npos) << line;
+}
+
+// An answer that belongs to a session of before is not said on the present one, nor is a command of one obeyed.
+TEST(SessionTest, NothingOutlivesItsSession) {
+  World world;
+  world.connect();
+  world.connect();
+  const Input late = Command{1, World::make_prepare(1, 1)};
+  world.feed(late);
+  world.settle();
+  EXPECT_TRUE(world.core().state().attempts.empty());
+  world.feed(Disconnected{1, "LATE"});
+  EXPECT_TRUE(world.core().state().connected);
+  for (const Effect& effect : world.core().step(Command{2, World::make_prepare(0, 1)}, world.now())) {
+    if (const Send* send = std::get_if<Send>(&effect)) {
+      EXPECT_EQ(send->session, 2);
+    }
+  }
+  world.feed(Disconnected{2, ""});
+  EXPECT_TRUE(world.core().step(Command{2, World::make_prepare(0, 1)}, world.now()).empty());
+}
+
+// A controller may ask a node as soon as it has registered: that waits for the welcome, which says whose controller it
+// is.
+TEST(SessionTest, WhatComesBeforeTheWelcomeWaitsForIt) {
+  for (const std::string cluster : {"c1", "c2"}) {
+    World world;
+    world.connect("c1");
+    world.launch(1, 1);
+    v1::ControllerMessage read;
+    read.mutable_read_log()->mutable_id()->set_job_uid("u1");
+    read.mutable_read_log()->mutable_id()->set_number(1);
+    world.feed(Command{2, read});
+    EXPECT_FALSE(world.core().state().connected) << "the session of before is over";
+    EXPECT_TRUE(world.logs.empty());
+    world.connect(cluster);
+    EXPECT_EQ(world.logs.size(), cluster == "c1" ? 1u : 0u);
+    world.connect("c1");
+    EXPECT_EQ(world.logs.size(), cluster == "c1" ? 1u : 0u) << "nothing outlives its session";
+  }
+}
+
+TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
+  World world;
+  world.connect("c1");
+  EXPECT_EQ(world.registered().cluster(), "") << "it takes the first that it meets";
+  EXPECT_EQ(world.disk.cluster, "c1");
+  world.launch(1, 1);
+  world.connect("c2");
+  EXPECT_EQ(world.registered().cluster(), "c1");
+  ASSERT_EQ(world.resets.size(), 1u);
+  EXPECT_THAT(world.resets[0], HasSubstr("is of cluster c2 and this worker of c1"));
+  world.feed(Command{2, [] {
+                       v1::ControllerMessage stop;
+                       stop.mutable_stop()->mutable_id()->set_job_uid("u1");
+                       stop.mutable_stop()->mutable_id()->set_number(1);
+                       return stop;
+                     }()});
+  world.settle();
+  EXPECT_EQ(world.running_ranks(1), 1);
+  EXPECT_FALSE(world.core().state().connected);
+  world.connect("c1");
+  EXPECT_TRUE(world.core().state().connected);
+}
+
+// Two clusters meet a new worker at the same time: it belongs to the one that it wrote down first.
+TEST(SessionTest, TheFirstClusterIsTheOne) {
+  World world;
+  world.hang<WriteCluster>();
+  world.connect("c1");
+  EXPECT_FALSE(world.core().state().connected);
+  world.prepare(1);
+  world.settle();
+  world.disconnect();
+  world.connect("c2");
+  EXPECT_EQ(world.resets.size(), 1u);
+  world.connect("c1");
+  world.prepare(2);
+  world.settle();
+  world.release<WriteCluster>();
+  world.settle();
+  EXPECT_TRUE(world.core().state().connected);
+  EXPECT_EQ(world.disk.cluster, "c1");
+  EXPECT_EQ(world.count<WriteCluster>(), 1);
+  EXPECT_EQ(world.last(1).phase(), Report::PHASE_UNSPECIFIED) << "of a session that is gone";
+  EXPECT_EQ(world.last(2).phase(), Report::PREPARED) << "obeyed once the id is written";
+}
+
+TEST(SessionTest, AnotherClusterIsAdoptedOnRequestAndOnce) {
+  World before;
+  before.connect("c1");
+  NodeConfig config = World::default_config();
+  config.adopt_cluster = true;
+  World world(config);
+  world.disk.cluster = "c1";
+  world.restart();
+  world.connect("c2");
+  EXPECT_EQ(world.registered().cluster(), "");
+  EXPECT_TRUE(world.core().state().connected);
+  EXPECT_EQ(world.disk.cluster, "c2");
+  world.connect("c1");
+  EXPECT_EQ(world.resets.size(), 1u);
+  EXPECT_EQ(world.registered().cluster(), "c2");
+}
+
+TEST(SessionTest, AClusterThatCannotBeWrittenDownIsNotFollowed) {
+  World world;
+  world.fail<WriteCluster>("disk full");
+  world.connect("c1");
+  ASSERT_EQ(world.resets.size(), 1u);
+  EXPECT_THAT(world.resets[0], HasSubstr("disk full"));
+  EXPECT_FALSE(world.core().state().connected);
+  world.mend<WriteCluster>();
+  world.connect("c1");
+  EXPECT_TRUE(world.core().state().connected);
+}
+
+// A leader of before is told so, and moves nothing.
+TEST(SessionTest, CommandsOfAnOldLeaderAreNotObeyed) {
+  World world;
+  world.connect("c1", 5);
+  world.launch(1, 1);
+  EXPECT_EQ(world.disk.epoch, 5);
+  EXPECT_EQ(world.last(1).leader_epoch(), 5);
+  world.epoch = 4;
+  world.stop(1);
+  world.prepare(2, 1);
+  world.settle();
+  EXPECT_EQ(world.running_ranks(1), 1);
+  EXPECT_EQ(world.last(1).error_reason(), "STALE_LEADER");
+  EXPECT_EQ(world.last(1).phase(), Report::STARTED);
+  EXPECT_EQ(world.last(2).error_reason(), "STALE_LEADER");
+  EXPECT_EQ(world.last(2).phase(), Report::REFUSED);
+  world.connect("c1", 4);
+  EXPECT_FALSE(world.core().state().connected) << "nor is its session";
+  // Remembered by the next daemon.
+  world.restart();
+  world.connect("c1", 4);
+  EXPECT_EQ(world.registered().leader_epoch(), 5);
+  EXPECT_FALSE(world.core().state().connected);
+  world.connect("c1", 6);
+  world.stop(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.disk.epoch, 6);
+}
+
+// An epoch that cannot be written down begins nothing, but ends what it says.
+TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
+  for (const bool hangs : {false, true}) {
+    World world;
+    world.connect("c1", 1);
+    world.launch(1, 1);
+    if (hangs) {
+      world.hang<WriteLeaderEpoch>();
+    } else {
+      world.fail<WriteLeaderEpoch>("disk full");
+    }
+    world.connect("c1", 2);
+    world.prepare(2, 1);
+    world.settle();
+    world.advance(kWritePatience + kSecond);
+    EXPECT_EQ(world.last(2).phase(), Report::REFUSED) << hangs;
+    EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE") << hangs;
+    world.prepare(1, 1);  // Of a controller whose store lacks the start.
+    world.settle();
+    world.advance(kWritePatience + kSecond);
+    EXPECT_EQ(world.last(1).phase(), Report::STARTED) << hangs << ": what runs is not refused";
+    world.stop(1);
+    world.settle();
+    world.advance(2 * kWritePatience + kSecond);  // For the epoch, then for the record of the end.
+    EXPECT_EQ(world.last(1).phase(), Report::ENDED) << hangs;
+    EXPECT_TRUE(world.core().state().connected) << "beats are answered all the while";
+  }
+}
+
+TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
+  World world;
+  world.connect();
+  world.advance(10 * kSecond);
+  EXPECT_LE(world.last_beat().unanswered_milliseconds(), 1000);
+  world.answer_beats = false;
+  world.advance(2 * kSecond);
+  EXPECT_GE(world.last_beat().unanswered_milliseconds(), 1900);
+  EXPECT_LE(world.last_beat().unanswered_milliseconds(), 3000);
+  world.move_clock(5 * kSecond / 2);
+  world.tick();  // After a pause of its own; what was answered meanwhile may wait to be read.
+  world.settle();
+  EXPECT_EQ(world.last_beat().unanswered_milliseconds(), 0);
+}
+
+TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
+  for (const auto& [lease, most] : {std::pair(int64_t{1}, kSecond / kShortestBeat), {200, 25}, {5000, 1}}) {
+    World world;
+    world.connect();
+    v1::ControllerMessage message;
+    message.mutable_welcome()->set_cluster("c1");
+    message.mutable_welcome()->set_lease_milliseconds(lease);
+    world.command(message);
+    world.advance(2 * kSecond);  // The beat that was due may be a second away.
+    const int64_t before = world.beats();
+    world.advance(10 * kSecond);
+    EXPECT_NEAR(world.beats() - before, 10 * most, 1) << "a lease of " << lease << " ms";
+  }
+}
+
+TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.advance(10 * kSecond);
+  EXPECT_TRUE(world.resets.empty());
+  EXPECT_GE(world.beats(), 9);
+  world.answer_beats = false;
+  world.advance(7 * kSecond);
+  ASSERT_EQ(world.resets.size(), 1u);
+  EXPECT_THAT(world.resets[0], HasSubstr("no answer to beats for"));
+  EXPECT_FALSE(world.core().state().connected);
+  const int leases = world.count<TellShim>();
+  world.advance(3 * kSecond);
+  EXPECT_EQ(world.count<TellShim>(), leases + 3) << "the shims' leases are renewed by what the controller says, "
+                                                    "and they must know how long it said nothing";
+}
+
+}  // namespace
+}  // namespace titan::node

@@ -1,0 +1,106 @@
+#include "worker/node/core/spool_tail.h"
+
+#include "gtest/gtest.h"
+
+namespace titan::node {
+namespace {
+
+std::vector<SpoolLine> lines(int64_t first, int64_t last) {
+  std::vector<SpoolLine> result;
+  for (int64_t i = first; i <= last; ++i) result.push_back({i, "{}", i * 10});
+  return result;
+}
+
+// Whatever is acknowledged, rewound and read again in whatever order: every event comes, in order.
+TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
+  SpoolTail tail;
+  std::vector<SpoolLine> batch = lines(1, 10);
+  EXPECT_TRUE(tail.take(batch, tail.offset(), 100, false).empty());
+  EXPECT_EQ(batch.size(), 10u);
+  EXPECT_EQ(tail.offset(), 100);
+  EXPECT_TRUE(tail.acknowledge(4));
+  EXPECT_FALSE(tail.acknowledge(4));
+  EXPECT_FALSE(tail.acknowledge(2)) << "an old acknowledgement";
+  tail.rewind();
+  EXPECT_EQ(tail.offset(), 40);
+  batch = lines(5, 10);
+  EXPECT_TRUE(tail.take(batch, tail.offset(), 100, false).empty());
+  EXPECT_TRUE(tail.acknowledge(99));
+  EXPECT_EQ(tail.acknowledged(), (SpoolTail::Place{100, 10}));
+  SpoolTail next(tail.acknowledged());
+  EXPECT_EQ(next.offset(), 100);
+  batch = lines(11, 11);
+  EXPECT_TRUE(next.take(batch, 100, 110, false).empty());
+}
+
+std::vector<int64_t> numbers(const std::vector<SpoolLine>& lines) {
+  std::vector<int64_t> result;
+  for (const SpoolLine& line : lines) result.push_back(line.sequence);
+  return result;
+}
+
+// What follows a gap is taken all the same, and what is missing is known.
+TEST(SpoolTailTest, AGapIsToldAndTheEventsAfterItAreTaken) {
+  SpoolTail tail;
+  std::vector<SpoolLine> batch = lines(1, 2);
+  batch.push_back({5, "{}", 50});
+  batch.push_back({6, "{}", 60});
+  const std::vector<SpoolTail::Gap> gaps = tail.take(batch, 0, 60, false);
+  EXPECT_EQ(numbers(batch), (std::vector<int64_t>{1, 2, 5, 6}));
+  ASSERT_EQ(gaps.size(), 1u);
+  EXPECT_EQ(gaps[0].offset, 20);
+  EXPECT_EQ(gaps[0].first, 3);
+  EXPECT_EQ(gaps[0].last, 4);
+  EXPECT_EQ(tail.offset(), 60);
+  EXPECT_TRUE(tail.acknowledge(6));
+  EXPECT_EQ(tail.acknowledged(), (SpoolTail::Place{60, 6}));
+}
+
+// A damaged number must not make all later events look like old ones.
+TEST(SpoolTailTest, ANumberThatJumpsIsBelievedOnlyWithTheNextOne) {
+  SpoolTail tail;
+  std::vector<SpoolLine> batch = lines(1, 2);
+  batch.push_back({900, "{}", 30});
+  EXPECT_TRUE(tail.take(batch, 0, 30, false).empty());
+  EXPECT_EQ(numbers(batch), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(tail.offset(), 20) << "until its successor is there";
+  batch = {{900, "{}", 30}, {4, "{}", 40}, {5, "{}", 50}};
+  const std::vector<SpoolTail::Gap> gaps = tail.take(batch, 20, 50, false);
+  EXPECT_EQ(numbers(batch), (std::vector<int64_t>{4, 5}));
+  ASSERT_EQ(gaps.size(), 1u);
+  EXPECT_EQ(gaps[0].first, 3);
+  EXPECT_EQ(gaps[0].last, 3);
+  // No other can come: the rank is gone.
+  batch = {{8, "{}", 80}};
+  EXPECT_EQ(tail.take(batch, 50, 80, true).size(), 1u);
+  EXPECT_EQ(numbers(batch), (std::vector<int64_t>{8}));
+}
+
+TEST(SpoolTailTest, WhatComesAgainIsLeftOut) {
+  SpoolTail tail;
+  std::vector<SpoolLine> batch = {{1, "{}", 10}, {2, "{}", 20}, {1, "{}", 30}, {3, "{}", 40}};
+  EXPECT_TRUE(tail.take(batch, 0, 40, false).empty());
+  EXPECT_EQ(numbers(batch), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(tail.offset(), 40);
+  // The file was cut and read from its start.
+  batch = {{4, "{}", 10}};
+  EXPECT_TRUE(tail.take(batch, 0, 10, false).empty());
+  EXPECT_EQ(tail.offset(), 10);
+  EXPECT_TRUE(tail.acknowledge(4));
+  EXPECT_EQ(tail.acknowledged(), (SpoolTail::Place{10, 4}));
+}
+
+TEST(SpoolTailTest, TheWindowOpensWithAcknowledgements) {
+  SpoolTail tail;
+  std::vector<SpoolLine> batch = {{1, "{}", SpoolTail::kWindowBytes - 1}};
+  EXPECT_TRUE(tail.take(batch, 0, SpoolTail::kWindowBytes - 1, false).empty());
+  EXPECT_TRUE(tail.may_read());
+  batch = {{2, "{}", SpoolTail::kWindowBytes}};
+  EXPECT_TRUE(tail.take(batch, tail.offset(), SpoolTail::kWindowBytes, false).empty());
+  EXPECT_FALSE(tail.may_read());
+  EXPECT_TRUE(tail.acknowledge(1));
+  EXPECT_TRUE(tail.may_read());
+}
+
+}  // namespace
+}  // namespace titan::node

@@ -1,0 +1,246 @@
+// From the wish to end an attempt to its end: grace, signals, and what no signal ends.
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/node/core/node_world.h"
+
+namespace titan::node {
+namespace {
+
+using ::testing::HasSubstr;
+using Report = v1::AttemptReport;
+
+TEST(StopTest, ThePatienceOfAStopGoesToTheShim) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.stop(1, /*save=*/true, 20'000);
+  world.settle();
+  const ShimCommand& stop = world.shim(1).got.back();
+  EXPECT_EQ(stop.kind, ShimCommand::Kind::kStop);
+  EXPECT_TRUE(stop.save);
+  EXPECT_EQ(stop.grace_milliseconds, 20'000);
+  EXPECT_EQ(stop.reason, "TEST");
+  world.advance(19 * kSecond);
+  EXPECT_EQ(world.running_ranks(1), 2);
+  EXPECT_EQ(world.count<KillShim>(), 0);
+  world.advance(2 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).exits(0).signal(), 9);
+  EXPECT_EQ(world.last(1).exits(0).stop_reason(), "TEST");
+  EXPECT_EQ(world.count<KillShim>(), 0);
+}
+
+TEST(StopTest, RanksThatSaveInTimeAreNotKilled) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.stop(1, /*save=*/true, 20'000);
+  world.advance(5 * kSecond);
+  for (const int rank : {0, 1}) world.rank_exits(1, rank, 16);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).exits(1).exit_code(), 16);
+  world.advance(60 * kSecond);
+  EXPECT_EQ(world.count<KillShim>(), 0);
+  EXPECT_EQ(world.last(1).error_reason(), "");
+}
+
+// A shim that hangs cannot end its ranks, but its own death does: three seconds after the grace.
+TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.hang_shim(1);
+  world.stop(1, /*save=*/false, 5'000);
+  world.advance(8 * kSecond - kMillisecond);
+  EXPECT_EQ(world.count<KillShim>(), 0);
+  EXPECT_EQ(world.running_ranks(1), 2);
+  world.advance(2 * kMillisecond);
+  EXPECT_EQ(world.count<KillShim>(), 1);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+  ASSERT_EQ(world.last(1).exits_size(), 2);
+  EXPECT_EQ(world.last(1).exits(0).signal(), 9);
+}
+
+// A disk that takes its time: until the end is on it the node would say that the attempt lives, and the controller
+// stops what lives. Each would answer the other at the network's speed.
+TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.hang<WriteRecord>();
+  world.stop(1);
+  world.settle();
+  world.forget_what_was_said();
+  for (int i = 0; i < 3; ++i) {
+    world.stop(1);
+    world.settle();
+  }
+  EXPECT_TRUE(world.reports().empty());
+  world.release<WriteRecord>();
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  world.forget_what_was_said();
+  world.stop(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+}
+
+// Asking again never gives more time, and may give less.
+TEST(StopTest, ASecondStopShortensTheFirst) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.hang_shim(1);
+  world.stop(1, true, 60'000);
+  world.advance(kSecond);
+  world.stop(1, false, 0);
+  world.advance(3 * kSecond + kMillisecond);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+}
+
+// A rank in the kernel's hands: it is said where it hangs, its devices stay with it, a shim that answers is left alone,
+// and the end is said once it is gone.
+TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
+  World world;
+  world.connect();
+  world.launch(1, 4);
+  world.stubborn.insert(world.shim(1).ranks[2].pid);
+  world.stop(1, false, 0, /*deadline_milliseconds=*/4'000);
+  world.advance(3900 * kMillisecond);
+  EXPECT_EQ(world.last(1).error_reason(), "");
+  world.advance(200 * kMillisecond);
+  EXPECT_EQ(world.last(1).phase(), Report::STARTED);
+  EXPECT_EQ(world.last(1).error_reason(), "STOP_TIMEOUT");
+  EXPECT_THAT(world.last(1).error_message(), HasSubstr("rank 2 (pid "));
+  EXPECT_THAT(world.last(1).error_message(), HasSubstr("in state D"));
+  EXPECT_EQ(world.last(1).exits_size(), 3);
+  world.advance(30 * kSecond);
+  EXPECT_EQ(world.count<KillShim>(), 0);
+  EXPECT_TRUE(world.core().free_devices().empty());
+  const v1::Register hello = world.core().make_register(world.now());
+  EXPECT_EQ(hello.inventory(0).device_indices_size(), 4);
+  // A newer attempt waits for it, and says so when it waited long enough.
+  world.prepare(2, 1, true, /*deadline_milliseconds=*/10'000);
+  world.advance(11 * kSecond);
+  EXPECT_EQ(world.last(2).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(2).error_reason(), "PREPARE_TIMEOUT");
+  EXPECT_THAT(world.last(2).error_message(), HasSubstr("attempt 1 of the same job is not gone"));
+  EXPECT_THAT(world.last(2).error_message(), HasSubstr("in state D"));
+  world.relent();
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "");
+  EXPECT_EQ(world.last(1).exits_size(), 4);
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+}
+
+// A refused attempt whose shim hangs holds its devices, is not forgotten, and lets no newer one begin before it is
+// gone.
+TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
+  for (const bool forget : {false, true}) {
+    World world;
+    world.connect();
+    world.prepare(1, 3);
+    world.settle();
+    world.hang_shim(1);
+    world.token_refusal = "DUMP_FOLDER_NOT_SHARED";
+    world.start(1);
+    world.settle();
+    EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+    EXPECT_EQ(world.core().free_devices().size(), 1u);
+    if (forget) world.forget(1);
+    world.prepare(2, 1);
+    world.advance(2 * kSecond);
+    EXPECT_EQ(world.core().state().attempts.count({"u1", 1}), 1u);
+    EXPECT_EQ(world.last(2).phase(), Report::PHASE_UNSPECIFIED);
+    world.advance(2 * kSecond);
+    EXPECT_EQ(world.count<KillShim>(), 1);
+    EXPECT_EQ(world.last(2).phase(), Report::PREPARED);
+    EXPECT_EQ(world.core().free_devices().size(), 3u);
+    EXPECT_EQ(world.core().state().attempts.count({"u1", 1}), forget ? 0u : 1u);
+  }
+}
+
+// The shim is dead, one of its ranks is not: nothing is ended, and no device is given away, until it is gone.
+TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
+  World world;
+  world.connect();
+  world.launch(1, 2);
+  world.stubborn.insert(world.shim(1).ranks[0].pid);
+  world.kill_shim(1);
+  world.advance(20 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::STARTED);
+  EXPECT_EQ(world.core().free_devices().size(), 2u);
+  world.stop(1);
+  world.advance(kStopPatience + 3 * kSecond);
+  EXPECT_EQ(world.last(1).error_reason(), "STOP_TIMEOUT");
+  world.relent();
+  world.advance(2 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+}
+
+// With --stop-ranks-on-exit the first signal saves, and a second SIGINT kills; a burst of signals is one wish, and a
+// batch system's SIGTERM may come again and again.
+TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
+  NodeConfig config = World::default_config();
+  config.stop_ranks_on_exit = true;
+  World world(config);
+  world.connect();
+  world.launch(1);
+  world.feed(Shutdown{});
+  world.feed(Shutdown{});
+  world.settle();
+  EXPECT_TRUE(world.shim(1).got.back().save);
+  EXPECT_EQ(world.shim(1).got.back().grace_milliseconds, 30'000);
+  world.prepare(2, 1);
+  world.settle();
+  EXPECT_EQ(world.last(2).error_reason(), "NODE_STOPPING");
+  world.advance(kSecond);
+  EXPECT_EQ(world.running_ranks(1), 2);
+  world.feed(Shutdown{});
+  world.advance(kSecond);
+  EXPECT_EQ(world.running_ranks(1), 2) << "SIGTERM again";
+  EXPECT_FALSE(world.exited());
+  world.feed(Shutdown{.hurries = true});
+  world.settle();
+  EXPECT_EQ(world.running_ranks(1), 0);
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  EXPECT_FALSE(world.exited()) << "the last reports leave first";
+  world.advance(kSecond);
+  EXPECT_TRUE(world.exited());
+}
+
+TEST(StopTest, ShutdownInEveryState) {
+  NodeConfig config = World::default_config();
+  config.stop_ranks_on_exit = true;
+  for (int steps = 0; steps < 20; ++steps) {
+    World world(config);
+    world.connect();
+    world.prepare(1);
+    world.start(1);
+    for (int i = 0; i < steps; ++i) world.do_one();
+    world.feed(Shutdown{});
+    world.advance(40 * kSecond);
+    EXPECT_TRUE(world.exited()) << steps;
+    EXPECT_EQ(world.running_ranks(1), 0) << steps;
+  }
+}
+
+TEST(StopTest, WithoutTheFlagTheRanksTrainOn) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.feed(Shutdown{});
+  EXPECT_TRUE(world.exited());
+  EXPECT_EQ(world.running_ranks(1), 2);
+}
+
+}  // namespace
+}  // namespace titan::node

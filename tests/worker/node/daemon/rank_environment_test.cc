@@ -1,0 +1,85 @@
+#include "worker/node/daemon/rank_environment.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kOwn[] = {"PATH=/bin",
+                                "HOME=/root",
+                                "LC_ALL=C",
+                                "NCCL_DEBUG=INFO",
+                                "OMP_WAIT_POLICY=passive",
+                                "TITAN_RANK_LEVEL=avx2",
+                                "LC=no",
+                                "AWS_ENDPOINT_URL=https://store",
+                                "AWS_SECRET_ACCESS_KEY=s",
+                                "WANDB_API_KEY=k",
+                                "SITE_A=1",
+                                "SITE_B=2",
+                                "EDITOR",
+                                "NOTIFY_SOCKET=/run/n",
+                                "WATCHDOG_USEC=1",
+                                "JOURNAL_STREAM=8:1",
+                                "CREDENTIALS_DIRECTORY=/run/c",
+                                "TITAN_TOKEN_FILE=/etc/token",
+                                "TITAN_TLS_KEY=/etc/key",
+                                "TITAN_CONTROLLER=c1:7700",
+                                nullptr};
+
+// A secret of the daemon's, or of who started it, reaches a rank only when somebody asks for it by its name.
+TEST(RankEnvironmentTest, IsWhatProgramsNeedAndWhatWasAskedFor) {
+  EXPECT_THAT(rank_environment(kOwn, {}),
+              ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
+                          "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store"));
+  EXPECT_THAT(rank_environment(kOwn, {"SITE_*", "EDITOR"}),
+              ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
+                          "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store", "SITE_A=1", "SITE_B=2", "EDITOR"));
+}
+
+// A secret of whoever runs the worker: for all jobs on it, or for none. No pattern takes it along.
+TEST(RankEnvironmentTest, SecretsAreNamedInFull) {
+  constexpr const char* kSecret[] = {"HF_TOKEN=t",
+                                     "NVIDIA_API_KEY=k",
+                                     "NVIDIA_APIKEY=k",
+                                     "TORCH_SECRET=s",
+                                     "CUDA_PASSWORD=p",
+                                     "NCCL_PASSWORD_FILE=f",
+                                     "UCX_TOKEN_FILE=f",
+                                     "WANDB_API_KEY=k",
+                                     "AWS_SECRET_ACCESS_KEY=s",
+                                     "AWS_SESSION_TOKEN=s",
+                                     "site_password=p",
+                                     "TOKEN=t",
+                                     nullptr};
+  EXPECT_THAT(rank_environment(kSecret, {}), ::testing::IsEmpty());
+  EXPECT_THAT(rank_environment(kSecret, {"WANDB_*", "AWS_*", "HF_*", "site_*", "TOK*"}), ::testing::IsEmpty());
+  EXPECT_THAT(rank_environment(kSecret, {"HF_TOKEN", "WANDB_API_KEY", "UCX_TOKEN_FILE"}),
+              ElementsAre("HF_TOKEN=t", "UCX_TOKEN_FILE=f", "WANDB_API_KEY=k"));
+  EXPECT_THAT(rank_environment(kSecret, {"*"}), ::testing::SizeIs(12)) << "of `titanctl run`";
+  constexpr const char* kNone[] = {"HF_HOME=/h",
+                                   "HF_TOKEN_PATH=/t",
+                                   "NCCL_IB_PKEY=3",
+                                   "AWS_SHARED_CREDENTIALS_FILE=/c",
+                                   "NVIDIA_VISIBLE_DEVICES=all",
+                                   nullptr};
+  EXPECT_THAT(rank_environment(kNone, {}), ::testing::SizeIs(5));
+}
+
+// What speaks in the daemon's name stays with it.
+TEST(RankEnvironmentTest, NobodyGetsWhatIsTheDaemonsOwn) {
+  for (const std::string& entry : rank_environment(kOwn, {"*"})) {
+    for (const char* own : {"NOTIFY_", "WATCHDOG_", "JOURNAL_", "CREDENTIALS_", "TOKEN_FILE", "TLS_"})
+      EXPECT_THAT(entry, ::testing::Not(HasSubstr(own)));
+  }
+  EXPECT_EQ(check_pass_env("SITE_*"), "");
+  EXPECT_THAT(check_pass_env("TITAN_TOKEN_FILE"), HasSubstr("goes to no rank"));
+  for (const char* wrong : {"", "A=1", "A*B", "a b"}) EXPECT_THAT(check_pass_env(wrong), HasSubstr("no name"));
+}
+
+}  // namespace
+}  // namespace titan::daemon

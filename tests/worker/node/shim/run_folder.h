@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/files.h"
+#include "worker/node/shim/spec.h"
+
+namespace titan::shim {
+
+// Paths of the built programs.
+std::string shim_binary();
+std::string worker_binary();
+std::string fake_rank_binary();
+
+// A launch file of `world` ranks on one node, with this "fake" member in its config (see fake_rank.cc).
+nlohmann::json fake_launch(int world, const nlohmann::json& fake, int attempt = 1);
+
+// Calls `done` until it is true or 20 seconds are over; false then.
+bool eventually(const std::function<bool()>& done);
+
+// A run folder with spec and launch file, and the shim that serves it. The shim is killed at the end.
+class RunFolder {
+ public:
+  RunFolder(int ranks, const nlohmann::json& fake, Spec changes = {});
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void start_shim();
+  pid_t shim_pid() const { return shim_; }
+  // Waits for the shim's end; its wait status.
+  int wait_for_shim();
+  void kill_shim(int signal);
+
+  std::vector<ExitRecord> exits() const;
+  std::vector<nlohmann::json> events(int rank, const std::string& kind = "") const;  // Of one kind, or all.
+  // First event of this kind; waits for it.
+  nlohmann::json wait_for_event(int rank, const std::string& kind) const;
+
+ private:
+  std::string path_;
+  pid_t shim_ = 0;
+};
+
+// A client of shim.sock that waits for answers.
+class Client {
+ public:
+  explicit Client(const std::string& run_folder);
+  nlohmann::json ask(nlohmann::json request);  // The answer to it; events on the way are kept.
+  nlohmann::json next_event();                 // Null when the shim closed the socket or 20 seconds are over.
+
+ private:
+  nlohmann::json read_message();
+  Descriptor socket_;
+  std::string in_;
+  std::vector<nlohmann::json> events_;
+  int64_t next_id_ = 1;
+};
+
+}  // namespace titan::shim

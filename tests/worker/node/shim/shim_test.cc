@@ -1,0 +1,450 @@
+// The shim with real processes: what it reports, and what is left when something is killed.
+
+#include "worker/node/shim/shim.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/spool.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
+#include "tests/worker/node/shim/run_folder.h"
+#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/log_file.h"
+#include "worker/node/shim/process.h"
+
+namespace titan::shim {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json start(Client& client) {
+  const json status = client.ask({{"command", "subscribe"}});
+  return client.ask({{"command", "start"}, {"store_host", "127.0.0.1"}, {"store_port", status["store_port"]}});
+}
+
+json next_exit(Client& client) {
+  for (;;) {
+    const json event = client.next_event();
+    if (event.is_null() || event["event"] == "exit") return event.value("exit", json());
+  }
+}
+
+bool gone(const json& rank) {
+  return eventually([&] { return !alive(rank["pid"].get<pid_t>(), rank["start_ticks"].get<int64_t>()); });
+}
+
+TEST(ProcessTest, AStateIsOfThatVeryProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const int64_t ticks = start_ticks(child);
+  ASSERT_GT(ticks, 0);
+  EXPECT_TRUE(eventually([&] { return process_state(child, ticks).value_or(0) == 'S'; }));
+  EXPECT_EQ(process_state(child, ticks + 1).value_or('?'), 0) << "another process of that number";
+  EXPECT_EQ(process_state(0, 0).value_or('?'), 0);
+  ::kill(child, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return process_state(child, ticks).value_or(0) == 'T'; }));
+  ::kill(child, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return process_state(child, ticks).value_or('?') == 0; })) << "a zombie is gone";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(process_state(child, ticks).value_or('?'), 0);
+}
+
+TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
+  RunFolder run(2, {{"steps", 3}});
+  run.start_shim();
+  Client client(run.path());
+  const json answer = start(client);
+  ASSERT_TRUE(answer["ok"].get<bool>()) << answer;
+  EXPECT_EQ(answer["state"], "running");
+  EXPECT_EQ(start(client)["ranks"][0]["pid"], answer["ranks"][0]["pid"]) << "start is idempotent";
+  next_exit(client);
+  next_exit(client);
+  EXPECT_EQ(client.next_event()["event"], "ended");
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  const std::vector<ExitRecord> exits = run.exits();
+  ASSERT_EQ(exits.size(), 2);
+  for (const ExitRecord& exit : exits) {
+    EXPECT_EQ(exit.exit_code, 0);
+    EXPECT_EQ(exit.signal, 0);
+    EXPECT_FALSE(exit.out_of_memory);
+    EXPECT_EQ(exit.last_words, absl::StrCat("rank ", exit.rank, " of 2 is up"));
+  }
+  EXPECT_EQ(json::parse(*read_file(run.path() + "/shim.json"))["state"], "ended");
+}
+
+// Rank 0 inherits the listening socket whose port the shim has named; the others do not.
+TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
+  RunFolder run(2, {});
+  run.start_shim();
+  Client client(run.path());
+  const int port = client.ask({{"command", "status"}})["store_port"];
+  ASSERT_GT(port, 0);
+  start(client);
+  const json first = run.wait_for_event(0, "started");
+  const json second = run.wait_for_event(1, "started");
+  EXPECT_EQ(first["port"], port);
+  EXPECT_EQ(second["port"], 0);
+  EXPECT_EQ(first["store"], absl::StrCat("127.0.0.1:", port));
+  EXPECT_EQ(first["threads"], "3");
+  // The port closes with rank 0: nobody else holds the socket.
+  ::kill(first["pid"].get<pid_t>(), SIGKILL);
+  next_exit(client);
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_NE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+}
+
+bool has_stacks(const RunFolder& run, int rank) {
+  std::ifstream file(rank_protocol::stacks_path(run.path(), rank));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return text.find("fake_rank") != std::string::npos;
+}
+
+json next_stacks(Client& client) {
+  for (;;) {
+    json event = client.next_event();
+    if (event.is_null() || event.value("event", "") == "stacks") return event;
+  }
+}
+
+// What a hung rank does can only be told while it lives: also of one that is stopped, and that no signal reaches.
+TEST(ShimTest, TellsWhereAllRanksAreAndTheyGoOn) {
+  RunFolder run(2, {});
+  run.start_shim();
+  Client client(run.path());
+  EXPECT_FALSE(client.ask({{"command", "stacks"}}).value("ok", true)) << "no rank runs yet";
+  const json answer = start(client);
+  run.wait_for_event(1, "step");
+  const auto stopped = answer["ranks"][1]["pid"].get<pid_t>();
+  ::kill(stopped, SIGSTOP);
+  EXPECT_TRUE(client.ask({{"command", "stacks"}}).value("ok", false));
+  const json told = next_stacks(client);
+  EXPECT_FALSE(told.contains("error")) << told;
+  EXPECT_TRUE(has_stacks(run, 0));
+  EXPECT_TRUE(has_stacks(run, 1));
+  EXPECT_EQ(process_state(stopped, answer["ranks"][1]["start_ticks"].get<int64_t>()).value_or('?'), 'T');
+  EXPECT_TRUE(client.ask({{"command", "stacks"}}).value("ok", false));
+  EXPECT_EQ(next_stacks(client)["event"], "stacks") << "a moment later it is told at once";
+}
+
+// A rank that a collective has failed asks in its beacon, waits for the answer there, and leaves.
+TEST(ShimTest, ARankIsLookedAtBeforeItLeaves) {
+  RunFolder run(2, {{"ranks", {{"1", {{"wants_look", 3}, {"steps", 3}, {"exit_code", 12}}}}}});
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  const json exit = next_exit(client);
+  EXPECT_EQ(exit["rank"], 1);
+  EXPECT_EQ(exit["exit_code"], 12);
+  EXPECT_TRUE(has_stacks(run, 0)) << "of all ranks of the node";
+  EXPECT_TRUE(has_stacks(run, 1));
+}
+
+TEST(ShimTest, TellsOfAKilledRankAtOnceAndLeavesTheOthers) {
+  RunFolder run(2, {});
+  run.start_shim();
+  Client client(run.path());
+  const json answer = start(client);
+  run.wait_for_event(1, "started");
+  const int64_t before = monotonic_nanos();
+  ::kill(answer["ranks"][1]["pid"].get<pid_t>(), SIGKILL);
+  const json exit = next_exit(client);
+  const int64_t nanos = monotonic_nanos() - before;
+  EXPECT_EQ(exit["rank"], 1);
+  EXPECT_EQ(exit["signal"], SIGKILL);
+  EXPECT_EQ(exit["exit_code"], -1);
+  EXPECT_LT(nanos, 200'000'000) << "aim: 20 ms";
+  RecordProperty("death_to_report_us", static_cast<int>(nanos / 1000));
+  EXPECT_TRUE(client.ask({{"command", "status"}})["ranks"][0]["running"].get<bool>());
+}
+
+TEST(ShimTest, LastWordsAreTheErrorEventOrElseTheLastLine) {
+  RunFolder run(2,
+                {{"steps", 1}, {"exit_code", 11}, {"ranks", {{"1", {{"error", "token 7 is not in the vocabulary"}}}}}});
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  std::map<int, json> exits;
+  for (int i = 0; i < 2; ++i) {
+    const json exit = next_exit(client);
+    exits[exit["rank"]] = exit;
+  }
+  EXPECT_EQ(exits[0]["last_words"], "rank 0 of 2 is up");
+  EXPECT_EQ(exits[1]["last_words"], "FAKE: token 7 is not in the vocabulary");
+  EXPECT_EQ(exits[1]["exit_code"], 11);
+}
+
+// The kernel ends the ranks of a killed shim.
+TEST(ShimTest, RanksDieWithTheShim) {
+  RunFolder run(2, {});
+  run.start_shim();
+  Client client(run.path());
+  const json answer = start(client);
+  run.wait_for_event(0, "started");
+  run.kill_shim(SIGKILL);
+  EXPECT_TRUE(gone(answer["ranks"][0]));
+  EXPECT_TRUE(gone(answer["ranks"][1]));
+}
+
+// What a rank starts ends with it: in its process group at once, in a session of its own when all ranks are over.
+TEST(ShimTest, LeavesNoDescendants) {
+  for (const char* kind : {"group", "session"}) {
+    RunFolder run(1, {{"child", kind}});
+    run.start_shim();
+    Client client(run.path());
+    start(client);
+    const json started = run.wait_for_event(0, "started");
+    const auto child = started["child"].get<pid_t>();
+    const int64_t ticks = start_ticks(child);
+    ASSERT_TRUE(alive(child, ticks));
+    ::kill(started["pid"].get<pid_t>(), SIGKILL);
+    EXPECT_EQ(run.wait_for_shim(), 0);
+    EXPECT_TRUE(eventually([&] { return !alive(child, ticks); })) << kind;
+  }
+}
+
+// SIGKILL does not end at once what waits in the kernel, nor is a traced child gone for its parent before its tracer
+// has seen it. The attempt ends all the same.
+TEST(ShimTest, AStrayThatCannotBeReapedDoesNotHoldUpTheEnd) {
+  RunFolder run(1, {{"child", "session"}});
+  run.start_shim();
+  Client client(run.path());
+  const json answer = start(client);
+  ASSERT_TRUE(answer["ok"].get<bool>()) << answer;
+  const auto child = run.wait_for_event(0, "started")["child"].get<pid_t>();
+  ASSERT_EQ(::ptrace(PTRACE_SEIZE, child, nullptr, nullptr), 0) << std::strerror(errno);
+  client.ask({{"command", "stop"}, {"grace_milliseconds", 0}});
+  EXPECT_EQ(next_exit(client)["signal"], SIGKILL);
+  EXPECT_EQ(client.next_event()["event"], "ended");
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  EXPECT_EQ(::waitpid(child, nullptr, __WALL), child);
+}
+
+TEST(ShimTest, StopLetsRanksSave) {
+  RunFolder run(2, {});
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  for (size_t save = 1; save <= 3; ++save) {  // Each request gives one save.
+    client.ask({{"command", "checkpoint"}});
+    EXPECT_TRUE(eventually([&] { return run.events(0, "checkpoint_committed").size() == save; })) << save;
+  }
+  client.ask({{"command", "stop"}, {"save", true}, {"grace_milliseconds", 20'000}, {"reason", "CANCELLED"}});
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  for (const ExitRecord& exit : run.exits()) {
+    EXPECT_EQ(exit.exit_code, rank_protocol::kExitStopped);
+    EXPECT_EQ(exit.stop_reason, "CANCELLED");
+  }
+}
+
+TEST(ShimTest, StopBeforeTheBeaconExistsWaitsForIt) {
+  RunFolder run(1, {});
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  client.ask({{"command", "stop"}, {"save", true}, {"grace_milliseconds", 20'000}});
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  EXPECT_EQ(run.exits()[0].exit_code, rank_protocol::kExitStopped);
+}
+
+TEST(ShimTest, StopKillsAfterTheGraceAndAtOnceWithoutIt) {
+  RunFolder stubborn(1, {{"ignore_stop", true}});
+  stubborn.start_shim();
+  Client client(stubborn.path());
+  start(client);
+  client.ask({{"command", "stop"}, {"save", true}, {"grace_milliseconds", 100}});
+  EXPECT_EQ(stubborn.wait_for_shim(), 0);
+  EXPECT_EQ(stubborn.exits()[0].signal, SIGKILL);
+
+  RunFolder now(1, {});
+  now.start_shim();
+  Client other(now.path());
+  start(other);
+  other.ask({{"command", "stop"}, {"save", true}, {"grace_milliseconds", 0}});
+  EXPECT_EQ(now.wait_for_shim(), 0);
+  EXPECT_EQ(now.exits()[0].signal, SIGKILL);
+}
+
+TEST(ShimTest, StopBeforeStartEndsIt) {
+  RunFolder run(1, {});
+  run.start_shim();
+  Client client(run.path());
+  client.ask({{"command", "stop"}});
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  EXPECT_TRUE(run.exits().empty());
+}
+
+// Nobody renews the lease: the ranks save and stop. Whoever renews it keeps them.
+TEST(ShimTest, OrphansSaveAndStop) {
+  Spec spec;
+  spec.orphan_timeout_seconds = 0.5;
+  RunFolder run(1, {}, spec);
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  const int64_t renew_until = monotonic_nanos() + 1'000'000'000;
+  while (monotonic_nanos() < renew_until) {
+    ASSERT_TRUE(client.ask({{"command", "lease"}, {"silence_milliseconds", 0}})["ok"].get<bool>());
+    ::usleep(50'000);
+  }
+  ASSERT_TRUE(client.ask({{"command", "status"}})["ranks"][0]["running"].get<bool>());
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  EXPECT_EQ(run.exits()[0].exit_code, rank_protocol::kExitStopped);
+  EXPECT_EQ(run.exits()[0].stop_reason, "ORPHANED");
+}
+
+// A daemon that has lost its controller passes the silence on.
+TEST(ShimTest, ADaemonWithoutControllerDoesNotKeepOrphans) {
+  Spec spec;
+  spec.orphan_timeout_seconds = 60;
+  RunFolder run(1, {}, spec);
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  client.ask({{"command", "lease"}, {"silence_milliseconds", 60'000}});
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  EXPECT_EQ(run.exits()[0].stop_reason, "ORPHANED");
+}
+
+TEST(ShimTest, SigtermSaves) {
+  RunFolder run(1, {});
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  ::kill(run.shim_pid(), SIGTERM);
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  EXPECT_EQ(run.exits()[0].exit_code, rank_protocol::kExitStopped);
+}
+
+TEST(ShimTest, NamesTheProgramThatCannotStart) {
+  Spec spec;
+  spec.rank_binary = "/nowhere/titan-rank";
+  RunFolder run(1, {}, spec);
+  run.start_shim();
+  Client client(run.path());
+  const json answer = start(client);
+  EXPECT_FALSE(answer["ok"].get<bool>());
+  EXPECT_THAT(answer["error"].get<std::string>(), HasSubstr("/nowhere/titan-rank"));
+  EXPECT_EQ(run.wait_for_shim(), 0);
+}
+
+// What a record follows does not swallow it, and junk hides none.
+TEST(ShimTest, JunkAmongExitRecordsHidesNone) {
+  const rank_protocol::TempFolder folder;
+  ASSERT_TRUE(write_file(folder.file("exits.jsonl"), "junk\n{\"rank\": 7}\ntorn").ok());
+  absl::StatusOr<ExitLog> log = ExitLog::open(folder.file("."), 2);
+  ASSERT_TRUE(log.ok());
+  for (const int rank : {0, 1}) ASSERT_TRUE(log->append({.rank = rank, .exit_code = 3}).ok());
+  std::string damage;
+  const auto exits = read_exits(folder.file("."), &damage);
+  ASSERT_TRUE(exits.ok()) << exits.status();
+  ASSERT_EQ(exits->size(), 2u);
+  EXPECT_EQ((*exits)[1].rank, 1);
+  EXPECT_THAT(damage, HasSubstr("3 lines skipped"));
+}
+
+TEST(ShimTest, OneShimPerRunFolder) {
+  RunFolder run(1, {});
+  run.start_shim();
+  const absl::StatusOr<std::unique_ptr<Shim>> second = Shim::create(run.path(), Descriptor());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(ShimTest, RefusesNonsenseOnTheSocket) {
+  RunFolder run(1, {});
+  run.start_shim();
+  Client client(run.path());
+  EXPECT_THAT(client.ask({{"command", "dance"}})["error"].get<std::string>(), HasSubstr("dance"));
+  EXPECT_FALSE(client.ask({{"command", "start"}})["ok"].get<bool>());
+  EXPECT_EQ(client.ask({{"command", "status"}})["state"], "prepared");
+}
+
+// 2 x 100,000 lines as fast as pipes go: commands are answered meanwhile, memory stays small, the newest lines stay.
+TEST(ShimTest, AFloodOfOutputStallsNothing) {
+  Spec spec;
+  spec.log_max_bytes = 2 << 20;
+  RunFolder run(2, {{"print", 100'000}, {"steps", -1}}, spec);
+  run.start_shim();
+  Client client(run.path());
+  const int64_t begin = monotonic_nanos();
+  start(client);
+  int64_t slowest = 0;
+  const std::string log = rank_protocol::log_path(run.path(), 0);
+  ASSERT_TRUE(eventually([&] {
+    const int64_t before = monotonic_nanos();
+    client.ask({{"command", "status"}});
+    slowest = std::max(slowest, monotonic_nanos() - before);
+    const auto tail = read_log(log, -1, 1, 1 << 16);
+    return tail.ok() && tail->data.rfind("line 99999 ", 0) == 0;
+  }));
+  RecordProperty("flood_ms", static_cast<int>((monotonic_nanos() - begin) / 1'000'000));
+  RecordProperty("slowest_answer_us", static_cast<int>(slowest / 1000));
+  EXPECT_LT(slowest, 1'000'000'000);
+  const auto all = read_log(log, 0, 0, 64 << 20);
+  ASSERT_TRUE(all.ok());
+  EXPECT_LE(all->data.size(), 2 << 20);
+  EXPECT_GT(all->dropped_bytes, 0);
+  std::ifstream status(absl::StrCat("/proc/", run.shim_pid(), "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmRSS:", 0) == 0) {
+      EXPECT_LT(std::atoi(line.c_str() + 6), 64 << 10) << line;
+    }
+  }
+}
+
+// A full disk loses log lines, not ranks, and exit records have their room reserved.
+TEST(ShimTest, AFullDiskHoldsUpNoRank) {
+  Spec spec;
+  spec.log_max_bytes = 64 << 20;
+  RunFolder run(1, {{"print", 100'000}, {"steps", 2}}, spec);
+  const std::string small = run.path() + "/small";
+  ::mkdir(small.c_str(), 0755);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=2m") != 0) GTEST_SKIP() << "cannot mount a tmpfs here";
+  struct Unmount {
+    std::string path;
+    ~Unmount() { ::umount2(path.c_str(), MNT_DETACH); }
+  } const unmount{small};
+  for (const char* name : {"/spec.json", "/launch.json"}) {
+    ASSERT_TRUE(write_file(small + name, *read_file(run.path() + name)).ok());
+  }
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const std::string binary = shim_binary();
+    ::execl(binary.c_str(), binary.c_str(), "--spec", (small + "/spec.json").c_str(), nullptr);
+    ::_exit(127);
+  }
+  ASSERT_TRUE(eventually([&] { return ::access((small + "/shim.json").c_str(), F_OK) == 0; }));
+  Client client(small);
+  start(client);
+  const json exit = next_exit(client);
+  EXPECT_EQ(exit["exit_code"], 0) << exit;
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  const auto exits = read_exits(small);
+  ASSERT_TRUE(exits.ok());
+  EXPECT_EQ(exits->size(), 1);
+}
+
+}  // namespace
+}  // namespace titan::shim

@@ -1,0 +1,222 @@
+"""Two ranks that keep their checkpoints in an object store: the same training as with a folder, whatever happens on the way."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ["TITAN_SOURCE"])
+sys.path[:0] = [str(SOURCE / "tests/testing"), str(SOURCE / "tests/worker/rank/runtime")]
+from object_store import SECRET, Fault, ObjectStore
+from titan_rank_test import Ranks, losses
+
+TOOL = Path(os.environ["TITAN_BIN"]) / "titan-checkpoint"
+PLACE = "s3://titan/runs/one"
+WORDS = ["--checkpoint.interval", "2", "--training.steps", "5", "--checkpoint.keep_latest_k", "2", "--checkpoint.last_save_model_only",
+         "false"]
+PATIENCE = 60
+
+
+def checksums(manifest):
+    """Of all that a step holds: an index has those of its shard's data. Names of shards differ."""
+    return [(shard["bytes"], shard["index_crc32c"]) for shard in manifest["files"]], manifest["tensors"]
+
+
+class S3TrainingTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.store = ObjectStore()
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.said = []
+        # As the user's own file has them: what ranks get of the environment holds no secrets.
+        keys = cls.folder / "credentials"
+        keys.write_text(f"[default]\naws_access_key_id = tester\naws_secret_access_key = {SECRET}\n")
+        keys.chmod(0o600)
+        for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
+            del os.environ[name]
+        environment = {name: value for name, value in cls.store.environment().items() if "_KEY" not in name}
+        os.environ.update(environment, AWS_SHARED_CREDENTIALS_FILE=str(keys))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.store.close()
+        for file in cls.folder.rglob("*"):
+            if file.is_file() and file.name != "credentials":
+                assert SECRET.encode() not in file.read_bytes(), file
+        assert SECRET not in "".join(cls.said)
+
+    def tearDown(self):
+        self.store.rule = lambda request: None
+
+    def train(self, name, *words, world=2):
+        """Ranks that have ended well."""
+        ranks = Ranks(str(self.folder / name), world, [*WORDS, *words])
+        codes = ranks.wait()
+        self.said += ranks.outputs
+        self.assertEqual([0] * world, codes, "\n".join(ranks.outputs))
+        return ranks
+
+    def tool(self, code, *words):
+        done = subprocess.run([TOOL, *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+        self.said.append(done.stdout)
+        self.assertEqual(code, done.returncode, done.stdout)
+        return done.stdout
+
+    def steps(self):
+        return {key.split("/")[2] for key in self.store.keys(prefix="runs/one/step-") if not self.gone(key)}
+
+    def gone(self, key):
+        return self.store.get(key).startswith(b"titan: nothing is here")
+
+    def test_a_training_that_is_killed_goes_on_bit_for_bit(self):
+        self.train("folder")
+        # Killed when the shards of step 4 are there and its manifest is not.
+        reached, ended = threading.Event(), threading.Event()
+        self.addCleanup(ended.set)
+
+        def stop(request):
+            if request.what == "put" and request.key.endswith("step-4/manifest.json"):
+                reached.set()
+                ended.wait(PATIENCE)
+                return Fault("reset")
+        self.store.rule = stop
+        ranks = Ranks(str(self.folder / "store"), 2, [*WORDS, "--checkpoint.folder", PLACE])
+        self.assertTrue(reached.wait(PATIENCE))
+        ranks.kill()
+        ranks.wait()
+        ended.set()
+        killed = {key for key in self.store.keys(prefix="runs/one/step-4/")}
+        self.assertEqual(2, len(killed))
+
+        # The next attempt is not told of the fault that it meets: its manifest is there, and the word of that is lost.
+        due = [Fault("lost")]
+        self.store.rule = lambda request: due.pop() if due and request.what == "put" and request.key.endswith("step-5/manifest.json") else None
+        self.train("store", "--checkpoint.folder", PLACE)
+        self.assertFalse(due)
+        self.assertEqual(losses(self.folder / "folder"), losses(self.folder / "store"))
+        self.assertEqual({"step-4", "step-5"}, self.steps())
+        self.assertFalse(killed & set(self.store.keys()))
+        self.assertEqual(0, self.store.uploads())
+        self.assertEqual(checksums(json.loads((self.folder / "folder/checkpoint/step-5/manifest.json").read_text())),
+                         checksums(json.loads(self.store.get("runs/one/step-5/manifest.json"))))
+        fence = json.loads(self.store.get("runs/one/fence.json"))
+        self.assertEqual((2, True, 5), (fence["attempt"], fence["released"], fence["committed"]["steps"]["step"]))
+
+        # What reads steps reads them there, and names the one byte that is damaged.
+        self.tool(0, "export", f"{PLACE}/step-5", self.folder / "weights")
+        self.assertTrue((self.folder / "weights/model.safetensors.index.json").exists() or (self.folder / "weights/model.safetensors").exists())
+        shard = next(key for key in self.store.keys(prefix="runs/one/step-5/a"))
+        body = self.store.get(shard)
+        self.store.put(shard, body[:-1] + bytes([body[-1] ^ 1]))
+        said = self.tool(1, "verify", f"{PLACE}/step-5")
+        self.assertEqual(1, said.count("checksum mismatch"), said)
+        self.assertIn(f"s3://titan/{shard}", said)
+
+        self.store.put(shard, body)
+        self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-5", self.folder / "folder/checkpoint/step-5"))
+        self.assertIn("differ", self.tool(1, "diff", f"{PLACE}/step-5", f"{PLACE}/step-4"))
+
+        # A store that refuses is no damaged step: nobody falls back to an older one, and nothing is deleted.
+        here = [key for key in self.store.keys(prefix="runs/one/step") if not self.gone(key)]
+        self.store.clock = 2 * 3600  # By then a mark where a step was is needed no more.
+        self.store.rule = lambda request: Fault("status", 403, "AccessDenied") if request.what == "get" and request.key.endswith("safetensors") else None
+        ranks = Ranks(str(self.folder / "store"), 1, [*WORDS, "--checkpoint.folder", PLACE])
+        self.assertNotEqual([0], ranks.wait())
+        self.said += ranks.outputs
+        self.assertIn("these credentials need to list, read, write and delete in the bucket titan", ranks.outputs[0])
+        self.assertEqual([], ranks.events(0, "checkpoint_rejected"))
+        self.assertEqual(here, self.store.keys(prefix="runs/one/step"))
+
+        # Another job begins with what a step holds, on one rank, which reads both parts; the two meshes add in another order. Then a
+        # third one has its folder: it publishes nothing more, and says who that is.
+        def taken(request):
+            if "runs/two/step-5" in request.key:
+                self.store.put("runs/two/fence.json", b'{"job_uid": "theirs/x", "job": "projects/p/jobs/theirs", "attempt": 3}')
+        self.store.rule = taken
+        ranks = Ranks(str(self.folder / "taken"), 1, [*WORDS, "--checkpoint.folder", "s3://titan/runs/two", "--checkpoint.initial_load_path",
+                                                      f"{PLACE}/step-4", "--checkpoint.no_initial_load_model_only"])
+        self.assertEqual([15], ranks.wait(), ranks.outputs)
+        self.assertEqual({"step": 4, "source": "initial"}, {name: ranks.events(0, "loaded")[-1][name] for name in ("step", "source")})
+        self.assertAlmostEqual(losses(self.folder / "folder")[5], losses(self.folder / "taken")[5], delta=1e-5)
+        error = ranks.events(0, "error")[-1]
+        self.assertEqual(("FENCED", "projects/p/jobs/theirs", 3, False),
+                         tuple(error[name] for name in ("reason", "holder_job", "holder_attempt", "same_job")))
+        self.assertFalse([key for key in self.store.keys(prefix="runs/two/step") if key.endswith("manifest.json")])
+
+        # Old steps go where no job runs, and not where one does.
+        self.store.rule = lambda request: None
+        self.store.clock = 0
+        alive = self.store.get("runs/one/fence.json")
+        elsewhere = {**json.loads(alive), "released": False, "process": "elsewhere"}
+        self.store.put("runs/one/fence.json", json.dumps(elsewhere).encode())
+        self.store.put("runs/one/.fence-alive", b"now")
+        self.assertIn("which lives", self.tool(1, "prune", PLACE, "--keep", 1))
+        self.assertEqual({"step-4", "step-5"}, self.steps())
+        self.store.put("runs/one/fence.json", alive)
+        self.assertIn("1 step would be removed", self.tool(0, "prune", PLACE, "--keep", 1, "--dry-run"))
+        self.assertEqual({"step-4", "step-5"}, self.steps())
+        self.tool(0, "prune", PLACE, "--keep", 1)
+        self.assertEqual({"step-5"}, self.steps())
+        self.tool(0, "verify", f"{PLACE}/step-5")
+        self.train("store", "--checkpoint.folder", PLACE, "--training.steps", "6")
+
+        # The whole state in torchtitan's form, by the names that both have.
+        self.tool(0, "export", f"{PLACE}/step-6", self.folder / "dcp", "--format", "dcp")
+        self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-6", self.folder / "dcp"))
+
+    def test_the_last_save_goes_there_in_hugging_faces_form(self):
+        last = ["--checkpoint.last_save_in_hf", "--checkpoint.last_save_model_only", "true"]
+        place = "runs/hf"
+        there = [*last, "--checkpoint.folder", f"s3://titan/{place}"]
+        self.train("hf-folder", *last)
+        # Killed when all files are there and their index is not.
+        reached, ended = threading.Event(), threading.Event()
+        self.addCleanup(ended.set)
+
+        def stop(request):
+            if request.what == "put" and request.key.endswith("step-5/model.safetensors.index.json"):
+                reached.set()
+                ended.wait(PATIENCE)
+                return Fault("reset")
+        self.store.rule = stop
+        ranks = Ranks(str(self.folder / "hf-store"), 2, [*WORDS, *there])
+        self.assertTrue(reached.wait(PATIENCE))
+        ranks.kill()
+        ranks.wait()
+        ended.set()
+        killed = set(self.store.keys(prefix=f"{place}/step-5/"))
+        self.assertEqual(2, sum("/.export-" in key and key.endswith(".safetensors") for key in killed), killed)
+        self.assertEqual(1, sum("/.export-" not in key and key.endswith(".safetensors") for key in killed), killed)
+
+        # The next attempt goes on from step 4; its first try is refused, so that it tries again, and the word of its index is lost.
+        faults = {"put": Fault("lost"), "step-5/model-": Fault("status", 403, "AccessDenied")}
+
+        def stumble(request):
+            for what in list(faults):
+                if (what in request.key and request.method == "PUT") or (what == request.what and request.key.endswith("index.json")):
+                    return faults.pop(what)
+        self.store.rule = stumble
+        ranks = self.train("hf-store", *there)
+        self.assertFalse(faults)
+        self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])
+        self.store.rule = lambda request: None
+        names = [key.removeprefix(f"{place}/step-5/") for key in self.store.keys(prefix=f"{place}/step-5/") if not self.gone(key)]
+        self.assertEqual(["config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"],
+                         [name for name in names if name.endswith(".json")])
+        self.assertEqual(6, len(names), names)
+        returning = {f"{place}/step-5/{name}" for name in names if name.endswith(".json")}
+        self.assertFalse((killed - returning) & set(self.store.keys()))
+        self.assertEqual(0, self.store.uploads())
+        self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))
+        # It stays, and is never taken for a step to go on from.
+        ranks = self.train("hf-store", *there, "--training.steps", "6")
+        self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])
+        self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,81 @@
+// The CUDA library in a process that began without it, as titan-rank does: with or without a device.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <thread>
+
+#include "common/rank_protocol/launch.h"
+#include "worker/rank/comm/make_device.h"
+#include "worker/rank/comm/watchdog.h"
+#include "worker/rank/device/device.h"
+#include "worker/rank/kernels/device_kernels.h"
+
+namespace titan::comm {
+namespace {
+
+// LibTorch looks for its CUDA half once and remembers what it found. What a rank does before it opens its device must
+// not be the first to ask.
+TEST(CudaDeviceTest, IsFoundThoughItComesLate) {
+  at::set_num_threads(2);
+  const auto device = make_device("cuda", 0);
+  EXPECT_TRUE(at::detail::getCUDAHooks().hasCuDNN()) << device.status();
+  if (device.ok()) {
+    EXPECT_TRUE((*device)->torch_device().is_cuda());
+    return;
+  }
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition) << device.status();
+  EXPECT_EQ(device.status().message().find("CUDA device 0: "), 0U) << device.status();
+  EXPECT_EQ(device.status().message().find('\n'), absl::string_view::npos) << "one line: " << device.status();
+}
+
+// What CUDA's libraries read when they begin is there by then, and what the user has set stays.
+TEST(CudaDeviceTest, SetsLibraryDefaults) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", /*overwrite=*/1);
+  make_device("cuda", 0).IgnoreError();
+  EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
+  EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+}
+
+// Titan's own kernels come with it, and take a GPU's memory alone.
+TEST(CudaDeviceTest, BringsKernels) {
+  make_device("cuda", 0).IgnoreError();
+  const kernels::DeviceKernels* kernels = kernels::cuda_kernels();
+  ASSERT_NE(kernels, nullptr);
+  EXPECT_FALSE(kernels->on_host());
+  EXPECT_FALSE(kernels->run(kernels::Rope{.tokens = 1, .dim = 15}));
+  EXPECT_FALSE(kernels->run(kernels::SwigluForward{.rows = 1, .width = 1, .type = kernels::Dtype::kF32}));
+}
+
+// What a rank calls that has failed reaches the library.
+TEST(CudaDeviceDeathTest, AFailedRankLeavesBeforeTheWatchdog) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leave = [] {
+    make_device("cuda", 0).IgnoreError();
+    hold_watchdogs();
+    std::promise<void> dies;
+    std::thread watchdog([&dies] {
+      dies.set_value();
+      C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
+    });
+    dies.get_future().wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The watchdog has had its chance.
+    std::_Exit(rank_protocol::kExitUserError);
+  };
+  EXPECT_EXIT(leave(), ::testing::ExitedWithCode(rank_protocol::kExitUserError), "");
+}
+
+TEST(CudaDeviceTest, OtherNamesAreRefused) {
+  const auto device = make_device("tpu", 0);
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace titan::comm

@@ -1,0 +1,97 @@
+#include "worker/rank/comm/cuda/lost_peer.h"
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "common/rank_protocol/launch.h"
+
+namespace titan::comm {
+namespace {
+
+// As NCCL's watchdog: an exception that leaves a thread.
+template <typename Throw>
+void die_on_a_thread(Throw&& die) {
+  report_lost_peers();
+  report_lost_peers();  // Once more changes nothing.
+  std::thread(std::forward<Throw>(die)).join();
+}
+
+// Waits until a thread of this process is in a sleep for a time; false when it is not within 20 s.
+bool falls_asleep(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/syscall";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::chrono::steady_clock::now() < deadline) {
+    long call = -1;
+    std::ifstream(path) >> call;  // "running" while it is in none.
+    if (call == SYS_clock_nanosleep || call == SYS_nanosleep) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+// Nobody is to blame but the peer, and the log has one line for it.
+TEST(LostPeerDeathTest, EndsWithItsExitCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted\nadvice"); }),
+              ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
+              "^titan-rank: PEER_LOST: NCCL communicator was aborted\n$");
+}
+
+// The recordings are written before there is nobody to write them.
+TEST(LostPeerDeathTest, WhatIsToComeBeforeDoes) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      die_on_a_thread([] {
+        before_lost_peer_ends([](const std::string& words) { std::fprintf(stderr, "recorded %s\n", words.c_str()); });
+        C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
+      }),
+      ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
+      "^recorded NCCL communicator was aborted\ntitan-rank: PEER_LOST: NCCL communicator was aborted\n$");
+}
+
+// The device's own trouble reaches the watchdog too.
+TEST(LostPeerDeathTest, OwnDeviceIsNoPeer) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "watchdog: CUDA error: an illegal memory access"); }),
+      ::testing::ExitedWithCode(rank_protocol::kExitInternal), "titan-rank: DEVICE: watchdog: CUDA error");
+}
+
+// A rank that breaks its groups has a better reason than the watchdog.
+TEST(LostPeerDeathTest, OwnReasonComesFirst) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leave = [] {
+    report_lost_peers();
+    expect_broken_groups();
+    std::atomic<pid_t> dying{0};
+    std::thread watchdog([&] {
+      dying = gettid();
+      C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
+    });
+    while (dying == 0) std::this_thread::yield();
+    if (!falls_asleep(dying)) std::_Exit(rank_protocol::kExitInternal);
+    std::_Exit(rank_protocol::kExitUserError);
+  };
+  EXPECT_EXIT(leave(), ::testing::ExitedWithCode(rank_protocol::kExitUserError), "^$");
+}
+
+TEST(LostPeerDeathTest, OtherExceptionsEndAsBefore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(die_on_a_thread([] { throw std::runtime_error("something else"); }), ::testing::KilledBySignal(SIGABRT),
+              "something else");
+}
+
+}  // namespace
+}  // namespace titan::comm

@@ -1,0 +1,339 @@
+// What a rank remembers of its collectives, and that PyTorch's analyser is given what all ranks have in common.
+#include "worker/rank/comm/flight_recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <latch>
+#include <random>
+#include <thread>
+
+#include "common/rank_protocol/flight_tail.h"
+#include "tests/worker/rank/comm/thread_ranks.h"
+#include "worker/rank/comm/recording_backend.h"
+
+namespace titan::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using Waits = FlightRecorder::Waits;
+
+std::vector<int64_t> numbers(const Flight& flight) {
+  std::vector<int64_t> all;
+  for (const Recording& recording : flight.recordings) all.push_back(recording.number);
+  return all;
+}
+
+int64_t begin(FlightRecorder& recorder, int group, const char* operation = "all_reduce") {
+  const at::Tensor tensor = at::zeros({2, 3});
+  return recorder.begin(group, operation, tensor, tensor, milliseconds(100));
+}
+
+TEST(FlightRecorderTest, KeepsTheLastInOrder) {
+  FlightRecorder recorder(4, Waits::kEndIt);
+  const int group = recorder.add_group("fsdp", {0, 1});
+  EXPECT_THAT(numbers(recorder.flight()), ElementsAre());
+  for (int i = 0; i < 3; ++i) begin(recorder, group);
+  EXPECT_THAT(numbers(recorder.flight()), ElementsAre(0, 1, 2));
+  for (int i = 0; i < 3; ++i) begin(recorder, group);
+  const Flight flight = recorder.flight();
+  EXPECT_THAT(numbers(flight), ElementsAre(2, 3, 4, 5));
+  EXPECT_EQ(flight.recordings.front().sequence, 3);
+  EXPECT_EQ(flight.groups[group].last_issued, 6);
+}
+
+// Scheduled, started, completed, each with its time; what is written over meanwhile is left alone.
+TEST(FlightRecorderTest, FollowsEachToItsEnd) {
+  FlightRecorder recorder(2, Waits::kEndIt);
+  const int group = recorder.add_group("tp", {2, 3});
+  const int64_t lost = begin(recorder, group);
+  const int64_t one = begin(recorder, group, "_all_gather_base");
+  EXPECT_EQ(recorder.flight().recordings.back().progress, Progress::kScheduled);
+  recorder.started(one);
+  EXPECT_EQ(recorder.flight().recordings.back().progress, Progress::kStarted);
+  EXPECT_EQ(recorder.flight().recordings.back().completed_ns, 0);
+  recorder.waited(one);
+  const int64_t other = begin(recorder, group);
+  recorder.started(lost);
+  recorder.waited(lost);
+
+  const Flight flight = recorder.flight();
+  ASSERT_THAT(numbers(flight), ElementsAre(one, other));
+  const Recording& done = flight.recordings.front();
+  EXPECT_EQ(done.progress, Progress::kCompleted);
+  EXPECT_STREQ(done.operation, "_all_gather_base");
+  EXPECT_LE(done.created_ns, done.started_ns);
+  EXPECT_LE(done.started_ns, done.completed_ns);
+  EXPECT_EQ(done.timeout, milliseconds(100));
+  EXPECT_EQ(flight.recordings.back().progress, Progress::kScheduled);
+  EXPECT_EQ(flight.groups[group].last_issued, 3);
+  EXPECT_EQ(flight.groups[group].last_completed, 2);
+  EXPECT_EQ(flight.groups[group].description, "ranks 2, 3");
+}
+
+// Waiting for a GPU's collective only puts what follows behind it.
+TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
+  FlightRecorder recorder(8, Waits::kQueueUp);
+  const int group = recorder.add_group("fsdp", {0, 1});
+  const int64_t waited = begin(recorder, group);
+  const int64_t in_flight = begin(recorder, group);
+  for (const int64_t number : {waited, in_flight}) recorder.started(number);
+  recorder.waited(waited);
+  EXPECT_EQ(recorder.flight().recordings[0].progress, Progress::kStarted);
+  recorder.synchronized();
+  EXPECT_EQ(recorder.flight().recordings[0].progress, Progress::kCompleted);
+  EXPECT_EQ(recorder.flight().recordings[1].progress, Progress::kStarted);
+}
+
+// Two ranks that make different numbers of collectives in a step: what both have left begins at the same one.
+TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
+  const auto after_steps = [](int extra) {
+    FlightRecorder recorder(10, Waits::kEndIt);
+    const int shared = recorder.add_group("world", {0, 1});
+    const int own = recorder.add_group("tp", {0, 2});
+    for (int step = 0; step < 5; ++step) {
+      for (int i = 0; i < extra; ++i) begin(recorder, own);
+      begin(recorder, shared);
+      recorder.synchronized();
+    }
+    return recorder.flight();
+  };
+  const Flight few = after_steps(1);   // Two a step: five steps.
+  const Flight many = after_steps(3);  // Four a step: two steps and a half.
+  EXPECT_EQ(few.recordings.front().mark, 0);
+  EXPECT_EQ(many.recordings.front().mark, 3);
+  EXPECT_EQ(many.recordings.front().since_mark, 0);
+  const auto shared_at = [](const Flight& flight, int64_t mark) {
+    for (const Recording& recording : flight.recordings) {
+      if (recording.group == 0 && recording.mark == mark) return recording.sequence;
+    }
+    return int64_t{-1};
+  };
+  EXPECT_EQ(shared_at(few, 3), 4);
+  EXPECT_EQ(shared_at(many, 3), 4);
+
+  // A step longer than the ring: all there is of it.
+  FlightRecorder recorder(3, Waits::kEndIt);
+  const int group = recorder.add_group("world", {0, 1});
+  for (int i = 0; i < 7; ++i) begin(recorder, group);
+  EXPECT_THAT(numbers(recorder.flight()), ElementsAre(4, 5, 6));
+}
+
+// Messages one way between two ranks are numbered alike on both sides, whatever goes other ways.
+TEST(FlightRecorderTest, EachWayHasItsOwnNumbers) {
+  FlightRecorder recorder(8, Waits::kEndIt);
+  const int group = recorder.add_group("pp", {1, 5, 9});
+  const at::Tensor tensor = at::zeros({4});
+  recorder.begin_message(group, "send", 1, 0, tensor, milliseconds(1));
+  recorder.begin_message(group, "recv", 2, 1, tensor, milliseconds(1));
+  recorder.begin_message(group, "send", 1, 0, tensor, milliseconds(1));
+  const Flight flight = recorder.flight();
+  ASSERT_EQ(flight.groups.size(), 3U);
+  EXPECT_EQ(flight.groups[1].name, "pp 5->1");
+  EXPECT_THAT(flight.groups[1].ranks, ElementsAre(1, 5));
+  EXPECT_EQ(flight.groups[1].source, 1);
+  EXPECT_EQ(flight.groups[1].destination, 0);
+  EXPECT_EQ(flight.groups[2].name, "pp 9->5");
+  EXPECT_EQ(flight.recordings[1].sequence, 1);
+  EXPECT_EQ(flight.recordings[2].sequence, 2);
+}
+
+TEST(FlightRecorderTest, FoldsWhatHasManyDims) {
+  const RecordedTensor tensor(at::zeros({2, 3, 4, 5, 6}, at::kBFloat16));
+  EXPECT_EQ(tensor.dims, 4);
+  EXPECT_THAT(tensor.sizes, ElementsAre(6, 4, 5, 6));
+  EXPECT_EQ(tensor.type, at::kBFloat16);
+  EXPECT_EQ(RecordedTensor(at::Tensor()).dims, 0);
+}
+
+// Halves of a step, asynchronous tensor parallelism and the checkpointer issue from threads of their own.
+TEST(FlightRecorderTest, ThreadsLoseNothing) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 5000;
+  FlightRecorder recorder(kThreads * kEach, Waits::kEndIt);
+  for (int i = 0; i < kThreads; ++i) recorder.add_group("group " + std::to_string(i), {0, 1});
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&recorder, i] {
+      for (int n = 0; n < kEach; ++n) {
+        const int64_t number = begin(recorder, i);
+        recorder.started(number);
+        if (n % 100 == 0) recorder.flight();
+        recorder.waited(number);
+      }
+    });
+  }
+  threads.clear();
+  const Flight flight = recorder.flight();
+  ASSERT_EQ(flight.recordings.size(), static_cast<size_t>(kThreads * kEach));
+  std::vector<int64_t> last(kThreads, 0);
+  for (const Recording& recording : flight.recordings) {
+    EXPECT_EQ(recording.progress, Progress::kCompleted);
+    EXPECT_EQ(recording.sequence, ++last[recording.group]);
+  }
+}
+
+rank_protocol::FlightCall as_told(const Recording& recording) {
+  int64_t elements = 1;
+  for (int i = 0; i < recording.input.dims; ++i) elements *= recording.input.sizes[i];
+  using rank_protocol::CallState;
+  const CallState open = recording.waited                             ? CallState::kQueued
+                         : recording.progress == Progress::kScheduled ? CallState::kInside
+                                                                      : CallState::kPosted;
+  return {recording.group,
+          recording.sequence,
+          recording.operation,
+          c10::toString(recording.input.type),
+          elements,
+          recording.mark,
+          recording.since_mark,
+          recording.created_ns,
+          recording.progress == Progress::kCompleted ? CallState::kCompleted : open};
+}
+
+// Some of everything that a rank does, to what is written over and to what is not.
+void record_at_random(FlightRecorder& recorder, int calls, std::mt19937& random) {
+  const std::vector<at::Tensor> tensors = {at::zeros({2, 3}), at::zeros({2, 3, 1, 2, 2}, at::kBFloat16),
+                                           at::zeros({}, at::kLong)};
+  std::vector<int64_t> open;
+  recorder.add_group("fsdp", {0, 2, 4});
+  for (int i = 0; i < calls; ++i) {
+    const at::Tensor& tensor = tensors[random() % tensors.size()];
+    if (i == calls / 2) recorder.add_group("tp", {4, 5});  // The groups of messages come when their first does.
+    const int64_t number = random() % 3 == 0 ? recorder.begin_message(0, "send", 2, static_cast<int>(random() % 2),
+                                                                      tensor, milliseconds(1))
+                                             : recorder.begin(0, "_all_gather_base", tensor, tensor, milliseconds(1));
+    if (random() % 8 != 0) recorder.started(number);
+    open.push_back(number);
+    while (!open.empty() && random() % 2 == 0) {
+      const size_t which = random() % open.size();
+      recorder.waited(open[which]);
+      open.erase(open.begin() + static_cast<int64_t>(which));
+    }
+    if (random() % 20 == 0) recorder.synchronized();
+  }
+}
+
+// Whoever looks at a rank that hangs is told what the rank itself would tell.
+TEST(FlightRecorderTest, ItsTailSaysTheSame) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/rank-4.flight";
+  std::mt19937 random(1);
+  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+    for (const int64_t entries : {3, 400, 5000}) {
+      for (const int calls : {0, 1, 100, 700, 3000}) {
+        FlightRecorder recorder(entries, waits);
+        recorder.add_group("world", {0, 1, 2, 3, 4});
+        recorder.attach(rank_protocol::FlightTail::create(path, 4).value());
+        record_at_random(recorder, calls, random);
+        const Flight flight = recorder.flight();
+        const rank_protocol::RankFlight told = rank_protocol::read_flight_tail(path).value();
+        EXPECT_LE(flight.recordings.size(), static_cast<size_t>(entries));
+        ASSERT_EQ(told.calls.size(), static_cast<size_t>(std::min(calls, rank_protocol::FlightTail::kCalls)));
+        ASSERT_EQ(told.groups.size(), flight.groups.size());
+        for (size_t i = 0; i < told.groups.size(); ++i) {
+          const RecordedGroup& group = flight.groups[i];
+          EXPECT_EQ(told.groups[i],
+                    (rank_protocol::FlightGroup{group.name, rank_protocol::shortened(group.ranks),
+                                                rank_protocol::group_key(group.name, group.ranks), group.last_issued}));
+        }
+        for (size_t back = 1; back <= std::min(told.calls.size(), flight.recordings.size()); ++back) {
+          EXPECT_EQ(told.calls[told.calls.size() - back], as_told(flight.recordings[flight.recordings.size() - back]));
+        }
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// Whether its program is in a call, or others could go on without it.
+TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  using rank_protocol::CallState;
+  const auto state = [&] { return rank_protocol::read_flight_tail(folder + "/tail")->calls.back().state; };
+  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+    FlightRecorder recorder(10, waits);
+    recorder.attach(rank_protocol::FlightTail::create(folder + "/tail", 0).value());
+    const int group = recorder.add_group("fsdp", {0, 1});
+    const int64_t number = recorder.begin(group, "all_reduce", at::zeros({2}), at::zeros({2}), milliseconds(1));
+    EXPECT_EQ(state(), CallState::kInside) << "it is issued";
+    recorder.started(number);
+    EXPECT_EQ(state(), CallState::kPosted);
+    recorder.waiting(number);
+    EXPECT_EQ(state(), CallState::kInside);
+    recorder.waited(number);
+    EXPECT_EQ(state(), waits == Waits::kEndIt ? CallState::kCompleted : CallState::kQueued);
+    recorder.synchronized();
+    EXPECT_EQ(state(), CallState::kCompleted);
+    recorder.waiting(number);
+    EXPECT_EQ(state(), CallState::kCompleted) << "who asks again has it at once";
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// A call that ends after the ring has gone round is over in the tail all the same.
+TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+    FlightRecorder recorder(2, waits);
+    recorder.attach(rank_protocol::FlightTail::create(folder + "/tail", 0).value());
+    const int group = recorder.add_group("fsdp", {0, 1});
+    std::vector<int64_t> open(9);
+    for (int64_t& number : open) number = begin(recorder, group);
+    for (const int64_t number : open) recorder.waited(number);
+    recorder.synchronized();
+    const rank_protocol::RankFlight told = rank_protocol::read_flight_tail(folder + "/tail").value();
+    EXPECT_EQ(told.calls.size(), open.size());
+    for (const rank_protocol::FlightCall& call : told.calls)
+      EXPECT_EQ(call.state, rank_protocol::CallState::kCompleted);
+    EXPECT_EQ(recorder.flight().recordings.size(), 2U);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// A mesh's groups note what passes; where a rank does not come, the others have begun and not ended.
+TEST(RecordingBackendTest, NotesWhatAMeshDoes) {
+  std::vector<Flight> flights(2);
+  std::latch given_up(2);  // Who leaves earlier is missed at once.
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  testing::run_ranks({.dp_shard = 2}, 2, {}, [&](testing::ThreadRank& self) {
+    FlightRecorder recorder(100, Waits::kEndIt);
+    const DeviceMesh mesh(self.mesh->mesh(), {mesh::Axis::kFsdp}, *self.device, self.ledger,
+                          {.rank = self.rank, .store = store, .timeout = milliseconds(300), .recorder = &recorder});
+    const Group& group = mesh.group(mesh::Axis::kFsdp);
+    group.all_gather(at::empty({4}), at::zeros({2})).wait();
+    group.barrier();
+    const at::Tensor message = at::zeros({3}, at::kDouble);
+    (self.rank == 0 ? group.send(message, 1) : group.recv(message, 0)).wait();
+    if (self.rank == 0) {
+      EXPECT_THROW(group.all_reduce(at::zeros({1})).wait(), PeerLost);
+    }
+    flights[self.rank] = recorder.flight();
+    given_up.arrive_and_wait();
+  });
+  ASSERT_EQ(flights[0].recordings.size(), 4U);
+  ASSERT_EQ(flights[1].recordings.size(), 3U);
+  for (const Flight& flight : flights) {
+    EXPECT_STREQ(flight.recordings[0].operation, "_all_gather_base");
+    EXPECT_THAT(flight.recordings[0].input.sizes, ElementsAre(2, 0, 0, 0));
+    EXPECT_THAT(flight.recordings[0].output.sizes, ElementsAre(4, 0, 0, 0));
+    EXPECT_STREQ(flight.recordings[1].operation, "all_reduce_barrier");
+    EXPECT_EQ(flight.recordings[2].input.type, at::kDouble);
+    EXPECT_EQ(flight.groups[flight.recordings[2].group].name, "fsdp 0->1");
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(flight.recordings[i].progress, Progress::kCompleted) << i;
+  }
+  EXPECT_STREQ(flights[0].recordings[2].operation, "send");
+  EXPECT_STREQ(flights[1].recordings[2].operation, "recv");
+  EXPECT_STREQ(flights[0].recordings[3].operation, "all_reduce");
+  EXPECT_EQ(flights[0].recordings[3].progress, Progress::kStarted);
+  EXPECT_EQ(flights[0].recordings[3].timeout, milliseconds(300));
+}
+
+}  // namespace
+}  // namespace titan::comm

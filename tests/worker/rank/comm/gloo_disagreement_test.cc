@@ -1,0 +1,66 @@
+// What Gloo's own thread finds wrong is heard of before it ends the process.
+#include "worker/rank/comm/gloo_disagreement.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/worker/rank/comm/thread_ranks.h"
+
+namespace titan::comm {
+namespace {
+
+using mesh::Axis;
+
+void say_and_leave(const std::string& words) {
+  std::fprintf(stderr, "heard: %s %s\n", is_disagreement(words) ? "disagreement" : "something else", words.c_str());
+  std::_Exit(7);
+}
+
+void say_beside_another_end(const std::string& words) {
+  std::thread([] { throw std::runtime_error("another end"); }).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // In which it would end the process, were it let.
+  say_and_leave(words);
+}
+
+// Rank 1 brings another element to an all-reduce over sockets.
+void bring_another_size(void (*say)(const std::string&) = say_and_leave) {
+  before_gloo_aborts([](const std::string&) { std::abort(); });
+  before_gloo_aborts(say);  // The last one counts.
+  testing::run_ranks(
+      {}, 2, {Axis::kFsdp},
+      [](testing::ThreadRank& self) {
+        self.mesh->group(Axis::kFsdp).all_reduce(at::ones({64 + self.rank}));
+        self.mesh->group(Axis::kFsdp).barrier();
+      },
+      testing::Via::kGloo);
+}
+
+TEST(GlooDisagreementDeathTest, AnotherSizeIsSaidBeforeTheEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(bring_another_size(), ::testing::ExitedWithCode(7), "heard: disagreement another rank sends more than");
+}
+
+// Both sides may find a message too long, each on a thread of its own: one of them is heard to the end.
+TEST(GlooDisagreementDeathTest, AnotherThreadsEndWaits) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(bring_another_size(say_beside_another_end), ::testing::ExitedWithCode(7), "heard: disagreement");
+}
+
+// A mistake of anybody else stays what it is.
+TEST(GlooDisagreementDeathTest, OtherEndsAreNotTouched) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        before_gloo_aborts(say_and_leave);
+        std::thread([] { throw std::runtime_error("op.preamble of somebody else"); }).join();
+      },
+      ::testing::KilledBySignal(SIGABRT), "");
+}
+
+}  // namespace
+}  // namespace titan::comm

@@ -1,0 +1,121 @@
+// What a CPU rank asks of the store until a group of its mesh stands. Groups over sockets are LibTorch's own: of each a
+// rank asks for the address of every other one, so their requests grow with the group, and the bytes of all of them
+// with its square. That is said in docs/scale.md, and held here so that a new version which asks for more is noticed.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "tests/worker/rank/comm/thread_ranks.h"
+
+namespace titan::comm {
+namespace {
+
+struct Requests {
+  int64_t calls = 0, read = 0, written = 0;
+};
+thread_local Requests own;  // Of the rank that this thread is.
+
+// What TCPStore is for its callers; a list of keys is one request, as there.
+class CountingStore final : public c10d::Store {
+ public:
+  using c10d::Store::set;
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    note(0, key.size() + value.size());
+    store_->set(key, value);
+  }
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& value) override {
+    note(0, key.size() + value.size());
+    return store_->compareSet(key, expected, value);
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    std::vector<uint8_t> value = store_->get(key);
+    note(value.size(), key.size());
+    return value;
+  }
+  int64_t add(const std::string& key, int64_t value) override {
+    note(8, key.size());
+    return store_->add(key, value);
+  }
+  bool deleteKey(const std::string& key) override {
+    note(1, key.size());
+    return store_->deleteKey(key);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    note(1, 0);
+    return store_->check(keys);
+  }
+  int64_t getNumKeys() override { return store_->getNumKeys(); }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    note(1, 0);
+    store_->wait(keys, timeout);
+  }
+  void append(const std::string& key, const std::vector<uint8_t>& value) override {
+    note(0, key.size() + value.size());
+    store_->append(key, value);
+  }
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override {
+    std::vector<std::vector<uint8_t>> values = store_->multiGet(keys);
+    size_t bytes = 0;
+    for (const auto& value : values) bytes += value.size();
+    note(bytes, 0);
+    return values;
+  }
+  void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<uint8_t>>& values) override {
+    note(0, 0);
+    store_->multiSet(keys, values);
+  }
+  bool hasExtendedApi() const override { return true; }
+
+ private:
+  static void note(size_t read, size_t written) {
+    ++own.calls;
+    own.read += static_cast<int64_t>(read);
+    own.written += static_cast<int64_t>(written);
+  }
+  const c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
+};
+
+// Of the rank that asks most.
+Requests most_of(int size, bool shared_memory) {
+  testing::ThreadWorld world{.size = size, .axes = {mesh::Axis::kFsdp}};
+  world.degrees.dp_shard = size;
+  world.shared_memory = shared_memory;
+  world.make_device = [](int, const std::shared_ptr<LocalHub>&) { return make_cpu_device(); };
+  world.store = c10::make_intrusive<CountingStore>();
+  std::mutex mutex;
+  Requests most;
+  testing::rethrow_cause(testing::run_world(world, [&](testing::ThreadRank&) {
+    const std::lock_guard lock(mutex);
+    most.calls = std::max(most.calls, own.calls);
+    most.read = std::max(most.read, own.read);
+    most.written = std::max(most.written, own.written);
+  }));
+  return most;
+}
+
+// Sockets: its own address, and a question and a look at each other rank's. Whether memory is shared: two rounds of
+// three requests.
+TEST(StoreRequestsTest, OfAGroup) {
+  for (const bool shared : {false, true}) {
+    for (const int size : {2, 4, 8, 12}) {
+      const Requests most = most_of(size, shared);
+      std::printf("group of %2d, %s: %lld requests, %lld bytes read, %lld written\n", size,
+                  shared ? "shared memory" : "sockets", static_cast<long long>(most.calls),
+                  static_cast<long long>(most.read), static_cast<long long>(most.written));
+      EXPECT_LE(most.calls, 2 * size + 7) << size;
+      EXPECT_LE(most.read, 400 * size) << size;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace titan::comm

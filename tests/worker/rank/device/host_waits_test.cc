@@ -1,0 +1,66 @@
+#include "worker/rank/device/host_waits.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/rank/comm/interposed_backend.h"
+#include "worker/rank/comm/make_device.h"
+
+namespace titan::device {
+namespace {
+
+// The CPU as a device that is told whether its host may wait.
+class WatchedDevice final : public testing::ForwardingDevice, public SeesHostWaits {
+ public:
+  WatchedDevice() : ForwardingDevice(comm::make_cpu_device()) {}
+  c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
+    return inner_->make_backend(options);
+  }
+  void forbid_waits(bool forbidden) override { forbidden_ = forbidden; }
+  bool forbidden() const { return forbidden_; }
+
+ private:
+  bool forbidden_ = false;
+};
+
+// Forbidden while the guard lives, but for the time of reads that are named, one inside another among them.
+TEST(HostWaitsTest, NamedReadsAreExcused) {
+  WatchedDevice device;
+  before_host_waits("nobody forbids it");
+  {
+    const ForbidHostWaits forbidden(device);
+    EXPECT_TRUE(device.forbidden());
+    EXPECT_THROW(before_host_waits("a read"), c10::Error);
+    {
+      const NamedHostWait outer;
+      EXPECT_FALSE(device.forbidden());
+      { const NamedHostWait inner; }
+      EXPECT_FALSE(device.forbidden());
+      EXPECT_NO_THROW(before_host_waits("a named read"));
+    }
+    EXPECT_TRUE(device.forbidden());
+    EXPECT_THROW(ForbidHostWaits{device}, c10::Error);
+    EXPECT_TRUE(device.forbidden());
+  }
+  EXPECT_FALSE(device.forbidden());
+  before_host_waits("nobody forbids it any more");
+}
+
+// A read that is under way when the guard comes goes on; the guard holds from its end on.
+TEST(HostWaitsTest, AGuardWithinANamedRead) {
+  WatchedDevice device;
+  auto named = std::make_unique<NamedHostWait>();
+  const ForbidHostWaits forbidden(device);
+  EXPECT_FALSE(device.forbidden());
+  named.reset();
+  EXPECT_TRUE(device.forbidden());
+}
+
+// The CPU is no such device: nothing is forbidden.
+TEST(HostWaitsTest, NothingIsForbiddenOnTheCpu) {
+  const auto cpu = comm::make_cpu_device();
+  const ForbidHostWaits forbidden(*cpu);
+  EXPECT_NO_THROW(before_host_waits("a read"));
+}
+
+}  // namespace
+}  // namespace titan::device

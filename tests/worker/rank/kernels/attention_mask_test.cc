@@ -1,0 +1,51 @@
+#include "worker/rank/kernels/cpu/attention_mask.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace titan::kernels {
+namespace {
+
+// Whether position `query` sees position `key`, by the words of the masks.
+bool sees(const AttentionMask& mask, const std::vector<int64_t>& starts, int64_t query, int64_t key) {
+  const auto document = [&](int64_t position) {
+    int64_t number = 0;
+    for (const int64_t start : starts) number += start <= position;
+    return number;
+  };
+  if (mask.causal && key > query) return false;
+  if (mask.window > 0 && query - key >= mask.window) return false;
+  if (mask.chunk > 0 && query / mask.chunk != key / mask.chunk) return false;
+  return mask.documents == 0 || document(query) == document(key);
+}
+
+TEST(AttentionMaskTest, EveryCombinationForEveryPiece) {
+  std::mt19937_64 random(1);
+  const auto whole = [&](int64_t first, int64_t last) {
+    return std::uniform_int_distribution<int64_t>(first, last)(random);
+  };
+  for (int trial = 0; trial < 400; ++trial) {
+    std::vector<int64_t> starts{0};
+    while (whole(0, 4) != 0) starts.push_back(starts.back() + whole(1, 9));
+    AttentionMask mask{
+        .causal = whole(0, 2) != 0, .window = whole(0, 1) * whole(1, 12), .chunk = whole(0, 1) * whole(1, 12)};
+    if (whole(0, 1) == 0) mask.document_starts = starts.data(), mask.documents = static_cast<int64_t>(starts.size());
+    const int64_t first_query = whole(0, 20), first_key = whole(0, 20), queries = whole(0, 20), keys = whole(0, 20);
+    std::vector<KeyRange> visible(queries);
+    visible_keys(mask, first_query, queries, first_key, keys, visible.data());
+    for (int64_t i = 0; i < queries; ++i) {
+      EXPECT_GE(visible[i].begin, 0);
+      EXPECT_LE(visible[i].begin, visible[i].end);
+      EXPECT_LE(visible[i].end, keys);
+      for (int64_t j = 0; j < keys; ++j) {
+        EXPECT_EQ(visible[i].begin <= j && j < visible[i].end, sees(mask, starts, first_query + i, first_key + j))
+            << "trial " << trial << ": query " << first_query + i << ", key " << first_key + j;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace titan::kernels

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/plan/models/model_spec.h"
+
+// Every model once more, written out plainly in float64 from its published description: no layers, no seams, no fused
+// operations, every expert on every token, every score of every pair of tokens. Slow and independent.
+namespace titan::testing {
+
+using Weights = std::map<std::string, at::Tensor>;  // By parameter name; buffers too ("layers.1.moe.expert_bias").
+
+struct ReferenceBatch {
+  at::Tensor tokens;     // int64 [B, T]
+  at::Tensor documents;  // int64 [B, T]; undefined: one.
+};
+
+// Logits [B, T, V]. `seq_len`: the longest sequence that the model was built for. `margin`: becomes the smallest
+// distance between the choice scores of an expert (or group) that a token went to and of the next one, in all layers.
+at::Tensor reference_logits(const models::ModelSpec& spec, const Weights& weights, const ReferenceBatch& batch,
+                            int64_t seq_len, double* margin = nullptr);
+
+// The parts, for layer `layer`; x [B, T, D].
+at::Tensor reference_attention(const models::ModelSpec& spec, const Weights& weights, int64_t layer,
+                               const at::Tensor& x, const at::Tensor& documents, int64_t seq_len);
+at::Tensor reference_experts(const models::ModelSpec& spec, const Weights& weights, int64_t layer, const at::Tensor& x,
+                             double* margin = nullptr);
+at::Tensor reference_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor reference_swiglu(const Weights& weights, const std::string& fqn, const at::Tensor& x);
+
+}  // namespace titan::testing

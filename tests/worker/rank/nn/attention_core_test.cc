@@ -1,0 +1,147 @@
+#include "worker/rank/nn/attention_core.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/testing/draw.h"
+#include "tests/worker/rank/kernels/chosen_kernels.h"
+#include "tests/worker/rank/nn/attention_case.h"
+#include "worker/rank/nn/attention_kernel.h"
+#include "worker/rank/nn/attention_pairs.h"
+#include "worker/rank/nn/documents.h"
+
+namespace titan::nn {
+namespace {
+
+using Case = testing::AttentionCase;
+using Results = testing::AttentionResults;
+using testing::draw_attention;
+using testing::input_of;
+using testing::run_attention;
+
+void expect_exact(const Case& c, double tolerance) { testing::expect_exact(c, tolerance, attend); }
+
+TEST(AttentionCoreTest, EveryMaskMatchesPlainAttention) {
+  at::manual_seed(1);
+  titan::testing::Draw pick(1);
+  for (int i = 0; i < 120; ++i) {
+    expect_exact(draw_attention(pick, {4, 12}, {4, 8, 12}), 1e-12);
+  }
+}
+
+TEST(AttentionCoreTest, LowerPrecisionsComeClose) {
+  at::manual_seed(2);
+  const AttentionMask masks[] = {
+      {}, {.window = 70}, {.chunk = 48}, {.documents = true}, {.window = 20, .documents = true}};
+  for (const AttentionMask& mask : masks) {
+    for (bool sinks : {false, true}) {
+      Case c{.sharing = 2, .tokens = 150, .head = 24, .v_head = 16, .mask = mask, .sinks = sinks};
+      c.type = at::kFloat;
+      expect_exact(c, 3e-6);
+      c.type = at::kBFloat16;
+      expect_exact(c, 0.03);
+    }
+  }
+}
+
+// bf16 with Titan's own kernels and without: every mask at once, heads of any size.
+TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
+  kernels::testing::with_every_choice([] {
+    at::manual_seed(7);
+    titan::testing::Draw pick(7);
+    for (int i = 0; i < 40; ++i) {
+      Case c = draw_attention(pick, {4, 12, 33, 64}, {4, 8, 12, 65});
+      c.type = at::kBFloat16;
+      expect_exact(c, 0.03);
+    }
+  });
+}
+
+// Nothing changes for the models that have only the plain mask: their bits are LibTorch's.
+TEST(AttentionCoreTest, PlainCausalIsLibTorchsOwn) {
+  at::manual_seed(3);
+  Case c{.sharing = 2, .tokens = 90, .type = at::kFloat};
+  const AttentionInput in = input_of(c);
+  const at::Tensor torchs = at::scaled_dot_product_attention(in.q, in.k, in.v, {}, 0.0, true, in.scale, true);
+  EXPECT_TRUE(attend(in, {}).equal(torchs));
+  AttentionInput wide = in;
+  wide.mask = {.window = 90, .chunk = 90, .documents = true};
+  MicrobatchContext one_document;
+  one_document.documents = at::full({2, 90}, 4, at::kLong);
+  EXPECT_TRUE(attend(wide, one_document).equal(torchs)) << "masks that hide nothing";
+}
+
+// A gradient without memory of its own (of a sum), and heads whose neighbours lie apart.
+TEST(AttentionCoreTest, TakesAnyLayout) {
+  at::manual_seed(6);
+  const AttentionInput dense = input_of({.tokens = 50, .mask = {.window = 9}});
+  AttentionInput apart = dense;
+  for (at::Tensor* tensor : {&apart.q, &apart.k, &apart.v}) {
+    *tensor = tensor->transpose(2, 3).contiguous().transpose(2, 3);
+  }
+  const at::Tensor ones = at::ones({2, 2, 50, 8}, at::kDouble), expanded = at::ones({1}, at::kDouble).expand_as(ones);
+  const auto attention = [](const AttentionInput& in) { return attend(in, {}); };
+  const Results plain = run_attention(dense, at::kDouble, ones, attention),
+                odd = run_attention(apart, at::kDouble, expanded, attention);
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::allclose(plain[i], odd[i], 1e-12, 1e-12)) << i;
+}
+
+// The kernel for float64 on other devices, and shapes alone for dry runs.
+TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
+  at::manual_seed(4);
+  const AttentionInput in = input_of({.sharing = 2, .tokens = 30, .v_head = 8});
+  const Band band{.first = -6, .last = 0};
+  auto fused = make_cpu_attention_kernel(0.3), plain = make_plain_attention_kernel(0.3);
+  const BlockOutput one = fused->forward(in.q, in.k, in.v, band), other = plain->forward(in.q, in.k, in.v, band);
+  EXPECT_TRUE(at::allclose(one.out, other.out, 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(one.lse, other.lse, 1e-12, 1e-12));
+  const at::Tensor grad = at::randn_like(one.out);
+  const BlockGradients a = fused->backward(grad, in.q, in.k, in.v, one, band);
+  const BlockGradients b = plain->backward(grad, in.q, in.k, in.v, one, band);
+  EXPECT_TRUE(at::allclose(a.q, b.q, 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(a.k, b.k, 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(a.v, b.v, 1e-12, 1e-12));
+}
+
+TEST(AttentionCoreTest, DryRunsHaveShapes) {
+  for (const AttentionMask& mask : {AttentionMask{}, AttentionMask{.window = 8}, AttentionMask{.chunk = 16}}) {
+    Case c{.sharing = 2, .tokens = 64, .v_head = 4, .mask = mask, .sinks = true};
+    AttentionInput in = input_of(c);
+    std::vector<at::Tensor> leaves;
+    for (at::Tensor* tensor : {&in.q, &in.k, &in.v, &in.sinks}) {
+      *tensor = tensor->to(at::kMeta).requires_grad_();
+      leaves.push_back(*tensor);
+    }
+    const at::Tensor out = attend(in, {});
+    EXPECT_EQ(out.sizes(), (std::vector<int64_t>{2, 4, 64, 4}));
+    const auto gradients = torch::autograd::grad({out}, leaves, {at::empty_like(out)});
+    for (size_t i = 0; i < leaves.size(); ++i) EXPECT_EQ(gradients[i].sizes(), leaves[i].sizes());
+  }
+}
+
+// The work of a window grows with the row's length, not with its square.
+TEST(AttentionPairsTest, HiddenBlocksAreSkipped) {
+  const auto scores = [](const std::vector<BlockPair>& pairs) {
+    int64_t sum = 0;
+    for (const BlockPair& pair : pairs) sum += pair.queries * pair.keys;
+    return sum;
+  };
+  const int64_t tokens = 4096;
+  const std::vector<Segment> row{{0, tokens}};
+  for (int64_t window : {16, 128, 512}) {
+    const auto pairs = visible_pairs(spans_of({}, 0, tokens), window, row, row);
+    EXPECT_LE(scores(pairs), tokens * (window + std::max<int64_t>(64, window / 2))) << "window " << window;
+  }
+  EXPECT_EQ(scores(visible_pairs(spans_of({}, 256, tokens), 0, row, row)), tokens * 256);
+  const at::Tensor documents = at::arange(tokens).div(64, "floor").unsqueeze(0);
+  EXPECT_EQ(scores(visible_pairs(spans_of(documents, 0, tokens), 0, row, row)), tokens * 64);
+}
+
+TEST(DocumentsTest, EndWithTheirEos) {
+  const int64_t eos = 2;
+  const at::Tensor tokens = at::tensor({7, 2, 5, 6, 2, 2, 9, 9}, at::kLong).view({1, 8});
+  EXPECT_TRUE(number_documents(tokens, eos).equal(at::tensor({0, 0, 1, 1, 1, 2, 3, 3}, at::kLong).view({1, 8})));
+}
+
+}  // namespace
+}  // namespace titan::nn

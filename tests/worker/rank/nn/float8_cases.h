@@ -1,0 +1,120 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "worker/rank/nn/low_precision/float8.h"
+#include "worker/rank/nn/low_precision/float8_on_device.h"
+#include "worker/rank/nn/low_precision/groups_apart.h"
+
+// What a device's own kernels make of bf16 numbers, beside LibTorch's operations: the same bits.
+namespace titan::testing {
+
+// Numbers of every magnitude, what saturates and what underflows among them; a row and a column of zeros; and matrices
+// whose sizes are no multiples of a tile's, or not even of what travels at once, which the kernels decline.
+inline std::vector<at::Tensor> float8_numbers() {
+  at::manual_seed(17);
+  std::vector<at::Tensor> all;
+  for (const auto& shape : std::vector<std::vector<int64_t>>{
+           {16, 8}, {128, 64}, {272, 200}, {3, 48, 136}, {64, 4104}, {40, 24}, {5, 70}, {16, 12}, {1, 8}, {2, 0, 8}}) {
+    at::Tensor x = at::randn(shape) * at::exp2(at::randint(-30, 18, shape).to(at::kFloat));
+    all.push_back(x.to(at::kBFloat16));
+    if (x.dim() != 2 || x.size(0) < 16) continue;
+    x = at::randn(shape);
+    x[3].fill_(0);
+    x.select(1, 5).fill_(0);
+    all.push_back(x.to(at::kBFloat16));
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      at::Tensor spoilt = x.clone();
+      spoilt[7][2] = -bad;
+      all.push_back(spoilt.to(at::kBFloat16));
+    }
+  }
+  return all;
+}
+
+// All that a recipe asks of one operand, on the CPU in fp64; `x` is where it is computed.
+inline std::vector<at::Tensor> float8_of(const at::Tensor& x) {
+  std::vector<at::Tensor> all;
+  const auto add = [&](const nn::Operand& operand) {
+    all.push_back(operand.values.cpu().to(at::kDouble));
+    all.push_back(operand.scales.cpu().to(at::kDouble));
+  };
+  const at::Tensor amax = nn::amax_of(x);
+  all.push_back(amax.cpu().to(at::kDouble));
+  for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
+    for (const bool power_of_two : {false, true}) add(nn::quantised(x, amax, type, power_of_two));
+    // Far too small a scale, as another rank's numbers may ask for, and too large a one.
+    for (const double factor : {1e4, 1e-3}) add(nn::quantised(x, amax * factor, type, /*power_of_two=*/false));
+  }
+  add(nn::quantised_rows(x));
+  add(nn::quantised_columns(x));
+  return all;
+}
+
+inline void expect_equal_float8(const std::vector<at::Tensor>& ours, const std::vector<at::Tensor>& theirs,
+                                at::IntArrayRef shape) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    ASSERT_EQ(ours[i].sizes(), theirs[i].sizes()) << i << " of " << shape;
+    EXPECT_TRUE(ours[i].eq(theirs[i]).logical_or_(ours[i].isnan().logical_and(theirs[i].isnan())).all().item<bool>())
+        << i << " of " << shape;
+  }
+}
+
+// Rows and columns of groups, moved apart: places and ends, then codes and scales of the rows that are of groups, and
+// all that lies between.
+inline std::vector<at::Tensor> float8_apart(const at::Tensor& x, const std::vector<int32_t>& sizes) {
+  const at::Tensor ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt);
+  const int64_t own = ends[-1].item<int64_t>();
+  const nn::RowGroups groups{.ends = ends.to(x.device())};
+  const nn::GroupsApart to = nn::groups_apart(groups, x);
+  std::vector<at::Tensor> all = {to.places.cpu().to(at::kDouble), to.ends.cpu().to(at::kDouble)};
+  const at::Tensor places = to.places.cpu().to(at::kLong).narrow(0, 0, own);
+  const int64_t last = to.ends[-1].item<int64_t>();
+  at::Tensor between = at::ones({last}, at::kBool);
+  between.index_fill_(0, places, false);
+  const nn::Operand rows = nn::rows_apart(x, to), columns = nn::columns_apart(x, to, groups);
+  const at::Tensor values = rows.values.cpu().to(at::kDouble), turned = columns.values.cpu().to(at::kDouble);
+  for (const at::Tensor& one : {values, turned.t()}) {
+    all.push_back(one.index_select(0, places));
+    all.push_back(one.narrow(0, 0, last).index({between}));
+  }
+  all.push_back(rows.scales.cpu().to(at::kDouble).index_select(0, places));
+  all.push_back(columns.scales.cpu().to(at::kDouble));
+  return all;
+}
+
+// Groups of no rows, of whole sixteens and of any; more rows than the groups have; more groups than a tile has runs.
+inline std::vector<std::pair<int64_t, std::vector<int32_t>>> float8_groups() {
+  std::vector<std::pair<int64_t, std::vector<int32_t>>> all = {
+      {8, {3, 0, 17, 16}}, {64, {0, 0, 0, 5}}, {264, {200, 1, 130, 0}}, {40, {16, 32}}, {136, {0}}, {12, {4, 9}}};
+  all.emplace_back(24, std::vector<int32_t>(70, 2));
+  return all;
+}
+inline at::Tensor float8_rows_of(int64_t columns, const std::vector<int32_t>& sizes, int64_t of_no_group) {
+  int64_t rows = of_no_group;
+  for (const int32_t size : sizes) rows += size;
+  at::Tensor x = at::randn({rows, columns}) * at::exp2(at::randint(-6, 7, {rows, 1}).to(at::kFloat));
+  return x.to(at::kBFloat16);
+}
+
+// Every byte of a matrix that lies by columns comes where it belongs.
+inline void check_turned_bytes(at::Device device) {
+  at::manual_seed(18);
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{16, 8}, {128, 64}, {144, 72}, {1024, 200}, {16, 3000}, {24, 8}, {16, 12}}) {
+    const at::Tensor bytes = at::randint(256, {rows, columns}, at::kByte);
+    const at::Tensor lying = bytes.view(at::kFloat8_e5m2).to(device).t();
+    const at::Tensor turned = nn::on_device::by_rows(lying);
+    const bool takes = rows % 16 == 0 && columns % 8 == 0;
+    ASSERT_EQ(turned.defined(), takes) << rows << " x " << columns;
+    if (!takes) continue;
+    EXPECT_TRUE(turned.is_contiguous());
+    EXPECT_TRUE(turned.view(at::kByte).cpu().equal(bytes.t())) << rows << " x " << columns;
+  }
+}
+
+}  // namespace titan::testing

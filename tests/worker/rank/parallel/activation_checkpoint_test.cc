@@ -1,0 +1,296 @@
+#include "worker/rank/parallel/activation_checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "tests/testing/allocation_meter.h"
+#include "tests/worker/rank/comm/thread_ranks.h"
+#include "tests/worker/rank/parallel/checkpointed_block.h"
+
+namespace titan::parallel {
+namespace {
+
+using testing::CheckpointedBlock;
+using ::testing::ElementsAre;
+using testing::expect_same_bits;
+using ::testing::HasSubstr;
+using testing::kRows;
+using testing::kTokens;
+
+comm::LedgerCounts twice(comm::LedgerCounts counts) {
+  for (auto& [operation, entry] : counts) entry = {2 * entry.calls, 2 * entry.bytes};
+  return counts;
+}
+
+// On CPUs, products of bf16 with few rows.
+bool test_is_slow(const std::string& family) { return family != "llama3" && family != "qwen3"; }
+
+const std::vector<std::string> kGate = {"moe.router.gate"};
+
+// Every block of every family, at every precision: with what is kept, a block's output and all gradients have the bits
+// of a block that keeps its graph, twice in a row.
+TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
+  for (const auto& [family, flavor, layer] :
+       std::vector<std::tuple<const char*, const char*, int>>{{"llama3", "debugmodel", 0},
+                                                              {"llama4", "debugmodel", 1},
+                                                              {"deepseek_v3", "debugmodel", 0},
+                                                              {"deepseek_v3", "debugmodel", 1},
+                                                              {"qwen3", "debugmodel", 0},
+                                                              {"qwen3", "debugmodel_moe", 1},
+                                                              {"gpt_oss", "debugmodel", 0}}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      if (type == at::kBFloat16 && test_is_slow(family)) continue;
+      SCOPED_TRACE(absl::StrCat(family, " ", flavor, " layer ", layer, " ", c10::toString(type)));
+      CheckpointedBlock test(family, flavor, type, layer);
+      const std::vector<at::Tensor> expected = test.plain();
+      for (const auto& policy :
+           {keep_by_operation(*test.block, kGate), keep_by_budget(0.4, {}), keep_by_budget(1, {})}) {
+        for (int microbatch = 0; microbatch < 2; ++microbatch) {
+          test.first_pass(*policy);
+          expect_same_bits(test.second_pass(), expected);
+          EXPECT_EQ(test.kept.bytes(), 0) << "results outlive the second pass";
+        }
+      }
+    }
+  }
+}
+
+// Of Llama's seven products the first, third, fifth and seventh are kept, and attention with its denominators: the
+// second pass computes wk, wo and w3.
+TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
+  const auto policy = keep_by_operation(*test.block, kGate);
+  test.first_pass(*policy);
+  const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
+  const int64_t kv = test.spec.n_kv_heads * test.spec.head_dim;
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (dim + kv + hidden + dim + /*attention*/ dim + test.spec.n_heads));
+  test.second_pass();
+  EXPECT_EQ(test.again, 2 * n * dim * (kv + dim + hidden));
+}
+
+// Matrices of a listed module's shape are computed again wherever they are, and do not count.
+TEST(SelectiveTest, ListedShapesAreComputedAgain) {
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
+  const auto policy = keep_by_operation(*test.block, {"feed_forward.w1"});
+  test.first_pass(*policy);
+  const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
+  // wq, wv and, fifth of those that count, w2; w3 has w1's shape.
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (3 * dim + /*attention*/ dim + test.spec.n_heads));
+  test.second_pass();
+  EXPECT_EQ(test.again, 2 * n * dim * (2 * dim + 2 * hidden));
+}
+
+// The router's gate is computed again and does not count; so are routed experts.
+TEST(SelectiveTest, RoutersAreComputedAgain) {
+  CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat);
+  const models::ModelSpec& spec = test.spec;
+  const int64_t n = kRows * kTokens, shared = spec.moe->num_shared_experts * spec.moe->hidden;
+  const int64_t attention = spec.n_heads * (spec.v_head_dim + 1);
+  test.first_pass(*keep_by_operation(*test.block, kGate));
+  // wq, wkv_b, shared w1 and w2 of wq, wkv_a, wkv_b, wo, w1, w3, w2.
+  const int64_t heads = spec.n_heads * (spec.head_dim + spec.qk_nope_head_dim + spec.v_head_dim);
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + shared + spec.dim));
+  // With the gate as the fifth: wq, wkv_b, the gate and w3.
+  test.first_pass(*keep_by_operation(*test.block, {}));
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + spec.moe->num_experts + shared));
+}
+
+// What is kept is what the allocator holds between the passes, for every mode.
+TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
+  testing::AllocationMeter meter;
+  const testing::AllocationMeter::Scope scope(meter);
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
+  const auto held = [&](nn::KeepPolicy& policy) {
+    test.kept = {};
+    test.first_output.reset();
+    const int64_t rest = meter.begin();
+    test.first_pass(policy);
+    test.first_output.reset();
+    return meter.begin() - rest;
+  };
+  const auto by_operation = keep_by_operation(*test.block, kGate);
+  held(*by_operation);  // Fills caches.
+  EXPECT_NEAR(held(*by_operation), test.kept.bytes(), 64);
+  int64_t all = 0;
+  for (const nn::OpCall& call : test.kept.calls()) all += call.bytes;
+  for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
+    std::optional<KeepChoice> chosen;
+    const auto policy = keep_by_budget(budget, [&](const auto&, const KeepChoice& choice) { chosen = choice; });
+    held(*policy);  // Keeps nothing yet.
+    EXPECT_EQ(test.kept.bytes(), 0);
+    ASSERT_TRUE(chosen.has_value());
+    EXPECT_NEAR(held(*policy), chosen->bytes, 64) << budget;
+    EXPECT_LE(chosen->bytes, budget * static_cast<double>(all)) << budget;
+    EXPECT_EQ(test.kept.bytes(), chosen->bytes) << budget;
+    double flops = 0;
+    for (const nn::OpCall& call : test.kept.calls()) flops += call.flops;
+    test.second_pass();
+    // The counter takes all pairs of queries and keys, the plan the half that a causal mask leaves.
+    if (budget == 0) {
+      EXPECT_GE(static_cast<double>(test.again), flops);
+    } else if (budget == 1) {
+      EXPECT_EQ(test.again, 0);
+    }
+  }
+}
+
+// With sequence parallelism the reduce-scatters' results are kept; neither they nor the products that feed them run in
+// the second pass.
+TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
+  testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
+    for (const char* mode : {"op", "budget"}) {
+      CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get());
+      const std::vector<at::Tensor> expected = test.plain();
+      const auto policy = mode[0] == 'o' ? keep_by_operation(*test.block, kGate) : keep_by_budget(1, {});
+      test.first_pass(*policy);
+      if (mode[0] == 'b') test.first_pass(*policy);
+      const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden / 2;
+      if (mode[0] == 'o') {
+        // wq, wv, w1 of half the width, attention, two scattered results.
+        EXPECT_EQ(test.kept.bytes(), 8 * n * (dim / 2 + dim / 2 + hidden + dim / 2 + test.spec.n_heads / 2 + dim));
+      }
+      const int64_t before = self.ledger.counts()["tp/reduce_scatter"].calls;
+      expect_same_bits(test.second_pass(), expected);
+      EXPECT_EQ(self.ledger.counts()["tp/reduce_scatter"].calls - before, 2) << "only those of the backward pass";
+      EXPECT_EQ(test.again, mode[0] == 'o' ? 2 * n * dim * (dim / 2 + hidden) : 0);  // wk and w3.
+    }
+  });
+}
+
+// Kept attention spares the exchange of keys and values, too.
+TEST(SelectiveTest, KeptAttentionExchangesNothing) {
+  for (const char* rotate : {"allgather", "alltoall"}) {
+    testing::run_ranks({.dp_shard = 1, .cp = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
+      model::ParallelOptions options;
+      options.rotate_method = rotate;
+      CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
+      const comm::LedgerCounts start = self.ledger.counts();
+      const std::vector<at::Tensor> expected = test.plain();
+      const comm::LedgerCounts plain = comm::subtract(self.ledger.counts(), start);
+      test.first_pass(*keep_by_operation(*test.block, kGate));
+      expect_same_bits(test.second_pass(), expected);
+      EXPECT_EQ(comm::subtract(self.ledger.counts(), start), twice(plain)) << rotate;
+    });
+  }
+}
+
+// Asynchronous tensor parallelism: products inside the overlapped functions are kept as others are.
+TEST(SelectiveTest, OverlappedProductsAreKept) {
+  testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
+    model::ParallelOptions options;
+    options.async_tensor_parallel = true;
+    for (const double budget : {-1.0, 0.3, 1.0}) {
+      CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
+      const std::vector<at::Tensor> expected = test.plain();
+      const auto policy = budget < 0 ? keep_by_operation(*test.block, kGate) : keep_by_budget(budget, {});
+      for (int microbatch = 0; microbatch < 2; ++microbatch) {
+        test.first_pass(*policy);
+        expect_same_bits(test.second_pass(), expected);
+      }
+      const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden / 2;
+      if (budget < 0) {
+        EXPECT_EQ(test.again, 2 * n * dim * (dim / 2 + hidden));  // wk and w3.
+      }
+      if (budget == 1) {
+        EXPECT_EQ(test.again, 0);
+      }
+    }
+  });
+}
+
+// What arrived at the experts and what came back is kept, and how many rows: the second pass sends nothing, while the
+// gradients travel as ever. Under a budget the rows travel again, on all ranks alike.
+TEST(SelectiveTest, ExchangedRowsAreKept) {
+  for (const char* family : {"llama4", "deepseek_v3", "gpt_oss"}) {
+    testing::run_ranks({.dp_shard = 2, .ep = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
+      CheckpointedBlock test(family, "debugmodel", at::kDouble, 1, self.mesh.get());
+      test.input += self.rank;  // Other choices on the other rank.
+      const std::vector<at::Tensor> expected = test.plain();
+      const auto exchanges_of_second_pass = [&](nn::KeepPolicy& policy) {
+        test.first_pass(policy);
+        const int64_t before = self.ledger.counts()["ep/all_to_all"].calls;
+        expect_same_bits(test.second_pass(), expected);
+        return self.ledger.counts()["ep/all_to_all"].calls - before;
+      };
+      const auto by_operation = keep_by_operation(*test.block, kGate);
+      for (int microbatch = 0; microbatch < 2; ++microbatch) {
+        EXPECT_EQ(exchanges_of_second_pass(*by_operation), 2) << family << ": rows' gradients, there and back";
+      }
+      const auto everything = keep_by_budget(1, {});
+      for (int microbatch = 0; microbatch < 2; ++microbatch) {
+        EXPECT_EQ(exchanges_of_second_pass(*everything), 3 + 2) << family;
+      }
+    });
+  }
+}
+
+// Queries come before keys and values: with a low rank for queries, their narrow first product, the latent and the last
+// one are kept, and the wide ones are computed again.
+TEST(SelectiveTest, LatentsAreKeptAndHeadsComputedAgain) {
+  CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat, 0, nullptr, {},
+                         [](models::ModelSpec& spec) { spec.q_lora_rank = 24; });
+  test.first_pass(*keep_by_operation(*test.block, kGate));
+  const models::ModelSpec& spec = test.spec;
+  const int64_t n = kRows * kTokens, hidden = spec.ffn_hidden, attention = spec.n_heads * (spec.v_head_dim + 1);
+  const int64_t latent = spec.kv_lora_rank + spec.qk_rope_head_dim;
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (24 + latent + attention + spec.dim + hidden));  // wq_a, wkv_a, wo, w3.
+}
+
+// Layers with biases are another operation in torchtitan, which is not on its list: GPT-OSS keeps attention alone.
+TEST(SelectiveTest, BiasedProductsAreComputedAgain) {
+  CheckpointedBlock test("gpt_oss", "debugmodel", at::kFloat);
+  test.first_pass(*keep_by_operation(*test.block, {}));
+  EXPECT_EQ(test.kept.bytes(), 4 * kRows * kTokens * test.spec.n_heads * (test.spec.v_head_dim + 1));
+}
+
+// A pass that does something else than the first one is an error, not a wrong gradient.
+TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
+  test.first_pass(*keep_by_operation(*test.block, kGate));
+  const nn::KeptResults::Scope scope(test.kept);
+  test.block->forward(test.input, test.context);
+  EXPECT_THROW(test.block->forward(test.input, test.context), c10::Error);
+}
+
+TEST(CheckpointPlanTest, EveryNthBlockCountedFromOne) {
+  const model::Model model = model::build(models::find("llama3", "debugmodel").value(), {.seq_len = 8}).value();
+  std::vector<nn::Block*> blocks;
+  for (int i = 1; i <= 5; ++i) blocks.push_back(model.blocks[i].get());
+  const auto plan = [&](const char* mode, const char* option) {
+    std::vector<bool> recompute;
+    const auto checkpoints = checkpoint_plan({.mode = mode, .selective_ac_option = option}, blocks).value();
+    for (const BlockCheckpoint& one : checkpoints) recompute.push_back(one.recompute);
+    return recompute;
+  };
+  EXPECT_THAT(plan("none", "2"), ElementsAre(false, false, false, false, false));
+  EXPECT_THAT(plan("full", "2"), ElementsAre(true, true, true, true, true));
+  EXPECT_THAT(plan("selective", "2"), ElementsAre(false, true, false, true, false));
+  EXPECT_THAT(plan("selective", "0"), ElementsAre(true, true, true, true, true));
+  EXPECT_THAT(plan("selective", "op"), ElementsAre(true, true, true, true, true));
+  EXPECT_THAT(plan("memory_budget", ""), ElementsAre(true, true, true, true, true));
+  const auto listed = [&](const char* mode, const char* option, std::vector<int64_t> layers) {
+    std::vector<bool> recompute;
+    const CheckpointOptions options{.mode = mode, .selective_ac_option = option, .layers = std::move(layers)};
+    const auto checkpoints = checkpoint_plan(options, blocks).value();
+    for (const BlockCheckpoint& one : checkpoints) recompute.push_back(one.recompute);
+    return recompute;
+  };
+  // By their indices in the model, whatever number N says; those of other ranks are not here.
+  EXPECT_THAT(listed("full", "2", {0, 3, 17}), ElementsAre(true, false, false, true, false));
+  EXPECT_THAT(listed("selective", "2", {0, 1}), ElementsAre(true, true, false, false, false));
+  EXPECT_THAT(listed("selective", "op", {4}), ElementsAre(false, false, false, false, true));
+  EXPECT_THAT(listed("none", "2", {4}), ElementsAre(false, false, false, false, false));
+  const auto why = [&](const CheckpointOptions& options) {
+    const auto refused = checkpoint_plan(options, blocks);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(refused.status().message());
+  };
+  EXPECT_THAT(why({.mode = "selective", .selective_ac_option = "-1"}), HasSubstr("neither \"op\" nor a number"));
+  EXPECT_THAT(why({.mode = "some"}), HasSubstr("activation_checkpoint.mode"));
+  EXPECT_THAT(why({.mode = "memory_budget", .memory_budget = 1.5}), HasSubstr("memory_budget: 1.5"));
+}
+
+}  // namespace
+}  // namespace titan::parallel

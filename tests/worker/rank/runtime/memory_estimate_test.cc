@@ -1,0 +1,271 @@
+// What the controller estimates of a rank's peak is what a dry run of that rank counts: for every recipe, and for every
+// way to split a model and to save memory, with shapes that are drawn (by ctest with one seed; --gtest_random_seed=N
+// draws others).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/plan/config/chosen_model.h"
+#include "common/plan/config/load.h"
+#include "common/plan/config/pipeline.h"
+#include "common/plan/config/validate.h"
+#include "common/plan/memory/estimate.h"
+#include "worker/rank/runtime/dry_run/dry_run.h"
+
+namespace titan::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the estimate over what is counted.
+constexpr double kLeast = 0.9, kMost = 1.1;
+
+// A recipe of configs/ and words of the command line.
+struct Case {
+  std::string recipe;
+  std::string words;
+};
+
+config::JobConfig load(const Case& one) {
+  const fs::path path = fs::path(std::getenv("TITAN_SOURCE")) / "configs" / (one.recipe + ".toml");
+  config::Loaded loaded = config::load_file(path.string(), absl::StrSplit(one.words, ' ', absl::SkipEmpty())).value();
+  const absl::Status valid = config::validate(loaded);
+  EXPECT_TRUE(valid.ok()) << one.recipe << " " << one.words << ": " << valid;
+  config::resolve(loaded.config);
+  return loaded.config;
+}
+
+int64_t counted_peak(const config::JobConfig& config, int rank) {
+  RankJob job;
+  job.config = config;
+  job.mode = CommMode::kDryRun;
+  job.world = config.resources.ranks;
+  job.rank = rank;
+  return dry_run(job)["bytes"]["peak"].get<int64_t>();
+}
+
+// A rank of each stage of the pipeline, but of those in the middle, which are alike, one.
+void compare(const Case& one) {
+  const config::JobConfig config = load(one);
+  const models::ModelSpec spec = config::chosen_model(config.model).value();
+  const pipeline::Plan plan = config::pipeline_plan(config, spec.n_layers).value();
+  const int places = plan.schedule.ranks;
+  for (int place = 0; place < places; ++place) {
+    if (place > 1 && place + 1 < places) continue;
+    const int64_t counted = counted_peak(config, config.resources.ranks / places * place);
+    const memory::Estimate estimate = memory::peak_memory_at(config, spec, plan, place);
+    const double ratio = static_cast<double>(estimate.peak.total() + estimate.host) / static_cast<double>(counted);
+    std::printf("%.3f of %7.2f GiB: %s, pipeline rank %d %s\n", ratio, static_cast<double>(counted) / (1 << 30),
+                one.recipe.c_str(), place, one.words.c_str());
+    EXPECT_GT(ratio, kLeast) << one.recipe << " " << one.words << ", pipeline rank " << place;
+    EXPECT_LT(ratio, kMost) << one.recipe << " " << one.words << ", pipeline rank " << place;
+  }
+}
+
+std::vector<Case> recipes() {
+  std::vector<Case> all;
+  for (const auto& file : fs::directory_iterator(fs::path(std::getenv("TITAN_SOURCE")) / "configs"))
+    all.push_back({file.path().stem().string(), ""});
+  return all;
+}
+
+struct Ways {
+  int ranks = 8;
+  int pp = 1, replicate = 1, tp = 1, cp = 1, ep = 1, etp = 1;
+  std::string more;
+};
+
+std::string words_of(const Ways& ways) {
+  const auto degree = [](const char* axis, int value) {
+    return value == 1 ? "" : absl::StrCat(" --parallelism.", axis, "_degree ", value);
+  };
+  return absl::StrCat("--nproc ", ways.ranks, " --parallelism.expert_parallel_degree ", ways.ep,
+                      degree("pipeline_parallel", ways.pp), degree("data_parallel_replicate", ways.replicate),
+                      degree("tensor_parallel", ways.tp), degree("context_parallel", ways.cp),
+                      degree("expert_tensor_parallel", ways.etp), " ", ways.more);
+}
+
+// Every way once, with a batch, a length of rows, recomputation, resharding and a device that are drawn.
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+
+  void add(const std::string& recipe, const Ways& ways) {
+    const std::string ac = " --activation_checkpoint.mode ";
+    const std::string mode = any<std::string>(
+        {"none", "full", "selective --activation_checkpoint.selective_ac_option op",
+         "full --activation_checkpoint.layers 1,3,4",
+         absl::StrCat("selective --activation_checkpoint.selective_ac_option ", any<int>({2, 3})),
+         absl::StrCat("memory_budget --activation_checkpoint.memory_budget ", any<int>({2, 5, 8}) / 10.0)});
+    const int rows = ways.pp > 1 ? any<int>({8, 12}) : any<int>({1, 2, 3});
+    const int length = any<int>({1024, 1536, 2048, 4096}) * ways.cp;
+    cases_.push_back(
+        {recipe,
+         absl::StrCat(words_of(ways), ac, mode, " --training.local_batch_size ", rows, " --training.global_batch_size ",
+                      any<bool>({true, false}) ? -1 : 2 * rows * ways.ranks / (ways.pp * ways.tp * ways.cp),
+                      " --training.seq_len ", length, " --parallelism.fsdp_reshard_after_forward ",
+                      any<std::string>({"default", "default", "always", "never"}), " --resources.device ",
+                      any<std::string>({"cuda", "cuda", "cpu"}), " --training.max_logits_mib ",
+                      any<int>({64, -1, 0, 7, 500}))});
+  }
+  std::vector<Case> take() { return std::move(cases_); }
+
+ private:
+  template <typename T>
+  T any(const std::vector<T>& values) {
+    return values[random_() % values.size()];
+  }
+
+  std::mt19937 random_;  // The same numbers everywhere.
+  std::vector<Case> cases_;
+};
+
+std::vector<Case> meshes(unsigned seed) {
+  Draw draw(seed);
+  const std::string schedule = "--parallelism.pipeline_parallel_schedule ";
+  for (const Ways& ways : std::vector<Ways>{
+           {.ranks = 1},
+           {.ranks = 1, .more = "--training.mixed_precision_param float32"},
+           {.ranks = 2, .replicate = 2},
+           {.ranks = 64},
+           {.replicate = 2},
+           {.more = "--training.enable_cpu_offload"},
+           {.more = "--optimizer.early_step_in_backward"},
+           {.more = "--optimizer.state_dtype bfloat16"},
+           {.more = "--optimizer.state_dtype 8bit"},
+           {.ranks = 1, .more = "--optimizer.state_dtype 8bit --training.dtype bfloat16"},
+           {.tp = 2, .more = "--optimizer.state_dtype 8bit --training.enable_cpu_offload"},
+           {.tp = 2},
+           {.tp = 8, .more = "--parallelism.enable_async_tensor_parallel"},
+           {.tp = 4, .more = "--parallelism.no_enable_sequence_parallel"},
+           {.tp = 4, .more = "--parallelism.disable_loss_parallel"},
+           {.cp = 4},
+           {.cp = 4, .more = "--parallelism.context_parallel_rotate_method alltoall"},
+           {.cp = 4, .more = "--parallelism.context_parallel_load_balancer ptrr"},
+           {.replicate = 2, .tp = 2, .cp = 2},
+           {.pp = 2, .more = schedule + "1F1B"},
+           {.ranks = 2, .pp = 2, .more = schedule + "1F1B"},
+           {.pp = 4, .tp = 2, .more = schedule + "GPipe"},
+           {.pp = 4, .more = schedule + "Interleaved1F1B"},
+           {.pp = 4, .more = schedule + "InterleavedZeroBubble"},
+           {.pp = 4, .more = schedule + "ZBVZeroBubble"},
+           {.pp = 2, .tp = 2, .cp = 2, .more = schedule + "DualPipeV"},
+       }) {
+    draw.add(ways.pp == 1 ? "llama3_8b" : "llama3_debug", ways);
+  }
+  draw.add("llama3_8b", {.pp = 2, .more = schedule + "1F1B"});
+  draw.add("llama3_8b", {.pp = 4, .more = schedule + "ZBVZeroBubble"});
+  for (const Ways& ways : std::vector<Ways>{{}, {.tp = 2}, {.ranks = 1}, {.pp = 2}, {.ranks = 2, .pp = 2}})
+    draw.add("qwen3_0.6b", ways);  // Tied ends.
+  for (const char* recipe : {"deepseek_v3_16b", "qwen3_30b_a3b", "gpt_oss_20b", "llama4_17bx16e"}) {
+    draw.add(recipe, {.ranks = 16, .ep = 8});
+    draw.add(recipe, {.ranks = 16, .tp = 4, .ep = 8});
+    draw.add(recipe, {.ranks = 16, .tp = 2, .ep = 4, .more = "--parallelism.expert_parallel_dispatcher allgather"});
+  }
+  draw.add("deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 4, .more = "--optimizer.state_dtype 8bit"});
+  draw.add("gpt_oss_20b", {.ranks = 64, .ep = 2, .more = "--optimizer.state_dtype 8bit"});
+  draw.add("deepseek_v3_debug", {});
+  draw.add("llama4_debug", {.tp = 2, .ep = 2, .etp = 2});
+  draw.add("deepseek_v3_debug", {.ranks = 2, .ep = 2, .more = "--parallelism.expert_parallel_dispatcher allgather"});
+  draw.add("deepseek_v3_16b", {.pp = 2, .ep = 4, .more = schedule + "DualPipeV"});
+  draw.add("deepseek_v3_debug", {.pp = 2, .ep = 2, .more = schedule + "1F1B"});
+  // Shards that hold less than the wire.
+  for (const Ways& ways : std::vector<Ways>{
+           {.ranks = 1, .more = "--training.dtype bfloat16"},
+           {.ranks = 4, .replicate = 4, .more = "--training.dtype bfloat16"},
+           {.replicate = 2, .more = "--training.dtype bfloat16"},
+           {.replicate = 2, .tp = 2, .more = "--training.dtype bfloat16 --training.enable_cpu_offload"},
+           {.replicate = 2, .more = "--training.dtype bfloat16 --optimizer.early_step_in_backward"},
+           {.pp = 2, .replicate = 2, .more = "--training.dtype bfloat16 " + schedule + "1F1B"},
+       })
+    draw.add("llama3_8b", ways);
+  for (const Ways& ways : std::vector<Ways>{{}, {.replicate = 2, .tp = 2}, {.ranks = 1}}) {
+    Ways muon = ways;
+    muon.more = "--optimizer.name Muon";
+    draw.add("llama3_8b", muon);
+  }
+  draw.add("llama3_8b", {.more = "--optimizer.name Muon --optimizer.state_dtype 8bit"});
+  draw.add("deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = "--optimizer.name Muon"});
+  draw.add("deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = "--optimizer.name Muon --optimizer.state_dtype bfloat16"});
+  return draw.take();
+}
+
+// Dry runs for CPUs come first: a process takes one kind of norm for good.
+TEST(MemoryEstimate, IsWhatDryRunsCount) {
+  std::vector<Case> cases = recipes();
+  EXPECT_GE(cases.size(), 20u);
+  const int seed = ::testing::UnitTest::GetInstance()->random_seed();
+  for (Case& one : meshes(static_cast<unsigned>(seed))) cases.push_back(std::move(one));
+  std::stable_partition(cases.begin(), cases.end(),
+                        [](const Case& one) { return load(one).resources.device == "cpu"; });
+  for (const Case& one : cases) compare(one);
+}
+
+// With adapters only they have gradients and optimizer states, and 4-bit weights are bytes that are unpacked one matrix
+// at a time.
+TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
+  const std::string lora = "--model.converters lora --resources.device cuda ", nf4 = lora + "--lora.base nf4 ";
+  const std::string schedule = "--parallelism.pipeline_parallel_schedule ", rows = "--training.local_batch_size ";
+  const std::string full = "--activation_checkpoint.mode full ", op = "--activation_checkpoint.selective_ac_option op ";
+  const std::string experts = lora + "--lora.targets attention,moe.experts ";
+  const std::string budget = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget ";
+  for (const auto& [recipe, ways] : std::vector<std::pair<std::string, Ways>>{
+           {"llama3_8b", {.ranks = 1, .more = lora + full + rows + "1"}},
+           {"llama3_8b", {.ranks = 1, .more = nf4 + full + rows + "1"}},
+           {"llama3_8b", {.ranks = 1, .more = nf4 + op + rows + "2 --lora.rank 64"}},
+           {"llama3_8b", {.more = lora + rows + "2 --lora.base float32"}},
+           {"llama3_8b", {.more = lora + full + rows + "1 --optimizer.state_dtype 8bit"}},
+           {"llama3_8b", {.more = lora + full + rows + "1 --optimizer.name Muon"}},
+           {"llama3_8b", {.more = nf4 + full + rows + "1 --training.enable_cpu_offload"}},
+           {"llama3_8b", {.replicate = 2, .tp = 2, .more = nf4 + op + rows + "1"}},
+           {"llama3_8b", {.tp = 8, .more = lora + full + rows + "2"}},
+           {"llama3_8b", {.cp = 4, .more = nf4 + rows + "1"}},
+           {"llama3_8b", {.pp = 2, .more = lora + rows + "8 " + schedule + "1F1B"}},
+           {"llama3_8b", {.pp = 4, .more = nf4 + rows + "8 " + schedule + "ZBVZeroBubble"}},
+           {"llama3_70b", {.more = nf4 + full + rows + "1"}},
+           {"qwen3_0.6b", {.ranks = 2, .more = lora + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = lora + full + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = experts + full + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 8, .more = experts + rows + "2 --lora.rank 64"}},
+           {"qwen3_30b_a3b", {.ranks = 16, .ep = 8, .more = experts + full + rows + "1"}},
+           {"llama3_8b", {.ranks = 1, .more = lora + budget + "0.5 " + rows + "2"}},
+           {"llama3_8b", {.ranks = 1, .more = nf4 + budget + "0.2 " + rows + "4"}},
+           {"llama3_8b", {.more = lora + budget + "0.8 " + rows + "2 --lora.rank 64 --lora.targets attention"}},
+           {"llama3_8b", {.tp = 8, .more = lora + budget + "0.5 " + rows + "4"}},
+           {"llama3_8b",
+            {.tp = 4, .more = nf4 + budget + "0.3 " + rows + "2 --parallelism.no_enable_sequence_parallel"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = lora + budget + "0.5 " + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 8, .more = lora + budget + "0.5 " + rows + "2"}},
+       }) {
+    compare({recipe, words_of(ways)});
+  }
+}
+
+// The tiles of logits that QK-clip looks through (nn/largest_logits.h) are there beside one layer's forward pass, which
+// is no peak: the estimate leaves them out.
+TEST(MemoryEstimate, LogitsThatAreClippedHaveRoom) {
+  const std::string clip = "--optimizer.name Muon --optimizer.qk_clip 100 --resources.device cuda ";
+  const std::string none = "--activation_checkpoint.mode none ", full = "--activation_checkpoint.mode full ";
+  for (const auto& [recipe, ways] : std::vector<std::pair<std::string, Ways>>{
+           {"llama3_debug", {.ranks = 1, .more = clip + full}},
+           {"llama3_debug", {.ranks = 2, .more = clip + none}},
+           {"llama3_8b", {.more = clip + full + "--training.local_batch_size 1"}},
+           {"llama3_8b", {.tp = 4, .cp = 2, .more = clip + none + "--training.local_batch_size 2"}},
+           {"llama3_8b", {.pp = 2, .more = clip + full + "--parallelism.pipeline_parallel_schedule 1F1B"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = clip + full + "--training.local_batch_size 2"}},
+       }) {
+    compare({recipe, words_of(ways)});
+  }
+}
+
+}  // namespace
+}  // namespace titan::runtime

@@ -1,0 +1,81 @@
+// Rows of packed documents: what their loss is of.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/numerics/small_models/small_specs.h"
+#include "tests/worker/rank/runtime/training_world.h"
+#include "worker/rank/runtime/step/microbatches.h"
+
+namespace titan {
+namespace {
+
+using testing::TrainingPlan;
+
+// Documents of no token in particular at their ends: nothing but the batch says where they are.
+const std::vector<std::vector<int64_t>> kDocuments = {{9, 4, 31, 7, 7, 22}, {3, 48, 11}, {17, 2, 5, 40, 1}, {6, 13}};
+
+constexpr int64_t kWidth = 16;
+
+data::Batch empty_batch(int64_t rows) {
+  data::Batch batch{
+      at::full({rows, kWidth}, 49, at::kLong), at::full({rows, kWidth}, nn::kIgnoredLabel, at::kLong), {}};
+  batch.documents = at::zeros({rows, kWidth}, at::kLong);
+  return batch;
+}
+
+// A document from a column on; its last token foretells nothing.
+void place(data::Batch& batch, int64_t row, int64_t column, const std::vector<int64_t>& document, int64_t number) {
+  for (size_t i = 0; i < document.size(); ++i, ++column) {
+    batch.tokens[row][column] = document[i];
+    batch.documents[row][column] = number;
+    if (i + 1 < document.size()) batch.labels[row][column] = document[i + 1];
+  }
+}
+
+double loss_of(const data::Batch& batch, std::optional<int64_t> document_end) {
+  TrainingPlan plan;
+  plan.spec = testing::small_spec("llama3_packed");
+  plan.seq_len = kWidth;
+  double loss = 0;
+  testing::run_ranks({}, 1, testing::every_axis(), [&](testing::ThreadRank& self) {
+    testing::RankModel model = testing::build_rank(plan, self);
+    model.sharded->init_weights(7);
+    const runtime::Microbatches made = runtime::make_microbatches(batch, {.context = {}, .document_end = document_end});
+    loss = model.executor->run(pipeline::forward_only(model.schedule, 1), made.contexts).item<double>();
+    model.sharded->release();
+  });
+  return loss;
+}
+
+TEST(PackedBatchTest, ItsLossIsThatOfTheDocumentsAlone) {
+  data::Batch packed = empty_batch(1);
+  data::Batch alone = empty_batch(static_cast<int64_t>(kDocuments.size()));
+  int64_t column = 0, number = 0;
+  for (const std::vector<int64_t>& document : kDocuments) {
+    place(packed, 0, column, document, number);
+    place(alone, number, 0, document, 0);
+    column += static_cast<int64_t>(document.size());
+    ++number;
+  }
+  ASSERT_EQ(column, kWidth);
+  const double together = loss_of(packed, 49);
+  EXPECT_NEAR(together, loss_of(alone, 49), testing::kExact);
+  // Without the batch's documents the whole row is one: its loss is another.
+  packed.documents = at::Tensor();
+  EXPECT_GT(std::abs(together - loss_of(packed, 49)), 1e-3);
+}
+
+// Padding behind the last document changes no loss, and is not counted.
+TEST(PackedBatchTest, PaddingCountsForNothing) {
+  data::Batch packed = empty_batch(1), alone = empty_batch(1);
+  place(packed, 0, 0, kDocuments[0], 0);
+  packed.documents.select(0, 0).slice(0, 6).copy_(at::arange(1, kWidth - 5));
+  place(alone, 0, 0, kDocuments[0], 0);
+  EXPECT_EQ(runtime::make_microbatches(packed, {}).valid_tokens, 5);
+  EXPECT_NEAR(loss_of(packed, 49), loss_of(alone, 49), testing::kExact);
+}
+
+}  // namespace
+}  // namespace titan

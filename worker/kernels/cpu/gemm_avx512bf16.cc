@@ -1,1 +1,0 @@
-#include "worker/kernels/cpu/gemm_body.h"

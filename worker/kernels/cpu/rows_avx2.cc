@@ -1,9 +1,0 @@
-// The bodies of all row operations for AVX2, in one file: the intrinsics' header is most of what there is to compile.
-#include "worker/kernels/cpu/cross_entropy_body.h"
-#include "worker/kernels/cpu/expert_rows_body.h"
-#include "worker/kernels/cpu/flat_body.h"
-#include "worker/kernels/cpu/rms_norm_body.h"
-#include "worker/kernels/cpu/rope_body.h"
-#include "worker/kernels/cpu/router_body.h"
-#include "worker/kernels/cpu/small_adam_body.h"
-#include "worker/kernels/cpu/swiglu_body.h"

@@ -1,0 +1,54 @@
+// What the ranks of an attempt do, or did last: asked for when it stands still or has failed, before anything is
+// forgotten.
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/node/core/step.h"
+
+namespace titan::node {
+namespace {
+
+void answer(Step& step, Attempt& attempt, const std::string& stacks_missing) {
+  AnswerDiagnosis effect{attempt.diagnose_session, *std::exchange(attempt.diagnose, std::nullopt), {}, stacks_missing};
+  attempt.diagnose_by = 0;
+  for (const Rank& rank : attempt.ranks) {
+    effect.ranks.push_back({status_of(rank, step.now), rank.running && !rank.exit});
+  }
+  step.out(std::move(effect));
+}
+
+bool any_runs(const Attempt& attempt) {
+  return std::any_of(attempt.ranks.begin(), attempt.ranks.end(),
+                     [](const Rank& rank) { return rank.running && !rank.exit; });
+}
+
+}  // namespace
+
+void diagnose(Step& step, const v1::Diagnose& request) {
+  Attempt* const attempt = step.find({request.id().job_uid(), request.id().number()});
+  if (attempt == nullptr) return step.out(AnswerDiagnosis{step.state.session, request, {}, ""});
+  attempt->diagnose = request;
+  attempt->diagnose_session = step.state.session;
+  if (!request.stacks()) return answer(step, *attempt, "they were not asked for");
+  int64_t patience = kStacksPatience;
+  if (request.deadline_milliseconds() > 0)
+    patience = std::min(patience, request.deadline_milliseconds() * kMillisecond);
+  attempt->diagnose_by = step.now.monotonic + patience;
+  if (attempt->shim != Shim::kLinked || attempt->ending() || !any_runs(*attempt)) return;
+  tell(step, *attempt, {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = patience * 3 / 4 / kMillisecond});
+}
+
+void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {
+  if (attempt.diagnose) answer(step, attempt, missing);
+}
+
+// Ranks that have ended have left what they will ever leave; and nobody waits longer than asked for.
+void answer_diagnosis_if_over(Step& step, Attempt& attempt) {
+  if (!attempt.diagnose) return;
+  if (attempt.ending() || !any_runs(attempt)) return answer(step, attempt, "");
+  if (attempt.shim != Shim::kLinked) return answer(step, attempt, "its shim does not answer");
+  if (step.now.monotonic >= attempt.diagnose_by) answer(step, attempt, "they could not be read in time");
+}
+
+}  // namespace titan::node

@@ -1,0 +1,113 @@
+#pragma once
+
+// The parts of one step; only worker/node/core includes this.
+
+#include "worker/node/core/node_core.h"
+
+namespace titan::node {
+
+struct Step {
+  const NodeConfig& config;
+  NodeState& state;
+  const Now now;
+  std::vector<Effect>& effects;
+
+  void out(Effect effect) { effects.push_back(std::move(effect)); }
+  void send(v1::WorkerMessage message) { out(Send{state.session, std::move(message)}); }
+  void reset(std::string why) { out(ResetSession{state.session, std::move(why)}); }
+  void log(journal::Level level, std::string event, std::string message) {
+    out(Log{journal::Line{level, std::move(event), {}}.add("message", std::move(message))});
+  }
+  Op begin(Pending pending) {
+    state.pending[++state.last_op] = std::move(pending);
+    return state.last_op;
+  }
+  Attempt* find(const AttemptKey& key) {
+    const auto found = state.attempts.find(key);
+    return found == state.attempts.end() ? nullptr : &found->second;
+  }
+};
+
+// node_core.cc
+void note(Step& step, const AttemptKey& key, journal::Level level, const std::string& event,
+          const std::string& message);
+std::set<int> free_devices(const NodeConfig& config, const NodeState& state);
+void on_state_folder_seen(Step& step, const StateFolderSeen& seen);
+// The state folder took none of what an attempt needs there. The controller hears of that before it hears of the
+// refusal: it is the node's matter, and the next look at the folder takes it back.
+void on_write_failed(Step& step, const std::string& error);
+
+// commands.cc
+void on_command(Step& step, const Command& command);
+void obey(Step& step, const v1::ControllerMessage& message);
+const v1::AttemptId* id_of(const v1::ControllerMessage& message);  // Null: of no attempt.
+void on_joined(Step& step, const std::string& before, const std::string& error);
+void on_epoch_written(Step& step, const std::string& error);
+void on_disconnected(Step& step, const Disconnected& lost);
+
+// attempt.cc: from Prepare to the first report.
+void on_found(Step& step, const Found& found);
+void prepare(Step& step, const v1::Prepare& message);
+void on_fence_raised(Step& step, const AttemptKey& key, const FenceRaised& done);
+void prepare_waiting(Step& step);  // Those that waited for others, when they need not any more.
+void on_recorded(Step& step, const AttemptKey& key, const std::string& error);
+void on_prepared(Step& step, const Pending& what, const FolderPrepared& done);
+void on_live_written(Step& step, Attempt& attempt, const std::string& error);
+void start(Step& step, Attempt& attempt, const v1::Start& message);
+void go_on_starting(Step& step, Attempt& attempt);
+void on_token_checked(Step& step, Attempt& attempt, const Refusal& refusal);
+void preparation_overdue(Step& step, Attempt& attempt);
+// Says REFUSED of an attempt of which this node keeps nothing; ENDED for `phase`.
+void answer_unknown(Step& step, const AttemptKey& key, v1::AttemptReport::Phase phase, const Refusal& why,
+                    int highest = 0);
+void forget_memory_of(Step& step, const AttemptKey& key);
+
+// stops.cc: from the first wish to end it to the last word.
+void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, const std::string& reason,
+          int64_t deadline_milliseconds = 0);
+void refuse(Step& step, Attempt& attempt, const Refusal& why);
+void tell(Step& step, Attempt& attempt, ShimCommand command);
+void link_lost(Step& step, Attempt& attempt);
+void look_for_shim(Step& step, Attempt& attempt);
+void shim_is_done(Step& step, Attempt& attempt, Attempt::End how);
+void check_ranks(Step& step, Attempt& attempt);
+void finish(Step& step, Attempt& attempt, AttemptRecord::Phase phase);
+void on_finish_written(Step& step, Attempt& attempt, const std::string& error);
+void forget_if_over(Step& step, Attempt& attempt);
+void take_status(Attempt& attempt, const ShimStatus& status);
+void note_exits_damage(Step& step, Attempt& attempt, const std::string& damage);  // Once.
+void take_exits(Attempt& attempt, const std::vector<v1::RankExitReport>& exits);
+
+// completions.cc: what the shims and the disk say.
+void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done);
+void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done);
+void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done);
+void on_shim_said(Step& step, const ShimSaid& said);
+void on_shim_closed(Step& step, const ShimClosed& closed);
+void run_deadlines(Step& step, Attempt& attempt);
+
+// diagnosis.cc: what the ranks do, for whoever asks.
+void diagnose(Step& step, const v1::Diagnose& request);
+void on_stacks(Step& step, Attempt& attempt, const std::string& missing);
+void answer_diagnosis_if_over(Step& step, Attempt& attempt);
+
+// reports.cc
+v1::AttemptReport::Phase phase_of(const Attempt& attempt);
+void report(Step& step, Attempt& attempt);               // Now.
+void report_after_events(Step& step, Attempt& attempt);  // What was said comes before how it ended.
+void flush_reports(Step& step, Attempt& attempt);
+void forward_events(Step& step, Attempt& attempt, Rank& rank);
+void forward_all(Step& step, Attempt& attempt);
+void on_spool_read(Step& step, const Pending& what, const SpoolRead& done);
+void read_log_tails(Step& step, Attempt& attempt);  // Of ranks that have failed, before that is said.
+void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done);
+void acknowledge(Step& step, Attempt& attempt, int rank, int64_t sequence);
+void on_places_written(Step& step, Attempt& attempt, const std::string& error);
+void rewind(Attempt& attempt);
+void send_beat(Step& step, bool is_late);
+v1::RankStatus status_of(const Rank& rank, Now now);
+void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
+Rank* find_rank(Attempt& attempt, int rank);
+void say_stale_leader(Step& step, const v1::ControllerMessage& message);
+
+}  // namespace titan::node

@@ -1,0 +1,157 @@
+// An attempt from the first wish to end it to its last word.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/testing/planted.h"
+#include "common/base/text/utf8.h"
+#include "worker/node/core/step.h"
+
+namespace titan::node {
+namespace {
+
+using Kind = Pending::Kind;
+using Phase = AttemptRecord::Phase;
+
+int64_t sooner(int64_t a, int64_t b) { return a == 0 ? b : std::min(a, b); }
+
+// Nothing of it runs, and nothing will.
+void give_up(Step& step, Attempt& attempt, const std::string& reason) {
+  attempt.stopping = true;
+  if (attempt.stage == Stage::kPreparing) return finish(step, attempt, Phase::kEnded);
+  const AttemptKey key = attempt.record.key;
+  forget_memory_of(step, key);
+  answer_unknown(step, key, v1::AttemptReport::ENDED,
+                 {"NOT_PREPARED", absl::StrCat("stopped before it was prepared (", reason, ")")});
+}
+
+}  // namespace
+
+void tell(Step& step, Attempt& attempt, ShimCommand command) {
+  if (attempt.shim == Shim::kLinked) return step.out(TellShim{attempt.record.key, attempt.link, std::move(command)});
+  attempt.pending.push_back(std::move(command));
+}
+
+void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, const std::string& reason,
+          int64_t deadline_milliseconds) {
+  // An end that is being written down is said once it is: until then the answer would be that it lives, and whoever
+  // stops what lives would say so again, without end.
+  if (attempt.stage == Stage::kFinishing) return;
+  if (attempt.ending()) return report(step, attempt);
+  const std::string why = reason.empty() ? "no reason given" : reason;
+  note(step, attempt.record.key, journal::Level::kInfo, "AttemptStopping",
+       absl::StrCat("stop (", why, save ? ", saving first" : "", ")"));
+  if (attempt.shim == Shim::kNone && testing::planted(testing::Bug::kStopIgnoredWhilePreparing)) return;
+  if (attempt.shim == Shim::kNone) return give_up(step, attempt, why);
+  if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
+  attempt.stopping = true;
+  tell(step, attempt,
+       {.kind = ShimCommand::Kind::kStop, .save = save, .grace_milliseconds = grace_milliseconds, .reason = reason});
+  const int64_t grace = step.now.monotonic + nanos_of(grace_milliseconds);
+  attempt.kill_shim_at = sooner(attempt.kill_shim_at, grace + kShimPatience);
+  if (attempt.overdue) return report(step, attempt);
+  attempt.stop_overdue_at =
+      sooner(attempt.stop_overdue_at,
+             deadline_milliseconds > 0 ? step.now.monotonic + nanos_of(deadline_milliseconds) : grace + kStopPatience);
+}
+
+void refuse(Step& step, Attempt& attempt, const Refusal& why) {
+  attempt.record.error_reason = why.reason;
+  attempt.record.error_message = why.message;
+  note(step, attempt.record.key, journal::Level::kWarning, "AttemptRefused",
+       absl::StrCat("refused, ", why.reason, ": ", why.message));
+  if (attempt.shim_may_live()) {
+    if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
+    attempt.stopping = true;
+    attempt.kill_shim_at = step.now.monotonic + kShimPatience;
+    tell(step, attempt, {.kind = ShimCommand::Kind::kStop, .reason = why.reason});
+  }
+  finish(step, attempt, Phase::kRefused);
+}
+
+void link_lost(Step& step, Attempt& attempt) {
+  attempt.link = 0;
+  if (attempt.shim != Shim::kLinked && attempt.shim != Shim::kSpawning) return;
+  attempt.shim = Shim::kLost;
+  if (attempt.end == Attempt::End::kNo) look_for_shim(step, attempt);
+}
+
+// The link is down: the shim is there and takes a new one, is about to be there, or is gone; or the disk does not say.
+void look_for_shim(Step& step, Attempt& attempt) {
+  attempt.find_at = 0;
+  if (attempt.shim != Shim::kLost || attempt.finding != 0) return;
+  attempt.finding = step.begin({.kind = Kind::kFind, .key = attempt.record.key});
+  step.out(FindShim{attempt.finding, attempt.record.key});
+}
+
+void shim_is_done(Step& step, Attempt& attempt, Attempt::End how) {
+  if (attempt.end != Attempt::End::kNo) return;
+  attempt.end = how;
+  attempt.looks = 0;
+  attempt.exits_by = step.now.monotonic + kExitsPatience;
+  check_ranks(step, attempt);
+}
+
+void check_ranks(Step& step, Attempt& attempt) {
+  attempt.check_at = 0;
+  if (attempt.checking != 0) return;
+  CheckRanks look;
+  look.op = attempt.checking = step.begin({.kind = Kind::kCheck, .key = attempt.record.key});
+  look.key = attempt.record.key;
+  look.boot = attempt.boot;
+  for (const Rank& rank : attempt.ranks) {
+    look.ranks.push_back({rank.rank, rank.pid, rank.start_ticks, rank.running, rank.exit});
+  }
+  // The kernel kills the ranks of a dead shim; what they left behind is found by its environment.
+  look.kill_left = attempt.end == Attempt::End::kShimLost;
+  step.out(std::move(look));
+}
+
+void finish(Step& step, Attempt& attempt, Phase phase) {
+  attempt.record.phase = phase;
+  attempt.record.error_message = text::valid_utf8(attempt.record.error_message);
+  attempt.stage = Stage::kFinishing;
+  attempt.prepare_by = attempt.start_by = 0;
+  attempt.start.reset();
+  attempt.stop_overdue_at = 0;
+  if (phase == Phase::kEnded) {
+    for (const Rank& rank : attempt.ranks) {
+      if (rank.exit) attempt.record.exits.push_back(*rank.exit);
+    }
+    attempt.shim = Shim::kGone;
+    attempt.link = 0;
+    attempt.kill_shim_at = 0;
+    attempt.overdue_said_by = 0;
+    if (attempt.record.error_reason == "SHIM_LOST") ++step.state.shims_lost;
+  } else if (attempt.shim_may_live()) {
+    attempt.stop_overdue_at = step.now.monotonic + kStopPatience;
+  }
+  attempt.finish_by = step.now.monotonic + kWritePatience;
+  attempt.op = step.begin({.kind = Kind::kFinish, .key = attempt.record.key});
+  step.out(WriteRecord{attempt.op, attempt.record});
+}
+
+// How the ranks ended lies in the run folder, so the end is found again also where the record could not be written.
+void on_finish_written(Step& step, Attempt& attempt, const std::string& error) {
+  attempt.stage = Stage::kOver;
+  attempt.op = 0;
+  attempt.finish_by = 0;
+  if (!error.empty()) {
+    note(step, attempt.record.key, journal::Level::kError, "WriteFailed", error);
+    attempt.write_again_at = step.now.monotonic + kSecond;
+  }
+  report_after_events(step, attempt);
+}
+
+void forget_if_over(Step& step, Attempt& attempt) {
+  if (attempt.stage != Stage::kOver || attempt.shim_may_live()) return;
+  attempt.stage = Stage::kForgetting;
+  attempt.write_again_at = 0;
+  attempt.report_by = attempt.exits_said_by = 0;
+  attempt.record.phase = Phase::kForgotten;
+  attempt.op = step.begin({.kind = Kind::kForget, .key = attempt.record.key});
+  step.out(ForgetAttempt{attempt.op, attempt.record});
+}
+
+}  // namespace titan::node

@@ -1,0 +1,94 @@
+#include "worker/node/daemon/attempt_json.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::daemon {
+namespace {
+
+using nlohmann::json;
+using Phase = AttemptRecord::Phase;
+
+constexpr const char* kPhaseNames[] = {"preparing", "live", "ended", "refused", "forgotten"};
+
+json to_json(const v1::RankExitReport& exit) {
+  return {{"rank", exit.rank()},
+          {"exit_code", exit.exit_code()},
+          {"signal", exit.signal()},
+          {"last_words", exit.last_words()},
+          {"time_unix_nanos", exit.time_unix_nanos()},
+          {"out_of_memory", exit.out_of_memory()},
+          {"memory_limit_bytes", exit.memory_limit_bytes()},
+          {"stop_reason", exit.stop_reason()}};
+}
+
+v1::RankExitReport exit_from_json(const json& from) {
+  v1::RankExitReport exit;
+  exit.set_rank(from.at("rank").get<int>());
+  exit.set_exit_code(from.at("exit_code").get<int>());
+  exit.set_signal(from.at("signal").get<int>());
+  exit.set_last_words(from.at("last_words").get<std::string>());
+  exit.set_time_unix_nanos(from.at("time_unix_nanos").get<int64_t>());
+  exit.set_out_of_memory(from.at("out_of_memory").get<bool>());
+  exit.set_memory_limit_bytes(from.value("memory_limit_bytes", int64_t{0}));
+  exit.set_stop_reason(from.at("stop_reason").get<std::string>());
+  return exit;
+}
+
+}  // namespace
+
+json to_json(const AttemptRecord& record) {
+  json exits = json::array();
+  for (const v1::RankExitReport& exit : record.exits) exits.push_back(to_json(exit));
+  return {{"job_uid", record.key.job_uid},
+          {"attempt", record.key.number},
+          {"leader", record.leader},
+          {"ranks", record.ranks},
+          {"dump_folder", record.dump_folder},
+          {"token", record.token},
+          {"folder_id", record.folder_id},
+          {"run_as", record.run_as},
+          {"run_as_local", record.run_as_local},
+          {"run_as_known", record.run_as_known},
+          {"orphan_timeout_seconds", record.orphan_timeout_seconds},
+          {"devices", record.devices},
+          {"phase", kPhaseNames[static_cast<int>(record.phase)]},
+          {"error_reason", record.error_reason},
+          {"error_message", record.error_message},
+          {"exits", std::move(exits)}};
+}
+
+absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
+  if (!from.is_object()) return absl::DataLossError("it is not a JSON object");
+  try {
+    AttemptRecord record;
+    record.key = {from.at("job_uid").get<std::string>(), from.at("attempt").get<int>()};
+    record.leader = from.at("leader").get<bool>();
+    record.ranks = from.at("ranks").get<std::vector<int>>();
+    record.dump_folder = from.at("dump_folder").get<std::string>();
+    record.token = from.at("token").get<std::string>();
+    record.folder_id = from.value("folder_id", "");  // Older records have none.
+    record.run_as = from.value("run_as", "");
+    record.run_as_local = from.value("run_as_local", false);
+    record.run_as_known = from.value("run_as_known", false);
+    record.orphan_timeout_seconds = from.at("orphan_timeout_seconds").get<double>();
+    record.devices = from.at("devices").get<std::vector<int>>();
+    const std::string phase = from.at("phase").get<std::string>();
+    const auto* const found = std::find(std::begin(kPhaseNames), std::end(kPhaseNames), phase);
+    if (found == std::end(kPhaseNames)) return absl::DataLossError(absl::StrCat("unknown phase ", phase));
+    record.phase = static_cast<Phase>(found - std::begin(kPhaseNames));
+    record.error_reason = from.at("error_reason").get<std::string>();
+    record.error_message = from.at("error_message").get<std::string>();
+    for (const json& exit : from.value("exits", json::array())) record.exits.push_back(exit_from_json(exit));
+    return record;
+  } catch (const json::exception& error) {
+    return absl::DataLossError(error.what());
+  }
+}
+
+}  // namespace titan::daemon

@@ -1,0 +1,182 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/rank_protocol/beacon.h"
+#include "common/service/journal/journal.h"
+#include "common/service/rpc/certificate.h"
+#include "common/service/rpc/credentials.h"
+#include "common/service/systemd/service.h"
+#include "titan/v1/worker.pb.h"
+#include "worker/node/core/node_core.h"
+#include "worker/node/daemon/file_watcher.h"
+#include "worker/node/daemon/folder_watch.h"
+#include "worker/node/daemon/gpu_watch.h"
+#include "worker/node/daemon/granted_folders.h"
+#include "worker/node/daemon/lane.h"
+#include "worker/node/daemon/loop.h"
+#include "worker/node/daemon/lost_contact.h"
+#include "worker/node/daemon/metrics.h"
+#include "worker/node/daemon/resources.h"
+#include "worker/node/daemon/session.h"
+#include "worker/node/daemon/shim_link.h"
+#include "worker/node/daemon/state_folder.h"
+#include "worker/node/shim/rank_group.h"
+#include "worker/node/shim/spec.h"
+
+namespace titan::daemon {
+
+struct Options {
+  std::vector<std::string> controllers;                                          // Their addresses; at least one.
+  std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // Of each.
+  rpc::Security security;                                                        // What they are made of.
+  std::string node;
+  std::string address;
+  std::string store_address;  // Where stores listen, if not there.
+  std::string state;
+  std::string devices = "auto";
+  std::string rank_binary;
+  std::string shim_binary;
+  int64_t log_max_bytes = 256 << 20;                   // Of one rank's log.
+  absl::Duration log_retention = absl::Hours(7 * 24);  // Of attempts that the controller has forgotten.
+  int64_t log_retention_bytes = int64_t{10} << 30;
+  int64_t memory_per_rank_bytes = 0;  // An attempt's ranks here may take so much each, together; 0: no limit.
+  bool stop_ranks_on_exit = false;
+  absl::Duration stop_grace = absl::Seconds(30);
+  double token_patience_seconds = 5;
+  std::vector<std::string> pass_env;          // Of the daemon's environment, for ranks: see rank_environment.h.
+  Grants grants;                              // What jobs may use of this node's folders.
+  std::string certificate;                    // This daemon's own, of which it warns before it ends; empty: none.
+  std::string rank_user;                      // All ranks run as; empty: as whose job it is. See rank_user.h.
+  std::map<std::string, std::string> labels;  // Of the node, for the controller.
+  bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
+};
+
+// Where the daemon says how it is.
+struct Says {
+  Metrics& metrics;
+  systemd::Service& service;
+  journal::Journal& journal;
+};
+
+// titan-worker: this node's part of the control plane. It does what worker/node/core decides: whatever happens is an
+// input of the core, on the loop thread, and files and processes are effects, beside the loop. Everything it must
+// remember is in its state folder, so that killing it at any moment loses nothing: the next one adopts the shims and
+// goes on with the events where the controller has them.
+class Daemon {
+ public:
+  // Errors: InvalidArgument (options), AlreadyExists (another daemon on the state folder), and those of the disk.
+  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const Says& says);
+  ~Daemon();
+
+  // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller has blocked before any thread
+  // began. With stop_ranks_on_exit the first signal lets the ranks save and stop, a second SIGINT kills them; without
+  // it the ranks train on.
+  void run();
+
+ private:
+  struct Link {
+    node::Op number = 0;
+    std::unique_ptr<ShimLink> link;
+  };
+  using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
+
+  Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
+         std::optional<shim::GroupHome> groups, node::NodeCore core);
+  shim::Spec make_spec(const AttemptRecord& record) const;
+  void adopt_all();
+  void feed(const node::Input& input);
+  void look_at_beacons();
+  void on_timer();
+  void on_lost(int64_t session, const std::string& why, const std::string& reason);
+  void on_shim_message(const AttemptKey& key, node::Op link, const nlohmann::json& message);
+  void add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe);
+  void log_about(const AttemptKey& key, journal::Level level, const std::string& event, const std::string& message);
+  void update_metrics();
+  void look_at_state();
+  void take_state_look(const std::string& unusable);
+  void look_at_gpus();
+  void tell_service();  // That the loop goes round, and how this node is; again and again.
+  void watch_signals();
+  std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
+  std::string rank_folder(const AttemptKey& key) const { return state_->rank_folder(key); }
+  // Does it in a lane and feeds the core with what it gives.
+  template <typename Work>
+  void run_in(Lane& lane, Work work);
+  template <typename Work>
+  void run_aside(Work work);  // In a thread of its own.
+
+  template <typename Read>
+  void answer(int64_t session, Read read);
+
+  void perform(node::Effect effect);
+  void perform(node::Send& effect);
+  void perform(node::RaiseFence& effect);
+  void perform(node::AddRecord& effect);
+  void perform(node::WriteRecord& effect);
+  void perform(node::PrepareFolder& effect);
+  void perform(node::DiscardPrepared& effect);
+  void perform(node::CheckToken& effect);
+  void perform(node::SpawnShim& effect);
+  void perform(node::FindShim& effect);
+  void perform(node::CheckRanks& effect);
+  void perform(node::KillShim& effect);
+  void perform(node::TellShim& effect);
+  void perform(node::ReadSpool& effect);
+  void perform(node::ReadLogTail& effect);
+  void perform(node::WatchSpools& effect);
+  void perform(node::UnwatchSpools& effect);
+  void perform(node::WritePlaces& effect);
+  void perform(node::ForgetAttempt& effect);
+  void perform(node::DeleteFolder& effect);
+  void perform(node::CleanUp& effect);
+  void perform(node::WriteCluster& effect);
+  void perform(node::WriteLeaderEpoch& effect);
+  void perform(node::AnswerLog& effect);
+  void perform(node::AnswerTrace& effect);
+  void perform(node::AnswerDiagnosis& effect);
+  void perform(node::ResetSession& effect);
+  void perform(node::Log& effect);
+  void perform(node::Exit& effect);
+
+  std::vector<std::string> programs() const { return {options_.rank_binary, options_.shim_binary}; }
+
+  const Options options_;
+  const Says says_;
+  const std::shared_ptr<const StateFolder> state_;
+  const Resources resources_;
+  const std::optional<shim::GroupHome> groups_;  // Where ranks' groups are made; none: nowhere.
+  Loop loop_;
+  FileWatcher watcher_;
+  node::NodeCore core_;
+  std::optional<Loop::Timer> timer_;
+  std::map<AttemptKey, Link> links_;
+  std::map<AttemptKey, Beacons> beacons_;
+  shim::Descriptor signals_;
+  std::unique_ptr<Session> session_;
+  LostContact contact_;
+  rpc::CertificateEnd certificate_;
+  FolderWatch folders_;
+  Lane state_looks_{std::chrono::milliseconds(100)};  // At this node's own folder;
+  int64_t look_at_state_at_ = 0;                      // when it is to be looked at again, monotonic,
+  int64_t state_look_began_ = 0;                      // and since when a look is under way; 0: none is.
+  std::set<std::string> dumps_;                       // That were looked at last,
+  int64_t look_at_folders_at_ = 0;                    // and when they are to be looked at again; monotonic.
+  std::optional<GpuWatch> gpus_;                      // Where there are any,
+  int64_t look_at_gpus_at_ = 0;                       // likewise.
+  Lane records_;                                      // What must keep its order.
+  Lane shims_;
+  Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.
+  Lane spools_;
+  Lane logs_;
+  Lane cleaner_;
+};
+
+}  // namespace titan::daemon

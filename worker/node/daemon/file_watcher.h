@@ -1,0 +1,33 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "worker/node/daemon/loop.h"
+#include "worker/node/shim/files.h"
+
+namespace titan::daemon {
+
+// Runs a task on the loop soon after bytes were written to a file (inotify). Several writes may give one call. Where
+// the kernel gives no more watches, add() returns false and the caller looks by itself from time to time.
+class FileWatcher {
+ public:
+  explicit FileWatcher(Loop& loop);
+  ~FileWatcher();
+  FileWatcher(const FileWatcher&) = delete;
+  FileWatcher& operator=(const FileWatcher&) = delete;
+
+  bool add(const std::string& path, std::function<void()> task);
+  void remove(const std::string& path);
+
+ private:
+  void on_readable();
+
+  Loop& loop_;
+  shim::Descriptor inotify_;
+  std::map<int, std::function<void()>> tasks_;
+  std::map<std::string, int> watches_;
+};
+
+}  // namespace titan::daemon

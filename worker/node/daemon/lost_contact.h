@@ -1,0 +1,48 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/text/counted.h"
+
+namespace titan::daemon {
+
+// What the log says while there is no session: each new reason at once, one that was said before after a minute, then
+// after twice as long each time up to an hour. A daemon with a wrong address, or one that its controller refuses, must
+// not look healthy, and must not fill the log either. Times are monotonic.
+class LostContact {
+ public:
+  static constexpr absl::Duration kFirstPause = absl::Minutes(1);
+  static constexpr absl::Duration kLongestPause = absl::Hours(1);
+
+  // A try that failed; the line for the log, or nothing.
+  std::optional<std::string> failed(const std::string& why, absl::Duration now) {
+    if (tries_++ == 0) since_ = now;
+    const auto [said, is_new] = said_.try_emplace(why, Said{now, kFirstPause});
+    const std::string line = absl::StrCat("no session with the controller: ", why, "; ");
+    if (is_new) return absl::StrCat(line, "it is tried on and on, and ranks train on");
+    Said& before = said->second;
+    if (now - before.at < before.pause) return std::nullopt;
+    before = {now, std::min(2 * before.pause, kLongestPause)};
+    return absl::StrCat(line, counted(tries_, "try", "tries"), " in ",
+                        absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1))),
+                        ", and it is tried on; ranks train on; --controller names another address");
+  }
+
+  void found() { *this = {}; }
+
+ private:
+  struct Said {
+    absl::Duration at, pause;  // When, and how long until it may be said again.
+  };
+  std::map<std::string, Said> said_;  // By reason: two that take turns are not new each time.
+  absl::Duration since_;
+  int64_t tries_ = 0;
+};
+
+}  // namespace titan::daemon

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/sync/sync.h"
+#include "common/service/metrics/folder_space.h"
+#include "common/service/metrics/metrics.h"
+#include "worker/node/daemon/gpu_series.h"
+
+namespace titan::daemon {
+
+// What /metrics of this worker says.
+class Metrics {
+ public:
+  explicit Metrics(const std::string& node);
+
+  // Serves http://ADDRESS/metrics; returns the port, which the system chooses when 0 is asked for.
+  absl::StatusOr<int> serve(const std::string& address) { return metrics_.serve(address); }
+
+  // Sums over the attempts of this daemon's life; they never fall.
+  void set_log_bytes_dropped(int64_t bytes) { raise(log_dropped_, bytes); }
+  void set_memory_kills(int64_t ranks) { raise(memory_kills_, ranks); }
+  void set_beats(int64_t count) { raise(beats_, count); }
+  void set_events(int64_t count) { raise(events_, count); }
+  void set_sessions(int64_t count) { raise(sessions_, count); }
+  void set_shims_lost(int64_t count) { raise(shims_lost_, count); }
+
+  // Ranks that ran out of memory, by job and attempt, of attempts that the controller has not forgotten.
+  void set_memory_kills_of(std::map<std::pair<std::string, int>, int> kills) { kills_->set(std::move(kills)); }
+
+  // How full the folders of this node are.
+  const std::shared_ptr<titan::metrics::FolderSpace>& folders() const { return folders_; }
+  // More that is computed when somebody asks, with this node's labels.
+  void add_asked(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask);
+  // What its GPUs do.
+  const std::shared_ptr<GpuSeries>& gpus() const { return gpus_; }
+
+ private:
+  // A series for each attempt that has any.
+  class MemoryKills : public prometheus::Collectable {
+   public:
+    explicit MemoryKills(titan::metrics::Labels labels) : labels_(std::move(labels)) {}
+    void set(std::map<std::pair<std::string, int>, int> kills);
+    std::vector<prometheus::MetricFamily> Collect() const override;
+
+   private:
+    const titan::metrics::Labels labels_;
+    mutable sync::Mutex mutex_;
+    std::map<std::pair<std::string, int>, int> kills_ TITAN_GUARDED_BY(mutex_);
+  };
+
+  static void raise(prometheus::Counter& counter, int64_t total);
+
+  titan::metrics::Metrics metrics_;
+  const titan::metrics::Labels labels_;
+  const std::shared_ptr<MemoryKills> kills_;
+  const std::shared_ptr<titan::metrics::FolderSpace> folders_;
+  const std::shared_ptr<GpuSeries> gpus_;
+  prometheus::Counter &log_dropped_, &memory_kills_, &beats_, &events_, &sessions_, &shims_lost_;
+
+ public:
+  prometheus::Gauge& connected;
+  prometheus::Gauge& ranks;
+  prometheus::Gauge& attempts;
+  prometheus::Gauge& state_folder_usable;
+  prometheus::Gauge& devices;
+  prometheus::Gauge& devices_used;
+  prometheus::Gauge& controller_age;  // Seconds.
+};
+
+}  // namespace titan::daemon

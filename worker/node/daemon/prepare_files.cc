@@ -1,0 +1,286 @@
+#include "worker/node/daemon/prepare_files.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/base/host/file_mask.h"
+#include "common/base/status/status.h"
+#include "common/io/storage/fence.h"
+#include "common/io/storage/folder_id.h"
+#include "common/rank_protocol/folded_launch.h"
+#include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/rank_file.h"
+#include "common/rank_protocol/spool.h"
+#include "worker/node/daemon/as_user.h"
+#include "worker/node/daemon/attempt_json.h"
+#include "worker/node/daemon/rank_user.h"
+#include "worker/node/daemon/run_folder.h"
+#include "worker/node/shim/files.h"
+#include "worker/node/shim/listener.h"
+#include "worker/node/shim/process.h"
+
+namespace titan::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr absl::string_view kTokenPrefix = ".titan-token-";
+constexpr absl::Duration kLockPatience = absl::Seconds(30);  // As for publishing.
+constexpr char kSpins[] = "1000";
+constexpr char kLoopback[] = "127.0.0.1";
+constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
+constexpr char kPluginFolders[] = "TITAN_RANK_PLUGIN_FOLDERS";  // worker/rank/model/plugin.cc
+constexpr int64_t kLookAgainNanos = 50'000'000;
+
+// A token of a job and attempt: two jobs that prepare on one folder must not overwrite each other's.
+std::string token_name(const AttemptKey& key) { return absl::StrCat(kTokenPrefix, key.job_uid, "-", key.number); }
+
+std::string token_path(const AttemptRecord& record) {
+  return absl::StrCat(record.dump_folder, "/", token_name(record.key));
+}
+
+// No more of it than one is long: it lies where users write.
+absl::StatusOr<std::string> read_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
+  const AsUser as(user);
+  return rank_protocol::read_rank_file(token_path(record), record.token.size() + 1);
+}
+
+Refusal refusal(const char* reason, const absl::Status& status) { return {reason, std::string(status.message())}; }
+
+// Tokens of this job's older attempts, and of jobs that have lost the folder for good.
+void remove_old_tokens(const AttemptRecord& record) {
+  const auto holder = storage::Fence(record.dump_folder).holder();
+  const auto is_old = [&](const std::string& name) {
+    const size_t dash = name.rfind('-');
+    const std::string job = name.substr(0, dash);
+    if (job == absl::StrCat(kTokenPrefix, record.key.job_uid)) {
+      int number = 0;  // A newer attempt's stays: this one may have waited for its storage until it was given up.
+      return dash != std::string::npos && absl::SimpleAtoi(name.substr(dash + 1), &number) &&
+             number < record.key.number;
+    }
+    return holder.ok() && job.size() > kTokenPrefix.size() && holder->former.contains(job.substr(kTokenPrefix.size()));
+  };
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(record.dump_folder, error)) {
+    const std::string name = item.path().filename().string();
+    std::error_code ignored;
+    if (absl::StartsWith(name, kTokenPrefix) && is_old(name)) fs::remove(item.path(), ignored);
+  }
+}
+
+// The folder that earlier attempts had, or, where none is known, whatever lies there: made when it is missing.
+Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
+  storage::Files& files = storage::posix_files();
+  if (record.folder_id.empty()) {
+    absl::StatusOr<std::string> settled = storage::settle_folder_id(files, record.dump_folder, kLockPatience);
+    if (!settled.ok()) {
+      return {"DUMP_FOLDER_UNUSABLE", absl::StrCat("the dump folder ", record.dump_folder,
+                                                   " (job.dump_folder): ", std::string(settled.status().message()))};
+    }
+    folder_id = *std::move(settled);
+    return {};
+  }
+  const absl::StatusOr<storage::FolderIs> is = storage::compare_folder(files, record.dump_folder, record.folder_id);
+  if (!is.ok()) return refusal("DUMP_FOLDER_UNUSABLE", is.status());
+  if (*is != storage::FolderIs::kSame) {
+    return {storage::lost_folder_reason(*is), storage::lost_folder_message(*is, record.dump_folder, committed_step)};
+  }
+  folder_id = record.folder_id;
+  return {};
+}
+
+Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
+  if (Refusal lost = settle_folder(record, committed_step, folder_id)) return lost;
+  remove_old_tokens(record);
+  const absl::Status written = shim::write_file(token_path(record), record.token, /*durable=*/false, 0666);
+  if (!written.ok()) {
+    return {"DUMP_FOLDER_UNUSABLE",
+            absl::StrCat("cannot write to the dump folder ", record.dump_folder, ": ", std::string(written.message()))};
+  }
+  return {};
+}
+
+// Empty spools exist before the ranks, so that they can be watched from the start.
+absl::Status make_spools(const AttemptRecord& record, const std::string& folder) {
+  for (const int rank : record.ranks) {
+    const std::string path = rank_protocol::spool_path(folder, rank);
+    const shim::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!fd) return errno_status(errno, absl::StrCat("create ", path));
+  }
+  return absl::OkStatus();
+}
+
+// Where this node's ranks listen. Who is alone needs no network, whatever address the node has.
+void choose_addresses(const AttemptRecord& record, rank_protocol::Launch& launch, shim::Spec& spec) {
+  spec.alone = record.ranks.size() == launch.ranks.size();
+  if (spec.alone && !shim::is_loopback(spec.address)) spec.address = kLoopback;
+  if (spec.alone) {
+    for (rank_protocol::RankPlace& place : launch.ranks) place.host = spec.address;
+  }
+  if (std::getenv(kNcclInterface) != nullptr) return;
+  const std::string interface = shim::interface_of(spec.alone ? kLoopback : spec.address);
+  if (!interface.empty()) spec.environment[kNcclInterface] = "=" + interface;  // That very one.
+}
+
+// A name that means the loopback here (Debian's /etc/hosts says so of a machine's own) is another host's elsewhere.
+Refusal check_reachable(const AttemptRecord& record, const rank_protocol::Launch& launch, const shim::Spec& spec) {
+  if (!record.leader || spec.alone || !shim::is_loopback(spec.address)) return {};
+  for (const rank_protocol::RankPlace& place : launch.ranks) {
+    if (place.host == launch.ranks[0].host || shim::is_loopback(place.host)) continue;
+    return {"ADDRESS_IS_LOOPBACK",
+            absl::StrCat("ranks on node ", place.node, " (", place.host, ") could not reach the store on node ",
+                         launch.ranks[0].node, ": its address, ", spec.address,
+                         ", means the machine itself there. Start its titan-worker with --address and an IP address "
+                         "that the others reach, or give the name one in /etc/hosts")};
+  }
+  return {};
+}
+
+absl::Status write_run_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
+                             const shim::Spec& spec) {
+  TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/launch.json", launch_json));
+  json text = shim::to_json(spec);
+  text["record"] = to_json(record);  // For a daemon that finds attempt.json damaged.
+  TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/spec.json", text.dump(1)));
+  if (!spec.user) return make_spools(record, run_folder);
+  const AsUser as(spec.user);
+  absl::Status status = shim::write_file(spec.rank_folder + "/launch.json", launch_json);
+  if (status.ok()) status = make_spools(record, spec.rank_folder);
+  if (!absl::IsPermissionDenied(status)) return status;
+  return absl::PermissionDeniedError(absl::StrCat("user ", spec.user->name, " cannot reach their files (",
+                                                  status.message(),
+                                                  "): put --state below folders that everybody may pass through"));
+}
+
+// What ranks read: they listen at their own node's address, and need no
+// other's. A worker that comes after this one reads it too.
+json for_ranks(const AttemptRecord& record, const rank_protocol::Launch& launch) {
+  if (record.ranks.empty() || !rank_protocol::is_by_node(launch)) return to_json(launch);
+  return to_folded_json(launch, launch.ranks[record.ranks[0]].node);
+}
+
+// Of a launch file that makes no sense: nothing, and whoever reads all of it says what is wrong.
+json config_of(const std::string& launch_json) {
+  const json launch = json::parse(launch_json, nullptr, false);
+  return launch.is_object() ? launch.value("config", json::object()) : json::object();
+}
+
+// job.umask, which the ranks obey as well.
+std::optional<mode_t> umask_of(const json& launch) {
+  const json::json_pointer at("/config/job/umask");
+  const json mask = launch.contains(at) ? launch.at(at) : json();
+  return host::parse_umask(mask.is_string() ? mask.get<std::string>() : "");
+}
+
+Refusal in_their_words(Refusal refusal, const std::optional<shim::RankUser>& user) {
+  if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", whose job it is)");
+  return refusal;
+}
+
+}  // namespace
+
+Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
+                       shim::Spec spec, const std::string& visible_devices, const std::string& host) {
+  const json json_of_launch = json::parse(launch_json, nullptr, false);
+  absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(json_of_launch);
+  if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), "", {}};
+  for (const int rank : record.ranks) {
+    if (rank < 0 || rank >= static_cast<int>(launch->ranks.size())) {
+      const std::string why = absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size());
+      return {{"BAD_LAUNCH", why}, "", {}};
+    }
+    rank_protocol::RankPlace& place = launch->ranks[rank];
+    if (place.host.empty()) place.host = host;
+  }
+  spec.world = static_cast<int>(launch->ranks.size());
+  choose_addresses(record, *launch, spec);
+  if (Refusal unreachable = check_reachable(record, *launch, spec)) return {std::move(unreachable), "", {}};
+  const std::string threads = absl::StrCat(launch->threads_per_rank);
+  spec.environment["OMP_NUM_THREADS"] = threads;
+  spec.environment["MKL_NUM_THREADS"] = threads;
+  // OpenMP threads that wait by spinning for long make ranks 30 times slower when other processes share the cores.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr) {
+    spec.environment["GOMP_SPINCOUNT"] = kSpins;
+  }
+  if (!visible_devices.empty()) spec.environment["CUDA_VISIBLE_DEVICES"] = visible_devices;
+  const absl::Status written = write_run_files(record, run_folder, for_ranks(record, *launch).dump(), spec);
+  if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), "", {}};
+  Prepared prepared;
+  prepared.facts = facts_of(*launch, run_folder + "/launch.json");
+  if (record.leader && !record.dump_folder.empty()) {
+    const AsUser as(spec.user);
+    const host::FileMask mask(umask_of(json_of_launch));
+    prepared.refusal = in_their_words(make_dump_folder(record, launch->committed_step, prepared.folder_id), spec.user);
+  }
+  return prepared;
+}
+
+Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
+                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody,
+                    const Grants& grants, const std::string& host) {
+  RanksAs as = ranks_as(record, everybody, ::geteuid());
+  if (as.refusal) return {as.refusal, "", {}};
+  if (as.user) {
+    const absl::StatusOr<std::string> folder = state.make_rank_folder(record.key, as.user->uid, as.user->gid);
+    if (!folder.ok()) return {refusal("STATE_FOLDER_UNUSABLE", folder.status()), "", {}};
+    spec.rank_folder = *folder;
+    spec.environment["HOME"] = as.user->home;
+    spec.environment["USER"] = spec.environment["LOGNAME"] = as.user->name;
+    spec.user = as.user;
+  }
+  const auto folders = plugin_folders(grants);
+  if (folders) spec.environment[kPluginFolders] = absl::StrJoin(*folders, ":");
+  const json config = folders ? config_of(launch_json) : json::object();  // Only a library is looked for in it.
+  const auto allowed = [&] {
+    const AsUser user(as.user);
+    return in_their_words(check_folders(record, config, grants), as.user);
+  };
+  if (Refusal refused = allowed()) return {refused, "", {}};
+  Prepared prepared =
+      prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices, host);
+  // Again, of what is there now: a part of its name may be another by now.
+  if (!prepared.refusal) prepared.refusal = allowed();
+  if (prepared.refusal.reason == kNotAllowed) discard_token(record, as.user);
+  return prepared;
+}
+
+void discard_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
+  if (!record.leader || record.dump_folder.empty()) return;
+  const AsUser as(user);
+  std::error_code ignored;
+  fs::remove(token_path(record), ignored);
+}
+
+Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds,
+                    const std::optional<shim::RankUser>& user) {
+  if (record.dump_folder.empty() || record.token.empty()) return {};
+  const int64_t deadline = shim::monotonic_nanos() + static_cast<int64_t>(patience_seconds * 1e9);
+  absl::StatusOr<std::string> seen;
+  for (;;) {
+    seen = read_token(record, user);
+    if (seen.ok() && *seen == record.token) return {};
+    if (shim::monotonic_nanos() >= deadline) break;
+    // A network file system has no change notices: looking again is all one can do.
+    const timespec pause{0, kLookAgainNanos};
+    ::nanosleep(&pause, nullptr);
+  }
+  const absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::read_launch(run_folder + "/launch.json");
+  const std::string leader = launch.ok() ? launch->ranks[0].node : "the leader";
+  return {"DUMP_FOLDER_NOT_SHARED",
+          absl::StrCat("the dump folder ", record.dump_folder, " is not the same on all nodes: the token that node ",
+                       leader, " wrote there is ", seen.ok() ? "another one here" : "not here",
+                       ". Put job.dump_folder on storage that all nodes of the job share")};
+}
+
+}  // namespace titan::daemon

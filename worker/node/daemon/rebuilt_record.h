@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "worker/node/core/attempt_record.h"
+
+namespace titan::daemon {
+
+// Error reason of an attempt whose record cannot be rebuilt. It is refused: its ranks are stopped, and its devices stay
+// taken until they are gone.
+inline constexpr char kRecordLost[] = "RECORD_LOST";
+
+struct RebuiltRecord {
+  node::AttemptRecord record;
+  std::string message;  // What was done about it and what is left to do, for people.
+};
+
+// The record of an attempt whose attempt.json is damaged (`why`), from spec.json and shim.json beside it. Where these
+// do not tell what was asked for, the record says RECORD_LOST and names no devices.
+RebuiltRecord rebuild_record(const node::AttemptKey& key, const std::string& run_folder, const std::string& why);
+
+}  // namespace titan::daemon

@@ -1,0 +1,57 @@
+#pragma once
+
+// Control groups of ranks: an attempt's ranks on a node have one of their own, so that it is known whose memory ran
+// out, what they take together can be limited, and whatever they have started is found at their end.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "worker/node/shim/files.h"
+
+namespace titan::shim {
+
+// Where groups are made.
+struct GroupHome {
+  std::string folder;
+  bool unified = false;  // Version 2 of control groups; else the memory hierarchy of version 1.
+};
+
+// What to look at; tests stand in for it.
+struct GroupPlaces {
+  std::string own = "/proc/self/cgroup";
+  std::string mount = "/sys/fs/cgroup";
+  bool is_service = false;  // Of systemd, which starts this process again in the group in which it is now.
+};
+
+// Version 1: below this process's own group. Version 2: below the group that was delegated to it, where nothing may run
+// but in leaves: it is in a leaf already (systemd's DelegateSubgroup=), or goes into one, "titan-worker", now, unless
+// systemd started it, which could not start it again. Errors: FailedPrecondition and the system's, saying what to do.
+absl::StatusOr<GroupHome> find_group_home(const GroupPlaces& places);
+
+struct RankGroup {
+  std::string folder;  // Empty: none.
+  bool unified = false;
+  int64_t limit_bytes = 0;  // Of all memory in it; 0: no limit.
+
+  explicit operator bool() const { return !folder.empty(); }
+};
+
+nlohmann::json to_json(const RankGroup& group);
+// Throws nlohmann::json::exception.
+RankGroup group_from_json(const nlohmann::json& from);
+
+absl::Status make_group(const RankGroup& group);
+// To write "0" to: whoever does is in the group then.
+Descriptor group_entrance(const RankGroup& group);
+// Kills for want of memory that hit a process of the group. Errors: it does not say.
+absl::StatusOr<int64_t> memory_kills(const RankGroup& group);
+std::vector<pid_t> group_processes(const std::string& folder);
+// SIGKILL to all in it; how many there were.
+int kill_group(const std::string& folder);
+// False while something is in it. True when there is none.
+bool remove_group(const std::string& folder);
+
+}  // namespace titan::shim

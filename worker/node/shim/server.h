@@ -1,0 +1,55 @@
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "worker/node/shim/files.h"
+
+namespace titan::shim {
+
+inline constexpr char kSocketName[] = "shim.sock";
+
+// The shim's side of shim.sock: JSON objects, one a line, from any number of clients. Never blocks: a client that does
+// not read is cut off when too much waits for it.
+class Server {
+ public:
+  // Answers a request; "subscribe" clients also get every broadcast after their answer.
+  using Handler = std::function<nlohmann::json(const nlohmann::json& request)>;
+
+  static absl::StatusOr<Server> open(const std::string& run_folder);
+  // A client that was connected before the socket existed: the daemon that started this shim. It is subscribed at once.
+  void adopt(Descriptor client);
+
+  void add_waits(std::vector<pollfd>& waits) const;
+  void handle(const std::vector<pollfd>& waits, const Handler& handler);
+  void broadcast(const nlohmann::json& message);
+  bool has_subscriber() const;
+  // Waits a little for clients to take what is meant for them.
+  void flush(int milliseconds);
+
+ private:
+  struct Client {
+    Descriptor socket;
+    bool subscribed = false;
+    bool broken = false;
+    std::string in;
+    std::string out;
+  };
+  explicit Server(Descriptor listener) : listener_(std::move(listener)) {}
+  void accept_all();
+  static void read_from(Client& client, const Handler& handler);
+  static void send(Client& client, const nlohmann::json& message);
+  static void write_to(Client& client);
+  void remove_broken();
+
+  Descriptor listener_;
+  std::list<Client> clients_;
+};
+
+}  // namespace titan::shim

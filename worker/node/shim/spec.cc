@@ -1,0 +1,62 @@
+#include "worker/node/shim/spec.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::shim {
+
+using nlohmann::json;
+
+json to_json(const Spec& spec) {
+  json text = {{"job_uid", spec.job_uid},
+               {"attempt", spec.attempt},
+               {"leader", spec.leader},
+               {"address", spec.address},
+               {"alone", spec.alone},
+               {"rank_binary", spec.rank_binary},
+               {"ranks", spec.ranks},
+               {"world", spec.world},
+               {"environment", spec.environment},
+               {"orphan_timeout_seconds", spec.orphan_timeout_seconds},
+               {"orphan_grace_seconds", spec.orphan_grace_seconds},
+               {"log_max_bytes", spec.log_max_bytes}};
+  if (spec.group) text["group"] = to_json(spec.group);
+  if (spec.user) text["user"] = to_json(*spec.user);
+  if (!spec.rank_folder.empty()) text["rank_folder"] = spec.rank_folder;
+  return text;
+}
+
+absl::StatusOr<Spec> spec_from_json(const json& from) {
+  Spec spec;
+  try {
+    spec.job_uid = from.at("job_uid").get<std::string>();
+    spec.attempt = from.at("attempt").get<int>();
+    spec.leader = from.at("leader").get<bool>();
+    spec.address = from.value("address", spec.address);
+    spec.alone = from.value("alone", spec.alone);
+    spec.rank_binary = from.at("rank_binary").get<std::string>();
+    spec.ranks = from.at("ranks").get<std::vector<int>>();
+    spec.world = from.at("world").get<int>();
+    spec.environment = from.value("environment", spec.environment);
+    spec.orphan_timeout_seconds = from.value("orphan_timeout_seconds", spec.orphan_timeout_seconds);
+    spec.orphan_grace_seconds = from.value("orphan_grace_seconds", spec.orphan_grace_seconds);
+    spec.log_max_bytes = from.value("log_max_bytes", spec.log_max_bytes);
+    spec.rank_folder = from.value("rank_folder", "");
+    if (from.contains("group")) spec.group = group_from_json(from["group"]);
+    if (from.contains("user")) spec.user = user_from_json(from["user"]);
+  } catch (const json::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));
+  }
+  if (spec.ranks.empty()) return absl::InvalidArgumentError("shim spec: ranks is empty");
+  constexpr double kLongest = 1e9;  // Seconds, to which a time in nanoseconds may be added.
+  if (!(spec.orphan_timeout_seconds > 0 && spec.orphan_timeout_seconds <= kLongest)) {
+    return absl::InvalidArgumentError(absl::StrCat("shim spec: orphan_timeout_seconds is ", spec.orphan_timeout_seconds,
+                                                   ", expected more than 0 and at most ", kLongest));
+  }
+  if (!(spec.orphan_grace_seconds >= 0 && spec.orphan_grace_seconds <= kLongest)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shim spec: orphan_grace_seconds is ", spec.orphan_grace_seconds, ", expected 0 to ", kLongest));
+  }
+  return spec;
+}
+
+}  // namespace titan::shim

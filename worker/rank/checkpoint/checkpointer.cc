@@ -1,0 +1,109 @@
+#include "worker/rank/checkpoint/checkpointer.h"
+
+#include <set>
+
+#include "absl/strings/str_join.h"
+#include "common/base/status/status.h"
+#include "worker/rank/checkpoint/loading/loader.h"
+#include "worker/rank/checkpoint/saving/saver.h"
+
+namespace titan::checkpoint {
+namespace {
+
+absl::Status check_setup(const Setup& setup) {
+  const config::Checkpoint& config = setup.config;
+  if (setup.rank < 0 || setup.rank >= setup.world) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint: rank ", setup.rank, " of ", setup.world));
+  }
+  if (setup.world > 1 && setup.store == nullptr)
+    return absl::InvalidArgumentError("checkpoint: several ranks need a store");
+  if (config.keep_latest_k == 1 || config.keep_latest_k < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint.keep_latest_k = ", config.keep_latest_k,
+                     ": use 0 (keep all) or at least 2, since the newest may be in the making"));
+  }
+  if (config.interval < 1)
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint.interval = ", config.interval, ": at least 1"));
+  if (config.export_dtype != "float32" && config.export_dtype != "float16" && config.export_dtype != "bfloat16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint.export_dtype = \"", config.export_dtype, "\": use float32, float16 or bfloat16"));
+  }
+  const std::set<std::string> known = {"model", "optimizer", "lr_scheduler", "dataloader", "train_state"};
+  for (const std::string& key : config.exclude_from_loading) {
+    if (!known.contains(key)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("checkpoint.exclude_from_loading: no state \"", key, "\"; use ", absl::StrJoin(known, ", ")));
+    }
+  }
+  if (config.initial_load_in_hf && !config.initial_load_model_only) {
+    return absl::InvalidArgumentError(
+        "checkpoint.initial_load_in_hf needs checkpoint.initial_load_model_only = true: Hugging Face weights hold the "
+        "model alone");
+  }
+  if (config.last_save_in_hf && !config.last_save_model_only) {
+    return absl::InvalidArgumentError(
+        "checkpoint.last_save_in_hf needs checkpoint.last_save_model_only = true: Hugging Face weights hold the model "
+        "alone");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* name(Source source) {
+  switch (source) {
+    case Source::kCheckpoint:
+      return "checkpoint";
+    case Source::kInitial:
+      return "initial";
+    case Source::kFresh:
+      return "fresh";
+  }
+  return "unknown";
+}
+
+class Checkpointer::Impl {
+ public:
+  explicit Impl(Setup setup) : session(std::move(setup)) {}
+
+  Session session;
+  Loader loader{session};
+  Saver saver{session};
+};
+
+absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::create(Setup setup) {
+  TITAN_RETURN_IF_ERROR(check_setup(setup));
+  try {
+    return std::unique_ptr<Checkpointer>(new Checkpointer(std::make_unique<Impl>(std::move(setup))));
+  } catch (const std::exception& error) {  // Of the pulse's own connection.
+    const std::string what = error.what();
+    return absl::UnavailableError(absl::StrCat("the job's store: ", what.substr(0, what.find('\n'))));
+  }
+}
+
+Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Checkpointer::~Checkpointer() = default;
+
+absl::StatusOr<LoadResult> Checkpointer::load(std::vector<Slice>& slices, Part part) {
+  return impl_->loader.load(slices, part);
+}
+
+absl::Status Checkpointer::save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind) {
+  return impl_->saver.save(step, slices, std::move(state), kind);
+}
+
+absl::Status Checkpointer::save_last(int64_t step, const std::vector<Slice>& slices, TrainState state) {
+  return impl_->saver.save_last(step, slices, std::move(state));
+}
+
+absl::Status Checkpointer::save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
+                                            absl::Duration patience) {
+  return impl_->saver.save_before_stop(step, slices, std::move(state), patience);
+}
+
+void Checkpointer::before_update() { impl_->saver.before_update(); }
+absl::Status Checkpointer::wait() { return impl_->saver.wait(); }
+bool Checkpointer::save_in_flight() const { return impl_->saver.in_flight(); }
+int64_t Checkpointer::last_committed_step() const { return impl_->saver.last_committed(); }
+
+}  // namespace titan::checkpoint

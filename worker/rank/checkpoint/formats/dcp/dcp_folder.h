@@ -1,0 +1,50 @@
+#pragma once
+
+// An open folder of torch.distributed.checkpoint: any box of any tensor, and its objects.
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/io/storage/file.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"
+#include "worker/rank/checkpoint/formats/pickle/archive.h"
+
+namespace titan::checkpoint {
+
+// On one thread.
+class DcpFolder {
+ public:
+  // Errors: NotFound without .metadata; those of dcp_metadata().
+  static absl::StatusOr<std::unique_ptr<DcpFolder>> open(storage::Files& files, const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  const DcpMetadata& metadata() const { return metadata_; }
+  uint32_t metadata_crc() const { return metadata_crc_; }
+
+  // `box` of the tensor, on the CPU, in its own type. Of each piece that it meets only the bytes between the first and
+  // the last that are needed are read. DCP keeps no checksums: what is damaged inside a tensor's numbers is not seen.
+  absl::StatusOr<at::Tensor> read(const std::string& key, const Box& box);
+
+  // An object made of numbers, texts, lists and dicts (pickle/plain.h). NotFound naming it when there is none.
+  absl::StatusOr<nlohmann::json> object(const std::string& key);
+
+ private:
+  DcpFolder(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+  absl::StatusOr<pickle::Archive> archive(const DcpMetadata::Place& place, const std::string& key);
+  absl::Status read_piece(const DcpMetadata::Tensor& tensor, const DcpMetadata::Piece& piece, const std::string& key,
+                          const Box& box, at::Tensor& out);
+
+  storage::Files& files_;
+  std::string folder_;
+  DcpMetadata metadata_;
+  uint32_t metadata_crc_ = 0;
+  std::map<std::string, std::unique_ptr<storage::ReadableFile>> open_;
+};
+
+}  // namespace titan::checkpoint

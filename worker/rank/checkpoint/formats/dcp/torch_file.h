@@ -1,0 +1,42 @@
+#pragma once
+
+// A plain state dict that torch.save wrote to one file: names and tensors.
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/io/storage/file.h"
+#include "worker/rank/checkpoint/formats/pickle/archive.h"
+
+namespace titan::checkpoint {
+
+// Whole, on the CPU, in `type`, which is the saved one's.
+absl::StatusOr<at::Tensor> read_saved(storage::ReadableFile& file, const pickle::SavedTensor& saved,
+                                      c10::ScalarType type);
+
+class TorchFile {
+ public:
+  // The dict itself, or the one under "model" or "state_dict" in it. Errors: those of pickle::Archive;
+  // FailedPrecondition when there is no dict of tensors.
+  static absl::StatusOr<std::unique_ptr<TorchFile>> open(storage::Files& files, const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, pickle::SavedTensor>& tensors() const { return tensors_; }
+  // Whole, on the CPU, in its own type. NotFound naming it.
+  absl::StatusOr<at::Tensor> read(const std::string& name) const;
+
+ private:
+  explicit TorchFile(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  std::unique_ptr<storage::ReadableFile> file_;
+  std::map<std::string, pickle::SavedTensor> tensors_;
+};
+
+}  // namespace titan::checkpoint

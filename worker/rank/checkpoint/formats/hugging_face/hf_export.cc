@@ -1,0 +1,165 @@
+#include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_config.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
+#include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/shards/shard.h"
+
+namespace titan::checkpoint {
+namespace {
+
+constexpr char kModelPrefix[] = "model.";
+
+// The model's parameters that are exported, in the order of the manifest, but those that share a tensor together.
+struct Shared {
+  std::vector<const TensorRecord*> records;
+  int64_t bytes = 0;
+};
+
+absl::StatusOr<std::vector<Shared>> exported(const Manifest& manifest, const HfMapper& mapper, at::ScalarType dtype) {
+  std::vector<Shared> groups;
+  std::map<std::string, size_t> group_of;  // By first key.
+  for (const TensorRecord& tensor : manifest.tensors) {
+    if (!absl::StartsWith(tensor.key, kModelPrefix)) continue;
+    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts,
+                           mapper.layouts(tensor.key.substr(sizeof kModelPrefix - 1)));
+    const HfLayout* layout = layout_to_write(layouts);
+    if (layout == nullptr) continue;
+    const auto [place, fresh] = group_of.try_emplace(layout->keys.at(0), groups.size());
+    if (fresh) groups.emplace_back();
+    Shared& group = groups[place->second];
+    group.records.push_back(&tensor);
+    const auto item = static_cast<int64_t>(c10::elementSize(stored_type(*layout, dtype)));
+    group.bytes += whole(tensor.shape).elements() * item;
+  }
+  return groups;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
+                                                const HfExport& options) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Shared> groups, exported(manifest, mapper, options.dtype));
+  std::vector<HfFile> plan;
+  int64_t bytes = 0;
+  for (const Shared& group : groups) {
+    if (plan.empty() || bytes + group.bytes > options.max_file_bytes) {
+      plan.emplace_back();
+      bytes = 0;
+    }
+    for (const TensorRecord* record : group.records) {
+      plan.back().fqns.push_back(record->key.substr(sizeof kModelPrefix - 1));
+    }
+    bytes += group.bytes;
+  }
+  for (size_t i = 0; i < plan.size(); ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, plan.size());
+    plan[i].name = name;
+  }
+  return plan;
+}
+
+absl::StatusOr<std::vector<std::string>> left_out(StepReader& step, const HfMapper& mapper) {
+  std::vector<std::string> lines;
+  for (const TensorRecord& tensor : step.manifest().tensors) {
+    if (!absl::StartsWith(tensor.key, kModelPrefix)) continue;
+    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts,
+                           mapper.layouts(tensor.key.substr(sizeof kModelPrefix - 1)));
+    if (layout_to_write(layouts) != nullptr) continue;
+    at::Tensor value = at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype));
+    TITAN_RETURN_IF_ERROR(step.read(tensor, whole(tensor.shape), value));
+    if (!value.any().item<bool>()) continue;
+    lines.push_back(absl::StrCat(tensor.key, " is not zero and is left out: Hugging Face weights of this family ",
+                                 "have no place for it"));
+  }
+  return lines;
+}
+
+absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& step, const HfMapper& mapper,
+                                            const HfFile& file, const HfExport& options, const std::string& folder,
+                                            const std::string& name, const std::atomic<bool>* stop) {
+  std::vector<Staged> parts;
+  HfWritten written;
+  const auto add = [&](const std::string& key, const at::Tensor& value) {
+    const std::vector<int64_t> shape = value.sizes().vec();
+    written.keys.push_back(key);
+    written.bytes += static_cast<int64_t>(value.nbytes());
+    parts.push_back({key, shape, whole(shape).offset, value.contiguous()});
+  };
+  std::map<std::string, std::vector<at::Tensor>> halves;  // Of tensors that several parameters make up.
+  for (const std::string& fqn : file.fqns) {
+    const TensorRecord* record = step.manifest().find(kModelPrefix + fqn);
+    if (record == nullptr) return absl::InternalError(absl::StrCat("export: ", fqn, " is not in the step"));
+    at::Tensor full = at::empty(record->shape, at::TensorOptions().dtype(record->dtype));
+    TITAN_RETURN_IF_ERROR(step.read(*record, whole(record->shape), full));
+    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(fqn));
+    const HfLayout* written_as = layout_to_write(layouts);
+    if (written_as == nullptr) return absl::InternalError(absl::StrCat("export: ", fqn, " has no tensor there"));
+    const HfLayout& layout = *written_as;
+    TITAN_RETURN_IF_ERROR(
+        narrow(record->key, stored_type(layout, options.dtype), options.overflow, full, written.warnings));
+    const std::vector<at::Tensor> tensors = to_hf(layout, full);
+    if (tensors.size() != layout.keys.size()) {
+      return absl::InternalError(
+          absl::StrCat("export: ", fqn, " has ", layout.keys.size(), " names and ", tensors.size(), " tensors"));
+    }
+    if (layout.parts == 1) {
+      for (size_t i = 0; i < tensors.size(); ++i) add(layout.keys[i], tensors[i]);
+      continue;
+    }
+    std::vector<at::Tensor>& whole_tensor = halves[layout.keys[0]];
+    whole_tensor.resize(static_cast<size_t>(layout.parts));
+    whole_tensor.at(static_cast<size_t>(layout.part)) = tensors[0];
+    if (std::any_of(whole_tensor.begin(), whole_tensor.end(), [](const at::Tensor& t) { return !t.defined(); }))
+      continue;
+    add(layout.keys[0], at::cat(whole_tensor, -1));  // In the wider type where one of them kept it.
+    halves.erase(layout.keys[0]);
+  }
+  if (!halves.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("export: the step lacks a parameter that is part of ", halves.begin()->first));
+  }
+  TITAN_RETURN_IF_ERROR(write_tensors(files, folder, name, parts, stop));
+  return written;
+}
+
+std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written) {
+  nlohmann::json map = nlohmann::json::object();
+  int64_t bytes = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    bytes += written[i].bytes;
+    for (const std::string& key : written[i].keys) map[key] = files[i].name;
+  }
+  return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";
+}
+
+absl::StatusOr<std::vector<std::string>> export_folder(storage::Files& files, StepReader& step, const HfMapper& mapper,
+                                                       const HfExport& options, const std::string& folder,
+                                                       const std::function<void(const std::string& file)>& progress) {
+  TITAN_RETURN_IF_ERROR(files.make_folders(folder));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<HfFile> plan, plan_export(step.manifest(), mapper, options));
+  TITAN_ASSIGN_OR_RETURN(std::vector<std::string> warnings, left_out(step, mapper));
+  std::vector<HfWritten> written;
+  for (const HfFile& file : plan) {
+    if (progress) progress(file.name);
+    TITAN_ASSIGN_OR_RETURN(HfWritten one, write_export_file(files, step, mapper, file, options, folder, file.name));
+    warnings.insert(warnings.end(), one.warnings.begin(), one.warnings.end());
+    written.push_back(std::move(one));
+  }
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing, write_beside_weights(files, folder, mapper, options));
+  warnings.insert(warnings.end(), missing.begin(), missing.end());
+  TITAN_RETURN_IF_ERROR(
+      storage::atomic_write(files, storage::join_path(folder, kHfIndexName), hf_index(plan, written)));
+  return warnings;
+}
+
+}  // namespace titan::checkpoint

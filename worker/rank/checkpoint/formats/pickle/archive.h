@@ -1,0 +1,60 @@
+#pragma once
+
+// What torch.save writes: a zip archive of a pickle (data.pkl) and of the storages that it refers to, uncompressed.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/io/storage/file.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/checkpoint/formats/pickle/value.h"
+
+namespace titan::pickle {
+
+// Bytes of a file.
+struct Range {
+  int64_t begin = 0;
+  int64_t bytes = 0;
+};
+
+// A tensor in an archive. Element i, j, ... is number offset + i * strides[0] + j * strides[1] + ... of its storage.
+struct SavedTensor {
+  std::string type;  // "float32", as torch names it.
+  std::vector<int64_t> shape, strides;
+  int64_t offset = 0;
+  Range storage;  // In the file.
+};
+
+class Archive {
+ public:
+  // The archive in `range` of `file`; `where` names it in messages. Errors: DataLoss for no archive, or a damaged one;
+  // FailedPrecondition for a compressed one or another byte order.
+  static absl::StatusOr<Archive> open(storage::ReadableFile& file, const Range& range, const std::string& where);
+
+  absl::StatusOr<Document> pickle() const;       // Its data.pkl.
+  absl::StatusOr<SavedTensor> tensor() const;    // It holds one tensor and nothing else.
+  absl::StatusOr<nlohmann::json> plain() const;  // It holds plain objects (plain.h).
+  // The tensor that `value` of pickle() stands for.
+  absl::StatusOr<SavedTensor> tensor(const Document& document, const Value& value) const;
+
+ private:
+  Archive(storage::ReadableFile& file, Range range, std::string where)
+      : file_(&file), range_(range), where_(std::move(where)) {}
+  absl::Status read_directory();
+  absl::Status add_entry(std::string_view& directory);
+  absl::StatusOr<std::string> text(const std::string& name) const;
+  absl::StatusOr<std::string> read(int64_t offset, int64_t bytes) const;  // Of the archive.
+  absl::Status damaged(const std::string& what) const;
+
+  storage::ReadableFile* file_;
+  Range range_;
+  std::string where_;
+  std::map<std::string, Range> entries_;  // By name, without the folder that all are in; `begin` of the local header.
+  absl::StatusOr<Range> data_of(const std::string& name) const;
+};
+
+}  // namespace titan::pickle

@@ -1,0 +1,122 @@
+#include "worker/rank/checkpoint/loading/model_check.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status/status.h"
+#include "common/plan/hf_config/compare.h"
+#include "common/plan/hf_config/read.h"
+#include "common/plan/models/identity.h"
+#include "common/plan/models/registry.h"
+
+namespace titan::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+absl::Status mismatch(const std::string& text) {
+  return absl::FailedPreconditionError(absl::StrCat(kModelMismatch, text));
+}
+
+// The first few of "name value", of one side.
+std::string numbers_of(const std::vector<models::Difference>& all, std::string models::Difference::*side) {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < all.size() && i < 4; ++i) words.push_back(absl::StrCat(all[i].name, " ", all[i].*side));
+  return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
+}
+
+constexpr char kNameTheModel[] = ": name the model.name and model.flavor that the weights belong to";
+// Of a flavor whose own numbers are kept (a library's), and weights that are to meet others on purpose.
+constexpr char kOtherPositions[] =
+    ": give the flavor the numbers of the weights, or, to train them with others on purpose, make a step of them by "
+    "titan-checkpoint import under a flavor that has theirs, and name it in checkpoint.initial_load_path";
+
+// The config.json of a folder, of a release that also sees its language model's part; null where there is none.
+absl::StatusOr<json> read_config(storage::Files& files, const std::string& path) {
+  if (!files.exists(path)) return json();
+  TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
+  json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return absl::FailedPreconditionError(absl::StrCat(path, ": not a JSON object"));
+  return config;
+}
+
+// A library's family may have a model type of its own: then the keys that both files have must agree.
+absl::Status compare_keys(const json& there, const json& here, const std::string& path) {
+  std::vector<hf_config::Difference> found;
+  for (const auto& [key, value] : here.items()) {
+    if (key == "architectures" || key == "max_position_embeddings" || !there.contains(key)) continue;
+    if (there[key] != value) found.push_back({key, there[key].dump(), value.dump()});
+  }
+  return found.empty() ? absl::OkStatus()
+                       : mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), kNameTheModel));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, const models::ModelSpec& spec, Use use,
+                                                     const std::string& path, const std::string& remedy) {
+  std::vector<std::string> warnings;
+  if (manifest.model.is_null()) return warnings;
+  std::vector<models::Difference> all = models::differences(manifest.model, spec);
+  if (use == Use::kInitial) {
+    std::erase_if(all, [&](const models::Difference& one) {
+      if (one.positions) {
+        warnings.push_back(absl::StrCat(path, ": ", one.name, " was ", one.there, " there and is ", one.here,
+                                        " here: the weights meet other positions than they were trained with"));
+      }
+      return one.positions;
+    });
+  }
+  if (all.empty()) return warnings;
+  return mismatch(absl::StrCat(path, " holds ", models::label(manifest.model), " ",
+                               numbers_of(all, &models::Difference::there), ", this is ", spec.name, " ", spec.flavor,
+                               " ", numbers_of(all, &models::Difference::here), ": ", remedy));
+}
+
+absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, const std::string& folder,
+                                                         const HfMapper& mapper) {
+  const json own = mapper.config();
+  const std::string path = storage::join_path(folder, "config.json");
+  if (own.is_null()) return std::vector<std::string>{};
+  TITAN_ASSIGN_OR_RETURN(json config, read_config(files, path));
+  if (config.is_null()) return std::vector<std::string>{};
+  const auto here = hf_config::read_model(own);
+  if (!here.ok()) {
+    TITAN_RETURN_IF_ERROR(compare_keys(config, own, path));
+    return std::vector<std::string>{};
+  }
+  const auto there = hf_config::read_model(config);
+  if (!there.ok()) return mismatch(absl::StrCat(storage::join_path(folder, ""), std::string(there.status().message())));
+  const std::vector<hf_config::Difference> found = hf_config::compare(*there, *here);
+  std::vector<std::string> warnings;
+  for (const std::string& note : there->notes) warnings.push_back(absl::StrCat(path, ": ", note));
+  if (found.empty()) return warnings;
+  const bool positions = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
+  return mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), positions ? kOtherPositions : kNameTheModel));
+}
+
+absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
+                                                     const models::ModelSpec& spec, std::string& taken) {
+  if (!keeps_to_weights(spec)) return spec;
+  TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
+  const auto there = hf_config::read_model(config);
+  if (!there.ok()) return spec;  // check_hf_config() says why, once it is known that these weights are loaded.
+  const std::vector<hf_config::Difference> found =
+      hf_config::compare(*there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
+  const bool same_model = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
+  if (found.empty() || !same_model) return spec;
+  taken = absl::StrCat("taken from ", storage::join_path(folder, "config.json"), ": ", hf_config::text_of(found));
+  models::ModelSpec result = spec;
+  hf_config::take_numbers(there->spec, result);
+  return result;
+}
+
+models::ModelSpec with_numbers_of_step(const Manifest& manifest, const models::ModelSpec& spec) {
+  if (!keeps_to_weights(spec) || !manifest.model.is_object()) return spec;
+  return models::with_positions(manifest.model, spec);
+}
+
+bool keeps_to_weights(const models::ModelSpec& spec) { return models::find(spec.name, spec.flavor).ok(); }
+
+}  // namespace titan::checkpoint

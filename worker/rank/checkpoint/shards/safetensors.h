@@ -1,0 +1,43 @@
+#pragma once
+
+// The safetensors format: 8 bytes of header length (little endian), a JSON header, then the tensors' bytes without
+// gaps.
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/io/storage/file.h"
+
+namespace titan::checkpoint {
+
+// "F32", "BF16", ...; InvalidArgument for types that the format lacks.
+absl::StatusOr<std::string> safetensors_dtype(c10::ScalarType type);
+absl::StatusOr<c10::ScalarType> scalar_type(const std::string& safetensors_dtype);
+
+struct TensorEntry {
+  std::string key;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<int64_t> shape;
+  int64_t begin = 0;  // From the start of the file. layout() fills it in.
+  int64_t bytes() const;
+};
+
+// Places the entries one after the other, larger element sizes first so that each stands aligned, and returns the
+// header (with its length in front, padded so that data starts at a multiple of 64) and the size of the whole file.
+struct Layout {
+  std::string header;
+  int64_t file_bytes = 0;
+};
+absl::StatusOr<Layout> layout(std::vector<TensorEntry>& entries,
+                              const std::map<std::string, std::string>& metadata = {});
+
+// What a file holds. Errors: DataLoss, naming the file and what is wrong with it; every entry lies inside the file.
+absl::StatusOr<std::map<std::string, TensorEntry>> read_header(storage::ReadableFile& file, const std::string& path);
+
+}  // namespace titan::checkpoint

@@ -1,0 +1,51 @@
+#pragma once
+
+// The folder of all steps in an object store.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/io/s3/object_fence.h"
+#include "worker/rank/checkpoint/steps/step_folders.h"
+
+namespace titan::checkpoint {
+
+// A manifest comes and goes by its fence (common/io/s3/object_fence.h). Other objects are deleted only when they were
+// listed before the fence was seen to be this attempt's: their names are never used again, so that what is deleted
+// late, by an attempt that was paused, is what nobody needs.
+class ObjectSteps : public Janitor {
+ public:
+  // `dump`: the dump folder, of which the id tells this training from another one that has the same name.
+  ObjectSteps(storage::Files& files, const std::string& folder, const storage::Fence& fence, std::string dump,
+              const std::string& job_uid, int attempt, std::function<void(const std::string&)> say)
+      : Janitor(files, folder, fence, job_uid, attempt), dump_(std::move(dump)), say_(std::move(say)) {}
+  ~ObjectSteps() override;  // Gives the folder back.
+
+  absl::StatusOr<Remembered> take() override;
+  absl::Status publish(const Manifest& manifest, const std::string& text, const std::string& folder,
+                       bool& discard) override;
+  absl::Status publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
+                              bool& discard) override;
+  absl::StatusOr<std::vector<std::string>> clean_leftovers() override;
+  absl::Status clean_step(const Manifest& manifest) override;
+  absl::Status remove_if_empty(int64_t) override { return absl::OkStatus(); }  // What is empty is not there.
+  absl::Status purge(int keep_latest_k) override;
+
+ private:
+  std::string key_of(int64_t step, const std::string& name) const;
+  absl::Status publish(const s3::ObjectFence::Commit& commit, bool& discard);
+  absl::StatusOr<std::vector<std::string>> leftovers(int64_t step, const std::vector<s3::Object>& objects,
+                                                     absl::Time now, std::vector<std::string>& unknown);
+  absl::StatusOr<std::vector<std::string>> unnamed(const Manifest& manifest, const std::vector<s3::Object>& objects);
+  void delete_keys(std::vector<std::string> keys);
+
+  const std::string dump_;
+  const std::function<void(const std::string&)> say_;
+  std::string key_;  // Of the folder.
+  std::shared_ptr<s3::Client> client_;
+  std::unique_ptr<s3::ObjectFence> objects_;  // Once it is taken.
+};
+
+}  // namespace titan::checkpoint

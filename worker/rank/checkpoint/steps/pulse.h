@@ -1,0 +1,59 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/base/sync/sync.h"
+
+namespace titan::checkpoint {
+
+// Says through the job's store, again and again, that this rank's process lives, on a thread and a connection of its
+// own: a rank that writes for minutes is no dead one. Ends silently with the store.
+class Pulse {
+ public:
+  // Throws what the store throws when there is no second connection to it.
+  Pulse(c10d::Store& store, int rank, absl::Duration every);
+  ~Pulse();
+  Pulse(const Pulse&) = delete;
+  Pulse& operator=(const Pulse&) = delete;
+
+ private:
+  void beat(const std::string& key, absl::Duration every);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  sync::Mutex mutex_;
+  sync::Condition stopping_;
+  bool stop_ TITAN_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+// Listens to the pulses of ranks while somebody waits for them. `silence` is what a rank that was heard may keep;
+// `start` one that never was: it may still be building its model.
+class PulseWatch {
+ public:
+  PulseWatch(c10d::Store& store, absl::Duration silence, absl::Duration start)
+      : store_(store), silence_(silence), start_(start) {}
+
+  struct Lost {
+    int rank = 0;
+    absl::Duration silence;  // So far; never from before this watch.
+  };
+  // Those of `ranks` that have been silent for longer than they may. Throws what the store throws.
+  std::vector<Lost> lost(const std::vector<int>& ranks);
+
+ private:
+  struct Heard {
+    int64_t beats = 0;
+    absl::Duration since;
+  };
+
+  c10d::Store& store_;
+  const absl::Duration silence_, start_;
+  std::map<int, Heard> heard_;
+};
+
+}  // namespace titan::checkpoint

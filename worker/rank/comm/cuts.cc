@@ -1,0 +1,122 @@
+#include "worker/rank/comm/cuts.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace titan::comm {
+namespace {
+
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+// The edges of a ring of `size` ranks as lists of edges that do not touch each other.
+std::vector<Pairs> matchings_of_ring(size_t size) {
+  const size_t edges = size == 2 ? 1 : size;  // Between two ranks both edges are the same.
+  std::vector<Pairs> matchings(std::min<size_t>(edges, 2 + size % 2));
+  for (size_t first = 0; first < edges; ++first) {
+    const bool odd_one = size % 2 == 1 && first + 1 == size;  // Touches an edge of either kind.
+    matchings[odd_one ? 2 : first % 2].emplace_back(first, (first + 1) % size);
+  }
+  return matchings;
+}
+
+// All pairs of `size` ranks likewise: those whose sum leaves the same rest.
+std::vector<Pairs> matchings_of_all(size_t size) {
+  std::vector<Pairs> matchings(size);
+  for (size_t first = 0; first < size; ++first) {
+    for (size_t second = first + 1; second < size; ++second) {
+      matchings[(first + second) % size].emplace_back(first, second);
+    }
+  }
+  std::erase_if(matchings, [](const Pairs& pairs) { return pairs.empty(); });  // Of two ranks, one has none.
+  return matchings;
+}
+
+// A cut of these pairs in every group of a connection, from the second rank to the first if `reversed`.
+Cut cut_of(size_t index, const Connection& connection, const Pairs& pairs, Carries carries, bool reversed = false) {
+  Cut cut{.connection = index, .carries = carries, .groups = {}};
+  for (const std::vector<int>& ranks : connection.groups) {
+    for (const auto& [first, second] : pairs) {
+      const int from = ranks[first], to = ranks[second];
+      cut.groups.push_back(reversed ? std::vector<int>{to, from} : std::vector<int>{from, to});
+    }
+  }
+  return cut;
+}
+
+void add_channels(size_t index, const Connection& connection, bool share, std::vector<Cut>& cuts) {
+  const size_t size = connection.groups.front().size();
+  const Messages messages = connection.messages;
+  const bool paired = messages == Messages::kAll || (messages == Messages::kRing && size == 2);
+  for (const Pairs& pairs : messages == Messages::kAll ? matchings_of_all(size) : matchings_of_ring(size)) {
+    if (paired && share) {
+      cuts.push_back(cut_of(index, connection, pairs, Carries::kBothWays));
+      continue;
+    }
+    cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay));
+    if (messages == Messages::kRing && size > 2) continue;  // Nothing travels back along such an edge.
+    cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay, /*reversed=*/true));
+  }
+}
+
+// One group of all ranks in their own order.
+bool is_world(const RankGroups& groups) {
+  return groups.size() == 1 && std::is_sorted(groups.front().begin(), groups.front().end());
+}
+
+CutPlan cut_plan(const std::vector<Connection>& connections, bool share) {
+  CutPlan plan;
+  for (size_t i = 0; i < connections.size(); ++i) {
+    const Connection& connection = connections[i];
+    if (!plan.whole && is_world(connection.groups)) {
+      plan.whole = i;
+    } else {
+      plan.cuts.push_back({.connection = i, .carries = Carries::kCollectives, .groups = connection.groups});
+    }
+    if (connection.messages != Messages::kNone) add_channels(i, connection, share, plan.cuts);
+  }
+  return plan;
+}
+
+// Of the rank that has the most.
+int most_communicators(const CutPlan& plan) {
+  std::map<int, int> of_rank;
+  for (const Cut& cut : plan.cuts) {
+    for (const std::vector<int>& ranks : cut.groups) {
+      for (const int rank : ranks) ++of_rank[rank];
+    }
+  }
+  int most = 0;
+  for (const auto& [rank, count] : of_rank) most = std::max(most, count);
+  return most + 1;
+}
+
+}  // namespace
+
+CutPlan cut_plan(const std::vector<Connection>& connections) {
+  CutPlan plan = cut_plan(connections, /*share=*/false);
+  return most_communicators(plan) <= kMostCommunicators ? plan : cut_plan(connections, /*share=*/true);
+}
+
+int communicators_of(const CutPlan& plan, int rank) {
+  int count = 1;
+  for (const Cut& cut : plan.cuts) count += part_of(cut.groups, rank).color >= 0;
+  return count;
+}
+
+CutPart part_of(const RankGroups& groups, int rank) {
+  for (size_t color = 0; color < groups.size(); ++color) {
+    const auto found = std::find(groups[color].begin(), groups[color].end(), rank);
+    if (found == groups[color].end()) continue;
+    return {.color = static_cast<int>(color),
+            .index = static_cast<int>(found - groups[color].begin()),
+            .size = static_cast<int>(groups[color].size())};
+  }
+  return {};
+}
+
+std::string group_prefix(const Connection& connection, const CutPart& part) {
+  return connection.name + "/" + std::to_string(connection.groups[static_cast<size_t>(part.color)].front());
+}
+
+}  // namespace titan::comm

@@ -1,0 +1,86 @@
+#include "worker/rank/comm/device_mesh.h"
+
+#include <functional>
+
+#include "worker/rank/comm/at_once.h"
+#include "worker/rank/comm/connections.h"
+#include "worker/rank/comm/ledger_backend.h"
+#include "worker/rank/comm/recording_backend.h"
+#include "worker/rank/comm/shared_memory_backend.h"
+#include "worker/rank/comm/store.h"
+#include "worker/rank/comm/translate.h"
+
+namespace titan::comm {
+namespace {
+
+std::vector<c10::intrusive_ptr<c10d::Backend>> open(device::Device& device, const std::vector<Connection>& connections,
+                                                    const device::BackendOptions& world) {
+  auto together = translate(std::string("opening the groups"), [&] { return device.open_groups(connections, world); });
+  if (together) return *std::move(together);
+  std::vector<c10::intrusive_ptr<c10d::Backend>> opened;
+  for (const Connection& connection : connections) {
+    const CutPart part = part_of(connection.groups, world.rank);
+    device::BackendOptions own = world;
+    own.store = prefixed(world.store, group_prefix(connection, part));
+    own.rank = part.index;
+    own.size = part.size;
+    opened.push_back(translate("group " + connection.name, [&] { return device.make_backend(own); }));
+  }
+  return opened;
+}
+
+}  // namespace
+
+DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, device::Device& device, Ledger& ledger,
+                       const DeviceMeshOptions& options)
+    : mesh_(mesh), rank_(options.rank) {
+  const ConnectionPlan plan = connection_plan(mesh, axes, options.messages, options.apart);
+  const device::BackendOptions world{.store = options.store,
+                                     .rank = rank_,
+                                     .size = mesh.world_size(),
+                                     .host = options.host,
+                                     .timeout = options.timeout,
+                                     .shared_memory = options.shared_memory,
+                                     .max_ctas = options.max_ctas,
+                                     .message_max_ctas = options.message_max_ctas};
+  const std::vector<c10::intrusive_ptr<c10d::Backend>> opened = open(device, plan.connections, world);
+  connections_ = opened.size();
+  for (const mesh::Axis axis : axes) {
+    std::vector<int> ranks = mesh.group(rank_, axis);
+    c10::intrusive_ptr<c10d::Backend> backend;
+    if (const auto connection = plan.of_axis.find(axis); connection != plan.of_axis.end()) {
+      backend = opened[connection->second];
+      shares_memory_ |= comm::shares_memory(*backend);
+      backend =
+          c10::make_intrusive<LedgerBackend>(std::move(backend), mesh::name(axis), ledger, static_cast<int>(axis));
+      if (options.recorder != nullptr) {
+        const int number = options.recorder->add_group(mesh::name(axis), ranks);
+        backend = c10::make_intrusive<RecordingBackend>(std::move(backend), *options.recorder, number, options.timeout);
+      }
+    }
+    groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), mesh.index(rank_, axis), std::move(backend),
+                                options.spans, &ledger, device.torch_device()));
+  }
+}
+
+const Group& DeviceMesh::group(mesh::Axis axis) const {
+  const auto found = groups_.find(axis);
+  TORCH_CHECK(found != groups_.end(), "no group for axis ", mesh::name(axis));
+  return found->second;
+}
+
+void DeviceMesh::set_timeout(std::chrono::milliseconds timeout) const {
+  for (const auto& [axis, group] : groups_) group.set_timeout(timeout);
+}
+
+// One after the other they could wait for ever: NCCL's abort waits for the group's kernel, which may wait for room on a
+// device where another group's kernel waits for a rank that is gone.
+void DeviceMesh::abort() const {
+  std::vector<std::function<void()>> calls;
+  for (const auto& entry : groups_) {
+    if (entry.second.size() > 1) calls.emplace_back([&group = entry.second] { group.abort(); });
+  }
+  at_once(calls);
+}
+
+}  // namespace titan::comm

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "worker/rank/comm/flight_recorder.h"
+
+namespace titan::comm {
+
+// The recordings as PyTorch's flight recorder (2.11) writes its own: a pickle that `python -m
+// torch.distributed.flight_recorder.fr_trace FOLDER` reads beside those of the other ranks.
+std::string to_pickle(const Flight& flight);
+
+}  // namespace titan::comm

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "worker/rank/device/device.h"
+
+namespace titan::comm {
+
+// A Gloo process group bound to options.host. Throws when a peer cannot be reached within the timeout.
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const device::BackendOptions& options);
+
+}  // namespace titan::comm

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "common/base/sync/sync.h"
+
+namespace titan::comm {
+
+// What one rank's collectives of one kind on one group amount to. `bytes` counts the whole tensor of the operation: the
+// gathered output of an all_gather, the input of a reduce_scatter, the tensor itself for the others.
+struct LedgerEntry {
+  int64_t calls = 0;
+  int64_t bytes = 0;
+
+  bool operator==(const LedgerEntry&) const = default;
+};
+
+// Key: "group/operation", for example "fsdp/all_gather".
+using LedgerCounts = std::map<std::string, LedgerEntry>;
+
+// Difference of two readings; entries that did not change are left out.
+LedgerCounts subtract(const LedgerCounts& after, const LedgerCounts& before);
+
+// Counts collectives where they enter the c10d backend, so that a step's traffic can be held against its closed form.
+// Thread-safe.
+class Ledger {
+ public:
+  // Called by the backend wrapper for every collective that it passes on.
+  void add(const std::string& group, const char* operation, int64_t bytes);
+
+  LedgerCounts counts() const;
+
+  // How long this rank's host has waited for collectives and messages so far. On a device that works behind its host
+  // such a wait returns at once, and the figure says nothing.
+  void add_wait(int64_t nanos) { waited_nanos_.fetch_add(nanos, std::memory_order_relaxed); }
+  int64_t waited_nanos() const { return waited_nanos_.load(std::memory_order_relaxed); }
+
+  // The number of collectives so far is mirrored here (the rank's beacon) while set. Must outlive its use.
+  void mirror_sequence(std::atomic<int64_t>* target) { sequence_mirror_ = target; }
+
+ private:
+  mutable sync::Mutex mutex_;
+  LedgerCounts counts_ TITAN_GUARDED_BY(mutex_);
+  std::atomic<int64_t> sequence_{0};
+  std::atomic<int64_t> waited_nanos_{0};
+  std::atomic<std::atomic<int64_t>*> sequence_mirror_{nullptr};
+};
+
+}  // namespace titan::comm

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "worker/rank/comm/flight_recorder.h"
+#include "worker/rank/comm/wrapped_backend.h"
+
+namespace titan::comm {
+
+// Notes in the recorder when each collective begins, is under way and has been waited for.
+class RecordingBackend : public WrappedBackend {
+ public:
+  // `group` is the recorder's number; the recorder must outlive all works.
+  RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, FlightRecorder& recorder, int group,
+                   std::chrono::milliseconds timeout);
+
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                                               const c10d::AllToAllOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
+
+ private:
+  template <typename Issue>
+  c10::intrusive_ptr<c10d::Work> recorded(int64_t number, const Issue& issue);
+
+  FlightRecorder& recorder_;
+  const int group_;
+};
+
+}  // namespace titan::comm

@@ -1,0 +1,63 @@
+#include "worker/rank/data/chat/label_tokens.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+
+namespace titan::data {
+namespace {
+
+std::string spelled(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
+  std::string bytes;
+  for (const int32_t token : tokens) bytes += tokenizer.bytes(token);
+  return bytes;
+}
+
+// Where the beginning of the text ends in what its tokens spell: the tokenizer may change a text before it cuts it, but
+// not a part of it by what follows.
+absl::StatusOr<size_t> end_of(Tokenizer& tokenizer, const std::string& text, size_t bytes, const std::string& whole) {
+  if (bytes == text.size()) return whole.size();
+  std::vector<int32_t> tokens;
+  TITAN_RETURN_IF_ERROR(tokenizer.encode(std::string_view(text).substr(0, bytes), tokens));
+  const std::string part = spelled(tokenizer, tokens);
+  if (whole.starts_with(part)) return part.size();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the tokenizer changes the text across byte ", bytes,
+                   ", where what is to be foretold begins or ends, so that nobody can say which tokens these are"));
+}
+
+// The spans in what the tokens spell.
+absl::StatusOr<std::vector<TextSpan>> spelled_spans(Tokenizer& tokenizer, const std::string& text,
+                                                    const std::vector<TextSpan>& spans, const std::string& whole) {
+  if (whole == text) return spans;
+  std::vector<TextSpan> moved;
+  for (const auto& [begin, end] : spans) {
+    TITAN_ASSIGN_OR_RETURN(const size_t from, end_of(tokenizer, text, begin, whole));
+    TITAN_ASSIGN_OR_RETURN(const size_t to, end_of(tokenizer, text, end, whole));
+    moved.emplace_back(from, to);
+  }
+  return moved;
+}
+
+}  // namespace
+
+absl::Status encode_labels(Tokenizer& tokenizer, const std::string& text, const std::vector<TextSpan>& labels,
+                           std::vector<int32_t>& tokens) {
+  std::vector<int32_t> ids;
+  TITAN_RETURN_IF_ERROR(tokenizer.encode(text, ids));
+  const std::string whole = spelled(tokenizer, ids);
+  TITAN_ASSIGN_OR_RETURN(const std::vector<TextSpan> spans, spelled_spans(tokenizer, text, labels, whole));
+  auto span = spans.begin();
+  size_t at = 0;
+  for (const int32_t id : ids) {
+    const size_t end = at + tokenizer.bytes(id).size();
+    while (span != spans.end() && (span->second <= at || span->first == span->second)) ++span;
+    const bool label = span != spans.end() && span->first < end;
+    tokens.push_back(label ? id : without_label(id));
+    at = end;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace titan::data

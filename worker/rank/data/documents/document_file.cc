@@ -1,0 +1,75 @@
+#include "worker/rank/data/documents/document_file.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/io/data_files/byte_source.h"
+#include "worker/rank/data/plugin/registry.h"
+
+namespace titan::data {
+
+absl::StatusOr<std::unique_ptr<DocumentFile>> DocumentFile::open(const std::string& path, const FileKind& kind,
+                                                                 const data_files::FilePlace& place) {
+  switch (kind.format) {
+    case data_files::Format::kAuto:
+    case data_files::Format::kJsonLines:
+      return open_json_lines(path, kind, place);
+    case data_files::Format::kText:
+      return open_text(path, kind, place);
+    case data_files::Format::kParquet:
+      return open_parquet(path, kind, place);
+    case data_files::Format::kPlugin:
+      return open_plugin(path, kind, place);
+    case data_files::Format::kMegatron:
+    case data_files::Format::kTitan:
+      break;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": holds tokens, not text"));
+}
+
+DocumentText conversation_text(const Chat& chat, std::string_view row) {
+  absl::StatusOr<ChatText> made = chat.text_of(row);
+  if (!made.ok()) return {"", std::string(made.status().message())};
+  return {std::move(made->text), "", std::move(made->labels)};
+}
+
+bool has_pieces(const FileKind& kind) {
+  return !kind.messages_key.empty() || (kind.plugin != nullptr && kind.plugin->gives == Gives::kTokens);
+}
+
+const std::string* first_compressed(const std::vector<std::string>& files, const FileKind& kind) {
+  if (kind.plugin != nullptr) return nullptr;
+  const auto found = std::find_if(files.begin(), files.end(), data_files::is_compressed);
+  return found == files.end() ? nullptr : &*found;
+}
+
+std::string kept_name(const FileKind& kind) {
+  if (kind.plugin == nullptr) return name(kind.format);
+  return absl::StrFormat("%s-%08x", kind.plugin->name, kind.plugin->sum);
+}
+
+std::string document_word(const FileKind& kind) {
+  if (kind.format == data_files::Format::kPlugin) return "document";
+  if (kind.format == data_files::Format::kText) return kind.blank_lines ? "paragraph" : "file";
+  return kind.format == data_files::Format::kParquet ? "row" : "line";
+}
+
+std::string document_rule(const FileKind& kind) {
+  if (kind.format == data_files::Format::kText) return "text has to be UTF-8";
+  if (!kind.messages_key.empty()) {
+    return absl::StrCat(document_word(kind), "s need a list \"", kind.messages_key,
+                        "\" of messages, each with a role and a content, that the chat template takes");
+  }
+  if (kind.format == data_files::Format::kPlugin) {
+    return absl::StrCat("the dataset \"", kind.plugin->name, "\" of ", kind.plugin->library,
+                        has_pieces(kind) ? " has to give tokens of the job's tokenizer, with a label for each or none"
+                                         : " has to give UTF-8");
+  }
+  if (kind.format == data_files::Format::kParquet)
+    return absl::StrCat("rows need UTF-8 in the column \"", kind.text_key, "\"");
+  return absl::StrCat("lines have to be JSON objects with a string \"", kind.text_key, "\"");
+}
+
+}  // namespace titan::data

@@ -1,0 +1,123 @@
+#include "worker/rank/data/documents/hub/hub_files.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status/status.h"
+#include "common/io/data_files/data_format.h"
+#include "common/io/hub/client.h"
+#include "common/io/storage/crc32c.h"
+#include "common/io/storage/file.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/data/documents/hub/advice.h"
+
+namespace titan::data {
+namespace {
+
+constexpr int kAttempts = 4;  // For the list: a wrong address is told within seconds.
+constexpr absl::Duration kMostWaiting = absl::Minutes(10);
+
+struct Listing {
+  std::string commit;
+  std::vector<std::string> names;
+  std::vector<int64_t> sizes;  // Of each, or nothing at all.
+};
+
+bool is_in(const std::string& place, const std::string& name) {
+  if (names_files(place)) return fnmatch(place.c_str(), name.c_str(), FNM_PATHNAME) == 0;
+  const size_t slash = name.rfind('/');
+  return place == (slash == std::string::npos ? "" : name.substr(0, slash));
+}
+
+absl::StatusOr<Listing> ask(const hub::StreamOptions& options, const hub::DatasetPath& path) {
+  http::RetryPolicy retry = options.retry;
+  retry.attempts = std::min(retry.attempts, kAttempts);
+  hub::Client client(options.settings, retry);
+  Listing listing{.commit = path.revision};
+  if (!hub::is_commit(path.revision)) {
+    TITAN_ASSIGN_OR_RETURN(listing.commit, client.resolve(path.repo, path.revision, {}));
+  }
+  const std::string folder = names_files(path.place) ? hub::folder_of(path.place) : path.place;
+  TITAN_ASSIGN_OR_RETURN(const std::vector<hub::RemoteFile> all, client.list(path.repo, listing.commit, {}, folder));
+  for (const hub::RemoteFile& remote : all) {
+    if (!is_in(path.place, remote.name)) continue;
+    listing.names.push_back(remote.name);
+    listing.sizes.push_back(remote.size);
+  }
+  if (!listing.names.empty()) return listing;
+  return absl::NotFoundError(absl::StrCat("no file of commit ", listing.commit, " is there"));
+}
+
+std::string to_text(const std::string& path, const Listing& listing) {
+  const nlohmann::json json = {
+      {"path", path}, {"commit", listing.commit}, {"files", listing.names}, {"sizes", listing.sizes}};
+  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string text_of(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Nothing for what is no record of this path.
+std::optional<Listing> from_text(const std::string& path, const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || text_of(json, "path") != path) return std::nullopt;
+  Listing listing{.commit = text_of(json, "commit")};
+  if (!json.contains("files")) return std::nullopt;
+  for (const nlohmann::json& name : json["files"]) {
+    if (!name.is_string() || !hub::check_file_name(name).ok()) return std::nullopt;
+    listing.names.push_back(name);
+  }
+  for (const nlohmann::json& size : json.value("sizes", nlohmann::json::array())) {
+    if (!size.is_number_unsigned()) return std::nullopt;
+    listing.sizes.push_back(size);
+  }
+  const bool told = listing.sizes.empty() || listing.sizes.size() == listing.names.size();
+  if (!told || !hub::is_commit(listing.commit) || listing.names.empty()) return std::nullopt;
+  return listing;
+}
+
+absl::StatusOr<Listing> recorded(const hub::StreamOptions& options, const hub::DatasetPath& path,
+                                 const std::string& folder) {
+  if (folder.empty()) return ask(options, path);
+  const std::string text = hub::to_text(path);
+  storage::Files& disk = storage::posix_files();
+  const std::string file =
+      storage::join_path(folder, absl::StrFormat("hub-%08x.json", storage::crc32c(text.data(), text.size())));
+  const auto there = [&]() -> std::optional<Listing> {
+    const absl::StatusOr<std::string> read = storage::read_file(disk, file);
+    return read.ok() ? from_text(text, *read) : std::nullopt;
+  };
+  if (std::optional<Listing> found = there()) return *std::move(found);
+  TITAN_RETURN_IF_ERROR(disk.make_folders(folder));
+  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(file + ".lock", storage::LockMode::kExclusive, kMostWaiting));
+  if (std::optional<Listing> found = there()) return *std::move(found);  // Another asked meanwhile.
+  TITAN_ASSIGN_OR_RETURN(Listing listing, ask(options, path));
+  TITAN_RETURN_IF_ERROR(storage::atomic_write(disk, file, to_text(text, listing)));
+  return listing;
+}
+
+}  // namespace
+
+bool names_files(const std::string& place) {
+  return place.find_first_of("*?[") != std::string::npos || data_files::format_of_file(place).has_value();
+}
+
+absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
+                                               const std::string& folder) {
+  const absl::StatusOr<Listing> listing = recorded(options, path, folder);
+  if (!listing.ok()) return with_advice(listing.status(), options.settings.endpoint, hub::to_text(path));
+  std::vector<HubFile> files;
+  for (const std::string& name : listing->names)
+    files.push_back({hub::to_text({.repo = path.repo, .revision = listing->commit, .place = name}), std::nullopt});
+  for (size_t i = 0; i < listing->sizes.size(); ++i) files[i].size = listing->sizes[i];
+  return files;
+}
+
+}  // namespace titan::data

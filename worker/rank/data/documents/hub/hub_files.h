@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/io/data_files/remote_files.h"
+#include "common/io/hub/dataset_path.h"
+#include "common/io/hub/stream.h"
+
+namespace titan::data {
+
+// What Hugging Face's own variables say (hub::settings_from), with a cache in HF_HOME that the ranks of a node share,
+// of TITAN_RANK_HUB_CACHE_GIB. What a person has to know of it, and waits between attempts, go to stderr. Errors: those
+// of hub::settings_from, InvalidArgument for a number that is none.
+absl::StatusOr<hub::StreamOptions> hub_options();
+
+// Whether a place is a glob or a file by its name, and not a folder of files.
+bool names_files(const std::string& place);
+
+struct HubFile {
+  std::string path;             // "hf://datasets/ORG/NAME@COMMIT/FILE".
+  std::optional<int64_t> size;  // Unknown where an older record does not tell it.
+};
+
+// The files that the path stands for, in no order. The commit is that of the
+// revision when it is asked for the first time: it is recorded in `folder` with the names, and whoever comes later with
+// the same folder, also a job that goes on, gets the same without asking the hub. "": nothing is recorded. Errors:
+// NotFound when no file matches, those of hub::Client and of the disk; all name the path.
+absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
+                                               const std::string& folder);
+
+// Reads such files.
+std::shared_ptr<data_files::RemoteFiles> open_hub(const hub::StreamOptions& options, const std::vector<HubFile>& files);
+
+}  // namespace titan::data

@@ -1,0 +1,39 @@
+#include "worker/rank/data/documents/row_source.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/text/counted.h"
+
+namespace titan::data {
+namespace {
+
+constexpr int64_t kFewRows = 8;
+
+constexpr std::pair<Shuffle, const char*> kShuffles[] = {
+    {Shuffle::kNone, "none"}, {Shuffle::kRows, "rows"}, {Shuffle::kDocuments, "documents"}};
+
+}  // namespace
+
+const char* name(Shuffle shuffle) {
+  for (const auto& [value, text] : kShuffles) {
+    if (value == shuffle) return text;
+  }
+  return "";
+}
+
+std::optional<Shuffle> shuffle_from_name(std::string_view name) {
+  for (const auto& [value, text] : kShuffles) {
+    if (name == text) return value;
+  }
+  return std::nullopt;
+}
+
+// A wrong path or a filter that leaves little makes a loss that falls to nothing, and nothing else shows it.
+std::string few_rows_warning(int64_t tokens, int64_t row_tokens) {
+  if (tokens >= kFewRows * row_tokens) return "";
+  return absl::StrCat("the dataset has only ", counted(tokens, "token"), ", fewer than ", kFewRows, " rows of ",
+                      row_tokens - 1, ": training repeats them without end");
+}
+
+}  // namespace titan::data

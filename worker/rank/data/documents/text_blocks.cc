@@ -1,0 +1,151 @@
+#include "worker/rank/data/documents/text_blocks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/io/data_files/line_reader.h"
+#include "common/io/storage/file.h"
+#include "worker/rank/data/documents/compressed_text.h"
+#include "worker/rank/data/documents/line_start.h"
+#include "worker/rank/data/documents/parts.h"
+#include "worker/rank/data/documents/remote_bytes.h"
+
+namespace titan::data {
+namespace {
+
+class PlainBlocks final : public TextBlocks {
+ public:
+  PlainBlocks(std::string path, int64_t size, int64_t block_bytes, bool paragraphs)
+      : path_(std::move(path)), size_(size), block_bytes_(block_bytes), paragraphs_(paragraphs) {}
+
+  absl::StatusOr<std::optional<Lines>> lines(int64_t block) override {
+    const int64_t begin = block * block_bytes_;
+    const int64_t end = size_ - begin < block_bytes_ ? size_ : begin + block_bytes_;
+    TITAN_ASSIGN_OR_RETURN(const int64_t start, line_start(path_, begin, end));
+    if (start >= end) return std::nullopt;
+    TITAN_ASSIGN_OR_RETURN(data_files::LineReader reader,
+                           data_files::LineReader::open(path_, {.offset = start}, end - start));
+    TITAN_ASSIGN_OR_RETURN(const bool on, goes_on(start));
+    return Lines{std::move(reader), end, on};
+  }
+
+  absl::StatusOr<Lines> lines_from(int64_t block) override {
+    TITAN_ASSIGN_OR_RETURN(const int64_t start, line_start(path_, block * block_bytes_));
+    TITAN_ASSIGN_OR_RETURN(data_files::LineReader reader, data_files::LineReader::open(path_, {.offset = start}));
+    TITAN_ASSIGN_OR_RETURN(const bool on, goes_on(start));
+    return Lines{std::move(reader), size_, on};
+  }
+
+  absl::StatusOr<int64_t> block_of(int64_t offset) override {
+    if (offset > size_) return data_files::no_line_at(path_, offset);
+    return offset < size_ ? offset / block_bytes_ : parts_of(size_, block_bytes_);
+  }
+
+ private:
+  absl::StatusOr<bool> goes_on(int64_t line) const {
+    if (line == 0 || !paragraphs_) return false;
+    TITAN_ASSIGN_OR_RETURN(const bool empty, line_before_is_blank(path_, line));
+    return !empty;
+  }
+
+  const std::string path_;
+  const int64_t size_, block_bytes_;
+  const bool paragraphs_;
+};
+
+// The text from a byte of a piece on.
+class PiecesFrom final : public data_files::ByteSource {
+ public:
+  PiecesFrom(CompressedText* text, int64_t piece, int64_t at) : text_(text), piece_(piece), at_(at) {}
+
+  absl::StatusOr<size_t> read(char* buffer, size_t size) override {
+    for (; piece_ < text_->pieces(); ++piece_, at_ = 0) {
+      TITAN_ASSIGN_OR_RETURN(const CompressedText::Piece* piece, text_->piece(piece_));
+      const size_t part = std::min(size, piece->text.size() - static_cast<size_t>(at_));
+      if (part == 0) continue;
+      std::memcpy(buffer, piece->text.data() + at_, part);
+      at_ += static_cast<int64_t>(part);
+      return part;
+    }
+    return 0;
+  }
+
+ private:
+  CompressedText* const text_;
+  int64_t piece_, at_;
+};
+
+class CompressedBlocks final : public TextBlocks {
+ public:
+  CompressedBlocks(std::string path, std::unique_ptr<CompressedText> text)
+      : path_(std::move(path)), text_(std::move(text)) {}
+
+  absl::StatusOr<std::optional<Lines>> lines(int64_t block) override {
+    TITAN_ASSIGN_OR_RETURN(std::optional<Lines> found, first_line(block, block + 1));
+    return found.has_value() && found->reader.place().offset < found->end ? std::move(found) : std::nullopt;
+  }
+
+  absl::StatusOr<Lines> lines_from(int64_t block) override {
+    TITAN_ASSIGN_OR_RETURN(std::optional<Lines> found, first_line(block, text_->pieces()));
+    if (found.has_value()) return *std::move(found);
+    const int64_t last = text_->pieces() - 1;
+    TITAN_ASSIGN_OR_RETURN(const CompressedText::Piece* piece, text_->piece(last));
+    return lines_at(last, *piece, piece->text.size(), true);  // The last line has no end.
+  }
+
+  absl::StatusOr<int64_t> block_of(int64_t offset) override { return text_->piece_of(offset); }
+
+ private:
+  // The first line that starts at the beginning of one of these pieces or behind a line's end in them.
+  absl::StatusOr<std::optional<Lines>> first_line(int64_t from, int64_t to) {
+    bool words = false;  // Before, in the line that goes on.
+    for (int64_t number = from; number < to; ++number) {
+      TITAN_ASSIGN_OR_RETURN(const CompressedText::Piece* piece, text_->piece(number));
+      if (number == from && !piece->in_line) return lines_at(number, *piece, 0, piece->words);
+      if (number == from) words = piece->words;
+      const size_t end = piece->text.find('\n');
+      words |= !data_files::blank(std::string_view(piece->text).substr(0, end));
+      if (end != std::string::npos) return lines_at(number, *piece, end + 1, words);
+    }
+    return std::nullopt;
+  }
+
+  Lines lines_at(int64_t number, const CompressedText::Piece& piece, size_t at, bool goes_on) {
+    const auto offset = static_cast<int64_t>(at);
+    return {data_files::LineReader::over(path_, {.offset = piece.begin + offset},
+                                         std::make_unique<PiecesFrom>(text_.get(), number, offset)),
+            piece.end(), goes_on};
+  }
+
+  const std::string path_;
+  const std::unique_ptr<CompressedText> text_;
+};
+
+}  // namespace
+
+std::unique_ptr<TextBlocks> plain_text_blocks(const std::string& path, int64_t size, int64_t block_bytes,
+                                              bool paragraphs) {
+  return std::make_unique<PlainBlocks>(path, size, block_bytes, paragraphs);
+}
+
+absl::StatusOr<std::unique_ptr<TextBlocks>> compressed_text_blocks(const std::string& path, int64_t size,
+                                                                   int64_t block_bytes,
+                                                                   std::shared_ptr<data_files::RemoteFiles> remote) {
+  std::unique_ptr<storage::ReadableFile> file;
+  if (remote == nullptr) {
+    TITAN_ASSIGN_OR_RETURN(file, storage::posix_files().open(path));
+  } else {
+    file = remote_bytes(std::move(remote), path, size);
+  }
+  if (file->size() != size) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": has ", file->size(), " bytes and had ", size,
+                                                   " when it was first looked at: the dataset has changed"));
+  }
+  const CompressedText::Options options{.piece_bytes = block_bytes};
+  return std::make_unique<CompressedBlocks>(path, std::make_unique<CompressedText>(path, std::move(file), options));
+}
+
+}  // namespace titan::data

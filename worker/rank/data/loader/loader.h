@@ -1,0 +1,91 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/data/documents/document_file.h"
+#include "worker/rank/data/loader/batch.h"
+#include "worker/rank/data/rows/open_rows.h"
+#include "worker/rank/trace/spans.h"
+
+namespace titan::data {
+
+enum class Order { kGlobal, kPerRank };
+
+struct LoaderOptions {
+  std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
+  FileKind kind;
+  std::vector<SourceWanted> sources;  // Instead of these two: several datasets in one stream; order kGlobal alone.
+  std::vector<WeightsFrom> weights;   // Of the sources.
+  std::string tokenizer_folder;       // Holds tokenizer.json (and tokenizer_config.json).
+  int64_t batch = 1;                  // Rows of one microbatch on this data-parallel rank.
+  int64_t seq_len = 2048;
+  Order order = Order::kGlobal;
+  int dp_rank = 0;
+  int dp_size = 1;
+  bool loop = true;             // Training never ends; validation may.
+  int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
+  Shuffle shuffle = Shuffle::kNone;
+  int64_t shuffle_seed = 0;
+  int64_t packing_window = 0;                     // RowsWanted::packing_window.
+  std::string counts_folder;                      // RowsWanted::counts_folder.
+  int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
+  std::shared_ptr<trace::Spans> spans = nullptr;  // Shows the making of each microbatch in traces; null: not.
+};
+
+// What one of several sources has given to the batches of all ranks.
+struct SourceProgress {
+  std::string name;
+  int64_t rows = 0;
+  int64_t passes = 0;  // Times that its documents were read to the end.
+};
+
+// Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row
+// m * batch * dp_size + r of one stream, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch), so that the
+// global batch depends only on batch * dp_size. kPerRank: torchtitan's contiguous document chunk and own token buffer
+// (of compressed files, which it streams, every dp_size-th file, or every dp_size-th document when the files cannot be
+// dealt evenly).
+class Loader {
+ public:
+  virtual ~Loader() = default;
+
+  // The next microbatch. OutOfRange at the end when not looping; InvalidArgument (names file and line) past
+  // max_bad_lines.
+  virtual absl::StatusOr<Batch> next() = 0;
+
+  // Cursor after the last batch that next() returned (not what was prefetched). Order kGlobal: the same on every rank
+  // and valid for any dp_size; kPerRank: this rank's own.
+  virtual nlohmann::json state() const = 0;
+  // Of state(), or torchtitan's of one stream: {"sample_idx", "tokens_left"}, documents read in this pass and how many
+  // of their tokens are in no row yet. Order kPerRank: of this rank; kGlobal: of the one stream.
+  virtual absl::Status restore(const nlohmann::json& state) = 0;
+
+  // Before anything was read or restored: the stream's first row has this number, where weights change by numbers.
+  virtual absl::Status begin_at(int64_t row) = 0;
+
+  // Of LoaderOptions::sources, up to the last batch that next() returned; empty without them.
+  virtual std::vector<SourceProgress> progress() const = 0;
+
+  // The share of padding in the batches since the last call; nothing when rows are not packed. Order kGlobal: in those
+  // of all ranks.
+  virtual std::optional<double> take_padding() = 0;
+
+  // What was met since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset that
+  // is so small that it is repeated without end. Order kGlobal: the same on every rank.
+  virtual std::vector<std::string> take_warnings() = 0;
+
+  // The largest token that can appear: has to be below the model's vocabulary size.
+  virtual int32_t max_token_id() const = 0;
+
+  // The token that ends each document, where the tokenizer defines one.
+  virtual std::optional<int32_t> end_of_document() const = 0;
+};
+
+// Files come from dataset_files() (datasets.h). Errors: InvalidArgument, NotFound; names the option, file or key.
+absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options);
+
+}  // namespace titan::data

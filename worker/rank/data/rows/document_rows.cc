@@ -1,0 +1,111 @@
+#include "worker/rank/data/rows/document_rows.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+
+namespace titan::data {
+
+// Documents for one more row; false when there are none.
+absl::StatusOr<bool> DocumentRows::fetch() {
+  while (tokens_ < static_cast<int64_t>(row_.size())) {
+    TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
+    if (!document.has_value()) return false;
+    tokens_ += document->tokens;
+    ahead_.push_back(*std::move(document));
+  }
+  return true;
+}
+
+// Over a row, which is read when there is a place for it.
+absl::StatusOr<bool> DocumentRows::advance(int32_t* out) {
+  TITAN_ASSIGN_OR_RETURN(const bool there, fetch());
+  if (!there) return false;
+  ends_.clear();
+  for (int64_t left = static_cast<int64_t>(row_.size()); left > 0;) {
+    const TokenDocument& document = ahead_.front();
+    const int64_t part = std::min(left, document.tokens - token_);
+    if (out != nullptr) {
+      TITAN_RETURN_IF_ERROR(documents_->read(document, token_, part, out));
+      out += part;
+    }
+    left -= part;
+    if (pieces_) ends_.push_back(static_cast<int64_t>(row_.size()) - left);
+    token_ += part;
+    tokens_ -= part;
+    if (token_ < document.tokens) continue;
+    ahead_.pop_front();
+    token_ = 0;
+  }
+  return true;
+}
+
+absl::StatusOr<const int32_t*> DocumentRows::next() {
+  TITAN_ASSIGN_OR_RETURN(const bool there, advance(row_.data()));
+  return there ? row_.data() : nullptr;
+}
+
+// Over tokens of documents of which many are passed over together.
+absl::Status DocumentRows::pass_over(int64_t tokens) {
+  while (tokens > 0) {
+    if (ahead_.empty()) {
+      TITAN_ASSIGN_OR_RETURN(const int64_t passed, documents_->pass_over(tokens));
+      tokens -= passed;
+      if (tokens == 0) break;
+      TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
+      if (!document.has_value()) break;  // Not of documents that loop.
+      tokens_ += document->tokens;
+      ahead_.push_back(*std::move(document));
+    }
+    const int64_t part = std::min(tokens, ahead_.front().tokens - token_);
+    tokens -= part;
+    token_ += part;
+    tokens_ -= part;
+    if (token_ < ahead_.front().tokens) continue;
+    ahead_.pop_front();
+    token_ = 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> DocumentRows::skip(int64_t rows) {
+  if (documents_->passes_over()) {
+    TITAN_RETURN_IF_ERROR(pass_over(rows * static_cast<int64_t>(row_.size())));
+    return rows;
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    TITAN_ASSIGN_OR_RETURN(const bool there, advance(nullptr));
+    if (!there) return row;
+  }
+  return rows;
+}
+
+absl::StatusOr<StreamPosition> DocumentRows::position() {
+  if (ahead_.empty()) return documents_->position();
+  StreamPosition position = ahead_.front().start;
+  position.token = token_;
+  return position;
+}
+
+absl::Status DocumentRows::seek(const StreamPosition& position) {
+  ahead_.clear();
+  token_ = tokens_ = 0;
+  StreamPosition start = position;
+  start.token = 0;
+  TITAN_RETURN_IF_ERROR(documents_->seek(start));
+  if (position.token == 0) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
+  const int64_t tokens = document.has_value() ? document->tokens : 0;
+  if (tokens <= position.token || document->start.document.document != position.document.document) {
+    return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is token ", position.token,
+                                                   " of a document that now has ", tokens,
+                                                   ": the dataset or the tokenizer has changed"));
+  }
+  token_ = position.token;
+  tokens_ = tokens - token_;
+  ahead_.push_back(*std::move(document));
+  return absl::OkStatus();
+}
+
+}  // namespace titan::data

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "worker/rank/data/documents/token_documents.h"
+
+namespace titan::data {
+
+// Rows cut from documents one after the other, whatever their order: of documents that others' rows have only the
+// lengths are needed.
+class DocumentRows final : public RowSource {
+ public:
+  // `pieces`: a row says where its documents end, which of conversations no token tells: none of them foretells the
+  // next.
+  DocumentRows(std::unique_ptr<TokenDocuments> documents, int64_t row_tokens, bool pieces)
+      : documents_(std::move(documents)), row_(static_cast<size_t>(row_tokens)), pieces_(pieces) {}
+
+  absl::StatusOr<const int32_t*> next() override;
+  absl::Span<const int64_t> piece_ends() const override { return ends_; }
+  bool has_pieces() const override { return pieces_; }
+  absl::StatusOr<int64_t> skip(int64_t rows) override;
+  absl::StatusOr<StreamPosition> position() override;
+  absl::Status seek(const StreamPosition& position) override;
+  std::vector<std::string> take_warnings() override { return documents_->take_warnings(); }
+
+ private:
+  absl::StatusOr<bool> fetch();
+  absl::StatusOr<bool> advance(int32_t* out);
+  absl::Status pass_over(int64_t tokens);
+
+  std::unique_ptr<TokenDocuments> documents_;
+  std::vector<int32_t> row_;
+  const bool pieces_;
+  std::vector<int64_t> ends_;        // Of the documents in row_.
+  std::deque<TokenDocument> ahead_;  // From the one on in which the next row starts,
+  int64_t token_ = 0;                // at this token;
+  int64_t tokens_ = 0;               // so many from there on.
+};
+
+}  // namespace titan::data

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "worker/rank/data/documents/token_documents.h"
+#include "worker/rank/data/rows/best_fit.h"
+
+namespace titan::data {
+
+// Rows of whole documents, by best fit among those of a window. What no document fills is padding. A position is where
+// the window begins and how many of its rows are behind: going on packs the window again.
+class PackedRows final : public RowSource {
+ public:
+  struct Options {
+    int64_t row_tokens = 0;
+    int64_t window = 1024;  // Documents.
+    int32_t padding = 0;    // The token that stands where none is.
+  };
+  PackedRows(std::unique_ptr<TokenDocuments> documents, const Options& options)
+      : documents_(std::move(documents)), options_(options), row_(static_cast<size_t>(options.row_tokens)) {}
+
+  absl::StatusOr<const int32_t*> next() override;
+  absl::Span<const int64_t> piece_ends() const override { return ends_; }
+  bool has_pieces() const override { return true; }
+  absl::StatusOr<int64_t> skip(int64_t rows) override;
+  int64_t padding() const override { return padded_; }
+  absl::StatusOr<StreamPosition> position() override;
+  absl::Status seek(const StreamPosition& position) override;
+  std::vector<std::string> take_warnings() override { return documents_->take_warnings(); }
+
+ private:
+  absl::StatusOr<bool> settle_window();
+  absl::Status fill_window();
+  void pass_row();
+  StreamPosition arranged(StreamPosition position) const;
+
+  std::unique_ptr<TokenDocuments> documents_;
+  const Options options_;
+  StreamPosition start_;  // Of the window.
+  std::vector<TokenDocument> window_;
+  std::vector<std::vector<Piece>> rows_;  // Of the window,
+  size_t given_ = 0;                      // so many of which are behind.
+  std::vector<int32_t> row_;
+  std::vector<int64_t> ends_;
+  int64_t padded_ = 0;
+};
+
+}  // namespace titan::data

@@ -1,0 +1,110 @@
+#include "worker/rank/data/rows/stream_state.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/io/data_files/cursor_file.h"
+#include "common/io/hub/dataset_path.h"
+
+namespace titan::data {
+namespace {
+
+// One list for both directions.
+template <typename Position, typename Visitor>
+void visit_numbers(Position& position, Visitor&& visit) {
+  visit("file", position.document.file);
+  visit("offset", position.document.offset);
+  visit("line", position.document.line);
+  visit("document", position.document.document);
+  visit("token", position.token);
+  visit("pass", position.pass);
+  visit("bad_lines", position.bad_lines);
+}
+
+// Of positions whose order is not that of the files, or whose rows are packed.
+template <typename Position, typename Visitor>
+void visit_arrangement(Position& position, Visitor&& visit) {
+  visit("shuffle_seed", position.arrangement.seed);
+  visit("shuffled_of", position.arrangement.of);
+  visit("packing_window", position.arrangement.window);
+  visit("row_tokens", position.arrangement.row_tokens);
+  visit("window_row", position.row);
+}
+
+// The first error of numbers that a visitor reads.
+class NumberReader {
+ public:
+  explicit NumberReader(const nlohmann::json& json) : json_(json) {}
+  void read(const char* key, int64_t& value) {
+    const absl::StatusOr<int64_t> number = state_number(json_, key);
+    if (number.ok()) value = *number;
+    status_.Update(number.status());
+  }
+  void read_if_there(const char* key, int64_t& value) {
+    if (json_.contains(key)) read(key, value);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const nlohmann::json& json_;
+  absl::Status status_;
+};
+
+absl::Status read_arrangement(const nlohmann::json& json, StreamPosition& position) {
+  NumberReader reader(json);
+  visit_arrangement(position, [&](const char* key, int64_t& value) { reader.read_if_there(key, value); });
+  TITAN_RETURN_IF_ERROR(reader.status());
+  const auto shuffle = json.find("shuffle");
+  if (shuffle == json.end()) return absl::OkStatus();
+  const auto known = shuffle->is_string() ? shuffle_from_name(shuffle->get<std::string>()) : std::nullopt;
+  if (!known) return absl::InvalidArgumentError("dataloader state: \"shuffle\" is none of none, rows, documents");
+  position.arrangement.shuffle = *known;
+  return absl::OkStatus();
+}
+
+// Of a file that a hub keeps; "" of any other.
+std::string commit(const StreamPosition& position, const std::vector<std::string>& files) {
+  if (position.document.file >= static_cast<int64_t>(files.size())) return "";
+  return hub::commit_of(files[position.document.file]);
+}
+
+absl::Status check_commit(const std::string& saved, const std::string& now) {
+  if (saved.empty() || now.empty() || saved == now) return absl::OkStatus();  // A copy on disk has the same files.
+  return absl::InvalidArgumentError(absl::StrCat(
+      "dataloader state: saved with commit ", saved, " of the dataset, the job reads commit ", now, ": put @", saved,
+      " behind its name in dataset_path (hf://datasets/ORG/NAME@COMMIT/PLACE), or exclude dataloader "
+      "from loading"));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  const bool right = found != object.end() && found->is_number_integer() && found->get<int64_t>() >= 0 &&
+                     found->get<int64_t>() <= data_files::kLargestPlace;
+  if (right) return found->get<int64_t>();
+  return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", key, "\" is not a number of 0 or more"));
+}
+
+nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files) {
+  nlohmann::json json = cursor_file(position.document.file, files);
+  visit_numbers(position, [&](const char* key, int64_t value) { json[key] = value; });
+  if (position.arrangement != Arrangement{}) {
+    json["shuffle"] = name(position.arrangement.shuffle);
+    visit_arrangement(position, [&](const char* key, int64_t value) { json[key] = value; });
+  }
+  if (const std::string of_hub = commit(position, files); !of_hub.empty()) json["commit"] = of_hub;
+  return json;
+}
+
+absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, const std::vector<std::string>& files) {
+  StreamPosition position;
+  NumberReader reader(json);
+  visit_numbers(position, [&](const char* key, int64_t& value) { reader.read(key, value); });
+  TITAN_RETURN_IF_ERROR(reader.status());
+  TITAN_RETURN_IF_ERROR(read_arrangement(json, position));
+  TITAN_RETURN_IF_ERROR(check_cursor_file(json, position.document.file, files));
+  TITAN_RETURN_IF_ERROR(check_commit(json.value("commit", ""), commit(position, files)));
+  return position;
+}
+
+}  // namespace titan::data

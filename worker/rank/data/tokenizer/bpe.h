@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "worker/rank/data/tokenizer/word_model.h"
+
+namespace titan::data {
+
+struct BpeOptions {
+  bool characters = false;     // Starts from characters instead of bytes.
+  bool byte_fallback = false;  // Of characters: those without a token become the tokens of their bytes.
+  bool ignore_merges = false;  // A whole word that is in the vocabulary is one token, whatever the merges say.
+  bool fuse_unknown = false;   // Neighbouring unknown bytes become one unknown token.
+  int32_t unknown_id = -1;     // -1: unknown bytes are dropped, as in the `tokenizers` package.
+};
+
+struct RankedToken {
+  std::string text;
+  int32_t id = 0;
+  int32_t rank = 0;  // -1: nothing merges into it.
+};
+
+// BPE over bytes or characters: joins the neighbours with the lowest merge rank, leftmost first, until none is left.
+// Keeps a cache of words, so it is not thread safe.
+class Bpe final : public WordModel {
+ public:
+  // `vocabulary`: token bytes and id. `merges` in rank order, as bytes; when a pair is repeated the last one counts.
+  // Errors: InvalidArgument for a merge whose parts or result are not in the vocabulary.
+  static absl::StatusOr<Bpe> create(const std::vector<std::pair<std::string, int32_t>>& vocabulary,
+                                    const std::vector<std::pair<std::string, std::string>>& merges,
+                                    const BpeOptions& options);
+
+  // Of a vocabulary that needs no list of merges: any two tokens merge whose bytes are a token together, that with the
+  // lowest rank first.
+  static Bpe of_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& options);
+
+  void encode(std::string_view word, std::vector<int32_t>& tokens) override;
+
+  // Whether each character of `text` is a token.
+  bool knows_characters(std::string_view text) const;
+
+ private:
+  struct Merge {
+    int32_t rank;
+    int32_t token;
+  };
+  struct Cached {
+    uint32_t offset;
+    uint32_t count;
+  };
+
+  Bpe(const absl::flat_hash_map<std::string, int32_t>& ids, const BpeOptions& options);
+
+  void encode_word(std::string_view word, std::vector<int32_t>& tokens);
+  void bytes_to_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
+  void characters_to_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
+  int32_t character_token(uint32_t code_point) const;
+  bool add_byte_tokens(std::string_view character, std::vector<int32_t>& symbols) const;
+  void merge_short(std::vector<int32_t>& symbols) const;
+  void merge_long(std::vector<int32_t>& symbols) const;
+  const Merge* find_merge(int32_t left, int32_t right) const;
+
+  BpeOptions options_;
+  std::array<int32_t, 256> byte_tokens_;
+  std::vector<int32_t> character_tokens_;  // By code point.
+  bool words_end_at_marks_ = false;        // No token holds U+2581 after another character: nothing merges across.
+  absl::flat_hash_map<std::string, int32_t> words_;  // Only with ignore_merges.
+  absl::flat_hash_map<uint64_t, Merge> merges_;
+  absl::flat_hash_map<std::string, Cached> cache_;
+  std::vector<int32_t> cached_tokens_;
+  std::vector<int32_t> symbols_;  // Scratch.
+};
+
+}  // namespace titan::data

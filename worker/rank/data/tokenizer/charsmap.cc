@@ -1,0 +1,63 @@
+#include "worker/rank/data/tokenizer/charsmap.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "worker/rank/data/tokenizer/utf8.h"
+
+namespace titan::data {
+namespace {
+
+uint32_t little_endian(std::string_view bytes, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(bytes[at + i])); };
+  return byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24;
+}
+
+// A unit of the trie: either the byte that leads to it, and where its children are, or a value.
+bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
+uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFF; }
+uint32_t label(uint32_t unit) { return unit & 0x800000FF; }
+uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 0x200) >> 6); }
+
+}  // namespace
+
+absl::StatusOr<Charsmap> Charsmap::parse(std::string_view bytes) {
+  Charsmap map;
+  if (bytes.empty()) return map;
+  const uint32_t size = bytes.size() < 4 ? 0 : little_endian(bytes, 0);
+  if (size == 0 || size % 4 != 0 || size > bytes.size() - 4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("precompiled_charsmap holds ", bytes.size(), " bytes, of which its trie would take ", size));
+  }
+  for (size_t at = 4; at < 4 + size; at += 4) map.units_.push_back(little_endian(bytes, at));
+  map.replacements_ = bytes.substr(4 + size);
+  if (!is_utf8(map.replacements_))
+    return absl::InvalidArgumentError("precompiled_charsmap replaces by what is not UTF-8");
+  return map;
+}
+
+Charsmap::Match Charsmap::match(size_t length, uint32_t at) const {
+  if (at >= replacements_.size() || is_continuation(replacements_[at])) return {};
+  const char* text = replacements_.data() + at;
+  return {length, {text, strnlen(text, replacements_.size() - at)}};
+}
+
+Charsmap::Match Charsmap::find(std::string_view text, bool first) const {
+  Match found;
+  if (units_.empty()) return found;
+  size_t node = offset(units_[0]);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    node ^= byte;
+    if (byte == 0 || node >= units_.size() || label(units_[node]) != byte) break;
+    const bool leaf = has_leaf(units_[node]);
+    node ^= offset(units_[node]);
+    if (!leaf || node >= units_.size()) continue;
+    if (i + 1 < text.size() && is_continuation(text[i + 1])) continue;
+    if (const Match longer = match(i + 1, value(units_[node])); longer.length > 0) found = longer;
+    if (first) break;
+  }
+  return found;
+}
+
+}  // namespace titan::data

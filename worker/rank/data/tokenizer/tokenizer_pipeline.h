@@ -1,0 +1,13 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/data/tokenizer/tokenizer_file.h"
+
+namespace titan::data {
+
+// Reads "normalizer", "pre_tokenizer", "post_processor" and, of characters, "decoder" of a tokenizer.json into `file`.
+// Errors: InvalidArgument for what is not reproduced exactly, by name.
+absl::Status read_pipeline(const nlohmann::json& root, TokenizerFile& file);
+
+}  // namespace titan::data

@@ -1,0 +1,120 @@
+#include "worker/rank/data/tokenizer/unigram.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "worker/rank/data/tokenizer/utf8.h"
+
+namespace titan::data {
+namespace {
+
+std::vector<std::pair<std::string, int32_t>> by_place(const std::vector<UnigramPiece>& pieces) {
+  std::vector<std::pair<std::string, int32_t>> keys;
+  keys.reserve(pieces.size());
+  for (const UnigramPiece& piece : pieces) {
+    if (!piece.text.empty()) keys.emplace_back(piece.text, static_cast<int32_t>(&piece - pieces.data()));
+  }
+  return keys;
+}
+
+// Beyond it SentencePiece counts from the start of the next piece on, so that a float still tells scores apart.
+constexpr float kLargestSum = 100000;
+
+template <typename Ending>
+void count_anew(std::vector<Ending>& endings, size_t begin, size_t reached) {
+  const auto till_here = endings[begin].score;
+  for (size_t i = begin; i <= reached; ++i) {
+    if (i == begin || endings[i].begin >= 0) endings[i].score -= till_here;
+  }
+}
+
+}  // namespace
+
+Unigram::Unigram(const std::vector<UnigramPiece>& pieces, const UnigramOptions& options)
+    : options_(options), trie_(by_place(pieces)) {
+  for (const UnigramPiece& piece : pieces) scores_.push_back({piece.id, piece.score});
+}
+
+void Unigram::encode(std::string_view word, std::vector<int32_t>& tokens) {
+  if (options_.single_precision) {
+    find_best_path<float>(word, single_);
+    return emit(word, tokens);
+  }
+  const absl::string_view key(word.data(), word.size());
+  const bool cacheable = word.size() <= kCachedWord;
+  if (cacheable) {
+    if (const auto found = cache_.find(key); found != cache_.end()) {
+      tokens.insert(tokens.end(), found->second.begin(), found->second.end());
+      return;
+    }
+  }
+  const size_t before = tokens.size();
+  find_best_path<double>(word, double_);
+  emit(word, tokens);
+  if (!cacheable) return;
+  if (cache_.size() >= kCacheEntries) cache_.clear();
+  cache_.emplace(key, std::vector<int32_t>(tokens.begin() + static_cast<ptrdiff_t>(before), tokens.end()));
+}
+
+// Viterbi: endings[i] is the best way to reach byte i. Sums are kept and compared as `Sum`; of equal ones the first
+// stays. All of it as the two packages do, since paths of equal probability are told apart by what rounding leaves.
+template <typename Sum>
+void Unigram::find_best_path(std::string_view text, std::vector<Ending<Sum>>& endings) {
+  endings.assign(text.size() + 1, {});
+  size_t reached = 0;
+  const auto offer = [&](size_t begin, size_t end, Sum score, int32_t piece) {
+    Ending<Sum>& ending = endings[end];
+    reached = std::max(reached, end);
+    if (ending.begin >= 0 && !(score > ending.score)) return;
+    ending = {score, static_cast<int32_t>(begin), piece};
+  };
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t next = std::min<size_t>(begin + decode_utf8(text, begin).length, text.size());
+    if (options_.single_precision && std::abs(endings[begin].score) > kLargestSum) count_anew(endings, begin, reached);
+    const Sum till_here = endings[begin].score;
+    bool single = false;
+    int32_t node = DoubleArray::kRoot;
+    for (size_t end = begin; end < text.size();) {
+      node = trie_.child(node, static_cast<unsigned char>(text[end++]));
+      if (node == DoubleArray::kNone) break;
+      const int32_t place = trie_.value(node);
+      if (place == DoubleArray::kNone) continue;
+      const Score& piece = scores_[place];
+      offer(begin, end, static_cast<Sum>(piece.score) + till_here, piece.id);
+      single = single || end == next;
+    }
+    if (!single) offer(begin, next, static_cast<Sum>(options_.unknown_score) + till_here, options_.unknown_id);
+    begin = next;
+  }
+  parts_.clear();
+  for (size_t end = text.size(); end > 0;) {
+    const Ending<Sum>& ending = endings[end];
+    parts_.push_back({static_cast<uint32_t>(ending.begin), static_cast<uint32_t>(end), ending.piece});
+    end = static_cast<size_t>(ending.begin);
+  }
+}
+
+void Unigram::emit(std::string_view text, std::vector<int32_t>& tokens) const {
+  for (auto part = parts_.rbegin(); part != parts_.rend();) {
+    if (part->id != options_.unknown_id) {
+      tokens.push_back(part++->id);
+      continue;
+    }
+    const size_t begin = part->begin;
+    size_t end = begin;
+    for (; part != parts_.rend() && part->id == options_.unknown_id; ++part) end = part->end;
+    emit_unknown(text.substr(begin, end - begin), tokens);
+  }
+}
+
+void Unigram::emit_unknown(std::string_view text, std::vector<int32_t>& tokens) const {
+  // The unknown token's own name is a piece of a tokenizer.json.
+  if (const int32_t place = trie_.find(text); place != DoubleArray::kNone) return tokens.push_back(scores_[place].id);
+  const auto token = [&](char byte) { return options_.byte_tokens[static_cast<unsigned char>(byte)]; };
+  if (!std::all_of(text.begin(), text.end(), [&](char byte) { return token(byte) >= 0; })) {
+    return tokens.push_back(options_.unknown_id);
+  }
+  for (const char byte : text) tokens.push_back(token(byte));
+}
+
+}  // namespace titan::data

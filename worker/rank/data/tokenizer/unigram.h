@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "worker/rank/data/tokenizer/double_array.h"
+#include "worker/rank/data/tokenizer/word_model.h"
+
+namespace titan::data {
+
+struct UnigramPiece {
+  std::string text;
+  int32_t id = 0;
+  double score = 0;  // The logarithm of its probability.
+};
+
+struct UnigramOptions {
+  int32_t unknown_id = 0;
+  double unknown_score = 0;              // Of a character without a piece.
+  std::array<int32_t, 256> byte_tokens;  // What stands for unknown text, byte by byte; -1: that byte has none.
+  bool single_precision = false;         // Sums scores in float and remembers no words, as SentencePiece does.
+};
+
+// The segmentation with the largest sum of scores. Neighbouring unknown characters are one unknown token, or bytes.
+// Keeps a cache of words, so it is not thread safe.
+class Unigram final : public WordModel {
+ public:
+  Unigram(const std::vector<UnigramPiece>& pieces, const UnigramOptions& options);
+
+  void encode(std::string_view word, std::vector<int32_t>& tokens) override;
+
+ private:
+  template <typename Sum>
+  struct Ending {
+    Sum score = 0;
+    int32_t begin = -1, piece = 0;  // Of the last piece of the best path to here.
+  };
+  struct Part {
+    uint32_t begin, end;
+    int32_t id;
+  };
+
+  template <typename Sum>
+  void find_best_path(std::string_view text, std::vector<Ending<Sum>>& endings);
+  void emit(std::string_view text, std::vector<int32_t>& tokens) const;
+  void emit_unknown(std::string_view text, std::vector<int32_t>& tokens) const;
+
+  UnigramOptions options_;
+  DoubleArray trie_;
+  struct Score {
+    int32_t id;
+    double score;
+  };
+  std::vector<Score> scores_;  // By the trie's values.
+  absl::flat_hash_map<std::string, std::vector<int32_t>> cache_;
+  std::vector<Ending<float>> single_;  // Scratch.
+  std::vector<Ending<double>> double_;
+  std::vector<Part> parts_;  // From the last to the first.
+};
+
+}  // namespace titan::data

@@ -1,0 +1,17 @@
+#include "worker/rank/device/device_graphs.h"
+
+#include <c10/util/Exception.h>
+
+namespace titan::device {
+namespace {
+
+thread_local int captures = 0;
+
+}  // namespace
+
+Capturing::Capturing() { ++captures; }
+Capturing::~Capturing() { --captures; }
+
+void host_decides_by(const char* what) { TORCH_CHECK(captures == 0, "the host reads ", what); }
+
+}  // namespace titan::device

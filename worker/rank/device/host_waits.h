@@ -1,0 +1,40 @@
+#pragma once
+
+#include "worker/rank/device/device.h"
+
+// For tests of a device: what a step must not do to it from the fourth on. Training itself forbids nothing.
+namespace titan::device {
+
+// A device::Device that sees when its host waits for it is one of these as well. The CPU is none: its host waits for
+// nothing.
+class SeesHostWaits {
+ public:
+  virtual ~SeesHostWaits() = default;
+  // From now on whatever makes the host wait for the device throws c10::Error, in the whole process, or no longer does.
+  virtual void forbid_waits(bool forbidden) = 0;
+};
+
+// While one lives, whatever makes the host wait for `device` throws, on every thread of the process; one at a time.
+// Does nothing where the device is no SeesHostWaits.
+class ForbidHostWaits {
+ public:
+  explicit ForbidHostWaits(Device& device);
+  ~ForbidHostWaits();
+  ForbidHostWaits(const ForbidHostWaits&) = delete;
+  ForbidHostWaits& operator=(const ForbidHostWaits&) = delete;
+};
+
+// Around a read that a step is known for (docs/decisions/engine.md, "What a step still asks of the device"): the host
+// may wait there, and with it any other thread for as long.
+class NamedHostWait {
+ public:
+  NamedHostWait();
+  ~NamedHostWait();
+  NamedHostWait(const NamedHostWait&) = delete;
+  NamedHostWait& operator=(const NamedHostWait&) = delete;
+};
+
+// Before a wait that LibTorch does not see, `what`. Throws c10::Error where it is forbidden.
+void before_host_waits(const char* what);
+
+}  // namespace titan::device

@@ -1,0 +1,176 @@
+#include "worker/rank/generate/kv_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/rank/generate/cached_attention.h"
+#include "worker/rank/nn/attention.h"
+#include "worker/rank/nn/product_recipe.h"
+
+namespace titan::generate {
+namespace {
+
+// A ring of slots a row: tensors [B, ..., slots, ...] whose dim `dim` counts slots.
+struct Ring {
+  int64_t rows = 0, slots = 0;
+
+  // Of a prompt's `length` tokens the newest that fit: positions [first, length).
+  int64_t first(int64_t length) const { return std::max<int64_t>(0, length - slots); }
+  at::Tensor places(int64_t length, at::Device device) const {
+    return at::remainder(at::arange(first(length), length, at::TensorOptions(at::kLong).device(device)), slots);
+  }
+  // Slots in use when the newest tokens are at `positions`.
+  int64_t used(const at::Tensor& positions) const { return std::min(slots, positions.max().item<int64_t>() + 1); }
+};
+
+// A step's tokens stand in one row behind each other, as if they were one text: [1, ..., S, ...] along `dim`. Those of
+// the rows, first: [B, ...]; what a mesh had to add behind them is left out.
+at::Tensor newest(const at::Tensor& x, int64_t dim, int64_t rows) {
+  return x.squeeze(0).transpose(0, dim - 1).narrow(0, 0, rows);
+}
+
+// And back, with nothing in place of what was added.
+at::Tensor in_one_row(const at::Tensor& mixed, int64_t tokens) {
+  const int64_t added = tokens - mixed.size(0);
+  return added == 0 ? mixed : at::constant_pad_nd(mixed, {0, 0, 0, 0, 0, added});
+}
+
+at::Tensor row_numbers(int64_t rows, at::Device device) {
+  return at::arange(rows, at::TensorOptions(at::kLong).device(device));
+}
+
+class GroupedCache : public LayerCache {
+ public:
+  GroupedCache(std::shared_ptr<const CachePass> pass, nn::AttentionCore whole, Ring ring)
+      : pass_(std::move(pass)), whole_(std::move(whole)), ring_(ring) {}
+
+  at::Tensor attend(const nn::AttentionInput& input, const nn::MicrobatchContext& context) {
+    if (!pass_->lengths.empty()) {
+      keep_prompts(input.k, input.v);
+      return whole_(input, context);
+    }
+    const at::Tensor& positions = pass_->positions;
+    const at::Tensor q = newest(input.q, 2, ring_.rows);  // [B, H, D]
+    const at::Tensor row = row_numbers(ring_.rows, q.device()), slot = at::remainder(positions, ring_.slots);
+    at::index_put_(keys_, {row, std::nullopt, slot}, newest(input.k, 2, ring_.rows));
+    at::index_put_(values_, {row, std::nullopt, slot}, newest(input.v, 2, ring_.rows));
+    const int64_t used = ring_.used(positions);
+    const at::Tensor mixed =
+        attend_slots(q, keys_.narrow(2, 0, used), values_.narrow(2, 0, used),
+                     visible_slots(positions, ring_.slots, used, input.mask), input.scale, input.sinks);  // [B, H, Dv]
+    return in_one_row(mixed, input.q.size(2)).transpose(0, 1).unsqueeze(0);  // [1, H, S, Dv]
+  }
+
+  int64_t bytes() const override { return keys_.defined() ? keys_.nbytes() + values_.nbytes() : 0; }
+
+ private:
+  void keep_prompts(const at::Tensor& k, const at::Tensor& v) {
+    keys_ = at::zeros({ring_.rows, k.size(1), ring_.slots, k.size(3)}, k.options());
+    values_ = at::zeros({ring_.rows, v.size(1), ring_.slots, v.size(3)}, v.options());
+    for (int64_t row = 0; row < ring_.rows; ++row) {
+      const int64_t length = pass_->lengths[static_cast<size_t>(row)], first = ring_.first(length);
+      const at::Tensor places = ring_.places(length, k.device());
+      keys_.select(0, row).index_copy_(1, places, k.select(0, row).narrow(1, first, length - first));
+      values_.select(0, row).index_copy_(1, places, v.select(0, row).narrow(1, first, length - first));
+    }
+  }
+
+  const std::shared_ptr<const CachePass> pass_;
+  const nn::AttentionCore whole_;  // Of prompts.
+  const Ring ring_;
+  at::Tensor keys_, values_;  // [B, Hkv, slots, D]
+};
+
+class LatentCache : public LayerCache {
+ public:
+  LatentCache(std::shared_ptr<const CachePass> pass, const nn::LatentAttention& layer, Ring ring)
+      : pass_(std::move(pass)), layer_(layer), ring_(ring) {}
+
+  at::Tensor attend(const nn::LatentInput& input, const nn::MicrobatchContext&) {
+    if (!pass_->lengths.empty()) {
+      keep_prompts(input);
+      return {};
+    }
+    const at::Tensor& positions = pass_->positions;
+    const at::Tensor q = newest(input.q, 1, ring_.rows);  // [B, H, nope + rope]
+    const at::Tensor row = row_numbers(ring_.rows, q.device()), slot = at::remainder(positions, ring_.slots);
+    at::index_put_(latents_, {row, slot}, newest(input.latent, 1, ring_.rows));
+    at::index_put_(keys_, {row, slot}, newest(input.shared_key.squeeze(2), 1, ring_.rows));
+    const int64_t used = ring_.used(positions);
+    const at::Tensor visible = visible_slots(positions, ring_.slots, used, layer_.options().mask);
+    const at::Tensor mixed = mix(q, latents_.narrow(1, 0, used), keys_.narrow(1, 0, used), visible);  // [B, H, v]
+    return in_one_row(mixed, input.q.size(1)).unsqueeze(0);                                           // [1, S, H, v]
+  }
+
+  int64_t bytes() const override { return latents_.defined() ? latents_.nbytes() + keys_.nbytes() : 0; }
+
+ private:
+  void keep_prompts(const nn::LatentInput& input) {
+    latents_ = at::zeros({ring_.rows, ring_.slots, input.latent.size(2)}, input.latent.options());
+    keys_ = at::zeros({ring_.rows, ring_.slots, input.shared_key.size(3)}, input.shared_key.options());
+    for (int64_t row = 0; row < ring_.rows; ++row) {
+      const int64_t length = pass_->lengths[static_cast<size_t>(row)], first = ring_.first(length);
+      const at::Tensor places = ring_.places(length, latents_.device());
+      latents_.select(0, row).index_copy_(0, places, input.latent.select(0, row).narrow(0, first, length - first));
+      keys_.select(0, row).index_copy_(0, places,
+                                       input.shared_key.select(0, row).squeeze(1).narrow(0, first, length - first));
+    }
+  }
+
+  // A weight that is not simply numbers (quantised on its way, with an adapter) is left to its layer.
+  at::Tensor mix(const at::Tensor& q, const at::Tensor& latents, const at::Tensor& keys, const at::Tensor& visible) {
+    const nn::LatentAttentionOptions& o = layer_.options();
+    const nn::Parameter& projection = layer_.wkv_b->weight();
+    if (projection.products == nullptr && !projection.adapter && projection.packed_row == 0)
+      return attend_latents(q, latents, keys, projection.weight, visible, o.softmax_scale);
+    const at::Tensor grown = layer_.wkv_b->forward(latents)
+                                 .view({latents.size(0), latents.size(1), -1, o.nope_dim + o.v_dim})
+                                 .transpose(1, 2);
+    const at::Tensor shared = keys.unsqueeze(1).expand({-1, grown.size(1), -1, -1});
+    return attend_slots(q, at::cat({grown.narrow(3, 0, o.nope_dim), shared}, 3), grown.narrow(3, o.nope_dim, o.v_dim),
+                        visible, o.softmax_scale, {});
+  }
+
+  const std::shared_ptr<const CachePass> pass_;
+  const nn::LatentAttention& layer_;
+  const Ring ring_;
+  at::Tensor latents_, keys_;  // [B, slots, kv_lora], [B, slots, rope]
+};
+
+}  // namespace
+
+KvCache::KvCache(const std::vector<nn::Block*>& blocks, int64_t rows, int64_t max_tokens) {
+  for (nn::Block* block : blocks) {
+    auto* const has = dynamic_cast<nn::HasAttention*>(block);
+    if (has == nullptr) continue;
+    nn::SelfAttention& attention = has->self_attention();
+    if (auto* const latent = dynamic_cast<nn::LatentAttention*>(&attention)) {
+      const Ring ring{rows, ring_size(latent->options().mask, max_tokens)};
+      const auto cache = std::make_shared<LatentCache>(pass_, *latent, ring);
+      layers_.push_back(cache);
+      latent->latent_core = [cache](const auto& input, const auto& context) { return cache->attend(input, context); };
+      give_back_.push_back([latent] { latent->latent_core = nullptr; });
+    } else {
+      auto* const grouped = dynamic_cast<nn::GroupedAttention*>(&attention);
+      TORCH_CHECK(grouped != nullptr, "block ", block->name(), " has an attention whose keys nobody can keep");
+      const Ring ring{rows, ring_size(grouped->mask, max_tokens)};
+      const nn::AttentionCore before = grouped->core;
+      const auto cache = std::make_shared<GroupedCache>(pass_, before, ring);
+      layers_.push_back(cache);
+      grouped->core = [cache](const auto& input, const auto& context) { return cache->attend(input, context); };
+      give_back_.push_back([grouped, before] { grouped->core = before; });
+    }
+  }
+}
+
+KvCache::~KvCache() {
+  for (const auto& give_back : give_back_) give_back();
+}
+
+int64_t KvCache::bytes() const {
+  int64_t all = 0;
+  for (const auto& layer : layers_) all += layer->bytes();
+  return all;
+}
+
+}  // namespace titan::generate

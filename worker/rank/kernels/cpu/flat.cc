@@ -1,0 +1,20 @@
+#include "worker/rank/kernels/cpu/adam.h"
+#include "worker/rank/kernels/cpu/cast.h"
+#include "worker/rank/kernels/cpu/dispatch.h"
+#include "worker/rank/kernels/cpu/squared_norm.h"
+
+// The operations over flat buffers take every size and alignment.
+namespace titan::kernels {
+namespace {
+
+bool accepted(const CastRows&) { return true; }
+bool accepted(const SquaredNorm&) { return true; }
+bool accepted(const Adam&) { return true; }
+
+}  // namespace
+
+TITAN_ROW_OP(cast_rows, CastRows);
+TITAN_ROW_OP(squared_norm, SquaredNorm);
+TITAN_ROW_OP(adam, Adam);
+
+}  // namespace titan::kernels

@@ -1,0 +1,1 @@
+#include "worker/rank/kernels/cpu/gemm_body.h"

@@ -1,0 +1,9 @@
+// The bodies of all row operations for AVX-512, in one file: the intrinsics' header is most of what there is to
+#include "worker/rank/kernels/cpu/cross_entropy_body.h"
+#include "worker/rank/kernels/cpu/expert_rows_body.h"
+#include "worker/rank/kernels/cpu/flat_body.h"
+#include "worker/rank/kernels/cpu/rms_norm_body.h"
+#include "worker/rank/kernels/cpu/rope_body.h"
+#include "worker/rank/kernels/cpu/router_body.h"
+#include "worker/rank/kernels/cpu/small_adam_body.h"
+#include "worker/rank/kernels/cpu/swiglu_body.h"

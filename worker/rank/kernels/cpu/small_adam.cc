@@ -1,0 +1,15 @@
+#include "worker/rank/kernels/cpu/small_adam.h"
+
+#include "worker/rank/kernels/cpu/dispatch.h"
+
+namespace titan::kernels {
+namespace {
+
+// Chance decides between neighbours in bf16 alone; every size goes.
+bool accepted(const SmallAdam& args) { return !args.stochastic || args.type == Dtype::kBf16; }
+
+}  // namespace
+
+TITAN_ROW_OP(small_adam, SmallAdam);
+
+}  // namespace titan::kernels

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/rank/kernels/device_kernels.h"
+
+// The row operations in bf16 (device_kernels.h), launched on `stream`: what rows.cu holds for code that nvcc does not
+// compile. Each returns what the launch says.
+namespace titan::kernels::device {
+
+cudaError_t launch(const RmsNormForward& args, cudaStream_t stream);
+cudaError_t launch(const RmsNormBackward& args, cudaStream_t stream);
+cudaError_t launch(const Rope& args, cudaStream_t stream);
+cudaError_t launch(const SwigluForward& args, cudaStream_t stream);
+cudaError_t launch(const SwigluBackward& args, cudaStream_t stream);
+cudaError_t launch(const SumRows& args, cudaStream_t stream);
+cudaError_t launch(const SumRowsBackward& args, cudaStream_t stream);
+cudaError_t launch(const SoftmaxChunk& args, cudaStream_t stream);
+cudaError_t launch(const CrossEntropyGradient& args, const float* scale, cudaStream_t stream);
+cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t stream);
+
+// Of small_adam.cu.
+cudaError_t launch(const SmallAdam& args, const DeviceStep& where, cudaStream_t stream);
+
+// Of float8.cu; kDeclined where numbers do not lie by eights.
+inline constexpr cudaError_t kDeclined = cudaErrorNotSupported;
+cudaError_t launch(const Float8Amax& args, cudaStream_t stream);
+cudaError_t launch(const Float8ColumnAmax& args, cudaStream_t stream);
+cudaError_t launch(const Float8Cast& args, cudaStream_t stream);
+cudaError_t launch(const Float8Rows& args, cudaStream_t stream);
+cudaError_t launch(const Float8Columns& args, cudaStream_t stream);
+cudaError_t launch(const TurnBytes& args, cudaStream_t stream);
+cudaError_t launch(const FindSpreadRows& args, cudaStream_t stream);
+
+}  // namespace titan::kernels::device

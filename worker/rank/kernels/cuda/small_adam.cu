@@ -1,0 +1,16 @@
+// Adam whose moments are kept in fewer bits, on a GPU. Compiled to make the CPU's bits: products and sums are fused
+// where the body says so, and denormals count as zero.
+
+#include "worker/rank/kernels/cuda/launch.h"
+#include "worker/rank/kernels/cuda/small_adam_body.h"
+#include "worker/rank/kernels/cuda/team.h"
+
+namespace titan::kernels::device {
+
+cudaError_t launch(const SmallAdam& args, const DeviceStep& where, cudaStream_t stream) {
+  CudaGrid grid{stream};
+  small_adam(args, where, grid);
+  return grid.error;
+}
+
+}  // namespace titan::kernels::device

@@ -1,0 +1,116 @@
+#include "worker/rank/model/decoder/decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/plan/models/logits.h"
+#include "worker/rank/model/decoder/options.h"
+#include "worker/rank/model/decoder/parallelize.h"
+#include "worker/rank/nn/head_loss.h"
+
+namespace titan::model {
+namespace {
+
+// A declaration that creates nothing: the parameter exists already.
+nn::Declare use(nn::Parameter* parameter) {
+  return
+      [parameter](const std::string&, const std::vector<int64_t>&, nn::Init) -> nn::Parameter& { return *parameter; };
+}
+
+std::unique_ptr<nn::SelfAttention> make_attention(const nn::Declare& declare, const std::string& fqn,
+                                                  const models::ModelSpec& spec, int64_t layer, const LayerInits& inits,
+                                                  int64_t seq_len, std::shared_ptr<const nn::Rope> rope) {
+  if (spec.attention == models::Attention::kLatent) {
+    return std::make_unique<nn::LatentAttention>(declare, fqn, latent_options(spec, layer, inits, seq_len),
+                                                 std::move(rope));
+  }
+  return std::make_unique<nn::GroupedAttention>(declare, fqn, attention_options(spec, layer, inits), std::move(rope));
+}
+
+}  // namespace
+
+TokenEmbedding::TokenEmbedding(const models::ModelSpec& spec, nn::Init init)
+    : Block("tok_embeddings"), tok_embeddings(declare(), "tok_embeddings.weight", spec.vocab_size, spec.dim, init) {}
+
+at::Tensor TokenEmbedding::forward(const at::Tensor& input, const nn::MicrobatchContext&) {
+  return tok_embeddings.forward(input);
+}
+
+DecoderLayer::DecoderLayer(const models::ModelSpec& spec, int64_t index, const LayerInits& inits, int64_t seq_len,
+                           std::shared_ptr<nn::Rope> rope)
+    : Block(absl::StrCat("layers.", index)), rope_(std::move(rope)) {
+  attention = make_attention(declare(), name() + ".attention", spec, index, inits, seq_len, rope_);
+  if (spec.layer_has_experts(index)) {
+    nn::Buffer& bias = declare_buffer(name() + ".moe.expert_bias");
+    moe = std::make_unique<nn::MixtureOfExperts>(declare(), bias, name() + ".moe", moe_options(spec, inits));
+  } else {
+    feed_forward.emplace(declare(), name() + ".feed_forward", spec.dim, spec.ffn_hidden, inits.w1, inits.w2_w3);
+  }
+  attention_norm.emplace(declare(), name() + ".attention_norm.weight", spec.dim, spec.norm_eps);
+  ffn_norm.emplace(declare(), name() + ".ffn_norm.weight", spec.dim, spec.norm_eps);
+}
+
+at::Tensor DecoderLayer::forward(const at::Tensor& input, const nn::MicrobatchContext& context) {
+  const nn::SumAndNorm first = attention_norm->forward_sum(input, {});
+  const nn::SumAndNorm second = ffn_norm->forward_sum(first.sum, attention->forward(first.norm, context));
+  return second.sum + (moe ? moe->forward(second.norm, context.counting) : feed_forward->forward(second.norm));
+}
+
+// The bias starts at zero and then belongs to the training: it is saved, loaded and updated, never reset here.
+void DecoderLayer::init_buffers(at::Device device, at::ScalarType dtype) {
+  if (rope_) rope_->fill(device, dtype);
+  for (nn::Buffer& buffer : buffers()) {
+    const at::TensorOptions wanted = at::TensorOptions().device(device).dtype(nn::accumulate_type(dtype));
+    if (!buffer.value.defined()) buffer.value = at::zeros({moe->num_experts()}, wanted);
+  }
+}
+
+Head::Head(const models::ModelSpec& spec, nn::Init init, nn::Parameter* tied)
+    : Block("output"),
+      norm(declare(), "norm.weight", spec.dim, spec.norm_eps),
+      output(tied == nullptr ? declare() : use(tied), "output.weight", spec.dim, spec.vocab_size, init),
+      tied_(tied) {}
+
+at::Tensor Head::forward(const at::Tensor& input, const nn::MicrobatchContext&) {
+  return output.forward(norm.forward(input));
+}
+
+at::Tensor Head::loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& loss) {
+  const int64_t columns = output.weight().shape[0];
+  const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), most_logit_bytes);
+  // Parts of the vocabulary are products of numbers.
+  const bool quantised = output.weight().products != nullptr;
+  if (some >= columns || !loss.by_parts || quantised) return loss(forward(input, context), context.labels);
+  return loss.by_parts(norm.forward(input), output.weight(), context.labels, some);
+}
+
+std::vector<nn::Parameter*> Head::shared_parameters() {
+  return tied() ? std::vector<nn::Parameter*>{tied_} : std::vector<nn::Parameter*>{};
+}
+
+absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
+                                    const DecoderInits& inits) {
+  if (absl::Status bad = check(spec); !bad.ok()) return bad;
+  nn::RopeOptions rotation = rope_options(spec, options.seq_len);
+  rotation.max_seq_len = std::max(rotation.max_seq_len, options.longest_row);
+  const auto rope = std::make_shared<nn::Rope>(rotation);
+  Model model;
+  auto embedding = std::make_unique<TokenEmbedding>(spec, inits.embedding);
+  nn::Parameter* tied = spec.tied_embeddings ? &embedding->tok_embeddings.weight() : nullptr;
+  model.blocks.push_back(std::move(embedding));
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    model.blocks.push_back(std::make_unique<DecoderLayer>(spec, layer, inits.layer(layer), options.seq_len,
+                                                          spec.layer_has_positions(layer) ? rope : nullptr));
+  }
+  auto head = std::make_unique<Head>(spec, inits.head, tied);
+  head->most_logit_bytes = options.most_logit_bytes;
+  model.blocks.push_back(std::move(head));
+  model.loss.by_parts = [](const auto&... of) { return nn::head_cross_entropy_sum(of...); };
+  model.parallelize = [spec](Model& whole, const ParallelOptions& parallel) {
+    return parallelize_decoder(whole, spec, parallel);
+  };
+  return model;
+}
+
+}  // namespace titan::model

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "common/plan/models/model_spec.h"
+#include "worker/rank/model/decoder/decoder.h"
+
+// From a model's spec to the options of the layers that compute it.
+namespace titan::model {
+
+// Whether the numbers of the spec fit together. InvalidArgument names those that do not.
+absl::Status check(const models::ModelSpec& spec);
+
+// `seq_len` decides whether YaRN is used at all (DeepSeek).
+nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len);
+nn::AttentionOptions attention_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits);
+nn::LatentAttentionOptions latent_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits,
+                                          int64_t seq_len);
+nn::MoeOptions moe_options(const models::ModelSpec& spec, const LayerInits& inits);
+
+}  // namespace titan::model

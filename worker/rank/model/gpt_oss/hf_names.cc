@@ -1,0 +1,48 @@
+#include "absl/strings/match.h"
+#include "worker/rank/model/families.h"
+
+namespace titan::model::gpt_oss {
+namespace {
+
+HfNames names(const models::ModelSpec&) {
+  HfNames names;
+  add_embedding_and_norms(names, "model.");
+  for (HfName& name : names) {
+    if (absl::EndsWith(name.hf, "norm.weight")) name.float32 = checkpoint::KeepFloat32::kNotFloat16;
+  }
+  add_attention_projections(names, "model.", /*bias=*/true);
+  names.push_back({"layers.{}.attention.sinks", "model.layers.{}.self_attn.sinks"});
+  const std::string fqn = "layers.{}.moe.experts.", hf = "model.layers.{}.mlp.experts.";
+  // Gate and up rows alternate on both sides. The quantized release has our shapes, and so do torchtitan's exports,
+  // which have its names and are not quantized.
+  names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj", HfForm::kTransposed});
+  names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj_blocks"});
+  names.push_back({fqn + "mlp1_bias", hf + "gate_up_proj_bias"});
+  names.push_back({fqn + "mlp2_weight", hf + "down_proj", HfForm::kTransposed});
+  names.push_back({fqn + "mlp2_weight", hf + "down_proj_blocks"});
+  names.push_back({fqn + "mlp2_bias", hf + "down_proj_bias"});
+  names.push_back({"layers.{}.moe.router.gate.weight", "model.layers.{}.mlp.router.weight"});
+  names.push_back({"layers.{}.moe.router.gate.bias", "model.layers.{}.mlp.router.bias"});
+  names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNowhere});
+  names.push_back({"output.weight", "lm_head.weight"});
+  return names;
+}
+
+nlohmann::json config(const models::ModelSpec& spec, int64_t) {
+  nlohmann::json config = common_config(spec, "GptOssForCausalLM", "gpt_oss");
+  config["intermediate_size"] = spec.moe->hidden;
+  config["num_local_experts"] = spec.moe->num_experts;
+  config["num_experts_per_tok"] = spec.moe->top_k;
+  config["swiglu_limit"] = spec.swiglu_limit;
+  config["sliding_window"] = spec.sliding_window;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    config["layer_types"].push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+  }
+  return config;
+}
+
+}  // namespace
+
+HfFamily hf() { return {"gpt_oss", names, config}; }
+
+}  // namespace titan::model::gpt_oss

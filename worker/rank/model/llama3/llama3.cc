@@ -1,0 +1,11 @@
+#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/families.h"
+
+// Llama 3 (arXiv 2407.21783): grouped-query attention, neighbouring pairs rotated with stretched low frequencies.
+namespace titan::model::llama3 {
+
+absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
+  return build_decoder(spec, options, common_inits(spec));
+}
+
+}  // namespace titan::model::llama3

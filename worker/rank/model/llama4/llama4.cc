@@ -1,0 +1,12 @@
+#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/families.h"
+
+// Llama 4: Llama's attention, with experts in every or every second layer; the iRoPE flavors keep every fourth layer
+// without positions and let the others attend inside fixed blocks.
+namespace titan::model::llama4 {
+
+absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
+  return build_decoder(spec, options, common_inits(spec));
+}
+
+}  // namespace titan::model::llama4

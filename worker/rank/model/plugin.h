@@ -1,0 +1,45 @@
+#pragma once
+
+#include <torch/version.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/plan/models/model_spec.h"
+#include "plugin_headers.h"  // Written by the build.
+#include "worker/rank/model/decoder/decoder.h"
+#include "worker/rank/model/hf_names.h"
+#include "worker/rank/model/model.h"
+#include "worker/rank/plugin/abi.h"
+
+// Models from outside of this tree: a shared library that titan-rank loads when experimental.custom_import names it.
+// Such a library is compiled against these headers and against nothing else: every symbol that it needs is in
+// titan-rank. docs/howto/add-a-model.md shows one.
+namespace titan::model {
+
+struct PluginFamily {
+  std::string name;                        // model.name of the jobs that train it.
+  std::vector<models::ModelSpec> flavors;  // model.flavor; their `name` is filled in.
+  absl::StatusOr<Model> (*build)(const models::ModelSpec& spec, const BuildOptions& options) = nullptr;
+  std::optional<HfFamily> hf;  // Names of its Hugging Face weights; none: such folders can neither be read nor written.
+};
+
+// What a library says about its models.
+struct Plugin {
+  plugin::Head head;
+  std::vector<PluginFamily> (*families)();
+};
+inline constexpr uint32_t kPluginForm = 0x7174'0002;
+
+#define TITAN_MODEL_PLUGIN(families)                                                                               \
+  extern "C" __attribute__((visibility("default"))) const titan::model::Plugin* titan_model_plugin() {             \
+    static constinit const titan::model::Plugin said{{titan::model::kPluginForm, TITAN_PLUGIN_ABI(TORCH_VERSION)}, \
+                                                     families};                                                    \
+    return &said;                                                                                                  \
+  }
+
+}  // namespace titan::model

@@ -1,0 +1,131 @@
+#include "worker/rank/nn/attention_pairs.h"
+
+#include <algorithm>
+
+#include "worker/rank/device/device_graphs.h"
+
+namespace titan::nn {
+namespace {
+
+// Queries of a windowed block: few enough that the keys before the window, which a block reads in vain, stay few.
+int64_t window_block(int64_t window) { return std::clamp<int64_t>(window / 2, 64, 512); }
+
+std::vector<int64_t> starts_of_row(const int64_t* documents, int64_t chunk, int64_t seq_len) {
+  std::vector<int64_t> starts{0};
+  if (documents == nullptr) {
+    for (int64_t position = chunk; chunk > 0 && position < seq_len; position += chunk) starts.push_back(position);
+    return starts;
+  }
+  for (int64_t position = 1; position < seq_len; ++position) {
+    const bool new_document = documents[position] != documents[position - 1];
+    const bool new_chunk = chunk > 0 && position % chunk == 0;
+    if (new_document || new_chunk) starts.push_back(position);
+  }
+  return starts;
+}
+
+// Two blocks without masks that lie side by side are one block.
+bool join(BlockPair& one, const BlockPair& next) {
+  if (one.masked() || next.masked() || one.row != next.row) return false;
+  if (one.query == next.query && one.queries == next.queries && one.key + one.keys == next.key) {
+    one.keys += next.keys;
+  } else if (one.key == next.key && one.keys == next.keys && one.query + one.queries == next.query) {
+    one.queries += next.queries;
+  } else {
+    return false;
+  }
+  one.band = {.first = -one.queries, .last = one.keys};
+  return true;
+}
+
+// One segment of queries against one of keys, in the rank's offsets.
+class SegmentPair {
+ public:
+  SegmentPair(Segment queries, int64_t query_offset, Segment keys, int64_t key_offset, int64_t window)
+      : queries_(queries),
+        keys_(keys),
+        query_shift_(query_offset - queries.position),
+        key_shift_(key_offset - keys.position),
+        window_(window) {}
+
+  // The part inside the span [begin, end) of a row.
+  void add_span(int64_t row, int64_t begin, int64_t end, std::vector<BlockPair>& pairs) const {
+    const int64_t key_begin = std::max(begin, keys_.position);
+    const int64_t query_begin = std::max(key_begin, queries_.position);
+    int64_t query_end = std::min(end, queries_.position + queries_.length);
+    const int64_t key_end = std::min({end, query_end, keys_.position + keys_.length});
+    if (window_ > 0) query_end = std::min(query_end, key_end + window_ - 1);
+    if (query_begin >= query_end || key_begin >= key_end) return;
+    const bool windowed = window_ > 0 && query_end - key_begin > window_;
+    const int64_t step = windowed ? window_block(window_) : query_end - query_begin;
+    for (int64_t query = query_begin; query < query_end; query += step) {
+      const int64_t last = std::min(query + step, query_end);
+      const int64_t first_key = windowed ? std::max(key_begin, query - window_ + 1) : key_begin;
+      add(row, query, last, first_key, std::min(key_end, last), windowed, pairs);
+    }
+  }
+
+ private:
+  void add(int64_t row, int64_t query, int64_t query_end, int64_t key, int64_t key_end, bool windowed,
+           std::vector<BlockPair>& pairs) const {
+    const int64_t back = windowed ? window_ - 1 : query_end - key;  // Positions that a query looks back.
+    const BlockPair pair{.row = row,
+                         .query = query + query_shift_,
+                         .queries = query_end - query,
+                         .key = key + key_shift_,
+                         .keys = key_end - key,
+                         .band = {.first = query - key - back, .last = query - key}};
+    if (pairs.empty() || !join(pairs.back(), pair)) pairs.push_back(pair);
+  }
+
+  const Segment queries_, keys_;
+  const int64_t query_shift_, key_shift_;
+  const int64_t window_;
+};
+
+}  // namespace
+
+Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len) {
+  Spans spans{.seq_len = seq_len};
+  if (!documents.defined() || documents.is_meta()) {  // Nothing is known of the tokens of a dry run.
+    spans.starts.push_back(starts_of_row(nullptr, chunk, seq_len));
+    return spans;
+  }
+  device::host_decides_by("where documents end");
+  const at::Tensor numbers = documents.to(at::kCPU, at::kLong).contiguous();
+  TORCH_CHECK(numbers.dim() == 2 && numbers.size(1) == seq_len, "attention: documents of shape ", documents.sizes(),
+              " for rows of ", seq_len, " tokens");
+  for (int64_t row = 0; row < numbers.size(0); ++row) {
+    spans.starts.push_back(starts_of_row(numbers.const_data_ptr<int64_t>() + row * seq_len, chunk, seq_len));
+  }
+  const bool alike = std::all_of(spans.starts.begin(), spans.starts.end(),
+                                 [&](const auto& starts) { return starts == spans.starts.front(); });
+  if (alike) spans.starts.resize(1);
+  return spans;
+}
+
+std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const std::vector<Segment>& queries,
+                                     const std::vector<Segment>& keys) {
+  std::vector<BlockPair> pairs;
+  for (size_t row = 0; row < spans.starts.size(); ++row) {
+    const std::vector<int64_t>& starts = spans.starts[row];
+    int64_t query_offset = 0;
+    for (const Segment& query : queries) {
+      int64_t key_offset = 0;
+      for (const Segment& key : keys) {
+        const SegmentPair both(query, query_offset, key, key_offset, window);
+        // From the span that holds the first query to the one that holds the last.
+        auto span = std::upper_bound(starts.begin(), starts.end(), query.position) - 1;
+        for (; span != starts.end() && *span < query.position + query.length; ++span) {
+          const int64_t end = span + 1 == starts.end() ? spans.seq_len : *(span + 1);
+          both.add_span(spans.same_in_all_rows() ? kAllRows : static_cast<int64_t>(row), *span, end, pairs);
+        }
+        key_offset += key.length;
+      }
+      query_offset += query.length;
+    }
+  }
+  return pairs;
+}
+
+}  // namespace titan::nn

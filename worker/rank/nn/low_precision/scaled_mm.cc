@@ -1,0 +1,80 @@
+#include "worker/rank/nn/low_precision/scaled_mm.h"
+
+#include <ATen/ops/_scaled_mm.h>
+
+#include <utility>
+
+#include "worker/rank/nn/low_precision/float8_on_device.h"
+#include "worker/rank/nn/low_precision/makers.h"
+
+namespace titan::nn {
+namespace {
+
+// What cuBLAS asks of an eight-bit matrix: rows that begin at multiples of 16 bytes.
+constexpr int64_t kAlignment = 16;
+
+int64_t missing_to(int64_t size, int64_t multiple) { return (multiple - size % multiple) % multiple; }
+
+at::Tensor in_rows(const at::Tensor& values) {
+  if (values.is_contiguous()) return values;
+  at::Tensor turned = on_device::by_rows(values);
+  return turned.defined() ? turned : values.contiguous();
+}
+
+// [rows, k] with zeros behind, in memory row by row. Zeros have the same bits in every type.
+at::Tensor filled_up(const at::Tensor& values, int64_t row_multiple, int64_t column_multiple) {
+  const int64_t rows = missing_to(values.size(0), row_multiple), columns = missing_to(values.size(1), column_multiple);
+  if (rows == 0 && columns == 0) return in_rows(values);
+  return at::constant_pad_nd(values.view(at::kByte), {0, columns, 0, rows}).view(values.scalar_type());
+}
+
+at::Tensor filled_up(const at::Tensor& scales, int64_t rows) {
+  return scales.dim() == 0 || scales.size(0) == rows
+             ? scales
+             : at::constant_pad_nd(scales, {0, 0, 0, rows - scales.size(0)}, /*value=*/1);
+}
+
+// Of eight-bit operands with rows as _scaled_mm takes them; on a device without numbers only the shape.
+at::Tensor product_of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a_scales, const at::Tensor& b_scales,
+                      bool fast, at::ScalarType type) {
+  if (a.is_meta()) return at::empty({a.size(0), b.size(0)}, a.options().dtype(type));
+  return at::_scaled_mm(a, b.t(), a_scales, b_scales, /*bias=*/{}, /*scale_result=*/{}, type, fast);
+}
+
+}  // namespace
+
+at::Tensor scaled_mm(const Operand& a, const Operand& b, bool fast, at::ScalarType type) {
+  const int64_t m = a.values.size(0), n = b.values.size(0);
+  const at::Tensor left = filled_up(a.values, 1, kAlignment), right = filled_up(b.values, kAlignment, kAlignment);
+  at::Tensor a_scales = a.scales, b_scales = filled_up(b.scales, right.size(0)).t();
+  const bool rowwise = a_scales.dim() == 2;
+  // Where LibTorch's kernel for scales a row sums fast, or is slow when it must not, powers of two are put on
+  // afterwards.
+  const bool afterwards = rowwise && !fast && !has_exact_rowwise_products(left.device());
+  const at::Tensor factors = afterwards ? a_scales * b_scales : at::Tensor();
+  if (afterwards) a_scales = b_scales = at::ones({}, a_scales.options());
+  // It writes fp32 for one scale alone.
+  const at::ScalarType written = type == at::kBFloat16 || rowwise ? at::kBFloat16 : at::kFloat;
+  at::Tensor product = product_of(left, right, a_scales, b_scales.contiguous(), fast, written);
+  if (afterwards) product.mul_(factors);
+  return product.narrow(1, 0, n).narrow(0, 0, m).to(type);
+}
+
+at::Tensor mx_tiles(const at::Tensor& exponents) {
+  const at::Tensor bytes = exponents.view(at::kByte);
+  const at::Tensor whole =
+      at::constant_pad_nd(bytes, {0, missing_to(bytes.size(1), 4), 0, missing_to(bytes.size(0), 128)});
+  const at::Tensor tiles = whole.view({whole.size(0) / 128, 4, 32, whole.size(1) / 4, 4}).permute({0, 3, 2, 1, 4});
+  return tiles.contiguous().flatten().view(at::kFloat8_e8m0fnu);
+}
+
+at::Tensor mx_scaled_mm(const Operand& a, const Operand& b, at::ScalarType type) {
+  const int64_t n = b.values.size(0);
+  const at::Tensor right = filled_up(b.values, kAlignment, 1);
+  const at::Tensor b_scales = at::constant_pad_nd(b.scales.view(at::kByte), {0, 0, 0, right.size(0) - n});
+  const at::Tensor product =
+      product_of(a.values.contiguous(), right, mx_tiles(a.scales), mx_tiles(b_scales), /*fast=*/false, at::kBFloat16);
+  return product.narrow(1, 0, n).to(type);
+}
+
+}  // namespace titan::nn

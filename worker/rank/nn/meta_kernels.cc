@@ -1,0 +1,79 @@
+#include "worker/rank/nn/meta_kernels.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <torch/library.h>
+
+namespace titan::nn {
+namespace {
+
+at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  std::vector<int64_t> sizes = self.sizes().vec();
+  if (!sizes.empty()) sizes[at::maybe_wrap_dim(dim, self.dim())] = index.numel();
+  return at::empty(sizes, self.options());
+}
+
+at::Tensor embedding_dense_backward(const at::Tensor& grad, const at::Tensor& /*indices*/, int64_t weights,
+                                    int64_t /*padding*/, bool /*scale*/) {
+  return at::empty({weights, grad.size(-1)}, grad.options());
+}
+
+at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
+  const std::vector<int64_t> values = at::infer_size(self.sizes(), other.sizes());
+  return at::empty(at::infer_size(condition.sizes(), values), self.options().dtype(at::result_type(self, other)));
+}
+
+at::Tensor logical(const at::Tensor& self, const at::Tensor& other) {
+  return at::empty(at::infer_size(self.sizes(), other.sizes()), self.options().dtype(at::kBool));
+}
+
+at::Tensor logical_not(const at::Tensor& self) { return at::empty(self.sizes(), self.options().dtype(at::kBool)); }
+
+at::Tensor polar(const at::Tensor& length, const at::Tensor& /*angle*/) {
+  return at::empty(length.sizes(), length.options().dtype(at::toComplexType(length.scalar_type())));
+}
+
+// As many counts as were asked for: values are not known.
+at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t least) {
+  const bool weighted = weights && weights->defined();
+  return at::empty({least}, weighted ? weights->options() : self.options().dtype(at::kLong));
+}
+
+at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& /*least*/, const at::Scalar& /*most*/) {
+  return at::empty({bins}, self.options());
+}
+
+at::Tensor flip(const at::Tensor& self, at::IntArrayRef /*dims*/) { return at::empty(self.sizes(), self.options()); }
+
+at::Tensor roll(const at::Tensor& self, at::IntArrayRef /*shifts*/, at::IntArrayRef /*dims*/) {
+  return at::empty(self.sizes(), self.options());
+}
+
+at::Tensor& abs_out(const at::Tensor& self, at::Tensor& out) {
+  if (out.sizes() != self.sizes()) out.resize_(self.sizes());
+  return out;
+}
+
+}  // namespace
+
+void use_meta_kernels() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  static const bool once = [] {
+    library.impl("index_select", index_select);
+    library.impl("embedding_dense_backward", embedding_dense_backward);
+    library.impl("where.self", where);
+    library.impl("logical_or", logical);
+    library.impl("logical_and", logical);
+    library.impl("logical_not", logical_not);
+    library.impl("polar", polar);
+    library.impl("bincount", bincount);
+    library.impl("histc", histc);
+    library.impl("flip", flip);
+    library.impl("roll", roll);
+    library.impl("abs.out", abs_out);
+    return true;
+  }();
+  (void)once;
+}
+
+}  // namespace titan::nn

@@ -1,0 +1,52 @@
+#include "worker/rank/nn/product_recipe.h"
+
+#include "worker/rank/nn/block.h"
+#include "worker/rank/nn/products.h"
+
+namespace titan::nn {
+namespace {
+
+class PlainProducts final : public ProductRecipe {
+ public:
+  Operand of_input(const at::Tensor& x) const override { return {x, {}}; }
+  Operand of_weight(const at::Tensor& weight) const override { return {weight, {}}; }
+  Operand of_gradient(const at::Tensor& dy) const override { return {dy, {}}; }
+
+  at::Tensor times_transposed(const Operand& x, const Operand& weight) const override {
+    return nn::times_transposed(x.values, weight.values);
+  }
+  void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
+    nn::add_times(sum, dy.values, weight.values);
+  }
+  at::Tensor weight_gradient(const Operand& dy, const Operand& x) const override {
+    return nn::weight_gradient(dy.values, x.values);
+  }
+
+  at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
+                                      const RowGroups& groups) const override {
+    return nn::grouped_times_transposed(x.values, weights.values, groups);
+  }
+  at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
+    return nn::grouped_times(dy.values, weights.values, groups);
+  }
+  at::Tensor grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups) const override {
+    return nn::grouped_weight_gradient(dy.values, x.values, groups);
+  }
+};
+
+}  // namespace
+
+const ProductRecipe& plain_products() {
+  static const PlainProducts recipe;
+  return recipe;
+}
+
+const ProductRecipe& recipe_of(const Parameter& weight) {
+  return weight.products == nullptr ? plain_products() : *weight.products;
+}
+
+Operand operand_of(const Parameter& weight) {
+  return weight.arrived.quantised() ? weight.arrived : recipe_of(weight).of_weight(weight.weight);
+}
+
+}  // namespace titan::nn

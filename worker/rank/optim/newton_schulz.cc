@@ -1,0 +1,62 @@
+#include "worker/rank/optim/newton_schulz.h"
+
+#include <cmath>
+
+#include "worker/rank/nn/products.h"
+
+namespace titan::optim {
+namespace {
+
+constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
+const double kGrown = std::pow(kC, 0.25);
+constexpr double kLeastNorm = 1e-7;
+
+// Each matrix over its norm, which is summed in fp32 at least, times c^(1/4): then A A has the factor c in it, and each
+// of an iteration's two sums is one operation, rounded once.
+at::Tensor normalized(const at::Tensor& x) {
+  const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor norm = at::linalg_vector_norm(x, 2, at::IntArrayRef({1, 2}), /*keepdim=*/true, wide);
+  return x.mul(norm.clamp_min_(kLeastNorm).reciprocal_().mul_(kGrown)).to(x.scalar_type());
+}
+
+// Of each matrix in one tensor with its like in another.
+class Products {
+ public:
+  explicit Products(const at::Tensor& x)
+      : n_(x.size(0)),
+        rows_(x.size(1)),
+        groups_(nn::group_rows(std::vector<int64_t>(x.size(0), x.size(1)), as_rows(x))) {}
+
+  at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& y) const {
+    if (n_ == 1) return nn::times_transposed(x, y[0]);
+    return nn::grouped_times_transposed(as_rows(x), y, groups_).view({n_, rows_, y.size(1)});
+  }
+  at::Tensor times(const at::Tensor& x, const at::Tensor& y) const {
+    if (n_ == 1) return nn::times(x, y[0]);
+    return nn::grouped_times(as_rows(x), y, groups_).view({n_, rows_, y.size(2)});
+  }
+
+ private:
+  at::Tensor as_rows(const at::Tensor& x) const { return x.view({n_ * rows_, x.size(2)}); }
+
+  const int64_t n_, rows_;
+  const nn::RowGroups groups_;
+};
+
+}  // namespace
+
+at::Tensor newton_schulz(at::Tensor matrices, int steps) {
+  const bool tall = matrices.size(1) > matrices.size(2);
+  at::Tensor x = normalized(tall ? matrices.transpose(1, 2).contiguous() : matrices);
+  matrices.reset();
+  const Products products(x);
+  for (int step = 0; step < steps; ++step) {
+    const at::Tensor a = products.times_transposed(x, x);
+    const at::Tensor polynomial = products.times(a, a).add_(a, kB / (kGrown * kGrown));
+    x = products.times(polynomial, x).add_(x, kA);
+  }
+  x.mul_(1 / kGrown);
+  return tall ? x.transpose(1, 2).contiguous() : x;
+}
+
+}  // namespace titan::optim

@@ -1,0 +1,127 @@
+#include "worker/rank/parallel/context_deal.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace titan::parallel {
+namespace {
+
+constexpr int64_t kMostBlocks = 8;  // Of a share: what a rank's attention is cut in, at most.
+
+int64_t chunk_length(int64_t seq_len, int64_t chunks, int ranks) {
+  TORCH_CHECK(seq_len % chunks == 0, "context parallel: rows of ", seq_len, " tokens cannot be cut into ", chunks,
+              " equal chunks for ", ranks, " ranks; make the sequence length a multiple of ", chunks);
+  return seq_len / chunks;
+}
+
+int64_t blocks_of(int64_t share) {
+  int64_t blocks = std::min(kMostBlocks, share);
+  while (share % blocks != 0) --blocks;
+  return blocks;
+}
+
+int64_t work_of(const std::vector<nn::Segment>& share, const std::vector<int64_t>& work) {
+  int64_t sum = 0;
+  for (const nn::Segment& segment : share) {
+    const auto begin = work.begin() + segment.position;
+    sum = std::accumulate(begin, begin + segment.length, sum);
+  }
+  return sum;
+}
+
+// The blocks in ascending order, those side by side as one segment.
+std::vector<nn::Segment> joined(std::vector<int64_t> blocks, int64_t length) {
+  std::sort(blocks.begin(), blocks.end());
+  std::vector<nn::Segment> share;
+  for (const int64_t block : blocks) {
+    const int64_t position = block * length;
+    if (!share.empty() && share.back().position + share.back().length == position) {
+      share.back().length += length;
+    } else {
+      share.push_back({position, length});
+    }
+  }
+  return share;
+}
+
+nn::RowShares deal_blocks(const std::vector<int64_t>& work, int ranks) {
+  const int64_t share = static_cast<int64_t>(work.size()) / ranks;
+  const int64_t room = blocks_of(share), length = share / room;
+  std::vector<int64_t> work_of_block(ranks * room), order(ranks * room);
+  for (int64_t block = 0; block < ranks * room; ++block) {
+    work_of_block[block] = work_of({{block * length, length}}, work);
+  }
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t one, int64_t other) { return work_of_block[one] > work_of_block[other]; });
+  std::vector<std::vector<int64_t>> blocks(ranks);
+  std::vector<int64_t> load(ranks);
+  for (const int64_t block : order) {
+    int to = -1;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const bool has_room = static_cast<int64_t>(blocks[rank].size()) < room;
+      if (has_room && (to < 0 || load[rank] < load[to])) to = rank;
+    }
+    blocks[to].push_back(block);
+    load[to] += work_of_block[block];
+  }
+  nn::RowShares shares;
+  for (std::vector<int64_t>& own : blocks) shares.push_back(joined(std::move(own), length));
+  return shares;
+}
+
+}  // namespace
+
+std::vector<int64_t> work_of_queries(const at::Tensor& documents, int64_t rows, int64_t seq_len,
+                                     const std::vector<LayersOfMask>& layers) {
+  std::vector<int64_t> work(seq_len);
+  for (const auto& [mask, count] : layers) {
+    const nn::Spans spans = nn::spans_of(mask.documents ? documents : at::Tensor(), mask.chunk, seq_len);
+    const int64_t times = spans.same_in_all_rows() ? count * rows : count;
+    for (const std::vector<int64_t>& starts : spans.starts) {
+      for (size_t span = 0; span < starts.size(); ++span) {
+        const int64_t end = span + 1 < starts.size() ? starts[span + 1] : seq_len;
+        for (int64_t query = starts[span]; query < end; ++query) {
+          const int64_t before = query - starts[span] + 1;
+          work[query] += times * (mask.window > 0 ? std::min(before, mask.window) : before);
+        }
+      }
+    }
+  }
+  return work;
+}
+
+int64_t most_work(const nn::RowShares& shares, const std::vector<int64_t>& work) {
+  int64_t most = 0;
+  for (const std::vector<nn::Segment>& share : shares) most = std::max(most, work_of(share, work));
+  return most;
+}
+
+nn::RowShares deal_in_order(int64_t seq_len, int ranks) {
+  const int64_t length = chunk_length(seq_len, ranks, ranks);
+  nn::RowShares shares;
+  for (int rank = 0; rank < ranks; ++rank) shares.push_back({{rank * length, length}});
+  return shares;
+}
+
+nn::RowShares deal_head_tail(int64_t seq_len, int ranks) {
+  const int64_t chunks = int64_t{2} * ranks, length = chunk_length(seq_len, chunks, ranks);
+  nn::RowShares shares;
+  for (int rank = 0; rank < ranks; ++rank) {
+    shares.push_back({{rank * length, length}, {(chunks - 1 - rank) * length, length}});
+  }
+  return shares;
+}
+
+nn::RowShares deal_by_work(const std::vector<int64_t>& work, int ranks) {
+  const int64_t seq_len = static_cast<int64_t>(work.size());
+  nn::RowShares simple = deal_head_tail(seq_len, ranks), in_order = deal_in_order(seq_len, ranks);
+  if (most_work(in_order, work) < most_work(simple, work)) simple = std::move(in_order);
+  nn::RowShares dealt = deal_blocks(work, ranks);
+  const int64_t most = most_work(dealt, work);
+  return most_work(simple, work) <= most + most / 100 ? simple : dealt;
+}
+
+}  // namespace titan::parallel

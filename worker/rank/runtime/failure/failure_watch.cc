@@ -1,0 +1,325 @@
+#include "worker/rank/runtime/failure/failure_watch.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/sync/sync.h"
+#include "worker/rank/comm/group.h"
+
+namespace titan::runtime {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr char kReason[] = "failure/reason";
+constexpr char kReaders[] = "failure/readers";
+constexpr char kBegun[] = "failure/begun";                 // So many ranks are at their recordings,
+constexpr char kRecorded[] = "failure/recorded";           // and so many have them.
+constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs an end.
+constexpr std::chrono::seconds kStorePatience{2};          // For an answer of the store.
+constexpr std::chrono::seconds kBreakPatience{2};          // For the own connections to break.
+constexpr std::chrono::milliseconds kReaderPatience{800};  // For the others to read the reason before the store goes.
+constexpr std::chrono::seconds kRecordPatience{2};         // For the own recordings to be written,
+constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the others: a restart waits for it.
+// Where ranks stand still a look at their threads is worth more than a second.
+constexpr std::chrono::seconds kStacksPatience{7};
+constexpr std::chrono::seconds kLeavePatience{10};  // For another thread of this rank to leave with what it has.
+constexpr std::chrono::seconds kBeginPatience{1};   // For the others to begin: who is stopped never does.
+
+// False when the process can have no more threads.
+bool run_detached(std::function<void()> call) {
+  try {
+    std::thread(std::move(call)).detach();
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+// Waits for the reason of the first rank to fail. Rank 0 is no reader to wait for: the store is its own.
+std::string read_reason(c10d::Store& store, int rank) {
+  while (true) {
+    try {
+      store.wait({kReason}, kOneWait);
+      std::string reason = store.get_to_str(kReason);
+      if (rank != 0) store.add(kReaders, 1);
+      return reason;
+    } catch (const c10::DistStoreError&) {
+      try {
+        store.check({kReason});  // Nothing yet, then.
+      } catch (const std::exception&) {
+        return "rank 0: its store is gone";
+      }
+    } catch (const std::exception&) {
+      return "rank 0: its store is gone";
+    }
+  }
+}
+
+// How long to wait before asking again: all ranks ask one store.
+std::chrono::microseconds ask_again(int world) {
+  return std::max<std::chrono::microseconds>(std::chrono::milliseconds(10), world * std::chrono::microseconds(50));
+}
+
+// Until `count` ranks are counted under `key`, or a moment, since some of them may be gone.
+void await_count(c10d::Store& store, const char* key, int count, std::chrono::milliseconds limit) {
+  const auto deadline = SteadyClock::now() + limit;
+  while (store.add(key, 0) < count && SteadyClock::now() < deadline) std::this_thread::sleep_for(ask_again(count));
+}
+
+// Until all ranks have recorded, or a while. After kBeginPatience only for those that have begun.
+void await_recordings_of(c10d::Store& store, int world, std::chrono::milliseconds limit) {
+  const auto start = SteadyClock::now();
+  while (true) {
+    const int64_t recorded = store.add(kRecorded, 0);
+    const auto waited = SteadyClock::now() - start;
+    if (recorded >= world || waited >= limit) return;
+    if (waited >= kBeginPatience && recorded >= store.add(kBegun, 0)) return;
+    std::this_thread::sleep_for(ask_again(world));
+  }
+}
+
+// Whether the words of the first rank to fail, as it wrote them, say that ranks stand still or disagree.
+bool is_worth_a_look(const std::string& first) {
+  for (const char* reason : {kCollectiveTimeout, kCollectiveMismatch}) {
+    if (absl::StrContains(first, absl::StrCat(": ", reason, ": "))) return true;
+  }
+  return false;
+}
+
+// Whether a failure after this rank's connections were broken may come of that: numbers and kernels were cut short.
+// What the first rank ran into as well (a mistake in the configuration, say) is this rank's own.
+bool may_follow(const Failure& own, const std::string& first) {
+  const bool same = absl::StrContains(first, absl::StrCat(": ", own.reason(), ": "));
+  return !same && (own.exit_code() == rank_protocol::kExitInternal || own.reason() == "NONFINITE_LOSS");
+}
+
+}  // namespace
+
+struct FailureWatch::State : std::enable_shared_from_this<State> {
+  explicit State(Setup all) : setup(std::move(all)) {}
+
+  const Setup setup;
+  sync::Mutex mutex;
+  sync::Condition changed;
+  bool over TITAN_GUARDED_BY(mutex) = false;                 // Nobody watches any more.
+  bool breaking TITAN_GUARDED_BY(mutex) = false;             // break_connections() has been called,
+  bool broken TITAN_GUARDED_BY(mutex) = false;               // and has returned:
+  bool cut TITAN_GUARDED_BY(mutex) = false;                  // something was there to break.
+  std::optional<std::string> first TITAN_GUARDED_BY(mutex);  // The reason of the first rank to fail.
+  bool told TITAN_GUARDED_BY(mutex) = false;          // This rank's failure is in the store, or another's was there.
+  bool read TITAN_GUARDED_BY(mutex) = false;          // The store may go.
+  bool recording TITAN_GUARDED_BY(mutex) = false;     // record() has been called,
+  bool recorded TITAN_GUARDED_BY(mutex) = false;      // and has returned;
+  bool all_recorded TITAN_GUARDED_BY(mutex) = false;  // so it has on all other ranks that can.
+  bool shows TITAN_GUARDED_BY(mutex) = false;         // The stacks, too.
+
+  void watch();
+  void start_recording(bool shows_stacks);
+  std::chrono::milliseconds record_patience() const TITAN_REQUIRES(mutex);
+  std::chrono::milliseconds others_patience() const TITAN_REQUIRES(mutex);
+  bool count(const char* key);
+  void await_others(std::chrono::milliseconds limit);
+  void await_recordings();
+  void start_breaking();
+  void tell(const std::string& reason);
+  void await_word(const std::string& reason) TITAN_REQUIRES(mutex);
+  Failure fail(const Failure& own);
+  void set(bool& flag);
+  // `flag` is one of the above, or `first`: true once it is set.
+  template <typename Flag>
+  void wait_for(const Flag& flag, std::chrono::milliseconds limit);
+};
+
+FailureWatch::FailureWatch(Setup setup) : state_(std::make_shared<State>(std::move(setup))) {
+  std::thread([state = state_] { state->watch(); }).detach();
+}
+
+FailureWatch::~FailureWatch() { state_->set(state_->over); }
+
+void FailureWatch::State::set(bool& flag) {
+  sync::Lock lock(mutex);
+  flag = true;
+  changed.notify_all();
+}
+
+// Call with the lock held.
+template <typename Flag>
+void FailureWatch::State::wait_for(const Flag& flag, std::chrono::milliseconds limit) {
+  const auto deadline = SteadyClock::now() + limit;
+  while (!flag && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
+}
+
+// Call with the lock held. A disk may take for ever: nobody waits for it here.
+void FailureWatch::State::start_recording(bool shows_stacks) {
+  if (recording) return;
+  recording = true;
+  shows = shows_stacks && setup.show_stacks;
+  const auto others = others_patience();
+  // Beside it: the store may stand still with rank 0.
+  run_detached([self = shared_from_this()] { self->count(kBegun); });
+  const bool started = (setup.record || shows) && run_detached([self = shared_from_this(), shows = shows, others] {
+                         if (self->setup.record) self->setup.record();
+                         if (shows) self->setup.show_stacks();
+                         self->set(self->recorded);
+                         if (self->count(kRecorded)) self->await_others(others);
+                         self->set(self->all_recorded);
+                       });
+  if (!started) recorded = all_recorded = true;
+}
+
+// Counts this rank under `key`. False: the store is gone, and rank 0 with it.
+bool FailureWatch::State::count(const char* key) {
+  try {
+    setup.store->add(key, 1);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void FailureWatch::State::await_others(std::chrono::milliseconds limit) {
+  try {
+    await_recordings_of(*setup.store, setup.world, limit);
+  } catch (const std::exception&) {
+    // The store has gone.
+  }
+}
+
+// Call with the lock held.
+void FailureWatch::State::await_recordings() {
+  wait_for(recorded, record_patience());
+  if (recorded) wait_for(all_recorded, others_patience());
+}
+
+std::chrono::milliseconds FailureWatch::State::record_patience() const {
+  return shows ? kStacksPatience : kRecordPatience;
+}
+
+std::chrono::milliseconds FailureWatch::State::others_patience() const {
+  return shows ? setup.stacks_patience : kOthersPatience;
+}
+
+// Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.
+void FailureWatch::State::start_breaking() {
+  breaking = true;
+  const bool started = run_detached([self = shared_from_this()] {
+    bool cut = true;  // Half of it is enough to harm what is in flight.
+    try {
+      cut = self->setup.break_connections();
+    } catch (...) {
+    }
+    sync::Lock lock(self->mutex);
+    self->cut = cut;
+    self->broken = true;
+    self->changed.notify_all();
+  });
+  if (!started) broken = true;
+}
+
+void FailureWatch::State::watch() {
+  std::string reason;
+  try {
+    // A connection of its own: calls to a store wait for each other.
+    reason = read_reason(*setup.store->clone(), setup.rank);
+  } catch (const std::exception&) {
+    return;  // No connection: the rendezvous itself will say why.
+  }
+  sync::Lock lock(mutex);
+  if (over) return;
+  first = reason;
+  changed.notify_all();
+  start_recording(is_worth_a_look(reason));
+  wait_for(recorded, record_patience());  // As they are, not as they are once they are broken.
+  if (over) return;
+  start_breaking();
+  wait_for(over, setup.patience);
+  if (over) return;
+  setup.leave(Failure(rank_protocol::kExitPeerLost, kPeerLost, absl::StrCat("the attempt has failed, first ", reason)));
+}
+
+// Writes this rank's reason unless another was first.
+void FailureWatch::State::tell(const std::string& reason) {
+  try {
+    c10d::Store& store = *setup.store;  // Connected: to a store that is gone a new connection would be tried for long.
+    const std::vector<uint8_t> mine(reason.begin(), reason.end());
+    const std::vector<uint8_t> written = store.compareSet(kReason, std::vector<uint8_t>(), mine);
+    if (written != mine) {
+      sync::Lock lock(mutex);
+      first = std::string(written.begin(), written.end());
+    }
+    set(told);
+    // The store ends with rank 0.
+    if (setup.rank == 0) await_count(store, kReaders, setup.world - 1, kReaderPatience);
+  } catch (const std::exception&) {
+    // The store is gone, and rank 0 with it: there is nobody to tell.
+  }
+  set(told);
+  set(read);
+}
+
+std::function<void(const std::string& words)> FailureWatch::record_first() const {
+  return [state = state_](const std::string& words) {
+    const char* const why = comm::is_timeout(words) ? kCollectiveTimeout : kPeerLost;
+    const std::string reason = absl::StrCat("rank ", state->setup.rank, ": ", why, ": ", words);
+    sync::Lock lock(state->mutex);
+    state->await_word(why);
+    const bool telling = run_detached([state, reason] { state->tell(reason); });
+    state->start_recording(/*shows_stacks=*/true);
+    if (telling) state->wait_for(state->told, kStorePatience);
+    state->await_recordings();
+  };
+}
+
+// For a reason that says nothing but that another rank is gone.
+void FailureWatch::State::await_word(const std::string& reason) {
+  if (reason == kPeerLost) wait_for(first, setup.word_patience);
+}
+
+Failure FailureWatch::State::fail(const Failure& own) {
+  if (setup.expect_broken) setup.expect_broken();
+  const std::string reason = absl::StrCat("rank ", setup.rank, ": ", own.reason(), ": ", own.what());
+  sync::Lock lock(mutex);
+  await_word(own.reason());
+  const bool telling = run_detached([self = shared_from_this(), reason] { self->tell(reason); });
+  over = true;  // Whoever would end this process need not.
+  changed.notify_all();
+  start_recording(is_worth_a_look(reason) || (first && is_worth_a_look(*first)));
+  const bool by_other = breaking;
+  if (telling) wait_for(told, kStorePatience);  // Who sees the broken connections will look there.
+  wait_for(recorded, record_patience());
+  if (!by_other) start_breaking();
+  wait_for(broken, kBreakPatience);
+  const bool was_cut = by_other && (cut || !broken);
+  if (telling && setup.rank == 0) wait_for(read, kReaderPatience);
+  if (recorded) await_recordings();
+  if (!first) return own;
+  const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
+  if (!by_peer && !(was_cut && may_follow(own, *first))) return own;
+  return {
+      rank_protocol::kExitPeerLost, by_peer ? own.reason() : kPeerLost,
+      absl::StrCat(by_peer ? "" : absl::StrCat(own.reason(), ": "), own.what(), "; the first to fail was ", *first)};
+}
+
+Failure FailureWatch::failed(const Failure& own) { return state_->fail(own); }
+
+std::function<void(const Failure& own)> FailureWatch::fail_and_leave() const {
+  return [state = state_](const Failure& own) {
+    bool is_leaving = false;
+    {
+      sync::Lock lock(state->mutex);
+      is_leaving = std::exchange(state->over, true);
+    }
+    if (is_leaving) return std::this_thread::sleep_for(kLeavePatience);
+    state->setup.leave(state->fail(own));
+  };
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,100 @@
+#include "worker/rank/runtime/failure/flight_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "worker/rank/comm/flight_pickle.h"
+
+namespace titan::runtime {
+
+FlightFile::FlightFile(Setup setup, storage::Files& files)
+    : setup_(std::move(setup)),
+      files_(files),
+      folder_(std::filesystem::path(setup_.prefix).parent_path()),
+      prefix_(std::filesystem::path(setup_.prefix).filename()),
+      path_(absl::StrCat(setup_.prefix, setup_.rank)),
+      unfinished_(storage::join_path(folder_, absl::StrCat("~", setup_.rank, "~"))) {}
+
+void FlightFile::write() {
+  {
+    sync::Lock lock(mutex_);
+    if (begun_) return;
+    begun_ = true;
+  }
+  absl::Status status;
+  bool any = false;
+  try {
+    const comm::Flight flight = setup_.recorder->flight();
+    any = !flight.recordings.empty();
+    if (any) status = put(flight);
+  } catch (const std::exception& error) {  // No memory, say: what is failing already must not fail of this.
+    status = absl::InternalError(error.what());
+  }
+  sync::Lock lock(mutex_);
+  written_ = any && status.ok();
+  status_ = status;
+}
+
+// Not atomic_write(): what an end in the middle leaves must not look like a rank's file to who reads all of the folder,
+// and the disk need not have it before the process ends.
+absl::Status FlightFile::put(const comm::Flight& flight) {
+  if (setup_.admit) TITAN_RETURN_IF_ERROR(setup_.admit());
+  const std::string text = comm::to_pickle(flight);
+  TITAN_RETURN_IF_ERROR(files_.make_folders(folder_));
+  files_.remove(unfinished_).IgnoreError();
+  absl::Status status = [&] {
+    TITAN_ASSIGN_OR_RETURN(const auto file, files_.create(unfinished_));
+    TITAN_RETURN_IF_ERROR(file->append(text));
+    TITAN_RETURN_IF_ERROR(file->close());
+    return files_.rename(unfinished_, path_);
+  }();
+  if (status.ok()) {
+    remove_older();
+  } else {
+    files_.remove(unfinished_).IgnoreError();
+  }
+  return status;
+}
+
+// A rank that is gone writes nothing: its file of an earlier attempt would pass for one of this. Ages are compared by
+// the file system's own clock.
+void FlightFile::remove_older() {
+  const auto now = files_.modified(path_);
+  const auto names = files_.list(folder_);
+  if (!now.ok() || !names.ok()) return;
+  const absl::Duration age = absl::FromChrono(std::chrono::steady_clock::now() - began_);
+  for (const std::string& name : *names) {
+    if (!absl::StartsWith(name, prefix_) || name.size() == prefix_.size()) continue;
+    if (!std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix_.size()), name.end(), absl::ascii_isdigit)) {
+      continue;
+    }
+    const std::string path = storage::join_path(folder_, name);
+    const auto then = files_.modified(path);
+    if (then.ok() && *now - *then > age && !files_.is_folder(path)) files_.remove(path).IgnoreError();
+  }
+}
+
+absl::Status FlightFile::status() const {
+  sync::Lock lock(mutex_);
+  return status_;
+}
+
+Failure FlightFile::name_in(Failure failure) const {
+  sync::Lock lock(mutex_);
+  if (!written_) return failure;
+  nlohmann::json members = failure.members();
+  members["recording"] = path_;
+  const bool by_peer = failure.exit_code() == rank_protocol::kExitPeerLost;
+  // The next attempt's ranks write to the same names.
+  const std::string where =
+      by_peer ? absl::StrCat("; until the next attempt this rank's last collectives are in ", path_) : "";
+  return Failure(failure.exit_code(), failure.reason(), failure.what() + where)
+      .with_members(std::move(members))
+      .with_details(failure.details());
+}
+
+}  // namespace titan::runtime

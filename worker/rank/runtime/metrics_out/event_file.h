@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/io/storage/file.h"
+
+namespace titan::runtime {
+
+// One TensorBoard event file: TFRecord frames around hand-encoded tensorflow.Event messages, whole frames per write, so
+// that what a killed job wrote stays readable.
+class EventFile {
+ public:
+  // Creates {folder}/events.out.tfevents.{seconds}.{host}.{pid}.{n}, which TensorBoard reads after every file that is
+  // there already. Its first event tells TensorBoard to drop what those hold of `first_step` and later: steps that an
+  // earlier attempt trained after the checkpoint from which this one resumed.
+  static absl::StatusOr<std::unique_ptr<EventFile>> create(storage::Files& files, const std::string& folder,
+                                                           absl::Time now, int64_t first_step);
+
+  // One event with all of `scalars`. After an error the file ends in a torn frame: give it up and create another.
+  absl::Status add_scalars(int64_t step, absl::Time wall, const std::vector<std::pair<std::string, double>>& scalars);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  EventFile(std::unique_ptr<storage::WritableFile> file, std::string path)
+      : file_(std::move(file)), path_(std::move(path)) {}
+  std::unique_ptr<storage::WritableFile> file_;
+  std::string path_;
+};
+
+// Exposed for tests.
+std::string tf_record(std::string_view data);
+std::string session_start(int64_t step, absl::Time wall);
+std::string scalar_event(int64_t step, absl::Time wall, const std::vector<std::pair<std::string, double>>& scalars);
+
+}  // namespace titan::runtime

@@ -1,0 +1,145 @@
+#include "worker/rank/runtime/profiling/tracer.h"
+
+#include <ATen/Context.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace titan::runtime {
+
+using rank_protocol::TraceState;
+
+namespace {
+
+namespace profiler = torch::autograd::profiler;
+using torch::profiler::impl::ActivityType;
+
+const std::set<ActivityType>& activities() {
+  static const auto& all = *new std::set<ActivityType>(at::hasCUDA() ? std::set{ActivityType::CPU, ActivityType::CUDA}
+                                                                     : std::set{ActivityType::CPU});
+  return all;
+}
+
+torch::profiler::impl::ProfilerConfig profiler_config() {
+  return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
+                                               /*report_input_shapes=*/true, /*profile_memory=*/false,
+                                               /*with_stack=*/false, /*with_flops=*/false, /*with_modules=*/false);
+}
+
+// Kineto says nothing of a disk that is full; the end of its text does.
+bool is_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file || file.tellg() < 2) return false;
+  file.seekg(-2, std::ios::end);
+  char end[2] = {};
+  return file.read(end, 2) && (end[1] == '}' || (end[0] == '}' && end[1] == '\n'));
+}
+
+}  // namespace
+
+void prepare_profiler() {
+  profiler::prepareProfiler(profiler_config(), activities());
+  profiler::enableProfiler(profiler_config(), activities());
+  (void)profiler::disableProfiler();
+}
+
+Tracer::Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
+               std::optional<TraceDesk> desk, std::shared_ptr<trace::Spans> spans)
+    : config_(config),
+      folder_(std::move(folder)),
+      owner_(std::move(owner)),
+      records_(records),
+      spans_(spans ? std::move(spans) : std::make_shared<trace::Spans>()),
+      desk_(std::move(desk)) {}
+
+Tracer::~Tracer() {
+  // Kineto takes a second preparation for a request to stop what it believes to run: warming up ends with a recording.
+  if (!prepared_) return;
+  spans_->stop();
+  try {
+    if (!recording_) profiler::enableProfiler(profiler_config(), activities());
+    (void)profiler::disableProfiler();
+  } catch (const std::exception&) {  // What it recorded is not wanted.
+  }
+}
+
+TraceWork Tracer::work(int64_t step) const {
+  if (!order_) return trace_work(config_, step);
+  const bool records = step >= order_->first_step;
+  return {.warms_up = !records, .records = records, .saves = step >= order_->last_step};
+}
+
+void Tracer::tell(TraceState state) {
+  if (order_) desk_->tell(state);
+}
+
+void Tracer::begin_step(int64_t step) {
+  if (!records_ || recording_) return;
+  if (!order_ && desk_) order_ = desk_->take(step);
+  const TraceWork due = work(step);
+  if (!(due.warms_up || due.records)) return;
+  if (!prepared_) profiler::prepareProfiler(profiler_config(), activities());
+  prepared_ = true;
+  if (!due.records) return;
+  profiler::enableProfiler(profiler_config(), activities());
+  spans_->start();
+  recording_ = true;
+  first_step_ = step;
+  tell(TraceState::kRecording);
+}
+
+absl::StatusOr<std::optional<Tracer::Saved>> Tracer::end_step(int64_t step) {
+  if (!recording_ || !work(step).saves) return std::nullopt;
+  return save(step);
+}
+
+absl::StatusOr<std::optional<Tracer::Saved>> Tracer::finish(int64_t step) {
+  if (!recording_) return std::nullopt;
+  return save(step);
+}
+
+absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
+  tell(TraceState::kWriting);
+  Saved saved{
+      .path = order_ ? order_->path : absl::StrCat(folder_, "/iteration_", step, "/rank", owner_.rank, "_trace.json"),
+      .first_step = first_step_,
+      .last_step = step,
+      .asked_for = order_.has_value()};
+  const absl::StatusOr<int64_t> bytes = write(saved.path);
+  if (order_ && bytes.ok()) desk_->written(step);
+  if (!bytes.ok()) tell(TraceState::kFailed);
+  order_.reset();
+  if (!bytes.ok()) return bytes.status();
+  saved.bytes = *bytes;
+  return saved;
+}
+
+// Bytes of the file, which has its name once it is whole.
+absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
+  recording_ = prepared_ = false;
+  const trace::Recorded beside = spans_->stop();
+  const auto result = profiler::disableProfiler();
+  const std::filesystem::path file(path);
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  if (error) return absl::UnavailableError(absl::StrCat("create ", file.parent_path().string(), ": ", error.message()));
+  std::filesystem::remove(file, error);  // Of an attempt before this one.
+  const std::string fresh = path + ".new";
+  result->save(fresh);
+  error = {};
+  if (is_whole(fresh) && add_to_trace(fresh, beside, owner_).ok()) {
+    std::filesystem::rename(fresh, file, error);
+    const auto bytes = std::filesystem::file_size(file, error);
+    if (!error) return static_cast<int64_t>(bytes);
+  }
+  std::filesystem::remove(fresh, error);
+  return absl::UnavailableError(absl::StrCat(path, " could not be written to its end; is the disk full?"));
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "worker/rank/data/loader/loader.h"
+#include "worker/rank/nn/block.h"
+#include "worker/rank/parallel/context.h"
+
+namespace titan::runtime {
+
+// What makes contexts for the model's blocks out of the batches that a data-parallel rank reads.
+struct MicrobatchOptions {
+  at::Device device = at::kCPU;
+  int64_t rows = 0;                     // Of one microbatch; 0: a batch is one microbatch.
+  parallel::ContextParallel context;    // No group: rows stay whole.
+  std::optional<int64_t> document_end;  // Token that ends a document, where documents do not see each other.
+};
+
+// This rank's share of a batch's tokens, on the device.
+struct Microbatches {
+  std::vector<nn::MicrobatchContext> contexts;
+  int64_t valid_tokens = 0;  // Labels that count, of all of them.
+};
+
+// `rows` must divide the batch, which is on the CPU. Nothing waits for the device.
+Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions& options);
+
+}  // namespace titan::runtime

@@ -1,0 +1,410 @@
+#include "worker/rank/runtime/step/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status/status.h"
+#include "common/base/text/counted.h"
+#include "worker/rank/checkpoint/steps/policy.h"
+#include "worker/rank/comm/store.h"
+#include "worker/rank/device/trace_scope.h"
+#include "worker/rank/optim/grad_norm.h"
+#include "worker/rank/runtime/failure/failure.h"
+#include "worker/rank/runtime/step/parallel_setup.h"
+
+namespace titan::runtime {
+
+using device::TraceScope;
+using rank_protocol::Command;
+using rank_protocol::ExitCode;
+using rank_protocol::Phase;
+namespace event = rank_protocol::event;
+
+namespace {
+
+constexpr int64_t kStepsToWarmUp = 2;
+
+}  // namespace
+
+ExitCode Trainer::run() {
+  if (config_.checkpoint.create_seed_checkpoint) {
+    draw_weights();
+    save_seed();
+    return finish(/*stopped=*/false);
+  }
+  load();
+  context_.reporter->enter_start_phase(Phase::kData);
+  if (context_.rank == 0) log_line(absl::StrCat("Training starts at step ", step_ + 1));
+  if (step_ >= config_.training.steps) {
+    log_line(absl::StrCat("Nothing to do: step ", step_, " of ", config_.training.steps, " is done in ",
+                          config_.job.dump_folder));
+  }
+  while (step_ < config_.training.steps && !agreed_.stop) run_step();
+  tell_trace(tracer_.finish(step_));
+  return finish(agreed_.stop && step_ < config_.training.steps);
+}
+
+void Trainer::run_step() {
+  const int64_t finished = step_;
+  tracer_.begin_step(step_ + 1);
+  try {
+    const TraceScope trace([&] { return absl::StrCat("ProfilerStep#", step_ + 1); });  // TensorBoard's name for it.
+    train_step();
+  } catch (...) {
+    memory_snapshots_.failed(finished);
+    throw;
+  }
+  tell_trace(tracer_.end_step(step_));
+  memory_snapshots_.end_step(step_);
+}
+
+// A trace that cannot be written is no reason to stop.
+void Trainer::tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved) {
+  if (!saved.ok()) {
+    context_.reporter->warning(absl::StrCat("the profiler's trace is lost: ", saved.status().message()));
+    return;
+  }
+  if (!*saved) return;
+  const Tracer::Saved& trace = **saved;
+  log_line(absl::StrCat("Profiler trace: ", trace.path));
+  if (!trace.asked_for) return;
+  context_.reporter->event(event::kTrace,
+                           {{"first_step", trace.first_step}, {"last_step", trace.last_step}, {"bytes", trace.bytes}});
+}
+
+void Trainer::train_step() {
+  const absl::Duration began = context_.clock->monotonic();
+  const comm::LedgerCounts before = context_.ledger.counts();
+  const int64_t waited_before = context_.ledger.waited_nanos();
+  const std::vector<data::Batch> batches = fetch_batches();
+  StepReport report = forward_backward(batches);
+  context_.reporter->enter(Phase::kOptimizer);
+  settle();  // The step before: its figures came while this one was given to the device.
+  const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
+  report.sum_of_squares =
+      config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(model_->gradients());
+  add_commands(report);
+  Exchanged exchanged = exchange(report, *context_.mesh, context_.device->torch_device(), config_.training.max_norm);
+  acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
+  update(exchanged.gate);
+  last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
+  ++step_;
+  unsettled_ = Unsettled{step_, began, std::move(exchanged.reports)};
+  const std::optional<StepSummary> summary = must_settle() ? settle() : std::nullopt;
+  tokens_seen_ += batch_plan_.global_batch * config_.training.seq_len;
+  const absl::Duration took = context_.clock->monotonic() - began;
+  context_.reporter->finished_step(step_, took);
+  tell_own_time(took, waited_before);
+  if (step_ == first_step_ + 1) {
+    // The first step also opens connections and fills caches; from here on a silent rank is missed sooner.
+    context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
+  }
+  if (summary) log_step(*summary);
+  ++schedule_step_;
+
+  if (validator_ && validator_->due(step_, config_.validation.freq)) validate();
+  save_if_due();
+}
+
+// For the comparison of ranks. Only where the host's waits are the waits for other ranks: a GPU waits for them behind
+// its host, which sees nothing of it, and no figure is better than a wrong one. The first steps of an attempt and those
+// that a profiler records are no measure; saves and validations lie between the steps.
+void Trainer::tell_own_time(absl::Duration took, int64_t waited_before) {
+  if (!context_.device->torch_device().is_cpu() || tracer_.recording() || step_ <= first_step_ + kStepsToWarmUp) return;
+  const absl::Duration waited = absl::Nanoseconds(context_.ledger.waited_nanos() - waited_before);
+  context_.reporter->own_time(std::max(took - waited, absl::ZeroDuration()));
+}
+
+void Trainer::validate() {
+  const TraceScope trace([] { return "validation"; });
+  context_.reporter->enter(Phase::kValidate);
+  validating_ = true;
+  model_->prepare_gathers();
+  const ValidationResult result = validator_->run(*executor_, *context_.mesh);
+  const bool finite = std::isfinite(result.loss);
+  if (!finite) {
+    meet_nonfinite("NONFINITE_LOSS",
+                   absl::StrCat("step ", step_, ": the validation loss ", result.loss, " is not finite"));
+  }
+  log_samples();
+  validating_ = false;
+  model_->release();
+  if (result.labels == 0) tell_nothing_validated(result);
+  if (result.labels == 0 || !finite) return;
+  metrics_->add_validation_tokens(result.tokens);
+  const NamedMetrics metrics =
+      value(metrics_->log_validation(step_, result.loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+  if (context_.rank != 0) return;
+  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  for (const auto& [name, number] : metrics) members["metrics"][name] = number;
+  context_.reporter->event(event::kStep, std::move(members));
+}
+
+void Trainer::tell_nothing_validated(const ValidationResult& result) const {
+  if (context_.rank != 0) return;
+  const char* const why = result.batches == 0
+                              ? ": nothing was validated: the validation dataset does not fill one row of "
+                              : ": nothing was validated: no token of the validation dataset is a label, in rows of ";
+  context_.reporter->warning(absl::StrCat("step ", step_, why, counted(config_.validation.seq_len, "token"),
+                                          result.batches == 0
+                                              ? "; lower validation.seq_len or add data"
+                                              : "; see validation.dataloader.train_on and validation.seq_len"));
+}
+
+void Trainer::log_samples() {
+  if (!samples_) return;
+  const Samples::Texts texts = samples_->run(*model_, *context_.mesh, spec_.vocab_size);
+  for (const std::string& line : texts.lines) log_line(absl::StrCat("step ", step_, ": ", line));
+  if (texts.not_finite.empty()) return;
+  meet_nonfinite("NONFINITE_LOGITS", absl::StrCat("step ", step_, ": validation.sample_prompts: logits after ",
+                                                  absl::StrJoin(texts.not_finite, ", "), " are not finite"));
+}
+
+// A figure of a validation, which changes no weights: nothing is shown of it. Every rank finds the same one.
+void Trainer::meet_nonfinite(const char* reason, const std::string& message) const {
+  if (config_.training.nonfinite_policy == "fail") {
+    throw Failure(rank_protocol::kExitUserError, reason,
+                  absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would only warn"));
+  }
+  if (context_.rank == 0) context_.reporter->warning(message);
+}
+
+std::vector<data::Batch> Trainer::fetch_batches() {
+  const TraceScope trace([] { return "data"; });
+  context_.reporter->enter(Phase::kData);
+  std::vector<data::Batch> batches;
+  for (int64_t i = 0; i < batch_plan_.microbatches; ++i) {
+    const absl::Duration began = context_.clock->monotonic();
+    batches.push_back(value(loader_->next(), rank_protocol::kExitUserError, "DATA"));
+    metrics_->add_batch(batches.back().tokens.numel(), context_.clock->monotonic() - began);
+  }
+  report_data_warnings();
+  return batches;
+}
+
+StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
+  const TraceScope trace([] { return "forward and backward"; });
+  const at::Device device = context_.device->torch_device();
+  std::vector<Microbatches> runs;
+  int64_t valid_tokens = 0;
+  for (const data::Batch& batch : batches) {
+    runs.push_back(make_microbatches(batch, microbatch_options_));
+    valid_tokens += runs.back().valid_tokens;
+  }
+
+  // The count of all ranks is needed before the first backward pass only: it travels during the first forward pass.
+  at::Tensor global_tokens = at::full({1}, valid_tokens, at::TensorOptions(at::kLong).device(device));
+  comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_tokens);
+  const auto count = [&] {
+    counting.wait();
+    return global_tokens.squeeze(0).clamp_min(1);  // All rows may be prompts, of which nothing is a label.
+  };
+
+  // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
+  // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
+  model_->forget_gradients();
+  model_->prepare_gathers();
+  const at::TensorOptions wide = at::TensorOptions(at::kDouble).device(device);
+  if (config_.optimizer.early_step_in_backward) {
+    early_squares_ = at::zeros({}, wide);
+    if (checkpointer_) checkpointer_->before_update();
+    optimizer_->begin_step();
+  }
+  at::Tensor loss_sum = at::zeros({}, wide);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    run_ = static_cast<int64_t>(i);
+    loss_sum += executor_->run(pipeline_, runs[i].contexts, count, /*last=*/i + 1 == runs.size());
+  }
+  model_->finish_step();
+  StepReport report;
+  if (reports_loss(pipeline_, *context_.mesh)) {
+    report.valid_tokens = static_cast<double>(valid_tokens);
+    report.loss_sum = loss_sum;
+  }
+  return report;
+}
+
+// The beacon shows how far the step is.
+void Trainer::begins(const pipeline::Action& action) {
+  if (action.microbatch >= 0) context_.reporter->microbatch(run_ * pipeline_.microbatches + action.microbatch);
+  if (validating_) return;
+  context_.reporter->enter(action.work == pipeline::Work::kForward ? Phase::kForward : Phase::kBackward);
+}
+
+// One unit's optimizer step, in the middle of the backward pass: its gradients need no memory afterwards. The norm of
+// all of them comes too late to clip any.
+void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+  std::vector<at::Tensor> gradients;
+  for (const parallel::ShardedParameter& placed : unit.parameters()) {
+    if (placed.primary) gradients.push_back(placed.grad);
+  }
+  early_squares_ += optim::sum_of_squares(gradients);
+  optimizer_->step_slots(first_slot, count, schedule_->factor(schedule_step_));
+}
+
+void Trainer::add_commands(StepReport& report) {
+  command_ = context_.reporter->command();
+  if (context_.stop_signal != nullptr && context_.stop_signal->load()) command_ = Command::kStopAndSave;
+  report.checkpoint = command_ == Command::kCheckpoint;
+  report.stop = command_ == Command::kStopAndSave;
+}
+
+void Trainer::update(const optim::Gate& gate) {
+  if (checkpointer_) checkpointer_->before_update();
+  if (balance_) balance_->finish_step(gate.skip);
+  // Else it is done, unit by unit.
+  if (!config_.optimizer.early_step_in_backward) optimizer_->step(schedule_->factor(schedule_step_), gate);
+  if (qk_clip_) qk_clip_->finish_step(gate.skip);
+}
+
+// Whether the host needs the step's figures before it goes on. Else they come to it while the device has the next step
+// to work on, which then never waits for its host.
+bool Trainer::must_settle() const {
+  if (!reads_late_ || metrics_->should_log(step_) || agreed_.checkpoint || agreed_.stop) return true;
+  if (validator_ && validator_->due(step_, config_.validation.freq)) return true;
+  const checkpoint::StepEdge edge{step_, config_.training.steps, /*requested=*/false};
+  return step_ >= config_.training.steps ||
+         (checkpointer_ && checkpoint::decide_save(config_.checkpoint, edge) != checkpoint::SaveDecision::kNo);
+}
+
+// Learns what the newest step came to; none: it was skipped, or there is nothing to learn. Every rank decides alike,
+// from the same numbers, and at the same step.
+std::optional<StepSummary> Trainer::settle() {
+  if (!unsettled_) return std::nullopt;
+  Unsettled newest = *std::exchange(unsettled_, std::nullopt);
+  const StepSummary summary = newest.reports.summary();
+  if (context_.recorder) context_.recorder->synchronized();
+  if (!agreed_.stop) agreed_.since = newest.began;
+  agreed_.checkpoint |= summary.checkpoint;
+  agreed_.stop |= summary.stop;
+  if (std::isfinite(summary.avg_loss) && std::isfinite(summary.grad_norm)) return summary;
+  const std::string message = absl::StrCat("step ", newest.step, ": loss ", summary.avg_loss, ", gradient norm ",
+                                           summary.grad_norm, " is not finite");
+  if (config_.training.nonfinite_policy == "fail") {
+    throw Failure(rank_protocol::kExitUserError, "NONFINITE_LOSS",
+                  absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would skip such steps"));
+  }
+  context_.reporter->warning(absl::StrCat(message, ": the step is skipped (training.nonfinite_policy)"));
+  return std::nullopt;
+}
+
+void Trainer::log_step(const StepSummary& summary) {
+  if (!metrics_->should_log(step_)) return;
+  StepMetrics figures;
+  figures.global_avg_loss = summary.avg_loss;
+  figures.global_max_loss = summary.max_loss;
+  figures.grad_norm = summary.grad_norm;
+  figures.n_tokens_seen = tokens_seen_;
+  figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
+  figures.extra = learning_rates(rules_, schedule_->factor(schedule_step_));
+  if (balance_) add_expert_figures(figures);
+  add_source_figures(figures);
+  if (qk_clip_) add_logit_figures(figures);
+  const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+  for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
+  if (context_.rank != 0) return;
+  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  for (const auto& [name, number] : metrics) members["metrics"][name] = number;
+  context_.reporter->event(event::kStep, std::move(members));
+}
+
+// What each of several sources has given so far, and how much of packed rows is padding.
+void Trainer::add_source_figures(StepMetrics& figures) const {
+  for (const data::SourceProgress& source : loader_->progress()) {
+    const auto tokens = static_cast<double>(source.rows * config_.training.seq_len);
+    figures.extra.emplace_back(absl::StrCat("data/", source.name, "/tokens"), tokens);
+    figures.extra.emplace_back(absl::StrCat("data/", source.name, "/epoch"), static_cast<double>(source.passes));
+  }
+  if (const std::optional<double> padding = loader_->take_padding())
+    figures.extra.emplace_back("data/padding", *padding);
+}
+
+// How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.
+void Trainer::add_expert_figures(StepMetrics& figures) const {
+  const std::vector<parallel::ExpertLoad> loads = balance_->loads(spec_.n_layers, spec_.moe->num_experts);
+  for (auto& figure : parallel::balance_figures(loads)) figures.extra.push_back(std::move(figure));
+  for (const parallel::ExpertLoad& load : loads) {
+    figures.lists.emplace_back(absl::StrCat("moe/", load.layer, "/tokens_per_expert"), load.tokens);
+  }
+}
+
+void Trainer::add_logit_figures(StepMetrics& figures) const {
+  const parallel::QkClip::Figures logits = qk_clip_->figures();
+  figures.extra.emplace_back("qk_clip/largest_logit", logits.largest);
+  figures.extra.emplace_back("qk_clip/clipped_heads", static_cast<double>(logits.clipped));
+}
+
+void Trainer::save_if_due() {
+  const bool asked = std::exchange(agreed_.checkpoint, false) || agreed_.stop;
+  if (!checkpointer_ || config_.checkpoint.load_only) {
+    if (context_.rank == 0 && asked) {
+      context_.reporter->warning(absl::StrCat(
+          "nothing is saved: ", checkpointer_ ? "checkpoint.load_only forbids it" : "checkpoint.enable is false"));
+    }
+    return;
+  }
+  const checkpoint::StepEdge edge{step_, config_.training.steps, asked};
+  const checkpoint::SaveDecision decision = checkpoint::decide_save(config_.checkpoint, edge);
+  if (decision == checkpoint::SaveDecision::kNo) return;
+  context_.reporter->enter(Phase::kCheckpoint);
+  absl::Status saved;
+  if (decision == checkpoint::SaveDecision::kLast) {
+    saved = checkpointer_->save_last(step_, slices_, train_state());
+  } else if (agreed_.stop) {
+    saved = annotate(checkpointer_->save_before_stop(step_, slices_, train_state(), stop_patience()),
+                     absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
+  } else {
+    saved = checkpointer_->save(step_, slices_, train_state());
+  }
+  check(saved, rank_protocol::kExitStorage, "CHECKPOINT");
+}
+
+// What a stop's grace leaves for saving: two seconds are for leaving.
+absl::Duration Trainer::time_after_stop() const {
+  return absl::Seconds(config_.restart.stop_grace_seconds) - absl::Seconds(2);
+}
+
+// How much of it is left. When the request came nobody here knows: at the earliest with the beginning of the step whose
+// reports told of it.
+absl::Duration Trainer::stop_patience() const {
+  const absl::Duration spent = context_.clock->monotonic() - agreed_.since;
+  return time_after_stop() - spent;
+}
+
+void Trainer::acknowledge_commands() {
+  if (command_ != Command::kNone) context_.reporter->acknowledge(command_);
+}
+
+void Trainer::report_data_warnings() {
+  const bool same_everywhere = config_.training.dataloader.order == "global";
+  for (const std::string& warning : loader_->take_warnings()) {
+    if (!same_everywhere || context_.rank == 0) context_.reporter->warning(warning);
+  }
+}
+
+// How long the end of a rank may wait until its figures are sent. It shows no progress meanwhile: what is taken for a
+// hang begins at several times the timeout.
+absl::Duration Trainer::outputs_patience(bool stopped) const {
+  constexpr absl::Duration kMost = absl::Seconds(30);
+  const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));
+  return stopped ? std::clamp(stop_patience(), absl::ZeroDuration(), most) : most;
+}
+
+ExitCode Trainer::finish(bool stopped) {
+  context_.reporter->enter(Phase::kExit);
+  metrics_->no_more();
+  if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
+  context_.mesh->group(mesh::Axis::kWorld).barrier();  // Notices a rank that is gone.
+  if (context_.store) comm::leave_together(*context_.store, context_.rank, context_.world, std::chrono::seconds(10));
+  metrics_->end(outputs_patience(stopped));
+  for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
+  if (context_.rank == 0) {
+    log_line(stopped ? absl::StrCat("Stopped on request after step ", step_) : "Training completed");
+  }
+  context_.reporter->event(stopped ? event::kStopped : event::kFinished, {{"step", step_}});
+  return stopped ? rank_protocol::kExitStopped : rank_protocol::kExitFinished;
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,74 @@
+#include "worker/rank/tools/data/verify.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/base/text/counted.h"
+#include "common/io/data_files/datasets.h"
+#include "common/io/data_files/token_manifest.h"
+#include "common/io/storage/crc32c.h"
+#include "common/io/storage/file.h"
+#include "worker/rank/data/tokens/shard_format.h"
+#include "worker/rank/data/tokens/token_set.h"
+#include "worker/rank/tools/data/finish.h"
+
+namespace titan::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The indexes of shards are what the manifest saw.
+absl::Status check_index_sums(const std::string& manifest_path, int64_t& damaged) {
+  storage::Files& files = storage::posix_files();
+  TITAN_ASSIGN_OR_RETURN(const data::TokenManifest manifest, data::read_manifest(files, manifest_path));
+  for (const data::TokenManifest::Shard& shard : manifest.shards) {
+    const std::string path =
+        (fs::path(manifest_path).parent_path() / absl::StrCat(shard.name, data::kIndexEnding)).string();
+    const absl::StatusOr<std::string> index = storage::read_file(files, path);
+    if (index.ok() && storage::crc32c(index->data(), index->size()) == shard.index_sum) continue;
+    ++damaged;
+    std::cout << (index.ok() ? absl::StrCat(path, ": does not fit the manifest's checksum")
+                             : std::string(index.status().message()))
+              << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status run(const std::string& path) {
+  TITAN_ASSIGN_OR_RETURN(const data_files::DatasetFiles found, data_files::find_dataset_files(path));
+  if (!data_files::holds_tokens(found.format)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": holds ", data_files::name(found.format),
+                                                   ", not tokens; nothing says what text should be"));
+  }
+  TITAN_ASSIGN_OR_RETURN(data::TokenSet set, data::TokenSet::open(found.format, found.files));
+  int64_t damaged = 0;
+  if (found.format == data_files::Format::kTitan) {
+    for (const std::string& manifest : found.files) TITAN_RETURN_IF_ERROR(check_index_sums(manifest, damaged));
+  }
+  for (int64_t number = 0; number < set.shards(); ++number) {
+    const absl::StatusOr<data::TokenShard*> shard = set.shard(number);
+    const absl::Status whole = shard.ok() ? (*shard)->verify() : shard.status();
+    if (whole.ok()) continue;
+    ++damaged;
+    std::cout << std::string(whole.message()) << "\n";
+  }
+  if (damaged > 0) return absl::DataLossError(absl::StrCat(path, ": ", counted(damaged, "damage"), " found"));
+  std::cout << path << ": " << set.tokens() << " tokens in " << counted(set.documents(), "document") << ", "
+            << counted(set.shards(), "shard") << ", whole\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void add_verify(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "verify", "Reads a token index, or Megatron-LM's .bin and .idx, and checks it; exit 1 when something is damaged");
+  const auto path = std::make_shared<std::string>();
+  command->add_option("path", *path, "Folder of the index, or what .bin and .idx follow")->required();
+  command->callback([path] { finish(run(*path)); });
+}
+
+}  // namespace titan::tools

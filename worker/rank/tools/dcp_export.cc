@@ -1,0 +1,191 @@
+#include "worker/rank/tools/dcp_export.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/plan/config/json.h"
+#include "worker/rank/checkpoint/formats/dcp/dcp_writer.h"
+#include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
+#include "worker/rank/checkpoint/formats/pickle/writer.h"
+#include "worker/rank/optim/configured_schedule.h"
+#include "worker/rank/tools/dcp_data.h"
+
+namespace titan::tools {
+namespace {
+
+using namespace titan::checkpoint;
+using nlohmann::json;
+
+constexpr char kOurModel[] = "model.", kOurOptim[] = "optim.";
+
+class Export {
+ public:
+  Export(StepReader& step, const models::ModelSpec& spec, const DcpExport& options, DcpWriter& out)
+      : step_(step), spec_(spec), options_(options), out_(out) {}
+
+  absl::StatusOr<std::vector<std::string>> run() {
+    const bool alone = options_.model_only || !step_.manifest().full;
+    if (!alone) TITAN_RETURN_IF_ERROR(read_config());
+    TITAN_RETURN_IF_ERROR(write_model(alone));
+    if (!alone) {
+      TITAN_RETURN_IF_ERROR(write_optimizer());
+      TITAN_RETURN_IF_ERROR(write_schedule());
+      TITAN_RETURN_IF_ERROR(write_train_state());
+      write_data();
+      TITAN_RETURN_IF_ERROR(data_);
+    }
+    TITAN_RETURN_IF_ERROR(out_.finish());
+    return std::move(warnings_);
+  }
+
+ private:
+  // Rows of dim 0 at a time.
+  absl::Status copy(const TensorRecord& record, const std::string& key, at::ScalarType type) {
+    const auto item = static_cast<int64_t>(c10::elementSize(record.dtype));
+    Narrowing narrowing;
+    for (const Box& box : cut_along(whole(record.shape), 0, options_.max_piece_bytes / item)) {
+      at::Tensor piece = at::empty(box.shape, at::TensorOptions().dtype(record.dtype));
+      TITAN_RETURN_IF_ERROR(step_.read(record, box, piece));
+      TITAN_RETURN_IF_ERROR(out_.add(key, record.shape, box, narrowing.cast(piece, type)));
+    }
+    return judge(record.key, narrowing, options_.overflow, warnings_);
+  }
+
+  absl::Status write_model(bool alone) {
+    for (const TensorRecord& record : step_.manifest().tensors) {
+      if (!absl::StartsWith(record.key, kOurModel)) continue;
+      const std::string key = record.key.substr(sizeof kOurModel - 1);
+      TITAN_RETURN_IF_ERROR(
+          copy(record, key, alone ? narrowed_type(record.key, record.dtype, options_.dtype) : record.dtype));
+    }
+    // A tied head is in torchtitan's state once more.
+    if (spec_.tied_embeddings) out_.alias(kHeadName, kEmbeddingName);
+    return absl::OkStatus();
+  }
+
+  absl::Status read_config() {
+    const auto instead = [&](const std::string& why) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(step_.folder(), ": ", why, "; --model-only writes the weights alone"));
+    };
+    if (!step_.manifest().config.is_object()) return instead("was written before steps said their configuration");
+    TITAN_ASSIGN_OR_RETURN(config_, config::from_json(step_.manifest().config));
+    if (config_.optimizer.name != "AdamW" && config_.optimizer.name != "Adam")
+      return instead(absl::StrCat("torchtitan has no optimizer ", config_.optimizer.name));
+    if (!config_.optimizer.param_groups.empty()) return instead("torchtitan has no optimizer.param_groups");
+    TITAN_ASSIGN_OR_RETURN(const optim::LrSchedule schedule,
+                           optim::LrSchedule::create(optim::schedule_options(config_)));
+    const json& state = step_.manifest().train_state;
+    const json scheduler = state.value("lr_scheduler", json::object());
+    epoch_ = scheduler.value("last_epoch", step_.manifest().step);
+    lr_ = config_.optimizer.lr * schedule.factor(epoch_);
+    return absl::OkStatus();
+  }
+
+  absl::Status write_optimizer() {
+    const Manifest& manifest = step_.manifest();
+    const TensorRecord* count = manifest.find("optim.step");
+    if (count == nullptr) return absl::DataLossError(absl::StrCat(step_.folder(), ": has no optim.step"));
+    at::Tensor steps = at::empty({}, at::TensorOptions().dtype(count->dtype));
+    TITAN_RETURN_IF_ERROR(step_.read(*count, whole({}), steps));
+    steps = steps.to(at::kFloat);
+    for (const TensorRecord& record : manifest.tensors) {
+      const size_t dot = record.key.find('.', sizeof kOurOptim - 1);
+      if (!absl::StartsWith(record.key, kOurOptim) || dot == record.key.npos) continue;
+      const std::string state = record.key.substr(sizeof kOurOptim - 1, dot - sizeof kOurOptim + 1),
+                        fqn = record.key.substr(dot + 1);
+      TITAN_RETURN_IF_ERROR(copy(record, absl::StrCat("optimizer.state.", fqn, ".", state), record.dtype));
+      if (state != "exp_avg") continue;
+      TITAN_RETURN_IF_ERROR(out_.add(absl::StrCat("optimizer.state.", fqn, ".step"), {}, whole({}), steps));
+      TITAN_RETURN_IF_ERROR(write_group(fqn));
+    }
+    return absl::OkStatus();
+  }
+
+  // torch.optim.AdamW's group, once for each parameter.
+  absl::Status write_group(const std::string& fqn) {
+    const config::Optimizer& optimizer = config_.optimizer;
+    const json group = {{"lr", lr_},
+                        {"betas", {optimizer.beta1, optimizer.beta2}},
+                        {"eps", optimizer.eps},
+                        {"weight_decay", optimizer.weight_decay},
+                        {"amsgrad", false},
+                        {"maximize", false},
+                        {"foreach", optimizer.implementation == "foreach"},
+                        {"capturable", false},
+                        {"differentiable", false},
+                        {"fused", optimizer.implementation == "fused"},
+                        {"decoupled_weight_decay", optimizer.name == "AdamW"},
+                        {"initial_lr", optimizer.lr}};
+    for (const auto& [name, value] : group.items())
+      TITAN_RETURN_IF_ERROR(out_.add(absl::StrCat("optimizer.param_groups.", fqn, ".", name), value));
+    return absl::OkStatus();
+  }
+
+  // torch.optim.lr_scheduler.LambdaLR's.
+  absl::Status write_schedule() {
+    const json state = {{"base_lrs", {config_.optimizer.lr}},  {"last_epoch", epoch_},
+                        {"_step_count", epoch_ + 1},           {"_is_initial", false},
+                        {"_get_lr_called_within_step", false}, {"_last_lr", {lr_}}};
+    for (const auto& [name, value] : state.items()) TITAN_RETURN_IF_ERROR(out_.add("lr_scheduler." + name, value));
+    return absl::OkStatus();
+  }
+
+  absl::Status write_train_state() {
+    const json& state = step_.manifest().train_state;
+    TITAN_RETURN_IF_ERROR(out_.add("train_state.step", json(step_.manifest().step)));
+    // Of one data-parallel rank; in order global there is one place in the data, as on one rank.
+    const json dataloader = state.value("dataloader", json::object());
+    const bool global = dataloader.value("order", "global") == "global";
+    const int64_t ranks = global ? 1 : std::max<int64_t>(1, dataloader.value("dp_size", int64_t{1}));
+    return out_.add("train_state.ntokens_seen", json(state.value("ntokens_seen", int64_t{0}) / ranks));
+  }
+
+  void write_data() {
+    const json dataloader = step_.manifest().train_state.value("dataloader", json::object());
+    const auto positions = torchtitan_positions(config_, dataloader, step_.manifest().per_rank, options_.tokenizer);
+    const std::string exclude = "checkpoint.exclude_from_loading = [\"dataloader\"] in torchtitan";
+    if (!positions.ok()) {
+      warnings_.push_back(absl::StrCat("the place in the data is left out: ", std::string(positions.status().message()),
+                                       "; set ", exclude));
+      return;
+    }
+    for (const auto& [name, value] : positions->items()) {
+      json item = value;
+      if (value.is_object()) {  // torchtitan pickles each rank's once more.
+        const std::string pickled = pickle::Writer(2).plain(value).finish();
+        item = json::binary(std::vector<uint8_t>(pickled.begin(), pickled.end()));
+      }
+      data_.Update(out_.add("dataloader." + name, item));
+    }
+    const int64_t size = positions->at("world_size");
+    warnings_.push_back(absl::StrCat("the place in the data is that of ", size,
+                                     size == 1 ? " data-parallel rank" : " data-parallel ranks",
+                                     ": with another number set ", exclude));
+  }
+
+  StepReader& step_;
+  const models::ModelSpec& spec_;
+  const DcpExport& options_;
+  DcpWriter& out_;
+  config::JobConfig config_;
+  int64_t epoch_ = 0;
+  double lr_ = 0;  // After the step.
+  absl::Status data_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> write_dcp(storage::Files& files, StepReader& step,
+                                                   const models::ModelSpec& spec, const DcpExport& options,
+                                                   const std::string& folder,
+                                                   const std::function<void(const std::string& file)>& progress) {
+  TITAN_RETURN_IF_ERROR(files.make_folders(folder));
+  DcpWriter writer(files, folder, options.max_file_bytes, progress);
+  return Export(step, spec, options, writer).run();
+}
+
+}  // namespace titan::tools

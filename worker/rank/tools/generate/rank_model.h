@@ -1,0 +1,50 @@
+#pragma once
+
+// A checkpoint's model on a few ranks of one process that share its matrices.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "worker/rank/comm/device_mesh.h"
+#include "worker/rank/generate/generator.h"
+#include "worker/rank/runtime/engine/sharded_model.h"
+#include "worker/rank/tools/generate/source.h"
+
+namespace titan::tools {
+
+struct RankOptions {
+  std::string device = "cpu";         // Or "cuda": rank N has the Nth.
+  at::ScalarType dtype = at::kFloat;  // Of weights and activations.
+  int tensor_ranks = 1;               // Threads of this process.
+  int threads = 0;                    // Of all ranks together; 0: a thread a core.
+  int64_t longest_row = 0;            // Tokens of a prompt and what follows it.
+};
+
+// One rank's.
+class RankModel {
+ public:
+  // Builds the model and reads this rank's slices of its weights. Collective. Errors: of the checkpoint and the mesh.
+  static absl::StatusOr<std::unique_ptr<RankModel>> load(storage::Files& files, const ModelSource& source,
+                                                         const RankOptions& options, device::Device& device,
+                                                         const comm::DeviceMesh& mesh);
+
+  // `options` without what follows from the ranks. Collective; the same on every rank.
+  std::vector<generate::Generation> generate(const std::vector<std::vector<int64_t>>& prompts,
+                                             generate::Options options);
+
+ private:
+  RankModel(const comm::DeviceMesh& mesh, int64_t vocabulary) : mesh_(mesh), vocabulary_(vocabulary) {}
+
+  const comm::DeviceMesh& mesh_;
+  const int64_t vocabulary_;
+  std::unique_ptr<runtime::ShardedModel> model_;
+};
+
+// Runs `body` once for each rank, all at the same time, rank 0 in a thread like the others. The first error that is not
+// just the loss of another rank.
+absl::Status run_ranks(const RankOptions& options,
+                       const std::function<absl::Status(device::Device&, const comm::DeviceMesh&)>& body);
+
+}  // namespace titan::tools

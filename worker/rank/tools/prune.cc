@@ -1,0 +1,320 @@
+#include "worker/rank/tools/prune.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/base/text/counted.h"
+#include "common/io/s3/all_files.h"
+#include "common/io/s3/location.h"
+#include "common/io/s3/object_fence.h"
+#include "common/io/storage/fence_record.h"
+#include "common/io/storage/idle_fence.h"
+#include "common/io/storage/process_identity.h"
+#include "worker/rank/checkpoint/shards/step_reader.h"
+#include "worker/rank/checkpoint/steps/policy.h"
+#include "worker/rank/checkpoint/steps/step_folders.h"
+
+namespace titan::tools {
+namespace {
+
+using namespace titan::checkpoint;  // This file is the folder's offline face.
+using storage::Fence;
+
+// What is there, and what of it must stay.
+struct Plan {
+  std::vector<int64_t> doomed;
+  std::map<int64_t, std::string> kept;  // With the reason, where it is not that it is new.
+};
+
+bool is_step(const StepFolder& step) { return step.has_manifest || step.has_hf_index || step.has_dcp; }
+
+// The newest full step that can be read whole, or the newest export where there are no full ones; -1 where nothing is
+// to be lost. Where none can be read, nothing is removed.
+absl::StatusOr<int64_t> newest_good(storage::Files& files, const std::vector<StepFolder>& steps, std::ostream& out) {
+  bool any_full = false, any = false;
+  absl::Status worst;
+  for (const bool full : {true, false}) {
+    for (auto step = steps.rbegin(); step != steps.rend() && !(any_full && !full); ++step) {
+      if (!step->has_manifest) continue;
+      any = true;
+      const auto reader = StepReader::open(files, step->path);
+      std::vector<absl::Status> problems;
+      if (!reader.ok()) problems.push_back(reader.status());
+      if (reader.ok() && (*reader)->manifest().full != full) continue;
+      any_full |= reader.ok() && full;
+      if (problems.empty()) problems = (*reader)->verify();
+      if (problems.empty()) return step->step;
+      if (full) out << step->path << ": damaged: " << std::string(problems.front().message()) << std::endl;
+      worst = problems.front();
+    }
+  }
+  if (!any) return -1;
+  return annotate(absl::DataLossError(worst.message()), "no step can be read whole, so nothing is removed");
+}
+
+Plan plan_of(const std::vector<StepFolder>& steps, const PruneOptions& options, int64_t good,
+             const std::set<int64_t>& committed) {
+  std::vector<StoredStep> stored;
+  for (const StepFolder& step : steps) {
+    if (is_step(step)) stored.push_back({.step = step.step, .full = step.step == good});
+  }
+  Plan plan;
+  for (const int64_t step : steps_to_purge(std::move(stored), options.keep)) {
+    if (options.keep_every > 0 && step % options.keep_every == 0) {
+      plan.kept[step] = absl::StrCat("every ", options.keep_every);
+    } else if (committed.contains(step)) {
+      plan.kept[step] = "the newest that its job committed";
+    } else {
+      plan.doomed.push_back(step);
+    }
+  }
+  return plan;
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path found = std::filesystem::weakly_canonical(path, error);
+  return (error || found.has_filename() ? found : found.parent_path()).string();
+}
+
+// Where a step's job kept its fence, if it was this folder that it wrote to: a checkpoint.folder may lie anywhere, and
+// a copy of one is nobody's.
+std::string dump_folder_in(storage::Files& files, const StepFolder& step, const std::string& folder) {
+  if (!step.has_manifest) return "";
+  const auto reader = StepReader::open(files, step.path);
+  const nlohmann::json config = reader.ok() ? (*reader)->manifest().config : nlohmann::json();
+  const auto text = [&](const char* table, const char* key) {
+    const nlohmann::json in = config.is_object() ? config.value(table, nlohmann::json()) : nlohmann::json();
+    const nlohmann::json value = in.is_object() ? in.value(key, nlohmann::json()) : nlohmann::json();
+    return value.is_string() ? value.get<std::string>() : std::string();
+  };
+  const std::string dump = text("job", "dump_folder");
+  return absolute(storage::join_path(dump, text("checkpoint", "folder"))) == absolute(folder) ? dump : "";
+}
+
+// The dump folders whose jobs may use `folder`.
+std::set<std::string> dump_folders(storage::Files& files, const std::string& folder,
+                                   const std::vector<StepFolder>& steps, const PruneOptions& options) {
+  std::set<std::string> found;
+  const auto add = [&](const std::string& dump) {
+    if (!dump.empty() && files.exists(storage::join_path(dump, storage::kFenceFile))) found.insert(absolute(dump));
+  };
+  add(options.dump_folder);
+  for (std::filesystem::path above = absolute(folder);; above = above.parent_path()) {
+    add(above.string());
+    if (above == above.parent_path()) break;
+  }
+  for (const StepFolder& step : steps) add(dump_folder_in(files, step, folder));
+  return found;
+}
+
+void remember(const Fence::Holder& holder, const std::string& dump, const std::string& folder,
+              std::set<int64_t>& committed) {
+  for (const auto& [name, last] : holder.committed) {
+    if (absolute(storage::join_path(dump, name)) == absolute(folder)) committed.insert(last.step);
+  }
+}
+
+// `effect` while none of the dump folders has a job.
+absl::Status while_all_idle(storage::Files& files, const std::string& folder, std::vector<std::string> dumps,
+                            std::set<int64_t>& committed, absl::FunctionRef<absl::Status()> effect) {
+  if (dumps.empty()) return effect();
+  const std::string dump = dumps.back();
+  dumps.pop_back();
+  return storage::while_idle(files, dump, [&](const Fence::Holder& holder) {
+    remember(holder, dump, folder, committed);
+    return while_all_idle(files, folder, dumps, committed, effect);
+  });
+}
+
+// Steps as they are told of, and gone.
+class PruneReport {
+ public:
+  PruneReport(std::ostream& out, const PruneOptions& options) : out_(out), options_(options) {}
+
+  void keeps(const StepFolder& step, const std::string& why) {
+    out_ << step.path << ": stays" << (why.empty() ? "" : " (" + why + ")") << "\n";
+  }
+  void removes(const StepFolder& step) {
+    out_ << step.path << ": " << (options_.dry_run ? "would be removed" : "removed") << std::endl;
+    ++removed_;
+  }
+  void sum() const {
+    out_ << counted(removed_, "step") << (options_.dry_run ? " would be removed" : " removed") << std::endl;
+  }
+
+ private:
+  std::ostream& out_;
+  const PruneOptions& options_;
+  size_t removed_ = 0;
+};
+
+void tell_kept(const std::vector<StepFolder>& steps, const Plan& plan, int64_t good, PruneReport& report) {
+  for (const StepFolder& step : steps) {
+    if (!is_step(step) || std::find(plan.doomed.begin(), plan.doomed.end(), step.step) != plan.doomed.end()) continue;
+    const auto why = plan.kept.find(step.step);
+    report.keeps(step, step.step == good ? "the newest that is whole" : why == plan.kept.end() ? "" : why->second);
+  }
+}
+
+// Renames the step out of readers' sight; false when somebody reads it.
+absl::StatusOr<bool> retire(storage::Files& files, const std::string& folder, const StepFolder& step,
+                            std::vector<std::string>& purged) {
+  std::unique_ptr<storage::FileLock> lock;
+  if (step.has_manifest) {
+    auto locked = files.try_lock(storage::join_path(step.path, kManifestName), storage::LockMode::kExclusive);
+    if (absl::IsUnavailable(locked.status())) return false;
+    if (locked.ok()) lock = *std::move(locked);
+  }
+  purged.push_back(storage::join_path(folder, absl::StrCat(kPurgedPrefix, "by-hand-step-", step.step)));
+  TITAN_RETURN_IF_ERROR(files.remove_folder(purged.back()));  // An older crash's rest.
+  TITAN_RETURN_IF_ERROR(files.rename(step.path, purged.back()));
+  return true;
+}
+
+absl::Status prune_files(storage::Files& files, const std::string& folder, const PruneOptions& options,
+                         std::ostream& out) {
+  TITAN_ASSIGN_OR_RETURN(std::vector<StepFolder> steps, list_steps(files, folder));
+  const std::set<std::string> found = dump_folders(files, folder, steps, options);
+  const std::vector<std::string> dumps(found.begin(), found.end());
+  std::set<int64_t> committed;
+  // Before anything takes long, and then again.
+  TITAN_RETURN_IF_ERROR(while_all_idle(files, folder, dumps, committed, [] { return absl::OkStatus(); }));
+  TITAN_ASSIGN_OR_RETURN(const int64_t good, newest_good(files, steps, out));
+  PruneReport report(out, options);
+  std::vector<std::string> purged;
+  const absl::Status status = while_all_idle(files, folder, dumps, committed, [&]() -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(steps, list_steps(files, folder));
+    const Plan plan = plan_of(steps, options, good, committed);
+    tell_kept(steps, plan, good, report);
+    for (const StepFolder& step : steps) {
+      if (std::find(plan.doomed.begin(), plan.doomed.end(), step.step) == plan.doomed.end()) continue;
+      if (!options.dry_run) {
+        TITAN_ASSIGN_OR_RETURN(const bool gone, retire(files, folder, step, purged));
+        if (!gone) {
+          report.keeps(step, "somebody reads it");
+          continue;
+        }
+      }
+      report.removes(step);
+    }
+    if (options.dry_run) return absl::OkStatus();
+    // What an earlier run, or a job, could not finish.
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(folder));
+    for (const std::string& name : names) {
+      if (absl::StartsWith(name, kPurgedPrefix)) purged.push_back(storage::join_path(folder, name));
+    }
+    return files.sync_folder(folder);
+  });
+  for (const std::string& path : purged) TITAN_RETURN_IF_ERROR(files.remove_folder(path));
+  TITAN_RETURN_IF_ERROR(status);
+  report.sum();
+  return absl::OkStatus();
+}
+
+// Nobody's, or the last holder's for as long as it takes: jobs that come wait for it, or take it back.
+class IdleObjects {
+ public:
+  IdleObjects(std::shared_ptr<s3::Client> client, std::string key) : fence_(client, key), client_(client), key_(key) {}
+  ~IdleObjects() {
+    if (held_) fence_.release().IgnoreError();
+  }
+
+  absl::StatusOr<Fence::Holder> look() {
+    TITAN_ASSIGN_OR_RETURN(Fence::Holder holder, fence_.holder());
+    if (holder.job_uid.empty() || holder.released || storage::certainly_gone(holder.process)) return holder;
+    const auto beat = client_->head(absl::StrCat(key_, key_.empty() ? "" : "/", storage::kFenceAlive));
+    if (absl::IsNotFound(beat.status())) return holder;
+    if (!beat.ok()) return beat.status();
+    if (beat->now - beat->modified >= s3::kObjectSilence && beat->modified != absl::InfinitePast()) return holder;
+    return storage::in_use_status("the checkpoint folder " + client_->place(key_), holder, "a folder that no job uses");
+  }
+
+  absl::Status take(const Fence::Holder& last) {
+    Fence::Taken taken;
+    const bool nobody = last.job_uid.empty();
+    // A holder that fell silent and wakes is fenced by the next attempt's number, which its job then takes itself.
+    const int attempt = nobody ? 1 : last.attempt + (last.released ? 0 : 1);
+    TITAN_RETURN_IF_ERROR(fence_.raise({.job_uid = nobody ? "titan-checkpoint" : last.job_uid,
+                                        .attempt = attempt,
+                                        .job = nobody ? "titan-checkpoint prune" : last.job,
+                                        .host = last.host,
+                                        .pid = last.pid,
+                                        .process = storage::process_identity()},
+                                       taken));
+    fence_.keep_beating();
+    held_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status remove(const std::vector<std::string>& prefixes) {
+    std::vector<std::string> manifests, rest;
+    for (const std::string& prefix : prefixes) {
+      TITAN_ASSIGN_OR_RETURN(const s3::Listing all, client_->list(prefix, /*deep=*/true));
+      for (const s3::Object& object : all.objects) {
+        (object.key == prefix + kManifestName ? manifests : rest).push_back(object.key);
+      }
+    }
+    TITAN_RETURN_IF_ERROR(fence_.retire(manifests));
+    for (const std::string& key : rest) TITAN_RETURN_IF_ERROR(client_->remove(key));
+    return absl::OkStatus();
+  }
+
+ private:
+  s3::ObjectFence fence_;
+  const std::shared_ptr<s3::Client> client_;
+  const std::string key_;
+  bool held_ = false;
+};
+
+absl::Status prune_objects(storage::Files& files, const std::string& folder, const PruneOptions& options,
+                           std::ostream& out) {
+  TITAN_ASSIGN_OR_RETURN(const s3::Location location, s3::parse_location(folder));
+  TITAN_ASSIGN_OR_RETURN(const std::shared_ptr<s3::Client> client, s3::client_of(folder));
+  IdleObjects objects(client, location.key);
+  TITAN_ASSIGN_OR_RETURN(const Fence::Holder before, objects.look());
+  TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, folder));
+  TITAN_ASSIGN_OR_RETURN(const int64_t good, newest_good(files, steps, out));
+  std::set<int64_t> committed;
+  for (const auto& [name, last] : before.committed) committed.insert(last.step);
+  const Plan plan = plan_of(steps, options, good, committed);
+  PruneReport report(out, options);
+  tell_kept(steps, plan, good, report);
+  const std::string prefix = location.key.empty() ? "" : location.key + "/";
+  std::vector<std::string> doomed;
+  for (const int64_t step : plan.doomed) doomed.push_back(absl::StrCat(prefix, "step-", step, "/"));
+  if (!options.dry_run && !doomed.empty()) {
+    // A job may have come and gone meanwhile: what it committed is newer.
+    TITAN_ASSIGN_OR_RETURN(const Fence::Holder last, objects.look());
+    TITAN_RETURN_IF_ERROR(objects.take(last));
+    TITAN_RETURN_IF_ERROR(objects.remove(doomed));
+  }
+  for (const StepFolder& step : steps) {
+    if (std::find(plan.doomed.begin(), plan.doomed.end(), step.step) != plan.doomed.end()) report.removes(step);
+  }
+  report.sum();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status prune(storage::Files& files, const std::string& folder, const PruneOptions& options, std::ostream& out) {
+  if (options.keep < 1) return absl::InvalidArgumentError("--keep must be 1 or more");
+  TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, folder));
+  if (std::none_of(steps.begin(), steps.end(), is_step)) {
+    return absl::NotFoundError(absl::StrCat(folder, ": holds no step-N; name the folder of all steps"));
+  }
+  return s3::is_location(folder) ? prune_objects(files, folder, options, out)
+                                 : prune_files(files, folder, options, out);
+}
+
+}  // namespace titan::tools
