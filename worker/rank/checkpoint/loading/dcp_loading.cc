@@ -10,8 +10,8 @@
 #include "worker/rank/checkpoint/formats/dcp/dcp_names.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_state.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
-#include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/saving/staging.h"
+#include "worker/rank/checkpoint/shards/model_mismatch.h"
 
 namespace titan::checkpoint {
 namespace {

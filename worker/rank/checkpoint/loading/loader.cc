@@ -11,8 +11,8 @@
 #include "common/base/text/counted.h"
 #include "common/rank_protocol/launch.h"
 #include "worker/rank/checkpoint/loading/load_word.h"
-#include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/loading/step_loading.h"
+#include "worker/rank/checkpoint/shards/model_mismatch.h"
 #include "worker/rank/checkpoint/steps/step_folders.h"
 #include "worker/rank/checkpoint/steps/verdict.h"
 

@@ -9,6 +9,7 @@
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/identity.h"
 #include "common/plan/models/registry.h"
+#include "worker/rank/checkpoint/shards/model_mismatch.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -14,12 +14,6 @@
 
 namespace titan::checkpoint {
 
-// Stands in the message of a status that says so; the code is FailedPrecondition.
-inline constexpr char kModelMismatch[] = "MODEL_MISMATCH: ";
-
-// In what every reader of weights says of tensors that are missing, too many or of another shape.
-inline constexpr char kDoesNotFit[] = " does not fit this model";
-
 enum class Use {
   kResume,   // The job goes on with the weights: every number of the model counts.
   kInitial,  // Its first weights: where tokens stand may differ, to go on with longer texts. It is worth a warning.

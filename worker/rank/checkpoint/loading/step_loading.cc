@@ -6,9 +6,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/saving/staging.h"
 #include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/shards/model_mismatch.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
 
 namespace titan::checkpoint {

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "worker/rank/checkpoint/loading/model_check.h"
+#include "worker/rank/checkpoint/shards/model_mismatch.h"
 #include "worker/rank/comm/group.h"
 
 namespace titan::runtime {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
-#include "worker/rank/checkpoint/loading/model_check.h"
+#include "worker/rank/checkpoint/shards/model_mismatch.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "worker/rank/checkpoint/loading/model_check.h"
+#include "worker/rank/checkpoint/shards/model_mismatch.h"
 
 namespace titan::checkpoint {
 namespace {
