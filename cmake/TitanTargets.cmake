@@ -78,41 +78,81 @@ function(titan_binary name)
   _titan_configure(${name} "${ARG_TORCH}" "${ARG_COLD}")
 endfunction()
 
-# titan_test(NAME [TORCH] [SERIAL | CROWD] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
+# titan_test_binary(NAME [TORCH] [LONG] SOURCES files... DEPS targets...): an executable in tests/ that a script test, a benchmark or a
+# reader of docs/ starts. LONG: built by the target titan_long_tests only.
+function(titan_test_binary name)
+  cmake_parse_arguments(ARG "TORCH;LONG" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS})
+  _titan_configure(${name} "${ARG_TORCH}" FALSE)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(ARG_LONG)
+    titan_build_later(${name})
+  endif()
+endfunction()
+
+# titan_test(NAME [TORCH] [SERIAL | CROWD] [LONG] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
 # One ctest entry for the whole GoogleTest program. SERIAL: measures time, so it runs alone. CROWD: many processes or threads, or some
-# that must be heard of in time; a second one beside it would only slow both down, a test that computes alone may run there.
+# that must be heard of in time; more of them at once than one for two cores would only slow each other down, a test that computes alone
+# may run there. LONG: not part of the check of every commit (docs/decisions/tests.md says what is), but of `deploy/test.sh --all`.
 function(titan_test name)
-  cmake_parse_arguments(ARG "TORCH;SERIAL;CROWD" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;SERIAL;CROWD;LONG" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   _titan_configure(${name} "${ARG_TORCH}" FALSE)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${name}")
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_LONG}" "${name}")
 endfunction()
 
-# titan_script_test(NAME SCRIPT [SERIAL | CROWD] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python or shell test of the built
-# programs; NEEDS: what else of the build it uses.
+# titan_script_test(NAME SCRIPT [SERIAL | CROWD] [LONG] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python or shell test of
+# the built programs; NEEDS: what else of the build it uses.
 # Environment: TITAN_BIN (built programs), TITAN_SOURCE (this tree), TITAN_DEPS. Python runs in the .deps/venv with the oracles.
 function(titan_script_test name script)
-  cmake_parse_arguments(ARG "SERIAL;CROWD" "LABEL;TIMEOUT" "ARGS;NEEDS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;CROWD;LONG" "LABEL;TIMEOUT" "ARGS;NEEDS" ${ARGN})
   if(script MATCHES "\\.py$")
     set(command ${TITAN_DEPS}/venv/bin/python)
   else()
     set(command bash)
   endif()
   add_test(NAME ${name} COMMAND ${command} ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${ARG_ARGS} COMMAND_EXPAND_LISTS)
-  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_NEEDS}")
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_LONG}" "${ARG_NEEDS}")
 endfunction()
 
-# The target that builds what ctest -L fast runs.
+# What `ctest -L fast` runs, and what only long entries and benchmarks run: `all` leaves the latter out.
 add_custom_target(titan_fast_tests)
+add_custom_target(titan_long_tests)
 
-function(_titan_test_properties name label timeout serial crowd needs)
+# titan_build_later(TARGET...): leaves them to titan_long_tests.
+function(titan_build_later)
+  set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+  add_dependencies(titan_long_tests ${ARGN})
+endfunction()
+
+cmake_host_system_information(RESULT TITAN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
+
+# Crowds that may run at once: one for two cores. Each lock is a chain of tests, so the entries are dealt round.
+function(_titan_join_crowd name)
+  math(EXPR crowds "(${TITAN_CORES} + 1) / 2")
+  get_property(dealt GLOBAL PROPERTY TITAN_CROWDS_DEALT)
+  math(EXPR crowd "0${dealt} % ${crowds}")
+  math(EXPR dealt "0${dealt} + 1")
+  set_property(GLOBAL PROPERTY TITAN_CROWDS_DEALT ${dealt})
+  set_tests_properties(${name} PROPERTIES RESOURCE_LOCK crowd${crowd} COST 1000)  # The longest chain: its next test comes first.
+endfunction()
+
+function(_titan_test_properties name label timeout serial crowd long needs)
   if(NOT label)
     set(label fast)
   endif()
-  if(label STREQUAL "fast" AND needs)
+  if(long)
+    list(APPEND label long)
+    if(TARGET ${name})
+      titan_build_later(${name})
+    elseif(needs)
+      add_dependencies(titan_long_tests ${needs})
+    endif()
+  elseif(label STREQUAL "fast" AND needs)
     add_dependencies(titan_fast_tests ${needs})
   endif()
   if(NOT timeout)
@@ -124,12 +164,12 @@ function(_titan_test_properties name label timeout serial crowd needs)
     set(sanitizer "TITAN_SANITIZER=${TITAN_SANITIZER};")
   endif()
   # OpenMP's threads sleep while they wait: beside another test those that spin take the time of those that they wait for.
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT
+  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout} ENVIRONMENT
     "${sanitizer}TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
   if(crowd)
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK crowd COST 1000)  # The longest chain: its next test comes first.
+    _titan_join_crowd(${name})
   endif()
 endfunction()

@@ -24,7 +24,7 @@ assets="${TITAN_ASSETS:-$root/.deps/assets}"
 [ -e "$assets/tokenizer/tokenizer.json" ] || fail "no text assets in $assets: run deploy/make_assets.sh or set TITAN_ASSETS"
 programs="bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/gpu_ops_bench tests/random_math_test"
 for file in $programs; do
-  [ -e "$build/$file" ] || fail "$build/$file is missing: build it (libtitan_cuda.so needs TITAN_CUDA=ON)"
+  [ -e "$build/$file" ] || fail "$build/$file is missing: build it (ninja all titan_long_tests; libtitan_cuda.so needs TITAN_CUDA=ON)"
 done
 
 # Torch's folder is on the programs' run path; whatever it holds is the other machine's own.

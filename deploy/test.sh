@@ -1,29 +1,34 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything and runs all tests. The whole check of a fresh clone.
+# Installs what is missing, builds, and runs the tests: the check of every commit, or the longer one.
 #
-#   deploy/test.sh [CTEST ARGUMENTS...]      for example: deploy/test.sh -L fast     or: deploy/test.sh -R config
+#   deploy/test.sh                        what every commit must pass
+#   deploy/test.sh --all                  also what takes minutes and seldom breaks (label `long`), and readers of untrusted bytes under
+#                                         AddressSanitizer
+#   deploy/test.sh CTEST ARGUMENTS...     what ctest chooses, for example: deploy/test.sh -L fast     or: deploy/test.sh -R config
 #
-# Labels: fast, full (minutes), faults (kills real processes), gpu (skipped without one). `-L fast` builds only what it runs.
+# Labels: fast, full (minutes), faults (kills real processes), gpu (skipped without one), long. `-L fast` builds only what it runs.
+# How long each test took is in build/release/test-times.txt afterwards, the slowest first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
-  -h | --help) sed -n '2,7p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+  -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
 esac
 # shellcheck source=deploy/build.sh
 . deploy/build.sh
 
+targets=(all titan_long_tests) chosen=("$@")
+case "$*" in
+  "") targets=(all) chosen=(-LE '^long$') ;;
+  --all) chosen=() ;;
+  "-L fast") targets=(titan_fast_tests) chosen=(-L fast -LE '^long$') ;;
+esac
 timed "install" deploy/bootstrap.sh --with-oracles
-targets=()
-[ "$*" != "-L fast" ] || targets=(titan_fast_tests)
 timed "build" build_targets "${targets[@]}"
-# Minutes for what seldom breaks: CI alone waits for it, and only where compiling is quick.
-if [ -n "${CI:-}" ] && [ $# = 0 ]; then
-  if [ $SECONDS -lt 900 ]; then
-    deploy/sanitize.sh asan --readers
-  else
-    echo "==> left out: readers under AddressSanitizer (deploy/sanitize.sh asan --readers), since the build alone took long here"
-  fi
-fi
+[ "$*" != "--all" ] || deploy/sanitize.sh asan --readers
+
 printf '==> test\n'
-# The last lines are ctest's summary. Of the tests that start many processes of their own one runs at a time (CROWD).
-exec ctest --test-dir build/release --output-on-failure -j "$(nproc)" "$@"
+# The last lines are ctest's summary. Of the tests that start many processes of their own one runs at a time for two cores (CROWD).
+results=build/release/tests.xml code=0
+ctest --test-dir build/release --output-on-failure --output-junit "$PWD/$results" -j "$(nproc)" "${chosen[@]}" || code=$?
+python3 deploy/test_times.py $results >build/release/test-times.txt
+exit $code

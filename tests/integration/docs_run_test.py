@@ -1,5 +1,8 @@
 """Every command of README.md and docs/howto runs as it is written: each page's ```sh blocks in one shell, as somebody would who pastes
-them in order, daemons included, with a tenth of the training steps. What is not for this machine stands in ```text blocks."""
+them in order, daemons included, with a tenth of the training steps. What is not for this machine stands in ```text blocks.
+
+    docs_run_test.py [--pages NAME...]      runs the commands of these pages only
+"""
 
 import ctypes
 import fcntl
@@ -23,6 +26,7 @@ SOURCE = Path(os.environ["TITAN_SOURCE"])
 BIN = Path(os.environ["TITAN_BIN"])
 PAGES = [SOURCE / "README.md", *sorted((SOURCE / "docs/howto").glob("*.md"))]
 # One needs four machines, which tls_cluster_test.py makes; the other a hub, as tests/common/io/hub has one.
+ONLY = set(sys.argv[2:]) if sys.argv[1:2] == ["--pages"] else set()
 ELSEWHERE = {"cluster-with-tls.md", "get-assets.md"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BY_HAND = re.compile(r"^deploy/(quickstart|install|test)\.sh\b.*\n", re.MULTILINE)  # They install packages, build, and run this test.
@@ -96,7 +100,7 @@ class DocsRun(unittest.TestCase):
         ran = 0
         for page in PAGES:
             script = commands(page)
-            if not script.strip() or page.name in ELSEWHERE:
+            if not script.strip() or page.name in ELSEWHERE or (ONLY and page.name not in ONLY):
                 continue
             with self.subTest(page.name):
                 start = time.monotonic()
@@ -106,7 +110,7 @@ class DocsRun(unittest.TestCase):
                 self.assertGreaterEqual(said.count(" loss:"), len(re.findall(r"titanctl (?:run|logs)", script)), said[-3000:])
                 ran += 1
             self.doCleanups()
-        self.assertGreater(ran, 7)
+        self.assertGreater(ran, 7 if not ONLY else 0)
 
     # Whoever writes a block says whether it is for pasting.
     def test_every_block_has_a_language(self):
@@ -123,4 +127,4 @@ class DocsRun(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,9 +1,10 @@
-"""What `deploy/test.sh -L fast` builds is what the entries with that label start: a fresh checkout has nothing else of the build.
+"""What deploy/test.sh builds is what the entries that it runs start: a fresh checkout has nothing else of the build.
 
     label_targets.py BUILD_FOLDER
 
-Programs that a script names in a string, itself or in a module that it imports, must be among the inputs of the label's target, and so
-must everything that `cmake --install` takes, which two of the entries run.
+Programs that a script names in a string, itself or in a module that it imports, must be among the inputs of the target that is built for
+it: titan_fast_tests for `-L fast`, `all` for every commit, titan_long_tests besides for `--all`. What `cmake --install` takes, which two of
+the fast entries run, must be there as well.
 """
 
 import ast
@@ -17,8 +18,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv[1])
-TARGET = "titan_fast_tests"
-NOT_STARTED = {("bench_measures", "sized_models")}  # A module that is imported names it for commands that are not run.
+FAST, COMMIT, LONG = "titan_fast_tests", "all", "titan_long_tests"
+# A module that is imported names it for commands that are not run; this test names two itself.
+NOT_STARTED = {("bench_measures", "sized_models"), ("tidy_label_targets", "checkpoint_scale_test"), ("tidy_label_targets", "planted_bugs_test")}
 
 
 def ninja(*words):
@@ -26,10 +28,10 @@ def ninja(*words):
     return [line for line in done.stdout.splitlines() if not line.startswith("ninja: Entering")]
 
 
-def entries():
-    """(name, command) of each entry with the label."""
-    done = subprocess.run(["ctest", "--test-dir", BUILD, "-L", "^fast$", "--show-only=json-v1"], check=True, capture_output=True, text=True)
-    # ctest leaves the command out where its program is not built.
+def entries(*chosen):
+    """(name, command) of each entry that ctest chooses."""
+    done = subprocess.run(["ctest", "--test-dir", BUILD, *chosen, "--show-only=json-v1"], check=True, capture_output=True, text=True)
+    # ctest leaves the command out where its program is not built; the entry has the program's name then.
     return [(test["name"], test.get("command", [])) for test in json.loads(done.stdout)["tests"]]
 
 
@@ -58,31 +60,57 @@ def strings(script):
     return frozenset(found)
 
 
+@cache
+def built_for(target):
+    """Programs and libraries that a target has linked."""
+    return {path for line in ninja("commands", target) for path in re.findall(r" -o ((?:bin|tests)/[\w.-]+) ", line)}
+
+
+def programs():
+    """Path of each program or library in bin/ or tests/, by its name."""
+    linked = [line.split(": ")[0] for line in ninja("targets", "all") if re.search(r": CXX_(EXECUTABLE|SHARED_LIBRARY|MODULE_LIBRARY)_LINKER", line)]
+    return {Path(path).name: path for path in linked if re.fullmatch(r"(bin|tests)/[\w.-]+", path)}
+
+
 class LabelTargets(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.built = {line.strip() for line in ninja("query", TARGET) + ninja("inputs", TARGET)}
-        linked = [line.split(": ")[0] for line in ninja("targets", "all") if re.search(r": CXX_(EXECUTABLE|SHARED_LIBRARY|MODULE_LIBRARY)_LINKER", line)]
-        cls.programs = {Path(path).name: path for path in linked if re.fullmatch(r"(bin|tests)/[\w.-]+", path)}
+        cls.programs = programs()
 
-    def test_entries_find_their_programs(self):
-        self.assertIn("titanctl", self.programs)
-        for name, command in entries():
+    def started(self, name, command):
+        """The programs that an entry starts: the one of its name, and those that its command and its scripts name."""
+        words = [self.programs.get(name), *(relative(word) for word in command if Path(word).is_relative_to(BUILD))]
+        wanted = {word for word in words if word in self.programs.values()}
+        for script in (Path(word) for word in command if Path(word).is_relative_to(SOURCE / "tests") and Path(word).is_file()):
+            wanted |= {self.programs[Path(text).name] for text in strings(script) if text and Path(text).name in self.programs}
+        return {path for path in wanted if (name, Path(path).stem.removeprefix("lib")) not in NOT_STARTED}
+
+    def check(self, chosen, *targets):
+        built = set().union(*map(built_for, targets))
+        for name, command in entries(*chosen):
             with self.subTest(name):
-                self.assertTrue(command, "its program is not built")
-                words = [relative(word) for word in command if Path(word).is_relative_to(BUILD)]
-                wanted = {word for word in words if word in self.programs.values()}
-                for script in (Path(word) for word in command if Path(word).is_relative_to(SOURCE / "tests") and Path(word).is_file()):
-                    wanted |= {self.programs[Path(text).name] for text in strings(script) if text and Path(text).name in self.programs}
-                wanted = {path for path in wanted if (name, Path(path).stem.removeprefix("lib")) not in NOT_STARTED}
-                self.assertEqual(set(), wanted - self.built, "add them to NEEDS")
+                self.assertEqual(set(), self.started(name, command) - built, "add them to NEEDS")
+
+    def test_fast(self):
+        self.assertIn("titanctl", self.programs)
+        self.check(["-L", "^fast$", "-LE", "^long$"], FAST)
+
+    def test_every_commit(self):
+        self.check(["-LE", "^long$"], COMMIT)
+
+    def test_all(self):
+        self.check([], COMMIT, LONG)
+
+    # What every commit builds has nothing in it that only longer checks and benchmarks start.
+    def test_long_programs_are_built_later(self):
+        self.assertIn("tests/checkpoint_scale_test" if "titan-rank" in self.programs else "tests/planted_bugs_test", built_for(LONG) - built_for(COMMIT))
 
     def test_all_that_is_installed(self):
         texts = [path.read_text() for path in BUILD.rglob("cmake_install.cmake")]
         installed = {relative(path) for text in texts for path in re.findall(rf'"({re.escape(str(BUILD))}/[^"]+)"', text)}
         files = {path for path in installed if path in self.programs.values() or (path or "").endswith(".so")}
         self.assertIn("bin/titan-rank" if "titan-rank" in self.programs else "bin/titanctl", files)
-        self.assertEqual(set(), files - self.built)
+        self.assertEqual(set(), files - built_for(FAST))
 
 
 if __name__ == "__main__":
