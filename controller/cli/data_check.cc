@@ -45,10 +45,10 @@ std::optional<DataProblem> check_data(const std::string& dataset, const std::str
   const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(dataset, path, format);
   if (!found.ok()) return problem_of(found.status(), path);
   if (!found->warning.empty()) warnings.push_back(found->warning);
-  return problem_of(data::check_files(*found, {.text_key = settings.text_key,
-                                               .messages_key = settings.messages_key,
-                                               .train_on_all = settings.train_on == "all",
-                                               .max_bad_lines = settings.max_bad_lines}),
+  return problem_of(data_files::check_files(*found, {.text_key = settings.text_key,
+                                                     .messages_key = settings.messages_key,
+                                                     .train_on_all = settings.train_on == "all",
+                                                     .max_bad_lines = settings.max_bad_lines}),
                     path);
 }
 
@@ -69,7 +69,7 @@ std::string check_place_in_data(const nlohmann::json& train_state, const config:
   // The place in a token index is in its shards, which ranks number.
   if (!file.is_number_unsigned() || !found.ok() || found->format == data_files::Format::kTitan) return "";
   try {
-    return std::string(data::check_cursor_file(cursor, file.get<int64_t>(), found->files).message());
+    return std::string(data_files::check_cursor_file(cursor, file.get<int64_t>(), found->files).message());
   } catch (const nlohmann::json::exception&) {  // A name that is no text: the ranks say what is damaged.
     return "";
   }

@@ -73,11 +73,12 @@ TITAN_FUZZ(token_index, 300) {
   }
   scratch_file("shard-00000.index", index);
   const std::string tokens = scratch_file("shard-00000.tokens", parts.rest());
-  const auto read = data::read_manifest(storage::posix_files(), manifest);
+  const auto read = data_files::read_manifest(storage::posix_files(), manifest);
   if (read.ok()) {
-    scratch_file("again.json", manifest_text(*read));
-    const auto again = data::read_manifest(storage::posix_files(), scratch_folder() + "/again.json");
-    require(again.ok() && manifest_text(*again) == manifest_text(*read), "written and read it is the same");
+    scratch_file("again.json", data_files::manifest_text(*read));
+    const auto again = data_files::read_manifest(storage::posix_files(), scratch_folder() + "/again.json");
+    require(again.ok() && data_files::manifest_text(*again) == data_files::manifest_text(*read),
+            "written and read it is the same");
   }
   read_rows(data_files::Format::kTitan, manifest);
   const auto shard = data::open_titan_shard(tokens);

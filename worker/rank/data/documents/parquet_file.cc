@@ -12,7 +12,7 @@ namespace {
 
 class ParquetFile final : public DocumentRowsFile {
  public:
-  ParquetFile(std::string path, std::unique_ptr<ParquetColumn> column, std::shared_ptr<const Chat> chat)
+  ParquetFile(std::string path, std::unique_ptr<data_files::ParquetColumn> column, std::shared_ptr<const Chat> chat)
       : path_(std::move(path)), column_(std::move(column)), chat_(std::move(chat)) {}
 
   absl::Status seek(const data_files::FilePlace& place) override {
@@ -26,18 +26,18 @@ class ParquetFile final : public DocumentRowsFile {
     start_ = place();
     text_ = {};
     switch (column_->next(text_.text)) {
-      case ParquetColumn::Read::kText:
+      case data_files::ParquetColumn::Read::kText:
         if (!is_utf8(text_.text)) text_ = {"", "not UTF-8"};
         break;
-      case ParquetColumn::Read::kNull:
+      case data_files::ParquetColumn::Read::kNull:
         text_ = {"", "null"};
         break;
-      case ParquetColumn::Read::kMalformed:
+      case data_files::ParquetColumn::Read::kMalformed:
         text_ = {"", std::exchange(text_.text, {})};
         break;
-      case ParquetColumn::Read::kEnd:
+      case data_files::ParquetColumn::Read::kEnd:
         return false;
-      case ParquetColumn::Read::kFailed:
+      case data_files::ParquetColumn::Read::kFailed:
         return absl::InvalidArgumentError(
             absl::StrCat(name_of(place()), ": damaged (", text_.text, "); fetch the file again"));
     }
@@ -59,28 +59,28 @@ class ParquetFile final : public DocumentRowsFile {
   }
 
   const std::string path_;
-  const std::unique_ptr<ParquetColumn> column_;
+  const std::unique_ptr<data_files::ParquetColumn> column_;
   const std::shared_ptr<const Chat> chat_;
   data_files::FilePlace start_;
   DocumentText text_;
 };
 
-absl::StatusOr<std::unique_ptr<ParquetColumn>> open_column(const std::string& path, const FileKind& kind) {
-  return open_parquet_column(path, kind.text_key, kind.messages_key);
+absl::StatusOr<std::unique_ptr<data_files::ParquetColumn>> open_column(const std::string& path, const FileKind& kind) {
+  return data_files::open_parquet_column(path, kind.text_key, kind.messages_key);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string& path, const FileKind& kind,
                                                                const data_files::FilePlace& place) {
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ParquetColumn> column, open_column(path, kind));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<data_files::ParquetColumn> column, open_column(path, kind));
   auto file = std::make_unique<ParquetFile>(path, std::move(column), kind.chat);
   TITAN_RETURN_IF_ERROR(file->seek(place));
   return file;
 }
 
 absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind) {
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ParquetColumn> column, open_column(path, kind));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data_files::ParquetColumn> column, open_column(path, kind));
   return column->row_groups();
 }
 

@@ -67,7 +67,7 @@ std::string reads_everything_warning(const RowsWanted& wanted) {
 absl::StatusOr<std::unique_ptr<RowSource>> counted_rows(const RowsWanted& wanted,
                                                         std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_ASSIGN_OR_RETURN(DocumentBlocks blocks, DocumentBlocks::open({.files = wanted.files, .kind = wanted.kind}));
-  TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
   TITAN_ASSIGN_OR_RETURN(const std::string fingerprint, blocks.fingerprint(mark));
   const std::string counts_file = absl::StrCat("token-counts-", fingerprint, ".bin");
@@ -200,7 +200,7 @@ absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
 
 // What the lengths of documents depend on.
 absl::StatusOr<std::string> lengths_file(const RowsWanted& wanted, const Tokenizer& tokenizer) {
-  TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, mark_of(wanted.tokenizer_folder, tokenizer));
   const FileKind& kind = wanted.kind;
   const std::string more = absl::StrCat(kind.text_key, "|", kept_name(kind), "|", kind.blank_lines, "|", mark.sum, "|",
                                         mark.bos, "|", mark.eos, "|", name(wanted.shuffle), "|", wanted.shuffle_seed);
@@ -277,7 +277,7 @@ absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_pt
 // Tokens of another tokenizer train a model that nobody can use.
 absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, const Tokenizer& tokenizer) {
   if (set.marks().empty()) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(folder, tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, mark_of(folder, tokenizer));
   for (const TokenSet::Marked& marked : set.marks()) {
     if (marked.tokenizer == mark) continue;
     return absl::InvalidArgumentError(absl::StrCat(
@@ -291,8 +291,8 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
 absl::Status check_labels(const TokenSet& set, bool train_on_all) {
   for (const TokenSet::Marked& marked : set.marks()) {
     if (marked.train_on_all.value_or(train_on_all) == train_on_all) continue;
-    const char* made = train_on_name(*marked.train_on_all);
-    const char* wanted = train_on_name(train_on_all);
+    const char* made = data_files::train_on_name(*marked.train_on_all);
+    const char* wanted = data_files::train_on_name(train_on_all);
     return absl::InvalidArgumentError(absl::StrCat(
         marked.manifest, ": was made with --train-on ", made, ", and the job has dataloader.train_on = \"", wanted,
         "\": set train_on = \"", made, "\", or make the index again with titan-data tokenize --train-on ", wanted));

@@ -86,7 +86,7 @@ absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* k
 }
 
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files) {
-  nlohmann::json json = cursor_file(position.document.file, files);
+  nlohmann::json json = data_files::cursor_file(position.document.file, files);
   visit_numbers(position, [&](const char* key, int64_t value) { json[key] = value; });
   if (position.arrangement != Arrangement{}) {
     json["shuffle"] = name(position.arrangement.shuffle);
@@ -102,7 +102,7 @@ absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, co
   visit_numbers(position, [&](const char* key, int64_t& value) { reader.read(key, value); });
   TITAN_RETURN_IF_ERROR(reader.status());
   TITAN_RETURN_IF_ERROR(read_arrangement(json, position));
-  TITAN_RETURN_IF_ERROR(check_cursor_file(json, position.document.file, files));
+  TITAN_RETURN_IF_ERROR(data_files::check_cursor_file(json, position.document.file, files));
   TITAN_RETURN_IF_ERROR(check_commit(json.value("commit", ""), commit(position, files)));
   return position;
 }

@@ -23,7 +23,7 @@ void widen(const std::vector<char>& bytes, int64_t count, int32_t* out, bool& be
 
 class MegatronShard final : public TokenShard {
  public:
-  explicit MegatronShard(MegatronIndex index) : index_(std::move(index)) {}
+  explicit MegatronShard(data_files::MegatronIndex index) : index_(std::move(index)) {}
 
   int64_t tokens() const override { return index_.tokens(); }
   int64_t documents() const override { return index_.documents(); }
@@ -60,14 +60,14 @@ class MegatronShard final : public TokenShard {
   }
 
  private:
-  MegatronIndex index_;
+  data_files::MegatronIndex index_;
   std::vector<char> bytes_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenShard>> open_megatron_shard(const std::string& path) {
-  TITAN_ASSIGN_OR_RETURN(MegatronIndex index, MegatronIndex::open(path));
+  TITAN_ASSIGN_OR_RETURN(data_files::MegatronIndex index, data_files::MegatronIndex::open(path));
   return std::make_unique<MegatronShard>(std::move(index));
 }
 

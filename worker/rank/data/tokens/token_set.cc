@@ -26,9 +26,10 @@ absl::StatusOr<TokenSet> TokenSet::open(data_files::Format format, const std::ve
 }
 
 absl::Status TokenSet::add_manifest(const std::string& path) {
-  TITAN_ASSIGN_OR_RETURN(const TokenManifest manifest, read_manifest(storage::posix_files(), path));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenManifest manifest,
+                         data_files::read_manifest(storage::posix_files(), path));
   const std::string folder = std::filesystem::path(path).parent_path().string();
-  for (const TokenManifest::Shard& shard : manifest.shards) {
+  for (const data_files::TokenManifest::Shard& shard : manifest.shards) {
     add(storage::join_path(folder, absl::StrCat(shard.name, kTokensEnding)), data_files::Format::kTitan,
         manifest.marked, shard.tokens, shard.documents);
   }

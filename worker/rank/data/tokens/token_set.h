@@ -26,7 +26,7 @@ class TokenSet {
   // Of each token index; Megatron-LM's files do not say.
   struct Marked {
     std::string manifest;
-    TokenizerMark tokenizer;
+    data_files::TokenizerMark tokenizer;
     std::optional<bool> train_on_all;  // As TokenManifest has it.
   };
   const std::vector<Marked>& marks() const { return marks_; }

@@ -9,6 +9,6 @@
 namespace titan::data {
 
 // Of a loaded tokenizer and the folder that it came from.
-absl::StatusOr<TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer);
+absl::StatusOr<data_files::TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer);
 
 }  // namespace titan::data

@@ -24,8 +24,6 @@
 namespace titan::tools {
 namespace {
 
-using data::TokenManifest;
-
 failpoint::Point shard_written("data.shard.written");    // Its tokens, not its index.
 failpoint::Point shard_finished("data.shard.finished");  // Its files, not its record.
 
@@ -50,7 +48,7 @@ class Tokenizing {
     return failed_;
   }
 
-  std::vector<TokenManifest::Shard> take_shards() { return std::move(shards_); }
+  std::vector<data_files::TokenManifest::Shard> take_shards() { return std::move(shards_); }
   std::vector<std::string> take_reasons() {
     sync::Lock lock(mutex_);
     return std::exchange(reasons_, {});
@@ -67,7 +65,7 @@ class Tokenizing {
                              data::Chat::load(options_.tokenizer_folder, kind.messages_key, kind.train_on_all));
     }
     for (size_t number = next_++; number < units_.size() && !stopped_; number = next_++) {
-      if (std::optional<TokenManifest::Shard> there = find_finished(number)) {
+      if (std::optional<data_files::TokenManifest::Shard> there = find_finished(number)) {
         progress_.kept_bytes += units_[number].bytes;
         malformed_ += there->malformed;
         shards_[number] = std::move(*there);
@@ -94,10 +92,10 @@ class Tokenizing {
   }
 
   // A shard whose record, written last, fits its files, and whose checksums are right.
-  std::optional<TokenManifest::Shard> find_finished(size_t number) const {
+  std::optional<data_files::TokenManifest::Shard> find_finished(size_t number) const {
     const absl::StatusOr<std::string> record = storage::read_file(files_, path(number, ".json"));
     if (!record.ok()) return std::nullopt;
-    auto shard = data::shard_from_json(nlohmann::json::parse(*record, nullptr, false), path(number, ".json"));
+    auto shard = data_files::shard_from_json(nlohmann::json::parse(*record, nullptr, false), path(number, ".json"));
     const auto index = storage::read_file(files_, path(number, data::kIndexEnding));
     if (!shard.ok() || !index.ok() || storage::crc32c(index->data(), index->size()) != shard->index_sum) {
       return std::nullopt;
@@ -107,11 +105,12 @@ class Tokenizing {
     return *std::move(shard);
   }
 
-  absl::StatusOr<TokenManifest::Shard> make(size_t number, const data::FileKind& kind, data::Tokenizer& tokenizer) {
+  absl::StatusOr<data_files::TokenManifest::Shard> make(size_t number, const data::FileKind& kind,
+                                                        data::Tokenizer& tokenizer) {
     const WorkUnit& unit = units_[number];
     TITAN_ASSIGN_OR_RETURN(data::ShardWriter writer,
                            data::ShardWriter::create(files_, path(number, ""), width_, marked()));
-    TokenManifest::Shard shard{.name = shard_name(number)};
+    data_files::TokenManifest::Shard shard{.name = shard_name(number)};
     int64_t counted = 0;
     for (const std::string& file : unit.files) {
       TITAN_RETURN_IF_ERROR(add_file(file, unit, kind, tokenizer, writer, shard.malformed, counted));
@@ -175,7 +174,7 @@ class Tokenizing {
   TokenizeProgress& progress_;
   const std::function<void(const std::string&)>& tell_;
   storage::Files& files_ = storage::posix_files();
-  std::vector<TokenManifest::Shard> shards_;  // Each is one thread's.
+  std::vector<data_files::TokenManifest::Shard> shards_;  // Each is one thread's.
   std::atomic<size_t> next_{0};
   std::atomic<int64_t> malformed_{0}, kept_{0};
   std::atomic<bool> stopped_{false};
@@ -232,7 +231,7 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer,
                          data::Tokenizer::load(options.tokenizer_folder));
   for (const std::string& note : tokenizer_files::not_applied(options.tokenizer_folder)) tell("warning: " + note);
-  TITAN_ASSIGN_OR_RETURN(const data::TokenizerMark mark, data::mark_of(options.tokenizer_folder, *tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, data::mark_of(options.tokenizer_folder, *tokenizer));
   TITAN_ASSIGN_OR_RETURN(std::vector<WorkUnit> units, plan_work(options.input, options.shard_bytes));
   const bool marked = !options.kind.messages_key.empty();
   data::FileKind kind = options.kind;
@@ -251,8 +250,8 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   Tokenizing work(options, std::move(units), mark.max_id < 65536 ? 2 : 4, progress, tell);
   TITAN_RETURN_IF_ERROR(work.run());
   TokenizeResult result;
-  std::vector<TokenManifest::Shard> shards = work.take_shards();
-  for (const TokenManifest::Shard& shard : shards) {
+  std::vector<data_files::TokenManifest::Shard> shards = work.take_shards();
+  for (const data_files::TokenManifest::Shard& shard : shards) {
     result.tokens += shard.tokens;
     result.documents += shard.documents;
     result.malformed += shard.malformed;
@@ -261,10 +260,10 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
     TITAN_RETURN_IF_ERROR(is_new_folder ? files.remove_folder(options.out) : remove_parts(files, options.out));
     return no_documents(work.take_reasons());
   }
-  TokenManifest manifest{.tokenizer = mark, .marked = marked, .shards = std::move(shards)};
+  data_files::TokenManifest manifest{.tokenizer = mark, .marked = marked, .shards = std::move(shards)};
   if (marked) manifest.train_on_all = kind.train_on_all;
   TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(options.out, data_files::kTokenManifest),
-                                              manifest_text(manifest)));
+                                              data_files::manifest_text(manifest)));
   result.shards = static_cast<int64_t>(manifest.shards.size());
   result.kept_shards = work.kept();
   return result;

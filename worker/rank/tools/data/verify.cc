@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 // The indexes of shards are what the manifest saw.
 absl::Status check_index_sums(const std::string& manifest_path, int64_t& damaged) {
   storage::Files& files = storage::posix_files();
-  TITAN_ASSIGN_OR_RETURN(const data::TokenManifest manifest, data::read_manifest(files, manifest_path));
-  for (const data::TokenManifest::Shard& shard : manifest.shards) {
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenManifest manifest, data_files::read_manifest(files, manifest_path));
+  for (const data_files::TokenManifest::Shard& shard : manifest.shards) {
     const std::string path =
         (fs::path(manifest_path).parent_path() / absl::StrCat(shard.name, data::kIndexEnding)).string();
     const absl::StatusOr<std::string> index = storage::read_file(files, path);

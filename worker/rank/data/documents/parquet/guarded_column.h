@@ -10,7 +10,7 @@
 namespace titan::data {
 
 // What readers of a file's rows share. Arrow throws, and nothing may leave titan-parquet.so that way.
-class GuardedColumn : public ParquetColumn {
+class GuardedColumn : public data_files::ParquetColumn {
  public:
   Read next(std::string& text) final {
     try {
@@ -55,7 +55,7 @@ class GuardedColumn : public ParquetColumn {
 
 // Opens a column; null with a sentence in `problem`.
 template <typename Column, typename... Arguments>
-ParquetColumn* open_guarded(std::string& problem, const Arguments&... arguments) {
+data_files::ParquetColumn* open_guarded(std::string& problem, const Arguments&... arguments) {
   try {
     return new Column(arguments...);
   } catch (const std::exception& error) {
