@@ -6,7 +6,7 @@
 #   asan     AddressSanitizer and UBSan, in build/asan
 #   tsan     ThreadSanitizer, in build/tsan
 #   --quick  only what reads untrusted bytes and decides: configuration, storage, rank protocol, store, core, API, and the worker's core, daemon and shim
-#   --readers  of it what compiles without Protobuf: files and texts that others write. Part of every CI run.
+#   --readers  of it what compiles without Protobuf: files and texts that others write. Part of deploy/test.sh --all
 #
 # What it costs is in docs/decisions/build.md.
 set -euo pipefail
