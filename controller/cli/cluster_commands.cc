@@ -15,9 +15,9 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/host/own_program.h"
+#include "common/base/host/write_all.h"
 #include "common/base/status/status.h"
 #include "common/base/text/counted.h"
-#include "common/io/storage/write_all.h"
 #include "common/service/rpc/error.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
@@ -46,7 +46,7 @@ class Partial {
   }
 
   const std::string& path() const { return path_; }
-  absl::Status append(const std::string& data) { return storage::write_all(fd_, data, path_); }
+  absl::Status append(const std::string& data) { return host::write_all(fd_, data, path_); }
   // A link, not a rename, unless an older file may go: two backups must not replace each other.
   absl::Status keep(const std::string& file, bool force) {
     if (::fsync(fd_) != 0) return errno_status(errno, absl::StrCat("fsync ", path_));

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/host/descriptors.h"
+#include "common/base/host/hostname.h"
 #include "common/base/host/signals.h"
 #include "common/base/status/status.h"
 #include "common/base/sync/sync.h"
@@ -140,8 +141,8 @@ std::string advertised(const Flags& flags, const std::string& bound) {
   if (!flags.advertise.empty()) return flags.advertise;
   const std::optional<HostPort> parts = split_host_port(bound);
   if (!parts || (parts->host != "0.0.0.0" && parts->host != "::" && parts->host != "*")) return bound;
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? absl::StrCat(name, ":", parts->port) : bound;
+  const std::string name = host::hostname();
+  return name.empty() ? bound : absl::StrCat(name, ":", parts->port);
 }
 
 // For `systemctl status`.

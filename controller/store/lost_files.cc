@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/host/write_all.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/file.h"
-#include "common/io/storage/write_all.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {
@@ -27,7 +27,7 @@ constexpr auto kSettle = std::chrono::milliseconds(200);
 absl::Status write_durably(const std::string& path, const std::string& bytes) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
-  absl::Status status = storage::write_all(fd, bytes, path);
+  absl::Status status = host::write_all(fd, bytes, path);
   if (status.ok() && ::fsync(fd) != 0) status = errno_status(errno, absl::StrCat("write ", path));
   ::close(fd);
   return status.ok() ? storage::posix_files().sync_folder(fs::path(path).parent_path().string()) : status;

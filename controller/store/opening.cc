@@ -1,10 +1,8 @@
 // How a store's file is made, brought forward and looked through when it is opened.
 
-#include <random>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/service/failpoint/failpoint.h"
 #include "controller/store/connection.h"
@@ -14,11 +12,6 @@ namespace {
 
 failpoint::Point schema_point("store.schema"), schema_made_point("store.schema.made"), forward_point("store.forward"),
     forward_done_point("store.forward.done"), heads_point("store.heads"), heads_made_point("store.heads.made");
-
-std::string random_id() {
-  std::random_device device;
-  return absl::StrFormat("%08x%08x", device(), device());
-}
 
 absl::StatusOr<int64_t> number(sqlite3* database, const char* query) {
   TITAN_ASSIGN_OR_RETURN(Statement read, Statement::prepare(database, query));
@@ -39,7 +32,7 @@ absl::Status SqliteStore::make_schema() {
   }
   if (meta_.schema == 0) {
     meta_.schema = kSchemaVersion;
-    if (meta_.id.empty()) meta_.id = random_id();
+    if (meta_.id.empty()) meta_.id = host::random_hex(8);
     return in_transaction([&] {
       schema_point.pass();
       TITAN_RETURN_IF_ERROR(execute(db, kSchema));

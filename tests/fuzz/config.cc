@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "common/base/text/is_utf8.h"
 #include "common/plan/config/job_text.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/raw.h"
@@ -19,7 +20,7 @@ namespace {
 void require_printable(const std::vector<config::Problem>& problems) {
   for (const config::Problem& problem : problems) {
     const std::string line = config::format(problem);
-    require(config::is_utf8(line), "a problem of a configuration is told in UTF-8");
+    require(text::is_utf8(line), "a problem of a configuration is told in UTF-8");
     for (const char c : line)
       require(c == '\n' || static_cast<unsigned char>(c) >= ' ', "and without control characters");
   }
@@ -76,7 +77,7 @@ TITAN_FUZZ(config_wire, 600) {
   const nlohmann::json json = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   const auto config = config::from_json(json);
   if (config.ok()) return take(*config);
-  require(config::is_utf8(std::string(config.status().message())), "what is wrong is told in UTF-8");
+  require(text::is_utf8(std::string(config.status().message())), "what is wrong is told in UTF-8");
 }
 
 }  // namespace titan::fuzz

@@ -14,11 +14,11 @@ namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
 
-absl::Status add_file(const File& file, http::Digest& digest, const std::function<absl::Status()>& idle) {
+absl::Status add_file(const host::Descriptor& file, http::Digest& digest, const std::function<absl::Status()>& idle) {
   std::string block(kBlock, '\0');
   for (off_t at = 0;;) {
     TITAN_RETURN_IF_ERROR(idle());
-    const ssize_t size = pread(file.descriptor(), block.data(), block.size(), at);
+    const ssize_t size = pread(file.get(), block.data(), block.size(), at);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) return errno_status(errno, "read it back");
     if (size == 0) return absl::OkStatus();
@@ -29,7 +29,8 @@ absl::Status add_file(const File& file, http::Digest& digest, const std::functio
 
 }  // namespace
 
-absl::Status check_content(const File& file, const RemoteFile& remote, const std::function<absl::Status()>& idle) {
+absl::Status check_content(const host::Descriptor& file, const RemoteFile& remote,
+                           const std::function<absl::Status()>& idle) {
   const bool large = !remote.sha256.empty();
   http::Digest digest(large ? EVP_sha256() : EVP_sha1());
   if (!large) {  // What git hashes begins with a head, which ends with a zero.

@@ -96,7 +96,8 @@ std::optional<Chunk> ChunkCache::find(const std::string& key) const {
     static_cast<void>(folder_.remove(key));
     return std::nullopt;
   }
-  if (const absl::StatusOr<File> file = folder_.open(key, O_RDONLY); file.ok()) futimens(file->descriptor(), nullptr);
+  if (const absl::StatusOr<host::Descriptor> file = folder_.open(key, O_RDONLY); file.ok())
+    futimens(file->get(), nullptr);
   return chunk;
 }
 

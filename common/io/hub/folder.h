@@ -9,21 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/host/descriptor.h"
 
 namespace titan::hub {
-
-// An open file.
-class File {
- public:
-  explicit File(int descriptor = -1) : descriptor_(descriptor) {}
-  ~File();
-  File(File&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
-  File& operator=(File&& other) noexcept;
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 // A folder into which files of others' names are written. No name leads out of it: every folder below it is opened by
 // itself, and no symbolic link is followed. Every error names the path.
@@ -34,7 +22,7 @@ class Folder {
   const std::string& path() const { return path_; }
 
   // `flags` as for open(2). With O_CREAT the folders on the way are made, too.
-  absl::StatusOr<File> open(const std::string& name, int flags) const;
+  absl::StatusOr<host::Descriptor> open(const std::string& name, int flags) const;
   // Nothing when there is no such file; FailedPrecondition when something else has the name.
   absl::StatusOr<std::optional<struct stat>> find(const std::string& name) const;
   absl::Status rename(const std::string& from, const std::string& to) const;  // Both in one folder; durable.
@@ -46,12 +34,12 @@ class Folder {
   absl::StatusOr<int64_t> free_bytes() const;
 
  private:
-  Folder(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
-  absl::StatusOr<File> parent(const std::string& name, bool make) const;
+  Folder(std::string path, host::Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  absl::StatusOr<host::Descriptor> parent(const std::string& name, bool make) const;
   std::string full(const std::string& name) const { return path_ + "/" + name; }
 
   std::string path_;
-  File file_;
+  host::Descriptor file_;
 };
 
 }  // namespace titan::hub

@@ -87,12 +87,12 @@ absl::Status remove_parts(const Folder& folder, const RemoteFile& remote) {
   return absl::OkStatus();
 }
 
-PartFile::PartFile(const Folder& folder, const RemoteFile& remote, File file)
+PartFile::PartFile(const Folder& folder, const RemoteFile& remote, host::Descriptor file)
     : folder_(folder), remote_(remote), file_(std::move(file)) {}
 
 absl::StatusOr<std::unique_ptr<PartFile>> PartFile::open(const Folder& folder, const RemoteFile& remote) {
   Record record = record_of(folder, remote);
-  TITAN_ASSIGN_OR_RETURN(File file, folder.open(part_name(remote), O_RDWR | O_CREAT));
+  TITAN_ASSIGN_OR_RETURN(host::Descriptor file, folder.open(part_name(remote), O_RDWR | O_CREAT));
   auto part = std::unique_ptr<PartFile>(new PartFile(folder, remote, std::move(file)));
   const bool anew = record.there.total() == 0;
   {
@@ -118,7 +118,7 @@ absl::Status PartFile::accept(const FileFacts& facts) {
 }
 
 absl::Status PartFile::write(int64_t offset, std::string_view bytes) {
-  if (absl::Status written = write_at(file_.descriptor(), offset, bytes); !written.ok())
+  if (absl::Status written = write_at(file_.get(), offset, bytes); !written.ok())
     return annotate(written, absl::StrCat(folder_.path(), "/", text::shown(remote_.name)));
   {
     sync::Lock lock(mutex_);
@@ -150,7 +150,7 @@ absl::StatusOr<int64_t> PartFile::reset() {
   const int64_t was_there = there_.total();
   there_ = {};
   etag_.clear();
-  if (ftruncate(file_.descriptor(), 0) != 0)
+  if (ftruncate(file_.get(), 0) != 0)
     return errno_status(errno, absl::StrCat("empty ", folder_.path(), "/", text::shown(part_name(remote_))));
   TITAN_RETURN_IF_ERROR(save_locked());
   return was_there;
@@ -158,7 +158,7 @@ absl::StatusOr<int64_t> PartFile::reset() {
 
 absl::Status PartFile::finish(const std::function<absl::Status()>& idle) {
   TITAN_RETURN_IF_ERROR(check_content(file_, remote_, idle));
-  if (fsync(file_.descriptor()) != 0)
+  if (fsync(file_.get()) != 0)
     return errno_status(errno, absl::StrCat("sync ", folder_.path(), "/", text::shown(part_name(remote_))));
   TITAN_RETURN_IF_ERROR(folder_.rename(part_name(remote_), remote_.name));
   return remove_parts(folder_, remote_);

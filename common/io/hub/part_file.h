@@ -39,12 +39,12 @@ class PartFile {
   absl::StatusOr<int64_t> reset();
 
  private:
-  PartFile(const Folder& folder, const RemoteFile& remote, File file);
+  PartFile(const Folder& folder, const RemoteFile& remote, host::Descriptor file);
   absl::Status save_locked() TITAN_REQUIRES(mutex_);
 
   const Folder& folder_;
   const RemoteFile remote_;
-  const File file_;
+  const host::Descriptor file_;
   sync::Mutex mutex_;
   http::Ranges there_ TITAN_GUARDED_BY(mutex_);
   std::string etag_ TITAN_GUARDED_BY(mutex_);

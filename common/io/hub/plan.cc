@@ -27,7 +27,7 @@ absl::StatusOr<bool> is_done(const Folder& folder, const RemoteFile& remote, Inv
   if (!about || about->st_size != remote.size) return false;
   if (inventory.has(remote, *about)) return true;
   checking(remote);
-  TITAN_ASSIGN_OR_RETURN(const File file, folder.open(remote.name, O_RDONLY));
+  TITAN_ASSIGN_OR_RETURN(const host::Descriptor file, folder.open(remote.name, O_RDONLY));
   const absl::Status same = check_content(
       file, remote, [&stop] { return stop.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus(); });
   if (absl::IsDataLoss(same)) return false;

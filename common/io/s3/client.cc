@@ -1,7 +1,5 @@
 #include "common/io/s3/client.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <iterator>
 #include <stop_token>
@@ -9,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/io/s3/location.h"
 #include "common/io/s3/xml.h"
@@ -22,11 +21,7 @@ constexpr char kChecksumHeader[] = "x-amz-checksum-crc32c";
 constexpr int64_t kLongestText = int64_t{4} << 20;
 
 // Tells one write from another of the same object.
-absl::StatusOr<std::string> new_writer() {
-  unsigned char bytes[12];
-  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return errno_status(errno, "make a name for a write");
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes)));
-}
+std::string new_writer() { return host::random_hex(12); }
 
 std::string checksum_of(const std::string& bytes) {
   const uint32_t crc = storage::crc32c(bytes.data(), bytes.size());
@@ -189,7 +184,7 @@ absl::Status Client::own_after_all(const std::string& key, const std::string& wr
 }
 
 absl::StatusOr<std::string> Client::put(const std::string& key, const std::string& bytes, const Condition& condition) {
-  TITAN_ASSIGN_OR_RETURN(const std::string writer, new_writer());
+  const std::string writer = new_writer();
   const std::string checksum = checksum_of(bytes);
   Request request{
       .method = "PUT", .key = key, .query = {}, .headers = condition_headers(condition, writer), .body = &bytes};
@@ -247,7 +242,7 @@ absl::StatusOr<bool> Client::any(const std::string& prefix) {
 }
 
 absl::StatusOr<Upload> Client::create_upload(const std::string& key) {
-  TITAN_ASSIGN_OR_RETURN(std::string writer, new_writer());
+  std::string writer = new_writer();
   static const std::string kNothing;
   Request request{.method = "POST",
                   .key = key,

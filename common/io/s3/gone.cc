@@ -1,12 +1,8 @@
 #include "common/io/s3/gone.h"
 
-#include <sys/random.h>
-
-#include <cerrno>
-
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 
 namespace titan::s3 {
@@ -18,11 +14,7 @@ constexpr int64_t kBytes = kBegin.size() + 2 * kRandom;
 
 }  // namespace
 
-absl::StatusOr<std::string> gone_mark() {
-  unsigned char bytes[kRandom];
-  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return errno_status(errno, "make a mark");
-  return absl::StrCat(kBegin, absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes))));
-}
+std::string gone_mark() { return absl::StrCat(kBegin, host::random_hex(kRandom)); }
 
 absl::StatusOr<bool> is_gone(Client& client, const std::string& key, int64_t size) {
   if (size != kBytes) return false;

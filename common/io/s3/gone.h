@@ -12,7 +12,7 @@
 namespace titan::s3 {
 
 // A new one, unlike any other, so that its etag is its own.
-absl::StatusOr<std::string> gone_mark();
+std::string gone_mark();
 
 // Whether the object is one; `size` as a listing or head() tells it, so that hardly any object has to be read.
 absl::StatusOr<bool> is_gone(Client& client, const std::string& key, int64_t size);

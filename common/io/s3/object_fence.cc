@@ -240,7 +240,7 @@ absl::StatusOr<std::string> ObjectFence::etag_of(const std::string& key) {
 
 // After it the put cannot happen any more, or it has.
 absl::Status ObjectFence::seal(const Pending& pending) {
-  TITAN_ASSIGN_OR_RETURN(const std::string mark, gone_mark());
+  const std::string mark = gone_mark();
   const absl::Status status = client_->put(pending.key, mark, as_found(pending.etag)).status();
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }

@@ -1,13 +1,10 @@
 #include "common/io/storage/folder_id.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <cerrno>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "nlohmann/json.hpp"
 
@@ -15,12 +12,6 @@ namespace titan::storage {
 namespace {
 
 std::string id_path(const std::string& dump_folder) { return join_path(dump_folder, ".titan-folder"); }
-
-absl::StatusOr<std::string> random_folder_id() {
-  unsigned char bytes[16];
-  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return errno_status(errno, "make a folder id");
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes)));
-}
 
 }  // namespace
 
@@ -41,7 +32,7 @@ absl::StatusOr<std::string> read_folder_id(Files& files, const std::string& dump
 absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump_folder) {
   absl::StatusOr<std::string> known = read_folder_id(files, dump_folder);
   if (!absl::IsNotFound(known.status())) return known;
-  TITAN_ASSIGN_OR_RETURN(const std::string id, random_folder_id());
+  const std::string id = host::random_hex(16);
   const nlohmann::json json = {{"id", id},
                                {"created", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone())}};
   TITAN_RETURN_IF_ERROR(atomic_write(files, id_path(dump_folder), json.dump() + "\n"));

@@ -9,11 +9,12 @@
 #include <filesystem>
 
 #include "absl/time/clock.h"
+#include "common/base/host/descriptor.h"
+#include "common/base/host/write_all.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/direct_file.h"
 #include "common/io/storage/file.h"
 #include "common/io/storage/large_writer.h"
-#include "common/io/storage/write_all.h"
 
 namespace titan::storage {
 namespace {
@@ -22,34 +23,20 @@ absl::Status failed(const char* operation, const std::string& path) {
   return errno_status(errno, absl::StrCat(operation, " ", path));
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 // With O_NONBLOCK in `flags` a pipe's other end is not waited for, and a regular file is as without.
-Descriptor open_file(const std::string& path, int flags) {
+host::Descriptor open_file(const std::string& path, int flags) {
   int fd;
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);  // The umask says what stays.
   } while (fd < 0 && errno == EINTR);
-  return Descriptor(fd);
+  return host::Descriptor(fd);
 }
 
 class PosixWritableFile : public WritableFile {
  public:
-  PosixWritableFile(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  PosixWritableFile(host::Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
-  absl::Status append(std::string_view bytes) override { return write_all(fd_.get(), bytes, path_); }
+  absl::Status append(std::string_view bytes) override { return host::write_all(fd_.get(), bytes, path_); }
 
   absl::Status sync() override {
     if (::fdatasync(fd_.get()) != 0) return failed("fsync", path_);
@@ -63,13 +50,13 @@ class PosixWritableFile : public WritableFile {
   }
 
  private:
-  Descriptor fd_;
+  host::Descriptor fd_;
   std::string path_;
 };
 
 class PosixReadableFile : public ReadableFile {
  public:
-  PosixReadableFile(Descriptor fd, int64_t size, std::string path)
+  PosixReadableFile(host::Descriptor fd, int64_t size, std::string path)
       : fd_(std::move(fd)), size_(size), path_(std::move(path)) {}
 
   int64_t size() const override { return size_; }
@@ -89,21 +76,21 @@ class PosixReadableFile : public ReadableFile {
   }
 
  private:
-  Descriptor fd_;
+  host::Descriptor fd_;
   int64_t size_;
   std::string path_;
 };
 
 class PosixFileLock : public FileLock {
  public:
-  explicit PosixFileLock(Descriptor fd) : fd_(std::move(fd)) {}
+  explicit PosixFileLock(host::Descriptor fd) : fd_(std::move(fd)) {}
 
  private:
-  Descriptor fd_;  // Closing the open file description drops its flock.
+  host::Descriptor fd_;  // Closing the open file description drops its flock.
 };
 
 absl::StatusOr<std::unique_ptr<FileLock>> flock_path(const std::string& path, int open_flags, int operation) {
-  Descriptor fd = open_file(path, open_flags);
+  host::Descriptor fd = open_file(path, open_flags);
   if (fd.get() < 0) return failed("open", path);
   int result;
   do {
@@ -123,7 +110,7 @@ class PosixFiles : public Files, public LargeWriter {
 
   absl::StatusOr<std::unique_ptr<WritableFile>> create_large(const std::string& path, int64_t bytes) override {
     if (bytes < kLargeBytes) return create(path);
-    Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+    host::Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
     if (fd.get() < 0) return failed("create", path);
     auto file = write_directly(fd.get(), path, bytes);
     if (!file.ok() || *file != nullptr) fd.release();
@@ -145,14 +132,14 @@ class PosixFiles : public Files, public LargeWriter {
   }
 
   absl::StatusOr<absl::Time> touch(const std::string& path) override {
-    Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+    host::Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
     if (fd.get() < 0) return failed("open", path);
     if (::futimens(fd.get(), nullptr) != 0) return failed("touch", path);
     return time_of(fd, path);
   }
 
   absl::StatusOr<absl::Time> modified(const std::string& path) override {
-    Descriptor fd = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    host::Descriptor fd = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (fd.get() < 0) return failed("open", path);
     return time_of(fd, path);
   }
@@ -187,7 +174,7 @@ class PosixFiles : public Files, public LargeWriter {
   }
 
   absl::Status sync_folder(const std::string& path) override {
-    Descriptor fd = open_file(path, O_RDONLY | O_DIRECTORY);
+    host::Descriptor fd = open_file(path, O_RDONLY | O_DIRECTORY);
     if (fd.get() < 0) return failed("open", path);
     if (::fsync(fd.get()) != 0) return failed("fsync", path);
     return absl::OkStatus();
@@ -245,13 +232,13 @@ class PosixFiles : public Files, public LargeWriter {
 
  private:
   absl::StatusOr<std::unique_ptr<WritableFile>> writable(const std::string& path, int flags, const char* operation) {
-    Descriptor fd = open_file(path, flags);
+    host::Descriptor fd = open_file(path, flags);
     if (fd.get() < 0) return failed(operation, path);
     return std::make_unique<PosixWritableFile>(std::move(fd), path);
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> readable(const std::string& path, int flags) {
-    Descriptor fd = open_file(path, flags | O_NONBLOCK);
+    host::Descriptor fd = open_file(path, flags | O_NONBLOCK);
     if (fd.get() < 0) return failed("open", path);
     struct stat info;
     if (::fstat(fd.get(), &info) != 0) return failed("stat", path);
@@ -259,7 +246,7 @@ class PosixFiles : public Files, public LargeWriter {
     return std::make_unique<PosixReadableFile>(std::move(fd), info.st_size, path);
   }
 
-  static absl::StatusOr<absl::Time> time_of(const Descriptor& fd, const std::string& path) {
+  static absl::StatusOr<absl::Time> time_of(const host::Descriptor& fd, const std::string& path) {
     struct stat info;
     if (::fstat(fd.get(), &info) != 0) return failed("stat", path);
     return absl::TimeFromTimespec(info.st_mtim);

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/text/is_utf8.h"
 #include "common/base/text/nearest.h"
 #include "common/plan/config/group_list.h"
 #include "common/plan/config/integer_list.h"
@@ -70,7 +71,7 @@ void restore_case(const Field& field, std::string& value) {
 
 // Every text ends up in JSON, messages and file names.
 Outcome check_text(const std::string& value) {
-  if (!is_utf8(value)) return Complaint{"is not valid UTF-8", ""};
+  if (!text::is_utf8(value)) return Complaint{"is not valid UTF-8", ""};
   if (value.find('\0') != std::string::npos) return Complaint{"holds a null character", ""};
   return std::nullopt;
 }

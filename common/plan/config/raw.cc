@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/text/is_utf8.h"
 
 namespace titan::config {
 namespace {
@@ -84,30 +85,8 @@ Raw raw_word(std::string value) {
   return raw;
 }
 
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
-    const unsigned first = byte(i);
-    const int more = first < 0x80                    ? 0
-                     : first >= 0xC2 && first < 0xE0 ? 1
-                     : first >= 0xE0 && first < 0xF0 ? 2
-                     : first >= 0xF0 && first < 0xF5 ? 3
-                                                     : -1;
-    if (more < 0) return false;
-    for (int k = 1; k <= more; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return false;
-    }
-    // Overlong forms, surrogates and beyond U+10FFFF.
-    const unsigned second = byte(i + 1);
-    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return false;
-    if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return false;
-    i += 1 + more;
-  }
-  return true;
-}
-
 std::string without_controls(std::string text, bool keep_lines) {
-  const bool utf8 = is_utf8(text);
+  const bool utf8 = text::is_utf8(text);
   for (char& c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (keep_lines && c == '\n') continue;

@@ -48,7 +48,6 @@ Raw raw_word(std::string value);
 
 // The value for messages, close to how the user wrote it and cut when it is long.
 std::string display(const Raw& raw);
-bool is_utf8(std::string_view text);
 // Of a text with bytes that are no UTF-8, all beyond ASCII become question marks; control characters become blanks.
 std::string without_controls(std::string text, bool keep_lines);
 // The same for all that is told of problems, which holds what somebody wrote, and parts of what a parser had read.

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/host/write_all.h"
 #include "common/base/status/status.h"
 
 namespace titan::pki {
@@ -24,24 +25,14 @@ absl::Status make_folder(const std::string& folder) {
   return error ? errno_status(error.value(), absl::StrCat("make the folder ", folder)) : absl::OkStatus();
 }
 
-// A full disk takes a part of it, and says so of the rest.
-bool write_all(int fd, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
 absl::Status write_new(const std::string& path, const std::string& text, mode_t mode) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
-  const bool whole = write_all(fd, text) && fsync(fd) == 0;
-  const int failed = whole ? 0 : errno;
+  absl::Status status = host::write_all(fd, text, path);
+  if (status.ok() && fsync(fd) != 0) status = errno_status(errno, absl::StrCat("write ", path));
   close(fd);
-  if (!whole) unlink(path.c_str());  // Half a key would stand in the way of the next try.
-  return whole ? absl::OkStatus() : errno_status(failed, absl::StrCat("write ", path));
+  if (!status.ok()) unlink(path.c_str());  // Half a key would stand in the way of the next try.
+  return status;
 }
 
 absl::Status write_key(const std::string& path, const std::string& key) {

@@ -1,10 +1,8 @@
 // How a new leader reads what its predecessors wrote.
 
-#include <random>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/service/failpoint/failpoint.h"
 #include "controller/store/etcd/etcd_store.h"
@@ -18,11 +16,6 @@ failpoint::Point read_point("etcd.ends"), loaded_point("etcd.loaded"), begun_poi
 using etcdserverpb::RangeResponse;
 using etcdserverpb::TxnRequest;
 using etcdserverpb::TxnResponse;
-
-std::string random_id() {
-  std::random_device device;
-  return absl::StrFormat("%08x%08x", device(), device());
-}
 
 }  // namespace
 
@@ -83,7 +76,7 @@ absl::Status EtcdStore::begin() {
     return absl::DataLossError(absl::StrCat("etcd: ", layout_.head(), " is missing but ", found.kvs(0).key(),
                                             " is there; restore the store from a backup"));
   }
-  id_ = random_id();
+  id_ = host::random_hex(8);
   begun_point.pass();
   v1::LogHead head;
   head.set_cluster(id_);

@@ -200,7 +200,7 @@ void Daemon::run() {
 
 void Daemon::watch_signals() {
   const sigset_t set = host::daemon_signals();
-  signals_ = shim::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = host::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.watch(signals_.get(), [this] {
     signalfd_siginfo info{};
     while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {

@@ -97,7 +97,7 @@ class Daemon {
   void on_timer();
   void on_lost(int64_t session, const std::string& why, const std::string& reason);
   void on_shim_message(const AttemptKey& key, node::Op link, const nlohmann::json& message);
-  void add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe);
+  void add_link(const AttemptKey& key, node::Op number, host::Descriptor socket, bool subscribe);
   void log_about(const AttemptKey& key, journal::Level level, const std::string& event, const std::string& message);
   void update_metrics();
   void look_at_state();
@@ -159,7 +159,7 @@ class Daemon {
   std::optional<Loop::Timer> timer_;
   std::map<AttemptKey, Link> links_;
   std::map<AttemptKey, Beacons> beacons_;
-  shim::Descriptor signals_;
+  host::Descriptor signals_;
   std::unique_ptr<Session> session_;
   LostContact contact_;
   rpc::CertificateEnd certificate_;

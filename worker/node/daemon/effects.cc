@@ -244,7 +244,7 @@ void Daemon::perform(node::SpawnShim& effect) {
     absl::StatusOr<SpawnedShim> spawned =
         between(spawn_points, [&] { return spawn_shim(binary, folder, environment); });
     node::ShimSpawned done{effect.op, 0, 0, ""};
-    const auto socket = std::make_shared<shim::Descriptor>();
+    const auto socket = std::make_shared<host::Descriptor>();
     if (spawned.ok()) {
       done.pid = spawned->pid;
       done.start_ticks = shim::start_ticks(spawned->pid);
@@ -264,9 +264,9 @@ void Daemon::perform(node::FindShim& effect) {
     node::ShimFound found = find_shim(folder);
     found_point.pass();
     found.op = effect.op;
-    const auto socket = std::make_shared<shim::Descriptor>();
+    const auto socket = std::make_shared<host::Descriptor>();
     if (found.is == node::ShimFound::Is::kSilent || found.is == node::ShimFound::Is::kUnknown) {
-      absl::StatusOr<shim::Descriptor> connected = connect_to_shim(folder);
+      absl::StatusOr<host::Descriptor> connected = connect_to_shim(folder);
       if (connected.ok()) {
         found.is = node::ShimFound::Is::kLinked;
         *socket = *std::move(connected);
@@ -442,7 +442,7 @@ void Daemon::perform(node::Log& effect) { says_.journal.write(effect.line); }
 
 void Daemon::perform(node::Exit& /*effect*/) { loop_.stop(); }
 
-void Daemon::add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe) {
+void Daemon::add_link(const AttemptKey& key, node::Op number, host::Descriptor socket, bool subscribe) {
   Link& kept = links_[key];
   kept.number = number;
   kept.link = std::make_unique<ShimLink>(

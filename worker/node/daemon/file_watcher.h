@@ -25,7 +25,7 @@ class FileWatcher {
   void on_readable();
 
   Loop& loop_;
-  shim::Descriptor inotify_;
+  host::Descriptor inotify_;
   std::map<int, std::function<void()>> tasks_;
   std::map<std::string, int> watches_;
 };

@@ -40,7 +40,7 @@ class Loop {
     void post(Task task);
     std::vector<Task> take();
 
-    const shim::Descriptor wake;
+    const host::Descriptor wake;
     sync::Mutex mutex;
     std::vector<Task> tasks TITAN_GUARDED_BY(mutex);
   };
@@ -49,7 +49,7 @@ class Loop {
   void run_timers();
   int wait_milliseconds() const;
 
-  shim::Descriptor epoll_;
+  host::Descriptor epoll_;
   const std::shared_ptr<Mailbox> mailbox_;
   std::map<int, std::shared_ptr<Task>> watched_;
   std::map<std::pair<int64_t, Timer>, Task> timers_;  // By monotonic deadline.

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock/clock.h"
 #include "common/base/host/descriptors.h"
+#include "common/base/host/hostname.h"
 #include "common/base/host/own_program.h"
 #include "common/base/host/signals.h"
 #include "common/base/text/utf8.h"
@@ -82,11 +84,8 @@ std::string check_controllers(const std::string& addresses) {
 }
 
 std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof(name) - 1) != 0) return "node";
-  std::string id;
-  for (const char* c = name; *c != '\0' && *c != '.'; ++c) id += static_cast<char>(std::tolower(*c));
-  return id;
+  const std::string name = titan::host::hostname();
+  return name.empty() ? "node" : absl::AsciiStrToLower(name.substr(0, name.find('.')));
 }
 
 std::string beside_this_program(const char* name) { return (titan::host::folder_of_program() / name).string(); }

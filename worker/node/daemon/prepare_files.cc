@@ -115,7 +115,7 @@ Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, st
 absl::Status make_spools(const AttemptRecord& record, const std::string& folder) {
   for (const int rank : record.ranks) {
     const std::string path = rank_protocol::spool_path(folder, rank);
-    const shim::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+    const host::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!fd) return errno_status(errno, absl::StrCat("create ", path));
   }
   return absl::OkStatus();

@@ -43,8 +43,8 @@ absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::str
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return errno_status(errno, "create a socket pair");
-  shim::Descriptor own(ends[0]);
-  const shim::Descriptor theirs(ends[1]);
+  host::Descriptor own(ends[0]);
+  const host::Descriptor theirs(ends[1]);
   const std::string log = run_folder + "/shim.log";
   SpawnSetup setup;
   sigset_t all;
@@ -73,11 +73,11 @@ absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::str
   return SpawnedShim{std::move(own), pid};
 }
 
-absl::StatusOr<shim::Descriptor> connect_to_shim(const std::string& run_folder) {
+absl::StatusOr<host::Descriptor> connect_to_shim(const std::string& run_folder) {
   return shim::connect_unix(run_folder, shim::kSocketName);
 }
 
-ShimLink::ShimLink(Loop& loop, shim::Descriptor socket, Callbacks callbacks)
+ShimLink::ShimLink(Loop& loop, host::Descriptor socket, Callbacks callbacks)
     : loop_(loop), socket_(std::move(socket)), callbacks_(std::move(callbacks)) {
   loop_.watch(socket_.get(), [this] { on_readable(); });
 }
@@ -123,7 +123,7 @@ void ShimLink::on_readable() {
 
 absl::StatusOr<bool> shim_holds(const std::string& run_folder) {
   const std::string path = run_folder + "/shim.lock";
-  const shim::Descriptor lock(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const host::Descriptor lock(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!lock && errno == ENOENT) return false;
   if (!lock) return errno_status(errno, absl::StrCat("open ", path));
   return ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;

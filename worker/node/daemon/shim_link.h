@@ -22,7 +22,7 @@ class ShimLink {
     std::function<void()> on_closed;  // The link may be destroyed in it.
   };
 
-  ShimLink(Loop& loop, shim::Descriptor socket, Callbacks callbacks);
+  ShimLink(Loop& loop, host::Descriptor socket, Callbacks callbacks);
   ~ShimLink();
   ShimLink(const ShimLink&) = delete;
   ShimLink& operator=(const ShimLink&) = delete;
@@ -34,7 +34,7 @@ class ShimLink {
   void on_readable();
 
   Loop& loop_;
-  shim::Descriptor socket_;
+  host::Descriptor socket_;
   Callbacks callbacks_;
   std::string in_;
   std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // Set on destruction, also from within a callback.
@@ -45,13 +45,13 @@ class ShimLink {
 // Starts a shim in a session of its own, so that it outlives this process; its first message is the event "ready".
 // `environment`: all that it and its ranks get.
 struct SpawnedShim {
-  shim::Descriptor socket;
+  host::Descriptor socket;
   pid_t pid = 0;
 };
 absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder,
                                        std::vector<std::string> environment);
 // Connects to a running shim; a link on it subscribes by the request of this name, and its answer comes first.
-absl::StatusOr<shim::Descriptor> connect_to_shim(const std::string& run_folder);
+absl::StatusOr<host::Descriptor> connect_to_shim(const std::string& run_folder);
 inline constexpr char kSubscribe[] = "subscribe";
 
 // Does a living shim hold the lock of this run folder? Errors: the lock file cannot be opened although it is there.

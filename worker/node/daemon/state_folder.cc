@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,11 +11,11 @@
 #include <filesystem>
 #include <limits>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/base/text/counted.h"
 #include "worker/node/daemon/attempt_json.h"
@@ -30,12 +29,6 @@ using nlohmann::json;
 using Phase = AttemptRecord::Phase;
 
 constexpr char kLeaderEpoch[] = "/leader_epoch", kLeaderEpochCopy[] = "/leader_epoch.copy";
-
-std::string random_id() {
-  unsigned char bytes[16];
-  (void)!::getrandom(bytes, sizeof(bytes), 0);
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes)));
-}
 
 // No links: they are not followed where users write.
 int64_t size_of(const fs::path& folder) {
@@ -119,7 +112,7 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   // Nobody else's business: configurations and logs may hold secrets. Ranks of other users pass through to their own.
   TITAN_RETURN_IF_ERROR(make_folder(whole, fs::exists(whole + "/ranks", error) ? 0711 : 0700));
   for (const char* inside : {"/jobs", "/trash"}) TITAN_RETURN_IF_ERROR(make_folder(whole + inside, 0700));
-  shim::Descriptor lock(::open((whole + "/daemon.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  host::Descriptor lock(::open((whole + "/daemon.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock || ::fchmod(lock.get(), 0600) != 0)  // Whoever can open it could hold it.
     return errno_status(errno, absl::StrCat("open ", whole, "/daemon.lock"));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -131,7 +124,7 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
               "remove it and the controller takes this folder for another one, which may register once the old one is "
               "called lost");
   if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
-  const std::string instance = known.ok() ? *known : random_id();
+  const std::string instance = known.ok() ? *known : host::random_hex(16);
   if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true, 0600));
   TITAN_ASSIGN_OR_RETURN(storage::FolderGuard guard,
                          storage::FolderGuard::open(whole, {"daemon.lock", "instance", "jobs"}));
@@ -266,7 +259,7 @@ absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key, std::string*
 absl::Status StateFolder::set_aside(const std::string& folder) const {
   std::error_code error;
   if (!fs::exists(folder, error)) return absl::OkStatus();
-  fs::rename(folder, absl::StrCat(path_, "/trash/", random_id()), error);
+  fs::rename(folder, absl::StrCat(path_, "/trash/", host::random_hex(16)), error);
   if (error) return errno_status(error.value(), absl::StrCat("move away ", folder));
   return absl::OkStatus();
 }

@@ -79,7 +79,7 @@ class StateFolder {
   void strip(const AttemptKey& key) const;
 
  private:
-  StateFolder(std::string path, shim::Descriptor lock, std::string instance, storage::FolderGuard guard)
+  StateFolder(std::string path, host::Descriptor lock, std::string instance, storage::FolderGuard guard)
       : path_(std::move(path)), lock_(std::move(lock)), instance_(std::move(instance)), guard_(std::move(guard)) {}
   struct Item {
     std::string folder;
@@ -96,7 +96,7 @@ class StateFolder {
   void empty_trash() const;
 
   std::string path_;
-  shim::Descriptor lock_;
+  host::Descriptor lock_;
   std::string instance_;
   storage::FolderGuard guard_;
   // Between the threads that make and delete run folders.

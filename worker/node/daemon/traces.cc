@@ -34,7 +34,7 @@ absl::Status read_piece(const std::string& path, const v1::ReadTrace& request, v
   const absl::StatusOr<int> opened = rank_protocol::open_rank_file(path, O_RDONLY);
   if (absl::IsNotFound(opened.status())) return absl::OkStatus();
   if (!opened.ok()) return opened.status();
-  const shim::Descriptor file(*opened);
+  const host::Descriptor file(*opened);
   const int64_t size = ::lseek(file.get(), 0, SEEK_END);
   if (size < 0) return errno_status(errno, absl::StrCat("read ", path));
   const int64_t wanted = request.max_bytes() > 0 ? std::min(request.max_bytes(), kMaxPiece) : kMaxPiece;

@@ -68,7 +68,8 @@ absl::StatusOr<ExitRecord> exit_from_json(const json& from) {
 
 std::string last_error(const std::string& folder, int rank) {
   // The spool of a long job is large and its end is what matters: an offset inside a line costs that line only.
-  const Descriptor fd(rank_protocol::open_rank_file(rank_protocol::spool_path(folder, rank), O_RDONLY).value_or(-1));
+  const host::Descriptor fd(
+      rank_protocol::open_rank_file(rank_protocol::spool_path(folder, rank), O_RDONLY).value_or(-1));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return "";
   const int64_t from = std::max<int64_t>(0, info.st_size - kErrorTailBytes);
@@ -90,7 +91,7 @@ std::string last_error(const std::string& folder, int rank) {
 
 absl::StatusOr<ExitLog> ExitLog::open(const std::string& run_folder, int num_ranks) {
   const std::string path = run_folder + kFile;
-  Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  host::Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd) return errno_status(errno, absl::StrCat("open ", path));
   // A file system that cannot reserve still works while it has room.
   (void)::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, num_ranks * kReservedPerRank);

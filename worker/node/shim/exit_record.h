@@ -41,9 +41,9 @@ class ExitLog {
   absl::Status sync();
 
  private:
-  explicit ExitLog(Descriptor fd) : fd_(std::move(fd)) {}
+  explicit ExitLog(host::Descriptor fd) : fd_(std::move(fd)) {}
   bool is_torn() const;
-  Descriptor fd_;
+  host::Descriptor fd_;
 };
 
 // All records; a torn last line is left out, and so are lines that are not records, which `damage` tells. No file: no

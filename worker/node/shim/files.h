@@ -5,25 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/base/host/descriptor.h"
 
 namespace titan::shim {
-
-// An open file descriptor, closed on destruction.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { reset(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release();
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 absl::StatusOr<std::string> read_file(const std::string& path);
 
@@ -33,7 +17,7 @@ absl::Status write_file(const std::string& path, const std::string& bytes, bool 
 
 // A Unix socket in `folder`, bound or connected through /proc/self/fd, so that long folder names do not meet the limit
 // of 107 bytes on socket addresses. Both are non-blocking and close on exec.
-absl::StatusOr<Descriptor> listen_unix(const std::string& folder, const std::string& name);
-absl::StatusOr<Descriptor> connect_unix(const std::string& folder, const std::string& name);
+absl::StatusOr<host::Descriptor> listen_unix(const std::string& folder, const std::string& name);
+absl::StatusOr<host::Descriptor> connect_unix(const std::string& folder, const std::string& name);
 
 }  // namespace titan::shim

@@ -59,7 +59,7 @@ bool stays_here(const sockaddr* address) {
 
 absl::StatusOr<Listener> listen_at(const addrinfo& at) {
   Listener result;
-  result.socket = Descriptor(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  result.socket = host::Descriptor(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!result.socket) return errno_status(errno, "create a TCP socket");
   // Only the wildcard has IPv4 inside.
   const int only_ipv6 = is_any(at.ai_addr) ? 0 : 1;

@@ -10,7 +10,7 @@ namespace titan::shim {
 // A TCP socket listening on a free port of exactly `address`: an IP address of this host, or a name of it. Never on
 // more than was asked for: all addresses take their own words, 0.0.0.0 or ::.
 struct Listener {
-  Descriptor socket;
+  host::Descriptor socket;
   int port = 0;
 };
 // Errors: InvalidArgument for a name that nobody knows; else what the kernel said. Both say what to do.

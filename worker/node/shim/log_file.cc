@@ -61,14 +61,14 @@ int64_t end_of(const std::vector<Segment>& segments) {
 // One consistent look at all segments with the live one last. The writer may rotate at any moment; then look again.
 struct Look {
   std::vector<Segment> segments;
-  Descriptor live;
+  host::Descriptor live;
 };
 
 absl::StatusOr<Look> look(const std::string& path) {
   for (int tries = 0;; ++tries) {
     Look result;
     result.segments = rotated(path);
-    result.live = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    result.live = host::Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!result.live && errno != ENOENT) return errno_status(errno, absl::StrCat("open ", path));
     const std::vector<Segment> after = rotated(path);
     const bool same = end_of(after) == end_of(result.segments);
@@ -110,7 +110,7 @@ LogChunk read_from(const Look& at, int64_t offset, int64_t max_bytes) {
     const int64_t next = chunk.offset + static_cast<int64_t>(chunk.data.size());
     if (next >= segment.start + segment.size) continue;
     const bool is_live = &segment == &at.segments.back() && at.live;
-    const Descriptor opened(is_live ? -1 : ::open(segment.path.c_str(), O_RDONLY | O_CLOEXEC));
+    const host::Descriptor opened(is_live ? -1 : ::open(segment.path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!is_live && !opened) {  // Dropped since: go on after it.
       chunk.data.clear();
       chunk.offset = chunk.dropped_bytes = segment.start + segment.size;
@@ -126,7 +126,7 @@ LogChunk read_from(const Look& at, int64_t offset, int64_t max_bytes) {
 
 }  // namespace
 
-LogWriter::LogWriter(std::string path, int64_t max_bytes, Descriptor fd)
+LogWriter::LogWriter(std::string path, int64_t max_bytes, host::Descriptor fd)
     : path_(std::move(path)),
       max_bytes_(max_bytes),
       segment_bytes_(std::max(kSmallestSegment, max_bytes / 4)),
@@ -134,7 +134,7 @@ LogWriter::LogWriter(std::string path, int64_t max_bytes, Descriptor fd)
       rotate_at_(segment_bytes_) {}
 
 absl::StatusOr<LogWriter> LogWriter::open(const std::string& path, int64_t max_bytes) {
-  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  host::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd) return errno_status(errno, absl::StrCat("open ", path));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return errno_status(errno, absl::StrCat("open ", path));
@@ -188,7 +188,7 @@ void LogWriter::rotate() {
   rotate_at_ = segment_bytes_;
   start_ += size_;
   size_ = 0;
-  fd_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  fd_ = host::Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   std::vector<Segment> segments = rotated(path_);
   int64_t kept = segment_bytes_;
   for (const Segment& segment : segments) kept += segment.size;

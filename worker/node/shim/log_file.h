@@ -23,7 +23,7 @@ class LogWriter {
   int64_t lost_bytes() const { return lost_; }        // Never written: no room.
 
  private:
-  LogWriter(std::string path, int64_t max_bytes, Descriptor fd);
+  LogWriter(std::string path, int64_t max_bytes, host::Descriptor fd);
   bool write_some(const char* data, size_t size);
   void rotate();
   bool drop_oldest();
@@ -31,7 +31,7 @@ class LogWriter {
   std::string path_;
   int64_t max_bytes_;
   int64_t segment_bytes_;
-  Descriptor fd_;
+  host::Descriptor fd_;
   int64_t start_ = 0;  // Offset of the first byte of rank-R.log.
   int64_t size_ = 0;   // Bytes in rank-R.log.
   int64_t rotate_at_ = 0;

@@ -39,13 +39,13 @@ std::string last_line(const std::string& tail) {
 }  // namespace
 
 struct LogPump::Stream {
-  Stream(int rank_number, Descriptor read_end, LogWriter writer)
+  Stream(int rank_number, host::Descriptor read_end, LogWriter writer)
       : rank(rank_number), fd(read_end.get()), pipe(std::move(read_end)), log(std::move(writer)) {}
   const int rank;
   const int fd;
   std::atomic<bool> open = true;
   sync::Mutex mutex;
-  Descriptor pipe TITAN_GUARDED_BY(mutex);
+  host::Descriptor pipe TITAN_GUARDED_BY(mutex);
   LogWriter log TITAN_GUARDED_BY(mutex);
   std::string tail TITAN_GUARDED_BY(mutex);
 };
@@ -60,7 +60,7 @@ LogPump::~LogPump() {
   for (const std::shared_ptr<Stream>& stream : streams_) pump(*stream, kDrainRounds);
 }
 
-void LogPump::add(int rank, Descriptor pipe, LogWriter log) {
+void LogPump::add(int rank, host::Descriptor pipe, LogWriter log) {
   {
     sync::Lock lock(mutex_);
     streams_.push_back(std::make_shared<Stream>(rank, std::move(pipe), std::move(log)));

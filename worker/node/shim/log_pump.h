@@ -22,7 +22,7 @@ class LogPump {
   LogPump& operator=(const LogPump&) = delete;
 
   // Takes over the read end (non-blocking) of a rank's pipe.
-  void add(int rank, Descriptor pipe, LogWriter log);
+  void add(int rank, host::Descriptor pipe, LogWriter log);
 
   // Writes what is in the rank's pipe now and returns the last line that is not empty. Called when the rank is gone.
   std::string finish(int rank);
@@ -40,7 +40,7 @@ class LogPump {
 
   mutable sync::Mutex mutex_;  // Guards the list; each stream has its own lock.
   std::vector<std::shared_ptr<Stream>> streams_ TITAN_GUARDED_BY(mutex_);
-  Descriptor wake_;
+  host::Descriptor wake_;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

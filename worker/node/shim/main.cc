@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   const size_t slash = spec.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : spec.substr(0, slash);
   absl::StatusOr<std::unique_ptr<titan::shim::Shim>> shim =
-      titan::shim::Shim::create(folder, titan::shim::Descriptor(control));
+      titan::shim::Shim::create(folder, titan::host::Descriptor(control));
   if (!shim.ok()) {
     std::fprintf(stderr, "titan-shim: %s\n", shim.status().ToString().c_str());
     return 1;

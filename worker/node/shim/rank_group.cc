@@ -25,7 +25,7 @@ constexpr char kLeaf[] = "titan-worker";
 
 // Not as write_file() does: these are no files that could be replaced.
 absl::Status say_to(const std::string& path, const std::string& text) {
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const host::Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return errno_status(errno, absl::StrCat("write ", text, " to ", path));
   return absl::OkStatus();
@@ -114,8 +114,8 @@ absl::Status make_group(const RankGroup& group) {
   return absl::OkStatus();
 }
 
-Descriptor group_entrance(const RankGroup& group) {
-  return Descriptor(group ? ::open((group.folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC) : -1);
+host::Descriptor group_entrance(const RankGroup& group) {
+  return host::Descriptor(group ? ::open((group.folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC) : -1);
 }
 
 absl::StatusOr<int64_t> memory_kills(const RankGroup& group) {

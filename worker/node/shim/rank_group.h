@@ -45,7 +45,7 @@ RankGroup group_from_json(const nlohmann::json& from);
 
 absl::Status make_group(const RankGroup& group);
 // To write "0" to: whoever does is in the group then.
-Descriptor group_entrance(const RankGroup& group);
+host::Descriptor group_entrance(const RankGroup& group);
 // Kills for want of memory that hit a process of the group. Errors: it does not say.
 absl::StatusOr<int64_t> memory_kills(const RankGroup& group);
 std::vector<pid_t> group_processes(const std::string& folder);

@@ -95,10 +95,10 @@ bool become_user(const RankUser& user) {
   give_up(setup);
 }
 
-absl::StatusOr<std::pair<Descriptor, Descriptor>> make_pipe() {
+absl::StatusOr<std::pair<host::Descriptor, host::Descriptor>> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return errno_status(errno, "create a pipe");
-  return std::pair<Descriptor, Descriptor>(Descriptor(ends[0]), Descriptor(ends[1]));
+  return std::pair<host::Descriptor, host::Descriptor>(host::Descriptor(ends[0]), host::Descriptor(ends[1]));
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ absl::StatusOr<RankProcess> start_rank(const RankCommand& command) {
   std::vector<char*> environment = pointers(environment_strings);
   TITAN_ASSIGN_OR_RETURN(auto output, make_pipe());
   TITAN_ASSIGN_OR_RETURN(auto error, make_pipe());
-  const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const host::Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ::fcntl(output.first.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(output.second.get(), F_SETPIPE_SZ, kPipeBytes);  // Fails above the user's limit; then the default stays.
   const ChildSetup setup{.parent = ::getpid(),
@@ -143,7 +143,7 @@ absl::StatusOr<RankProcess> start_rank(const RankCommand& command) {
 }
 
 void protect_from_oom_killer() {
-  const Descriptor score(::open(kOomScore, O_WRONLY | O_CLOEXEC));
+  const host::Descriptor score(::open(kOomScore, O_WRONLY | O_CLOEXEC));
   if (score) (void)!::write(score.get(), "-900", 4);
 }
 

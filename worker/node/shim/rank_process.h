@@ -32,7 +32,7 @@ struct RankCommand {
 struct RankProcess {
   pid_t pid = 0;
   int64_t start_ticks = 0;
-  Descriptor output;  // Read end of stdout and stderr, non-blocking.
+  host::Descriptor output;  // Read end of stdout and stderr, non-blocking.
 };
 
 // Starts a rank: leader of its own process group, killed by the kernel when this thread's process dies, no descriptor

@@ -19,11 +19,11 @@ constexpr size_t kMaxRequest = 1 << 20;
 }  // namespace
 
 absl::StatusOr<Server> Server::open(const std::string& run_folder) {
-  TITAN_ASSIGN_OR_RETURN(Descriptor listener, listen_unix(run_folder, kSocketName));
+  TITAN_ASSIGN_OR_RETURN(host::Descriptor listener, listen_unix(run_folder, kSocketName));
   return Server(std::move(listener));
 }
 
-void Server::adopt(Descriptor client) {
+void Server::adopt(host::Descriptor client) {
   ::fcntl(client.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(client.get(), F_SETFD, FD_CLOEXEC);
   clients_.push_back({std::move(client), /*subscribed=*/true});
@@ -53,7 +53,7 @@ void Server::handle(const std::vector<pollfd>& waits, const Handler& handler) {
 
 void Server::accept_all() {
   for (;;) {
-    Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    host::Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return;
     clients_.push_back({std::move(socket)});
   }

@@ -24,7 +24,7 @@ class Server {
 
   static absl::StatusOr<Server> open(const std::string& run_folder);
   // A client that was connected before the socket existed: the daemon that started this shim. It is subscribed at once.
-  void adopt(Descriptor client);
+  void adopt(host::Descriptor client);
 
   void add_waits(std::vector<pollfd>& waits) const;
   void handle(const std::vector<pollfd>& waits, const Handler& handler);
@@ -35,20 +35,20 @@ class Server {
 
  private:
   struct Client {
-    Descriptor socket;
+    host::Descriptor socket;
     bool subscribed = false;
     bool broken = false;
     std::string in;
     std::string out;
   };
-  explicit Server(Descriptor listener) : listener_(std::move(listener)) {}
+  explicit Server(host::Descriptor listener) : listener_(std::move(listener)) {}
   void accept_all();
   static void read_from(Client& client, const Handler& handler);
   static void send(Client& client, const nlohmann::json& message);
   static void write_to(Client& client);
   void remove_broken();
 
-  Descriptor listener_;
+  host::Descriptor listener_;
   std::list<Client> clients_;
 };
 

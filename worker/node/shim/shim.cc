@@ -81,7 +81,7 @@ const char* Shim::name(State state) {
   return "unknown";
 }
 
-Shim::Shim(std::string run_folder, Spec spec, Descriptor lock, Server server, ExitLog exits)
+Shim::Shim(std::string run_folder, Spec spec, host::Descriptor lock, Server server, ExitLog exits)
     : run_folder_(std::move(run_folder)),
       spec_(std::move(spec)),
       lock_(std::move(lock)),
@@ -93,8 +93,8 @@ Shim::Shim(std::string run_folder, Spec spec, Descriptor lock, Server server, Ex
   orphan_at_ = monotonic_nanos() + static_cast<int64_t>(spec_.orphan_timeout_seconds * kSecond);
 }
 
-absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder, Descriptor control) {
-  Descriptor lock(::open((run_folder + "/shim.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder, host::Descriptor control) {
+  host::Descriptor lock(::open((run_folder + "/shim.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock) return errno_status(errno, absl::StrCat("open ", run_folder, "/shim.lock"));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("another shim serves ", run_folder));
@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
     TITAN_ASSIGN_OR_RETURN(shim->store_, listen_on(shim->spec_.address));
   }
   const sigset_t set = watched_signals();
-  shim->signals_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  shim->signals_ = host::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!shim->signals_) return errno_status(errno, "signalfd");
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // What a rank leaves behind becomes ours to end.
   shim->save_state();
@@ -230,7 +230,7 @@ absl::Status Shim::start_one(Rank& rank, const std::string& store) {
                        "--run-dir", rank_folder()};
   command.user = spec_.user;
   command.folder = spec_.rank_folder;
-  const Descriptor group = group_entrance(spec_.group);
+  const host::Descriptor group = group_entrance(spec_.group);
   command.group_fd = group.get();
   command.environment = spec_.environment;
   command.environment[kRunFolderVariable] = run_folder_;

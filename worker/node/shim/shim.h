@@ -31,7 +31,7 @@ class Shim {
  public:
   // `control`: a connected daemon, or an empty descriptor. Errors: AlreadyExists when another shim serves this folder;
   // else what failed (spec, port, disk).
-  static absl::StatusOr<std::unique_ptr<Shim>> create(const std::string& run_folder, Descriptor control);
+  static absl::StatusOr<std::unique_ptr<Shim>> create(const std::string& run_folder, host::Descriptor control);
 
   // Serves until all ranks are gone and recorded. Call on the main thread of the process, with SIGCHLD and SIGTERM
   // blocked.
@@ -49,7 +49,7 @@ class Shim {
     rank_protocol::Command wanted = rank_protocol::Command::kNone;  // Not written to its beacon yet.
   };
 
-  Shim(std::string run_folder, Spec spec, Descriptor lock, Server server, ExitLog exits);
+  Shim(std::string run_folder, Spec spec, host::Descriptor lock, Server server, ExitLog exits);
   static const char* name(State state);
   nlohmann::json answer(const nlohmann::json& request);
   nlohmann::json status() const;
@@ -86,7 +86,7 @@ class Shim {
 
   const std::string run_folder_;
   Spec spec_;
-  Descriptor lock_;
+  host::Descriptor lock_;
   Server server_;
   ExitLog exits_;
   LogPump logs_;
@@ -95,7 +95,7 @@ class Shim {
   int64_t oom_looked_ = 0;      // all of them at the last look,
   int64_t oom_changed_at_ = 0;  // and when they were fewer.
   bool killed_ = false;         // This shim has killed its ranks.
-  Descriptor signals_;
+  host::Descriptor signals_;
   Listener store_;
   State state_ = State::kPrepared;
   std::vector<Rank> ranks_;

@@ -44,7 +44,7 @@ class ElfFile {
 
   const std::string name_;
   bool tried_ = false;
-  shim::Descriptor fd_;
+  host::Descriptor fd_;
   Elf* elf_ = nullptr;
   std::map<uint64_t, Function> known_;
 };

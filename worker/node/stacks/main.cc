@@ -91,7 +91,7 @@ void end_after(int64_t milliseconds) {
 
 // When memory is short, this is what goes first.
 void offer_to_oom_killer() {
-  const titan::shim::Descriptor score(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+  const titan::host::Descriptor score(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
   if (score) (void)!::write(score.get(), "1000", 4);
 }
 

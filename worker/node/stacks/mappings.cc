@@ -13,11 +13,11 @@
 namespace titan::stacks {
 namespace {
 
-shim::Descriptor open_plain_file(const std::string& path) {
-  const shim::Descriptor place(::open(path.c_str(), O_PATH | O_CLOEXEC));
+host::Descriptor open_plain_file(const std::string& path) {
+  const host::Descriptor place(::open(path.c_str(), O_PATH | O_CLOEXEC));
   struct stat info {};
   if (!place || ::fstat(place.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
-  return shim::Descriptor(::open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  return host::Descriptor(::open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 }  // namespace
@@ -40,9 +40,9 @@ std::vector<Mapping> mappings_of(pid_t pid) {
   return mappings;
 }
 
-shim::Descriptor open_mapped(pid_t pid, const Mapping& mapping) {
+host::Descriptor open_mapped(pid_t pid, const Mapping& mapping) {
   if (mapping.inode == 0) return {};
-  shim::Descriptor file = open_plain_file(
+  host::Descriptor file = open_plain_file(
       absl::StrCat("/proc/", pid, "/map_files/", absl::Hex(mapping.begin), "-", absl::Hex(mapping.end)));
   return file ? std::move(file) : open_plain_file(mapping.path);
 }

@@ -24,6 +24,6 @@ std::vector<Mapping> mappings_of(pid_t pid);
 // The file that is mapped there: the very one, also when it was deleted since, where the kernel gives it (to root),
 // else what its path leads to. That may be anything by now, a device or a pipe, and is opened as a plain file or not at
 // all. Empty: it cannot be had.
-shim::Descriptor open_mapped(pid_t pid, const Mapping& mapping);
+host::Descriptor open_mapped(pid_t pid, const Mapping& mapping);
 
 }  // namespace titan::stacks

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/write_all.h"
 #include "worker/node/shim/files.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/stacks/become_owner.h"
@@ -42,15 +43,6 @@ int64_t share_of(int64_t deadline, size_t processes) {
   return now + (deadline - now) / static_cast<int64_t>(processes);
 }
 
-bool write_all(int fd, const char* bytes, size_t size) {
-  for (size_t done = 0; done < size;) {
-    const ssize_t n = ::write(fd, bytes + done, size - done);
-    if (n <= 0) return false;
-    done += static_cast<size_t>(n);
-  }
-  return true;
-}
-
 // A name can be written so that it takes all memory to read it.
 void limit_what_it_takes() {
   const rlimit memory{kMostMemory, kMostMemory}, no_core{0, 0};
@@ -78,8 +70,8 @@ void limit_what_it_takes() {
               const std::string text = report(process);
               const Head head{static_cast<uint32_t>(place), static_cast<uint32_t>(text.size()),
                               process.threads.empty() ? 0U : 1U, told++};
-              if (!write_all(to, reinterpret_cast<const char*>(&head), sizeof(head)) ||
-                  !write_all(to, text.data(), text.size())) {
+              if (!host::write_all(to, {reinterpret_cast<const char*>(&head), sizeof(head)}, "the head").ok() ||
+                  !host::write_all(to, text, "the report").ok()) {
                 ::_exit(1);
               }
             });
@@ -93,8 +85,8 @@ class Looker {
   Looker(const Request& request, size_t first, int64_t deadline) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return;
-    from_ = shim::Descriptor(ends[0]);
-    const shim::Descriptor to(ends[1]);
+    from_ = host::Descriptor(ends[0]);
+    const host::Descriptor to(ends[1]);
     const pid_t parent = ::getpid();
     pid_ = ::fork();
     if (pid_ == 0) look_at_all(request, first, deadline, parent, to.get());
@@ -145,7 +137,7 @@ class Looker {
   }
 
   pid_t pid_ = 0;
-  shim::Descriptor from_;
+  host::Descriptor from_;
   std::string in_;
 };
 

@@ -42,23 +42,12 @@ bool has_size_of_an_area(int file, int members) {
   return ::fstat(file, &about) == 0 && about.st_size == static_cast<off_t>(area_bytes(members));
 }
 
-Descriptor open_in(const std::string& process, const std::string& descriptor, int mode) {
-  return Descriptor(::open(absl::StrCat("/proc/", process, "/fd/", descriptor).c_str(), mode | O_CLOEXEC | O_NONBLOCK));
+host::Descriptor open_in(const std::string& process, const std::string& descriptor, int mode) {
+  return host::Descriptor(
+      ::open(absl::StrCat("/proc/", process, "/fd/", descriptor).c_str(), mode | O_CLOEXEC | O_NONBLOCK));
 }
 
 }  // namespace
-
-Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  close();
-  number_ = std::exchange(other.number_, -1);
-  return *this;
-}
-
-void Descriptor::close() {
-  if (number_ >= 0) ::close(std::exchange(number_, -1));
-}
 
 AreaMapping::AreaMapping(int file, bool own, int first_channel, int channels)
     : first_channel_(first_channel), messages_bytes_(static_cast<size_t>(channels) * kChannelBytes) {
@@ -78,7 +67,7 @@ void AreaMapping::close() {
   unmap(messages_, messages_bytes_);
 }
 
-OwnArea::OwnArea(Descriptor file, Descriptor sign, Descriptor alive, int members)
+OwnArea::OwnArea(host::Descriptor file, host::Descriptor sign, host::Descriptor alive, int members)
     : file_(std::move(file)),
       sign_(std::move(sign)),
       alive_(std::move(alive)),
@@ -88,14 +77,14 @@ OwnArea::OwnArea(Descriptor file, Descriptor sign, Descriptor alive, int members
 }
 
 std::unique_ptr<OwnArea> OwnArea::create(int members) {
-  Descriptor file(::memfd_create("titan-exchange", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  host::Descriptor file(::memfd_create("titan-exchange", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   int ends[2];
   if (!file || ::ftruncate(file.get(), static_cast<off_t>(area_bytes(members))) != 0 ||
       ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
       ::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
     return nullptr;
   }
-  Descriptor sign(ends[0]), alive(ends[1]);
+  host::Descriptor sign(ends[0]), alive(ends[1]);
   try {
     return std::unique_ptr<OwnArea>(new OwnArea(std::move(file), std::move(sign), std::move(alive), members));
   } catch (const std::bad_alloc&) {
@@ -111,8 +100,8 @@ std::string OwnArea::invitation() const {
 }
 
 void OwnArea::close_door() {
-  file_.close();
-  sign_.close();
+  file_.reset();
+  sign_.reset();
 }
 
 std::unique_ptr<PeerArea> PeerArea::open(const std::string& invitation, int members, int reader) {
@@ -126,8 +115,8 @@ std::unique_ptr<PeerArea> PeerArea::open(const std::string& invitation, int memb
     return nullptr;
   }
   // The sign first: where the area is the right one, the process was it already before.
-  Descriptor sign = open_in(theirs[kProcess], theirs[kSign], O_RDONLY);
-  const Descriptor file = open_in(theirs[kProcess], theirs[kFile], O_RDWR);
+  host::Descriptor sign = open_in(theirs[kProcess], theirs[kSign], O_RDONLY);
+  const host::Descriptor file = open_in(theirs[kProcess], theirs[kFile], O_RDWR);
   if (!sign || !file || !has_size_of_an_area(file.get(), members)) return nullptr;
   try {
     std::unique_ptr<PeerArea> peer(new PeerArea(file.get(), std::move(sign), reader));

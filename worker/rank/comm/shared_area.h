@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "common/base/host/descriptor.h"
+
 namespace titan::comm {
 
 // Memory of one rank that the other ranks of its group on this machine see too: slots in which it leaves data for them,
@@ -71,22 +73,6 @@ struct AreaHeader {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
-// A file descriptor of this process, closed at the end.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { close(); }
-  void close();
-  int get() const { return number_; }
-  explicit operator bool() const { return number_ >= 0; }
-
- private:
-  int number_ = -1;
-};
-
 // A mapped area: the header may be written to by all, the slots by the owner alone.
 class AreaMapping {
  public:
@@ -130,11 +116,11 @@ class OwnArea {
   void leave() { alive_.close(); }
 
  private:
-  OwnArea(Descriptor file, Descriptor sign, Descriptor alive, int members);
+  OwnArea(host::Descriptor file, host::Descriptor sign, host::Descriptor alive, int members);
 
-  Descriptor file_;
-  Descriptor sign_;   // The reading end of a pipe,
-  Descriptor alive_;  // and the writing end, which nobody else has: it hangs up when this one closes.
+  host::Descriptor file_;
+  host::Descriptor sign_;   // The reading end of a pipe,
+  host::Descriptor alive_;  // and the writing end, which nobody else has: it hangs up when this one closes.
   AreaMapping memory_;
 };
 
@@ -149,10 +135,10 @@ class PeerArea {
   bool is_gone() const;
 
  private:
-  PeerArea(int file, Descriptor sign, int reader)
+  PeerArea(int file, host::Descriptor sign, int reader)
       : sign_(std::move(sign)), memory_(file, /*own=*/false, /*first_channel=*/reader, /*channels=*/1) {}
 
-  Descriptor sign_;
+  host::Descriptor sign_;
   AreaMapping memory_;
 };
 

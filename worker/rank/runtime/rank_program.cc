@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host/descriptors.h"
+#include "common/base/host/hostname.h"
 #include "common/base/status/status.h"
 #include "common/io/s3/location.h"
 #include "common/io/s3/object_fence.h"
@@ -44,11 +45,6 @@ using rank_protocol::ExitCode;
 using rank_protocol::Phase;
 
 namespace {
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
-}
 
 // The controller knows the folder: a mount that is missing here must not become a new folder.
 void check_folder(const RankJob& job) {
@@ -84,7 +80,7 @@ void take_folder(const RankJob& job, RankContext& context) {
       fence.take({.job_uid = job.job_uid,
                   .attempt = job.attempt,
                   .job = job.job,
-                  .host = host_name(),
+                  .host = host::hostname(),
                   .pid = ::getpid(),
                   .process = storage::process_identity(),
                   .create_folder = job.folder_id.empty()},
@@ -325,7 +321,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   for (const std::string& warning : job.warnings) {
     if (job.rank == 0) context.reporter->warning(warning);
   }
-  if (job.config.resources.device == "cpu") choose_cpu_kernels(job, host_name());
+  if (job.config.resources.device == "cpu") choose_cpu_kernels(job, host::hostname());
   set_determinism(job.config.debug);
   check(load_job_library(job.config), rank_protocol::kExitBadConfig, "LIBRARY");
   if (!hub) prepare_node(job, *context.reporter);

@@ -56,7 +56,7 @@ class Client {
 
  private:
   nlohmann::json read_message();
-  Descriptor socket_;
+  host::Descriptor socket_;
   std::string in_;
   std::vector<nlohmann::json> events_;
   int64_t next_id_ = 1;

@@ -106,7 +106,7 @@ TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
   // The port closes with rank 0: nobody else holds the socket.
   ::kill(first["pid"].get<pid_t>(), SIGKILL);
   next_exit(client);
-  const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  const host::Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -366,7 +366,7 @@ TEST(ShimTest, JunkAmongExitRecordsHidesNone) {
 TEST(ShimTest, OneShimPerRunFolder) {
   RunFolder run(1, {});
   run.start_shim();
-  const absl::StatusOr<std::unique_ptr<Shim>> second = Shim::create(run.path(), Descriptor());
+  const absl::StatusOr<std::unique_ptr<Shim>> second = Shim::create(run.path(), host::Descriptor());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
 }
 

@@ -43,14 +43,14 @@ TEST(MappingsTest, OnlyAPlainFileIsOpened) {
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string path = folder + "/a name (deleted)";
   std::ofstream(path) << "what is mapped";
-  shim::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  host::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   void* const mapped = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, file.get(), 0);
   const Mapping mapping = mapping_of(mapped);
   EXPECT_EQ(mapping.path, path);
   ASSERT_EQ(::unlink(path.c_str()), 0);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   // To open it for reading would wait for a writer. Where the kernel gives the mapped file itself, that is what comes.
-  const shim::Descriptor opened = open_mapped(::getpid(), mapping);
+  const host::Descriptor opened = open_mapped(::getpid(), mapping);
   if (opened) {
     EXPECT_EQ(status_of(opened.get()).st_ino, status_of(file.get()).st_ino);
   }

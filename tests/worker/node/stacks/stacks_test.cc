@@ -40,8 +40,8 @@ class Tool {
   explicit Tool(std::vector<std::string> arguments) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return;
-    out_ = shim::Descriptor(ends[0]);
-    const shim::Descriptor in(ends[1]);
+    out_ = host::Descriptor(ends[0]);
+    const host::Descriptor in(ends[1]);
     arguments.insert(arguments.begin(), program());
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -90,7 +90,7 @@ class Tool {
 
  private:
   pid_t pid_ = 0;
-  shim::Descriptor out_;
+  host::Descriptor out_;
 };
 
 Tool::Result stacks_of(const Target& target) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host/hostname.h"
 #include "common/base/status/status.h"
 #include "common/io/s3/all_files.h"
 #include "common/io/s3/gone.h"
@@ -20,11 +21,6 @@ namespace titan::checkpoint {
 namespace {
 
 constexpr char kSteps[] = "steps";  // Under which the fence in the folder remembers them.
-
-std::string this_host() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
-}
 
 absl::Status nothing() { return absl::OkStatus(); }
 
@@ -67,7 +63,7 @@ absl::StatusOr<Remembered> ObjectSteps::take() {
   TITAN_RETURN_IF_ERROR(fence->take({.job_uid = holder,
                                      .attempt = attempt_,
                                      .job = job_uid_,
-                                     .host = this_host(),
+                                     .host = host::hostname(),
                                      .pid = ::getpid(),
                                      .process = storage::process_identity()},
                                     {.sleep = {}, .say = say_}, taken));

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "common/base/host/descriptor.h"
 #include "common/io/storage/crc32c.h"
 
 namespace titan::data {
@@ -18,20 +19,10 @@ uint32_t sum_of(const char* record, size_t bytes, int64_t block) {
   return storage::crc32c(&block, sizeof block, storage::crc32c(record, bytes));
 }
 
-class Descriptor {
- public:
-  // Opened each time: a network file system shows what others wrote to who opens.
-  Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
+// Opened each time: a network file system shows what others wrote to who opens.
+host::Descriptor open_anew(const std::string& path, int flags) {
+  return host::Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+}
 
 }  // namespace
 
@@ -39,7 +30,7 @@ template <typename Count>
 std::vector<std::optional<Count>> CountsFile<Count>::read(int64_t begin, int64_t end) const {
   std::vector<std::optional<Count>> counts(static_cast<size_t>(end - begin));
   std::vector<char> records(counts.size() * kRecordBytes);
-  const Descriptor file(path_, O_RDONLY);
+  const host::Descriptor file = open_anew(path_, O_RDONLY);
   if (file.get() < 0 || ::pread(file.get(), records.data(), records.size(), begin * kRecordBytes) <= 0) return counts;
   for (size_t i = 0; i < counts.size(); ++i) {
     const char* record = records.data() + i * kRecordBytes;
@@ -57,7 +48,7 @@ void CountsFile<Count>::write(int64_t block, const Count& count) const {
   std::memcpy(record.data(), &count, Count::kBytes);
   const uint32_t sum = sum_of(record.data(), Count::kBytes, block);
   std::memcpy(record.data() + Count::kBytes, &sum, sizeof sum);
-  const Descriptor file(path_, O_WRONLY | O_CREAT);
+  const host::Descriptor file = open_anew(path_, O_WRONLY | O_CREAT);
   if (file.get() < 0) return;
   (void)!::pwrite(file.get(), record.data(), record.size(), block * kRecordBytes);
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/host/hostname.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
 
@@ -106,13 +107,12 @@ std::string scalar_event(int64_t step, absl::Time wall, const std::vector<std::p
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::create(storage::Files& files, const std::string& folder,
                                                              absl::Time now, int64_t first_step) {
   static std::atomic<int> counter{0};
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
+  const std::string host = host::hostname();
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
   TITAN_ASSIGN_OR_RETURN(const int64_t newest, newest_second(files, folder));
-  const std::string path =
-      storage::join_path(folder, absl::StrCat(kPrefix, std::max(absl::ToUnixSeconds(now), newest + 1), ".", host, ".",
-                                              ::getpid(), ".", counter.fetch_add(1)));
+  const std::string path = storage::join_path(
+      folder, absl::StrCat(kPrefix, std::max(absl::ToUnixSeconds(now), newest + 1), ".",
+                           host.empty() ? "localhost" : host, ".", ::getpid(), ".", counter.fetch_add(1)));
   TITAN_ASSIGN_OR_RETURN(auto file, files.create(path));
   std::string version = event_head(now);
   append_bytes(version, 3, "brain.Event:2");  // Event.file_version, which readers expect first.

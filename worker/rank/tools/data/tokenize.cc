@@ -128,11 +128,11 @@ absl::Status check_apart(const Words& words) {
 // first good one, which --max-bad counts later, and plain text, of which other files may be fine.
 absl::Status check_rows(const TokenizeOptions& options) {
   if (options.input.format == data_files::Format::kText) return absl::OkStatus();
-  absl::Status rows = data::check_files(options.input, {.text_key = options.kind.text_key,
-                                                        .messages_key = options.kind.messages_key,
-                                                        .train_on_all = options.kind.train_on_all,
-                                                        .max_bad_lines = std::numeric_limits<int64_t>::max(),
-                                                        .text_key_option = "--text-key"});
+  absl::Status rows = data_files::check_files(options.input, {.text_key = options.kind.text_key,
+                                                              .messages_key = options.kind.messages_key,
+                                                              .train_on_all = options.kind.train_on_all,
+                                                              .max_bad_lines = std::numeric_limits<int64_t>::max(),
+                                                              .text_key_option = "--text-key"});
   if (!absl::IsInvalidArgument(rows)) return rows;
   return absl::FailedPreconditionError(absl::StrCat("no index was made: ", rows.message()));  // No mistake of usage.
 }

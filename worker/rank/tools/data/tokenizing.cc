@@ -123,7 +123,7 @@ class Tokenizing {
     shard.documents = written.documents;
     shard.index_sum = written.index_sum;
     TITAN_RETURN_IF_ERROR(
-        storage::atomic_write(files_, path(number, ".json"), absl::StrCat(data::to_json(shard).dump(), "\n")));
+        storage::atomic_write(files_, path(number, ".json"), absl::StrCat(data_files::to_json(shard).dump(), "\n")));
     return shard;
   }
 

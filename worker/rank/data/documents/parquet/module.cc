@@ -155,7 +155,7 @@ class Column final : public GuardedColumn {
 }  // namespace
 }  // namespace titan::data
 
-extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_4(
+extern "C" __attribute__((visibility("default"))) titan::data_files::ParquetColumn* titan_open_parquet_4(
     const std::string& path, const std::string& column, std::string& problem) {
   return titan::data::open_guarded<titan::data::Column>(problem, path, column);
 }

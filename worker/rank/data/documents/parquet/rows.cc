@@ -119,7 +119,7 @@ class Rows final : public GuardedColumn {
 }  // namespace
 }  // namespace titan::data
 
-extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_rows_4(
+extern "C" __attribute__((visibility("default"))) titan::data_files::ParquetColumn* titan_open_parquet_rows_4(
     const std::string& path, const std::vector<std::string>& columns, std::string& problem) {
   return titan::data::open_guarded<titan::data::Rows>(problem, path, columns);
 }

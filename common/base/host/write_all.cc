@@ -1,4 +1,4 @@
-#include "common/io/storage/write_all.h"
+#include "common/base/host/write_all.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 
-namespace titan::storage {
+namespace titan::host {
 
 absl::Status write_all(int descriptor, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -19,4 +19,4 @@ absl::Status write_all(int descriptor, std::string_view bytes, const std::string
   return absl::OkStatus();
 }
 
-}  // namespace titan::storage
+}  // namespace titan::host
