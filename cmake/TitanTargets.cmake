@@ -129,6 +129,26 @@ function(titan_build_later)
   add_dependencies(titan_long_tests ${ARGN})
 endfunction()
 
+# The part of the tree that the tests of this folder are about: common, controller, node, rank, or the folder below tests/.
+function(_titan_room result)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE path)
+  string(REGEX REPLACE "^worker/" "" path ${path})
+  string(REGEX REPLACE "/.*" "" room ${path})
+  set(${result} ${room} PARENT_SCOPE)
+endfunction()
+
+# Labels an entry with its room, and lets the target titan_ROOM_tests build what it needs, for `deploy/test.sh --room ROOM`.
+function(_titan_join_room name long needs)
+  _titan_room(room)
+  set_property(TEST ${name} APPEND PROPERTY LABELS ${room})
+  if(NOT TARGET titan_${room}_tests)
+    add_custom_target(titan_${room}_tests)
+  endif()
+  if(needs AND NOT long)
+    add_dependencies(titan_${room}_tests ${needs})
+  endif()
+endfunction()
+
 cmake_host_system_information(RESULT TITAN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 
 # Crowds that may run at once: one for two cores. Each lock is a chain of tests, so the entries are dealt round.
@@ -166,6 +186,7 @@ function(_titan_test_properties name label timeout serial crowd long needs)
   # OpenMP's threads sleep while they wait: beside another test those that spin take the time of those that they wait for.
   set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout} ENVIRONMENT
     "${sanitizer}TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
+  _titan_join_room(${name} "${long}" "${needs}")
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()

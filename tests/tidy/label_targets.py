@@ -95,6 +95,14 @@ class LabelTargets(unittest.TestCase):
         self.assertIn("titanctl", self.programs)
         self.check(["-L", "^fast$", "-LE", "^long$"], FAST)
 
+    def test_rooms(self):
+        for room in ("common", "controller", "node"):
+            self.check(["-L", f"^{room}$", "-LE", "^long$"], f"titan_{room}_tests")
+
+    # Whoever works on the control plane waits for no file of LibTorch's.
+    def test_the_controller_builds_without_libtorch(self):
+        self.assertEqual([], [line for line in ninja("commands", "titan_controller_tests") if "torch_pch" in line])
+
     def test_every_commit(self):
         self.check(["-LE", "^long$"], COMMIT)
 

@@ -113,7 +113,7 @@ class OwnArea {
   // Nobody can open it from now on.
   void close_door();
   // The peers see that its owner is gone; so they do when the process ends.
-  void leave() { alive_.close(); }
+  void leave() { alive_.reset(); }
 
  private:
   OwnArea(host::Descriptor file, host::Descriptor sign, host::Descriptor alive, int members);
