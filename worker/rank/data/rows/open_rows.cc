@@ -108,7 +108,8 @@ absl::StatusOr<OpenedRows> streamed_rows(const RowsWanted& wanted, std::shared_p
 }
 
 // Where compressed text is too dense for blocks of it to be held, it is read as a stream.
-absl::StatusOr<OpenedRows> rows_counted_together(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> rows_counted_together(const RowsWanted& wanted,
+                                                 const std::shared_ptr<Tokenizer>& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, counted_rows(wanted, tokenizer));
   if (first_compressed(wanted.files, wanted.kind) == nullptr) return OpenedRows{std::move(rows), wanted.files};
   const auto everything = [wanted, tokenizer]() -> absl::StatusOr<std::unique_ptr<RowSource>> {
@@ -345,7 +346,7 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 
 }  // namespace
 
-absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, std::shared_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, const std::shared_ptr<Tokenizer>& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const RowsWanted wanted, with_tokenizer(asked, *tokenizer));
   const bool tokens = data_files::holds_tokens(wanted.kind.format);
   TITAN_ASSIGN_OR_RETURN(OpenedRows opened,
@@ -358,7 +359,8 @@ absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, std::shared_ptr<To
 }
 
 absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,
-                                          std::vector<WeightsFrom> schedule, std::shared_ptr<Tokenizer> tokenizer) {
+                                          std::vector<WeightsFrom> schedule,
+                                          const std::shared_ptr<Tokenizer>& tokenizer) {
   std::vector<MixSource> opened;
   for (const SourceWanted& source : sources) {
     RowsWanted wanted = common;

@@ -37,7 +37,7 @@ struct OpenedRows {
 
 // Rows of text or of tokens. Errors: InvalidArgument, NotFound, DataLoss; names the file, or the tokenizer that the
 // tokens are not of.
-absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer);
+absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, const std::shared_ptr<Tokenizer>& tokenizer);
 
 // One of the datasets of a stream.
 struct SourceWanted {
@@ -50,7 +50,8 @@ struct SourceWanted {
 
 // Rows of all sources by their weights. What `common` says of files and their kind is each source's own.
 absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,
-                                          std::vector<WeightsFrom> schedule, std::shared_ptr<Tokenizer> tokenizer);
+                                          std::vector<WeightsFrom> schedule,
+                                          const std::shared_ptr<Tokenizer>& tokenizer);
 
 // The position of these rows by torchtitan's numbers (RowStream::seek_behind), of text alone; of the stream of all, for
 // any number of ranks.

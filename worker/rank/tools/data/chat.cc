@@ -37,7 +37,7 @@ struct ShownRow {
 };
 
 ShownRow take(const data::DocumentFile& file, data::DocumentText text, data::Tokenizer& tokenizer) {
-  ShownRow row{.name = file.name(), .problem = std::move(text.problem), .text = std::move(text)};
+  ShownRow row{.name = file.name(), .problem = text.problem, .text = std::move(text)};
   if (!row.problem.empty()) return row;
   const absl::Status encoded = encode_labels(tokenizer, row.text.text, *row.text.labels, row.tokens);
   if (!encoded.ok()) row.problem = std::string(encoded.message());
