@@ -100,8 +100,8 @@ TITAN_FUZZ(shim_socket, 1500) {
   int ends[2];
   require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "a socket");
   static shim::Server* const server = new shim::Server(*shim::Server::open(scratch_folder()));
-  const shim::Descriptor client(ends[0]);
-  server->adopt(shim::Descriptor(ends[1]));
+  const host::Descriptor client(ends[0]);
+  server->adopt(host::Descriptor(ends[1]));
   const std::string text = std::string(bytes.substr(0, 65536)) + "\n{\"command\":\"status\",\"id\":\"last\"}\n";
   require(::send(client.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()), "room");
   std::vector<pollfd> waits;
