@@ -10,7 +10,7 @@ function weight(line) {
   if (line ~ /torch_pch/) return 60
   if (line ~ /Linking/) return line ~ /Linking CXX static/ ? 1 : 4
   if (line !~ /Building/) return 1
-  if (line ~ /(worker|tests\/worker)\/(checkpoint|comm|data|kernels|model|nn|optim|parallel|runtime|tools)\/|tests\/(bench|numerics|testing)\//) return 40
+  if (line ~ /worker\/rank\/(checkpoint|comm|data|kernels|model|nn|optim|parallel|runtime|tools)\/|tests\/(bench|numerics|testing)\//) return 40
   return 10
 }
 
