@@ -55,7 +55,7 @@ class Profile(unittest.TestCase):
         def records():
             return self.profile("--ranks", rank, "--steps", 1, "--folder", self.folder, check=False).returncode == 0
 
-        wait_until(f"rank {rank} to be free", records, poll=0.1)
+        wait_until(f"rank {rank} to be free", records, timeout=120, poll=0.1)  # Sixteen recorded steps take a busy machine that long.
 
     def test_every_rank_records_the_same_steps(self):
         for i in range(3):  # A rank of a machine that stood still for a second records the next steps that it can.
