@@ -115,7 +115,7 @@ void record_allocator(size_t most_events, ScopesNow scopes) {
 MemorySnapshot allocator_snapshot(c10::DeviceIndex device) {
   const allocator::SnapshotInfo info = allocator::snapshot();
   MemorySnapshot snapshot;
-  snapshot.device = device;
+  snapshot.device = int{device};
   snapshot.expandable_segments = info.config_metadata.expandable_segments;
   for (const auto& segment : info.segments) {
     if (segment.device == device) snapshot.segments.push_back(segment_of(segment));
