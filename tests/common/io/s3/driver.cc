@@ -135,20 +135,19 @@ class Driver {
       ObjectFence::Claim claim{
           .job_uid = ask.at("uid"), .attempt = ask.value("attempt", 1), .process = ask.value("process", "elsewhere")};
       ObjectFence::Taken taken;
-      const absl::Status status = op == "raise"
-                                      ? fence->raise(claim, taken)
-                                      : fence->take(claim, {.sleep = [](absl::Duration) {}, .say = {}}, taken);
+      absl::Status status = op == "raise" ? fence->raise(claim, taken)
+                                          : fence->take(claim, {.sleep = [](absl::Duration) {}, .say = {}}, taken);
       out["taken_from"] = taken.taken_from;
       for (const auto& [folder, last] : taken.committed) out["committed"][folder] = last.step;
       return status;
     }
     if (op == "publish") {
       bool unknown = false;
-      const absl::Status status = fence->publish({.key = ask.at("key"),
-                                                  .text = ask.at("text"),
-                                                  .remembered = ask.value("remembered", "x"),
-                                                  .step = ask.value("step", 1)},
-                                                 unknown);
+      absl::Status status = fence->publish({.key = ask.at("key"),
+                                            .text = ask.at("text"),
+                                            .remembered = ask.value("remembered", "x"),
+                                            .step = ask.value("step", 1)},
+                                           unknown);
       out["unknown"] = unknown;
       return status;
     }

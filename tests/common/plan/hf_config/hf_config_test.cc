@@ -131,7 +131,7 @@ json rope_of(const char* type, json more) {
 }
 
 const json kYarn = {{"factor", 4.0}, {"original_max_position_embeddings", 128}};
-json yarn(json more) {
+json yarn(const json& more) {
   json table = kYarn;
   table.update(more);
   return table;

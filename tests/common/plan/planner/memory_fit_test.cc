@@ -16,7 +16,6 @@ namespace titan::planner {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 

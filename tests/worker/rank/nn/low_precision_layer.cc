@@ -39,7 +39,7 @@ std::vector<int64_t> numbers_of(const std::string& text) {
   return numbers;
 }
 
-at::Tensor read(std::vector<int64_t> shape, at::ScalarType type) {
+at::Tensor read(const std::vector<int64_t>& shape, at::ScalarType type) {
   at::Tensor tensor = at::empty(shape, type);
   TORCH_CHECK(std::fread(tensor.mutable_data_ptr(), 1, tensor.nbytes(), stdin) == tensor.nbytes(), "input is short");
   return tensor;
