@@ -37,11 +37,18 @@ def configure(build):
 GCC_ONLY = ("worker/rank/kernels/cpu/attention_", "worker/rank/kernels/level.cc", "tests/worker/rank/kernels/attention_emulated")
 
 
+def is_unit(path):
+    """Files that are compiled together, as cmake/TitanUnity.cmake names them."""
+    return re.fullmatch(r"unit_\d+\.cc", path.name) is not None
+
+
 def is_ours(path, build):
     """Files of the tree and the build's units of them; not what the build generates."""
     if str(path).startswith(tuple(str(SOURCE / name) for name in GCC_ONLY)):
         return False
-    return path.suffix == ".cxx" if build in path.parents else SOURCE in path.parents and path.suffix == ".cc"
+    if build in path.parents:
+        return is_unit(path) and path.relative_to(build).parts[0] != "proto"
+    return SOURCE in path.parents and path.suffix == ".cc"
 
 
 def commands(build):
@@ -112,7 +119,7 @@ def tidy(path, arguments, pch):
     fits = is_torch(arguments) and "-fno-math-errno" not in arguments
     extra = ["-include-pch", str(pch)] if pch and fits else []
     # A unit is a list of .cc files.
-    checks = ["--checks=-bugprone-suspicious-include"] if path.suffix == ".cxx" else []
+    checks = ["--checks=-bugprone-suspicious-include"] if is_unit(path) else []
     done = subprocess.run(["clang-tidy", "--quiet", *checks, str(path), "--", *arguments, *extra], cwd=SOURCE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, check=False)
     return path, done.returncode, done.stdout or (done.stderr if done.returncode else "")

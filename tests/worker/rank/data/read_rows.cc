@@ -118,7 +118,7 @@ absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
   if (request.contains("cursor") && !request["cursor"].is_null()) {
     const auto cursor = mix_from_json(request["cursor"], rows);
     if (!cursor.ok()) return cursor.status();
-    if (const absl::Status sought = rows.seek(*cursor); !sought.ok()) return sought;
+    if (absl::Status sought = rows.seek(*cursor); !sought.ok()) return sought;
   }
   for (int64_t i = 0; i < request.value("batches", 1); ++i) {
     const auto more = read_batch(rows, request, result);

@@ -15,7 +15,7 @@
 
 namespace {
 
-void read(const std::string& path, at::Tensor into) {
+void read(const std::string& path, const at::Tensor& into) {
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(into.mutable_data_ptr()), static_cast<std::streamsize>(into.nbytes()));
   TORCH_CHECK(file.good(), path, ": cannot be read");

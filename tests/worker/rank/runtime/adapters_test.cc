@@ -44,7 +44,7 @@ models::ModelSpec llama_for_blocks() {
   return spec;
 }
 
-TrainingPlan plan_of(const models::ModelSpec& spec, AdapterSpec adapters = kAdapters) {
+TrainingPlan plan_of(const models::ModelSpec& spec, const AdapterSpec& adapters = kAdapters) {
   TrainingPlan plan;
   plan.spec = spec;
   plan.sharding.frozen = at::kDouble;
@@ -131,7 +131,7 @@ std::function<void(TrainingPlan&)> scheduled(const char* name, int stages = 0) {
   };
 }
 
-std::function<void(TrainingPlan&)> recomputed(parallel::CheckpointOptions ac, const char* reshard = "default") {
+std::function<void(TrainingPlan&)> recomputed(const parallel::CheckpointOptions& ac, const char* reshard = "default") {
   return [=](TrainingPlan& plan) {
     plan.sharding.ac = ac;
     plan.sharding.reshard_after_forward = reshard;
