@@ -81,10 +81,8 @@ endfunction()
 # titan_test_binary(NAME [TORCH] [LONG] SOURCES files... DEPS targets...): an executable in tests/ that a script test, a benchmark or a
 # reader of docs/ starts. LONG: built by the target titan_long_tests only.
 function(titan_test_binary name)
-  cmake_parse_arguments(ARG "TORCH;LONG" "" "SOURCES;DEPS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS})
-  _titan_configure(${name} "${ARG_TORCH}" FALSE)
+  cmake_parse_arguments(ARG "LONG" "" "" ${ARGN})
+  titan_binary(${name} ${ARG_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(ARG_LONG)
     titan_build_later(${name})

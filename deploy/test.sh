@@ -12,7 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
-  -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+  -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
 esac
 if [ "${1:-}" = --room ] && { [ -z "${2:-}" ] || { [ ! -d "tests/$2" ] && [ ! -d "tests/worker/$2" ]; }; }; then
   echo "test: --room takes a folder of tests/ or tests/worker/: common, controller, node, rank, ..." >&2
@@ -35,6 +35,8 @@ timed "build" build_targets "${targets[@]}"
 printf '==> test\n'
 # The last lines are ctest's summary. Of the tests that start many processes of their own one runs at a time for two cores (CROWD).
 results=build/release/tests.xml code=0
+rm -f $results
 ctest --test-dir build/release --output-on-failure --output-junit "$PWD/$results" -j "$(nproc)" "${chosen[@]}" || code=$?
-python3 deploy/test_times.py $results >build/release/test-times.txt
+# An interrupted run leaves no results.
+[ ! -e $results ] || python3 deploy/test_times.py $results >build/release/test-times.txt
 exit $code

@@ -45,7 +45,7 @@ TABLE = [
 
 
 # Of every commit: an interleaved pipeline over rings, a schedule in two directions with experts, and every expert elsewhere.
-SHORT = {("llama3", 9), ("deepseek_v3", 2), ("gpt_oss", 0)}
+SHORT = {"llama3 pp2 cp2 tp2 (Interleaved1F1B)", "deepseek_v3 pp2 fsdp2 ep2 (DualPipeV)", "gpt_oss fsdp4 tp2 ep4 etp1"}
 
 
 def train(folder, family, mesh):
@@ -63,12 +63,13 @@ def main():
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--short", action="store_true", help="three rows")
     options = parser.parse_args()
-    report = Report()
+    wanted = SHORT if options.short else {f"{family} {mesh}" for family, meshes in TABLE for mesh in meshes}
+    wanted = {name for name in wanted if options.only in name}
+    report, compared = Report(), set()
     with tempfile.TemporaryDirectory(prefix="titan-process-meshes-") as temporary:
         for family, meshes in TABLE:
             folder = Path(temporary) / family
-            meshes = [mesh for row, mesh in enumerate(meshes)
-                      if options.only in f"{family} {mesh}" and (not options.short or (family, row) in SHORT)]
+            meshes = [mesh for mesh in meshes if f"{family} {mesh}" in wanted]
             if not meshes:
                 continue
             want_metrics, want_state = train(folder / "one", family, Mesh())
@@ -79,6 +80,9 @@ def main():
                 report.same_state(name, state, want_state, LIMIT)
                 if expert_counts(metrics) != expert_counts(want_metrics):
                     raise SystemExit(f"{name}: experts got other numbers of tokens than on one rank")
+                compared.add(name)
+    if not wanted or compared != wanted:
+        raise SystemExit(f"not in the table: {sorted(wanted - compared) or options.only}")
     report.finish()
 
 
