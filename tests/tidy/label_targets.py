@@ -99,7 +99,7 @@ class LabelTargets(unittest.TestCase):
         for room in ("common", "controller", "node"):
             self.check(["-L", f"^{room}$", "-LE", "^long$"], f"titan_{room}_tests")
 
-    # Whoever works on the control plane waits for no file of LibTorch's.
+    # The tests of the control plane compile nothing that includes LibTorch.
     def test_the_controller_builds_without_libtorch(self):
         self.assertEqual([], [line for line in ninja("commands", "titan_controller_tests") if "torch_pch" in line])
 

@@ -5,7 +5,7 @@
 #include "common/plan/models/model_spec.h"
 
 // All families of models. One line here and the folder of that name in worker/rank/model are what a family is: its
-// flavors (flavors.cc there, compiled without LibTorch for whoever plans), its code and its Hugging Face names.
+// flavors (flavors.cc there, compiled without LibTorch for the planners), its code and its Hugging Face names.
 #define TITAN_MODEL_FAMILIES(FAMILY) \
   FAMILY(llama3)                     \
   FAMILY(llama4)                     \

@@ -32,7 +32,7 @@ struct SmallStep {
 };
 
 // One step of Adam or AdamW in fp32 over a slot whose moments are kept in another type than its value's, or whose value
-// is rounded by chance (options.stochastic_rounding, of bf16): by Titan's kernel where it is chosen
+// is rounded stochastically (options.stochastic_rounding, of bf16): by Titan's kernel where it is chosen
 // (worker/rank/kernels), else by LibTorch's operations, some rows at a time. Bits of codes and chance do not depend on
 // how a mesh cuts rows.
 void small_adam(const Options& options, const Slot& slot, const KeptForm& form, SlotState& state,

@@ -14,7 +14,7 @@ bool is_open(int number) { return ::fcntl(number, F_GETFD) >= 0; }
 
 int open_null() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// Whoever holds a descriptor last closes it, once.
+// A descriptor is closed once, by its last holder.
 TEST(DescriptorTest, IsClosedByItsLastHolder) {
   const int number = open_null();
   ASSERT_TRUE(is_open(number));

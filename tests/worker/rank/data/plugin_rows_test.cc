@@ -328,7 +328,7 @@ TEST_F(PluginRowsTest, WhatALibraryThrowsOrSaysNamesFileAndPlace) {
 TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   SourceWanted source = texts();
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace&) -> Opened {
-    return std::make_unique<Lines>(file, data_files::FilePlace{}, false);  // Begins anew, wherever it is opened.
+    return std::make_unique<Lines>(file, data_files::FilePlace{}, false);  // From the beginning, wherever it is opened.
   });
   EXPECT_THAT(error_of(source), AllOf(HasSubstr("a reader that was opened there says that it is at (0, 0)"),
                                       HasSubstr("places have to be found again")));
