@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/service/rpc/token.h"
 #include "controller/cli/client.h"
@@ -17,9 +18,9 @@
 namespace titan::cli {
 namespace {
 
-// Of `size` random bytes, in hexadecimal.
-absl::StatusOr<std::string> random_text(size_t size) {
-  std::string bytes(size, '\0');
+// 32 random bytes of OpenSSL's generator, in hexadecimal.
+absl::StatusOr<std::string> new_secret() {
+  std::string bytes(32, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(size)) != 1)
     return absl::InternalError("the system gives no random numbers");
   return absl::BytesToHexString(bytes);
@@ -32,8 +33,7 @@ absl::StatusOr<v1::CreateTokenRequest> to_proto(const TokenRequest& request, con
   if (!v1::Token::Role_Parse(absl::AsciiStrToUpper(request.role), &role) || role == v1::Token::ROLE_UNSPECIFIED)
     return absl::InvalidArgumentError(
         absl::StrCat("--role is '", request.role, "': it must be viewer, operator or admin"));
-  TITAN_ASSIGN_OR_RETURN(const std::string id, random_text(6));
-  token.set_id(id);
+  token.set_id(host::random_hex(6));
   token.set_user(request.user);
   token.set_role(role);
   for (const std::string& project : request.projects) token.add_projects(project);
@@ -49,7 +49,7 @@ std::string role_text(const v1::Token& token) { return absl::AsciiStrToLower(v1:
 
 // The text of a new token, which is nowhere else.
 absl::StatusOr<std::string> make_token(const Globals& globals, const TokenRequest& request) {
-  TITAN_ASSIGN_OR_RETURN(const std::string secret, random_text(32));
+  TITAN_ASSIGN_OR_RETURN(const std::string secret, new_secret());
   TITAN_ASSIGN_OR_RETURN(const v1::CreateTokenRequest wanted, to_proto(request, secret));
   Client client(globals.controller, globals.timeout, globals.access);
   TITAN_ASSIGN_OR_RETURN(const v1::Token made, client.create_token(wanted));

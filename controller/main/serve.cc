@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/base/host/descriptors.h"
+#include "common/base/host/descriptor_limit.h"
 #include "common/base/host/hostname.h"
 #include "common/base/host/signals.h"
 #include "common/base/status/status.h"

@@ -366,7 +366,8 @@ Result map(Run& run, const Value& value, const Arguments& arguments) {
     TITAN_ASSIGN_OR_RETURN(const Bound bound, Bound::bind(arguments, {"attribute", "default"}));
     for (const Value& item : all) {
       TITAN_ASSIGN_OR_RETURN(Value part, attribute_at(run, item, bound.at(0)));
-      mapped.push_back(is_undefined(part) && bound.has(1) ? bound.at(1) : std::move(part));
+      if (is_undefined(part) && bound.has(1)) part = bound.at(1);
+      mapped.push_back(std::move(part));
     }
   } else {
     TITAN_ASSIGN_OR_RETURN(const std::string name, name_among(arguments, 0, is_filter, "filter"));

@@ -58,7 +58,7 @@ using Relation = absl::StatusOr<bool> (*)(Run&, const Value&, const Value&);
 template <bool kBelow, bool kSame, bool kAbove>
 absl::StatusOr<bool> ordered(Run&, const Value& value, const Value& other) {
   TITAN_ASSIGN_OR_RETURN(const int order, compare(value, other));
-  return order < 0 ? kBelow : order > 0 ? kAbove : kSame;
+  return (kBelow && order < 0) || (kSame && order == 0) || (kAbove && order > 0);
 }
 
 absl::StatusOr<bool> same(Run&, const Value& value, const Value& other) {
@@ -143,7 +143,7 @@ bool is_test(std::string_view name) {
 }
 
 absl::StatusOr<bool> apply_test(Run& run, const std::string& name, const Value& value, const Arguments& arguments) {
-  const absl::StatusOr<bool> result = tested(run, name, value, arguments);
+  absl::StatusOr<bool> result = tested(run, name, value, arguments);
   if (!result.ok()) return annotate(result.status(), absl::StrCat("the test \"", name, "\""));
   return result;
 }

@@ -10,7 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock/clock.h"
-#include "common/base/host/descriptors.h"
+#include "common/base/host/descriptor_limit.h"
 #include "common/base/host/hostname.h"
 #include "common/base/host/own_program.h"
 #include "common/base/host/signals.h"

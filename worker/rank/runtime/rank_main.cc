@@ -14,7 +14,7 @@
 #include <limits>
 #include <sstream>
 
-#include "common/base/host/descriptors.h"
+#include "common/base/host/descriptor_limit.h"
 #include "common/base/host/file_mask.h"
 #include "common/base/host/warning_signals.h"
 #include "common/base/version/version.h"

@@ -12,7 +12,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/descriptors.h"
+#include "common/base/host/descriptor_limit.h"
 #include "common/base/host/hostname.h"
 #include "common/base/status/status.h"
 #include "common/io/s3/location.h"

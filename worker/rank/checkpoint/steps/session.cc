@@ -1,12 +1,11 @@
 #include "worker/rank/checkpoint/steps/session.h"
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/clock/clock.h"
+#include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/io/s3/all_files.h"
 #include "common/io/s3/location.h"
@@ -59,7 +58,7 @@ Manifest Session::manifest(int64_t step, Kind kind) const {
 
 ShardName Session::shard_name() const {
   ShardName name{setup.attempt, setup.rank};
-  if (s3::is_location(folder)) name.salt = absl::StrFormat("%08x", std::random_device()());
+  if (s3::is_location(folder)) name.salt = host::random_hex(4);
   return name;
 }
 

@@ -1,4 +1,4 @@
-#include "common/base/host/descriptors.h"
+#include "common/base/host/descriptor_limit.h"
 
 #include <sys/resource.h>
 

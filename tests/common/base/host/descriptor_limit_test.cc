@@ -1,4 +1,4 @@
-#include "common/base/host/descriptors.h"
+#include "common/base/host/descriptor_limit.h"
 
 #include <sys/resource.h>
 
@@ -7,7 +7,7 @@
 namespace titan::host {
 namespace {
 
-TEST(DescriptorsTest, TheSoftLimitBecomesTheHardOne) {
+TEST(DescriptorLimitTest, TheSoftLimitBecomesTheHardOne) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit low{before.rlim_max / 2, before.rlim_max};
