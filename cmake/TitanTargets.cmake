@@ -103,6 +103,14 @@ function(titan_test name)
   _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_LONG}" "${name}")
 endfunction()
 
+# titan_entry(NAME PROGRAM [SERIAL | CROWD] [LONG] [LABEL ..] [TIMEOUT ..] [ARGS ...]): one more ctest entry of a titan_test's program,
+# for suites that compile together and run apart, or for the same suites at greater length.
+function(titan_entry name program)
+  cmake_parse_arguments(ARG "SERIAL;CROWD;LONG" "LABEL;TIMEOUT" "ARGS" ${ARGN})
+  add_test(NAME ${name} COMMAND ${program} ${ARG_ARGS})
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_LONG}" "${program}")
+endfunction()
+
 # titan_script_test(NAME SCRIPT [SERIAL | CROWD] [LONG] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python or shell test of
 # the built programs; NEEDS: what else of the build it uses.
 # Environment: TITAN_BIN (built programs), TITAN_SOURCE (this tree), TITAN_DEPS. Python runs in the .deps/venv with the oracles.

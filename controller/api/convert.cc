@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status/status.h"
+#include "common/base/text/id.h"
 #include "common/base/text/utf8.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/mesh.h"
@@ -24,8 +25,6 @@ namespace titan::api {
 namespace {
 
 using rpc::FieldViolation;
-
-constexpr char kId[] = "[a-z]([a-z0-9-]{0,61}[a-z0-9])?";
 
 absl::StatusOr<config::JobConfig> read_config(const std::string& text) {
   if (text.empty()) {
@@ -190,12 +189,12 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
          absl::StrCat("is ", resources.ranks_per_node, ", which does not divide resources.ranks = ", resources.ranks)});
   }
   std::string job_id = sent.job_id().empty() ? config.scheduling.job_id : sent.job_id();
-  if (!job_id.empty() && !core::valid_id(job_id)) {
-    violations.push_back({"scheduling.job_id", absl::StrCat("is '", job_id, "', but must match ", kId)});
+  if (!job_id.empty() && !text::is_id(job_id)) {
+    violations.push_back({"scheduling.job_id", absl::StrCat("is '", job_id, "', but must match ", text::kIdRule)});
   }
-  if (!core::valid_id(config.scheduling.project)) {
+  if (!text::is_id(config.scheduling.project)) {
     violations.push_back(
-        {"scheduling.project", absl::StrCat("is '", config.scheduling.project, "', but must match ", kId)});
+        {"scheduling.project", absl::StrCat("is '", config.scheduling.project, "', but must match ", text::kIdRule)});
   }
   if (!violations.empty()) return rpc::bad_request("SPEC_INVALID", violations);
 

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/digest/digest.h"
 #include "common/base/status/status.h"
 #include "common/base/text/project_name.h"
 #include "common/service/rpc/error.h"
@@ -102,8 +103,6 @@ bool same(const TokenRecord& a, const TokenRecord& b) {
 
 std::string token_key(const std::string& id) { return kTokensPrefix + id; }
 
-std::string sha256_hex(absl::string_view text) { return absl::BytesToHexString(rpc::sha256(text)); }
-
 absl::StatusOr<std::unique_ptr<Tokens>> Tokens::load(store::Store& store, Clock now) {
   std::unique_ptr<Tokens> tokens(new Tokens(store, std::move(now)));
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> records, store::scan_all(store, kTokensPrefix));
@@ -182,7 +181,7 @@ absl::Status Tokens::check_time(const TokenRecord& token) const {
 
 absl::StatusOr<Caller> Tokens::caller(absl::string_view text) const {
   const rpc::TokenText given = rpc::parse_token(text);
-  const std::string digest = sha256_hex(given.secret);
+  const std::string digest = digest::sha256_hex(given.secret);
   sync::Lock lock(mutex_);
   const auto token = tokens_.find(given.id);
   if (token == tokens_.end() || !same_digest(token->second.digest, digest))

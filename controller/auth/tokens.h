@@ -32,8 +32,6 @@ struct TokenRecord {
   std::string creator;
 };
 
-std::string sha256_hex(absl::string_view text);
-
 class Tokens {
  public:
   using Clock = std::function<absl::Time()>;

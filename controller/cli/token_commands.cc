@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/base/digest/digest.h"
 #include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/service/rpc/token.h"
@@ -41,7 +42,7 @@ absl::StatusOr<v1::CreateTokenRequest> to_proto(const TokenRequest& request, con
     TITAN_ASSIGN_OR_RETURN(const absl::Duration lifetime, parse_lifetime(request.expires));
     token.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(absl::Now() + lifetime));
   }
-  out.set_secret_sha256(rpc::sha256(secret));
+  out.set_secret_sha256(digest::sha256(secret));
   return out;
 }
 

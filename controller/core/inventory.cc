@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
+#include "common/base/text/id.h"
 #include "common/base/text/utf8.h"
 #include "common/rank_protocol/name_list.h"
 #include "controller/core/core.h"
@@ -75,7 +76,7 @@ bool can_be_adopted(const v1::AttemptInventory& item, const std::vector<job::Pla
   std::set<std::string> nodes;
   int64_t ranks = 0;
   for (const job::Placement& placement : placements) {
-    if (!valid_id(placement.node) || !nodes.insert(placement.node).second) return false;
+    if (!text::is_id(placement.node) || !nodes.insert(placement.node).second) return false;
     if (placement.first_rank != ranks || placement.num_ranks < 1) return false;
     ranks += placement.num_ranks;
     if (ranks > spec.ranks) return false;

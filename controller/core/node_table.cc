@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
+#include "common/base/text/id.h"
 #include "common/service/rpc/error.h"
 
 namespace titan::core {
@@ -33,14 +34,6 @@ absl::string_view name(NodeState state) {
   return "UNKNOWN";
 }
 
-bool valid_id(absl::string_view id) {
-  if (id.empty() || id.size() > 63 || id.front() < 'a' || id.front() > 'z' || id.back() == '-') return false;
-  for (const char c : id) {
-    if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-')) return false;
-  }
-  return true;
-}
-
 void Nodes::restore(job::NodeRecord record, absl::Duration now) {
   Node& node = nodes_[record.name];
   node.record = std::move(record);
@@ -49,9 +42,9 @@ void Nodes::restore(job::NodeRecord record, absl::Duration now) {
 
 absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, SessionId session, absl::Duration now,
                                                   absl::Time wall) {
-  if (!valid_id(hello.node())) {
+  if (!text::is_id(hello.node())) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
-                      absl::StrCat("node id '", hello.node(), "' must match [a-z]([a-z0-9-]{0,61}[a-z0-9])?"));
+                      absl::StrCat("node id '", hello.node(), "' must match ", text::kIdRule));
   }
   if (hello.resources().devices() < 0 || hello.resources().devices() > kMostDevices) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_DEVICES",

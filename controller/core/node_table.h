@@ -104,7 +104,4 @@ class Nodes {
   std::map<std::string, Node> nodes_;
 };
 
-// [a-z]([a-z0-9-]{0,61}[a-z0-9])?, the form of every id in a resource name.
-bool valid_id(absl::string_view id);
-
 }  // namespace titan::core

@@ -1,6 +1,7 @@
 // Workers that are not let in: why, and where an operator sees it.
 
 #include "absl/strings/str_cat.h"
+#include "common/base/text/id.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/core.h"
 
@@ -31,7 +32,7 @@ void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
   const absl::Duration now = now_.monotonic;
   const std::string reason = rpc::reason(why);
   measure(Measure::kNodeRefused, 1, reason);
-  if (!valid_id(hello.node())) return;  // Nothing that could be listed.
+  if (!text::is_id(hello.node())) return;  // Nothing that could be listed.
   forget_refusals();
   const bool is_new = refused_.count(hello.node()) == 0;
   if (is_new && refused_.size() >= kNamesKept) return;

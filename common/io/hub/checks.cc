@@ -5,16 +5,16 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/digest/digest.h"
 #include "common/base/status/status.h"
 #include "common/base/text/shown.h"
-#include "common/io/http/digest.h"
 
 namespace titan::hub {
 namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
 
-absl::Status add_file(const host::Descriptor& file, http::Digest& digest, const std::function<absl::Status()>& idle) {
+absl::Status add_file(const host::Descriptor& file, digest::Digest& digest, const std::function<absl::Status()>& idle) {
   std::string block(kBlock, '\0');
   for (off_t at = 0;;) {
     TITAN_RETURN_IF_ERROR(idle());
@@ -32,7 +32,7 @@ absl::Status add_file(const host::Descriptor& file, http::Digest& digest, const 
 absl::Status check_content(const host::Descriptor& file, const RemoteFile& remote,
                            const std::function<absl::Status()>& idle) {
   const bool large = !remote.sha256.empty();
-  http::Digest digest(large ? EVP_sha256() : EVP_sha1());
+  digest::Digest digest(large ? EVP_sha256() : EVP_sha1());
   if (!large) {  // What git hashes begins with a head, which ends with a zero.
     const std::string head = absl::StrCat("blob ", remote.size);
     digest.add(head.c_str(), head.size() + 1);

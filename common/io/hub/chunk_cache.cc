@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/digest/digest.h"
 #include "common/base/status/status.h"
-#include "common/io/http/digest.h"
 #include "common/io/hub/checks.h"
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<ChunkCache>> ChunkCache::open(const std::string& 
 
 absl::StatusOr<Chunk> ChunkCache::get(const std::string& name, const std::function<absl::StatusOr<Chunk>()>& fetch,
                                       const std::stop_token& stop) {
-  const std::string key = http::sha256_hex(name);
+  const std::string key = digest::sha256_hex(name);
   if (std::optional<Chunk> found = find(key)) return *std::move(found);
   const int stripe = std::stoi(key.substr(0, 4), nullptr, 16) % kStripes;
   const absl::StatusOr<Lock> held = lock(folder_, absl::StrCat(stripe), stop);

@@ -11,9 +11,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/digest/digest.h"
 #include "common/base/text/shown.h"
 #include "common/io/http/content_range.h"
-#include "common/io/http/digest.h"
 #include "common/io/http/transfer.h"
 #include "common/io/http/urls.h"
 #include "common/io/s3/xml.h"
@@ -194,7 +194,7 @@ absl::Status Exchange::perform(const Request& request, const Credentials& creden
   const auto add = [&](const std::string& line) { headers = curl_slist_append(headers, line.c_str()); };
   add("Host: " + host_of(url));
   // Every store compares it with what came, since it is part of the signature.
-  add("x-amz-content-sha256: " + http::sha256_hex(request.body == nullptr ? kNothing : *request.body));
+  add("x-amz-content-sha256: " + digest::sha256_hex(request.body == nullptr ? kNothing : *request.body));
   if (!credentials.session_token.empty()) add("x-amz-security-token: " + credentials.session_token);
   if (request.body != nullptr) add("Content-Type: application/octet-stream");
   for (const std::string& line : request.headers) add(line);

@@ -1,9 +1,6 @@
 #include "common/service/rpc/token.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -23,13 +20,6 @@ TokenText parse_token(absl::string_view text) {
   const size_t end = text.find('_');
   if (end == absl::string_view::npos || !is_token_id(text.substr(0, end)) || text.size() == end + 1) return {};
   return {std::string(text.substr(0, end)), std::string(text.substr(end + 1))};
-}
-
-std::string sha256(absl::string_view text) {
-  std::array<unsigned char, 32> digest = {};
-  unsigned int size = digest.size();
-  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
 }  // namespace titan::rpc

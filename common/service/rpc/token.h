@@ -21,7 +21,4 @@ TokenText parse_token(absl::string_view text);
 // 8 to 32 of a-z and 0-9.
 bool is_token_id(absl::string_view id);
 
-// The 32 bytes.
-std::string sha256(absl::string_view text);
-
 }  // namespace titan::rpc

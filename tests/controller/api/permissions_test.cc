@@ -4,9 +4,8 @@
 
 #include <set>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "controller/auth/tokens.h"
+#include "common/base/digest/digest.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "tests/controller/api/tls_case.h"
@@ -66,7 +65,7 @@ class EveryMethodTest : public TlsCase {
     request.mutable_token()->set_user(id);
     request.mutable_token()->set_role(role);
     request.mutable_token()->add_projects(project);
-    request.set_secret_sha256(absl::HexStringToBytes(auth::sha256_hex("00")));
+    request.set_secret_sha256(digest::sha256("00"));
     grpc::ClientContext context;
     rpc::set_deadline(context, absl::Seconds(20));
     v1::Token token;

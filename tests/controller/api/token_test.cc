@@ -1,7 +1,6 @@
 // Users who come with a token.
 
-#include "absl/strings/escaping.h"
-#include "controller/auth/tokens.h"
+#include "common/base/digest/digest.h"
 #include "tests/controller/api/service_case.h"
 
 namespace titan::api {
@@ -32,7 +31,7 @@ class TokenTest : public ServiceCase {
     request.mutable_token()->set_user(user);
     request.mutable_token()->set_role(role);
     request.mutable_token()->add_projects(project);
-    request.set_secret_sha256(absl::HexStringToBytes(auth::sha256_hex(kSecret)));
+    request.set_secret_sha256(digest::sha256(kSecret));
     v1::Token token;
     owner_ = geteuid();
     const grpc::Status made = auth_->CreateToken(with("").get(), request, &token);

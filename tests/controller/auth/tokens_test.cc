@@ -1,5 +1,6 @@
 #include "controller/auth/tokens.h"
 
+#include "common/base/digest/digest.h"
 #include "common/service/rpc/error.h"
 #include "controller/store/memory_store.h"
 #include "gmock/gmock.h"
@@ -22,7 +23,7 @@ class TokensTest : public ::testing::Test {
     tokens_ = Tokens::load(store_, [this] { return now_; }).value();
   }
   static TokenRecord token(const std::string& id) {
-    return {id, "alice", Role::kOperator, {"vision"}, sha256_hex(kSecret), 0, 0, "local:0"};
+    return {id, "alice", Role::kOperator, {"vision"}, digest::sha256_hex(kSecret), 0, 0, "local:0"};
   }
   absl::StatusOr<TokenRecord> create(const TokenRecord& wanted) {
     absl::StatusOr<TokenRecord> result = absl::UnknownError("not answered");
@@ -62,7 +63,7 @@ TEST_F(TokensTest, WhatIsNotItsTextIsNobodys) {
   near.back() = '0';
   for (const std::string& other : {std::string(), std::string("titan_"), std::string(kSecret), text("abcdefgh", near),
                                    text("abcdefgh", ""), text("abcdefgi"), text("abcdefgh") + "0", text("ABCDEFGH"),
-                                   "titan_abcdefgh_" + sha256_hex(kSecret), " " + text("abcdefgh")}) {
+                                   "titan_abcdefgh_" + digest::sha256_hex(kSecret), " " + text("abcdefgh")}) {
     EXPECT_EQ(reason(other), "TOKEN_UNKNOWN") << other;
   }
 }
@@ -73,7 +74,7 @@ TEST_F(TokensTest, TheStoreHasTheDigestAlone) {
   const auto records = store::scan_all(store_, kTokensPrefix).value();
   ASSERT_EQ(records.size(), 1U);
   EXPECT_EQ(records[0].key, "token/abcdefgh");
-  EXPECT_THAT(records[0].value, HasSubstr(sha256_hex(kSecret)));
+  EXPECT_THAT(records[0].value, HasSubstr(digest::sha256_hex(kSecret)));
   EXPECT_THAT(records[0].value, Not(HasSubstr(kSecret)));
 }
 
@@ -101,12 +102,12 @@ TEST_F(TokensTest, WhoeverOpensTheStoreKnowsThem) {
 // From the moment at which it is asked for, also while the disk is slow.
 TEST_F(TokensTest, ARevokedOneCountsNoMoreAtOnce) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
-  EXPECT_TRUE(tokens_->stands("abcdefgh", sha256_hex(kSecret)).ok());
+  EXPECT_TRUE(tokens_->stands("abcdefgh", digest::sha256_hex(kSecret)).ok());
   bool answered = false;
   tokens_->revoke("abcdefgh", [&answered](const auto&) { answered = true; });
   EXPECT_FALSE(answered);
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_UNKNOWN");
-  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh", sha256_hex(kSecret))), "TOKEN_REVOKED");
+  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh", digest::sha256_hex(kSecret))), "TOKEN_REVOKED");
   store_.run_pending();
   EXPECT_TRUE(answered);
   EXPECT_EQ(revoke("abcdefgh").status().code(), absl::StatusCode::kNotFound);
@@ -119,7 +120,7 @@ TEST_F(TokensTest, AnotherOneOfTheSameIdIsAnother) {
   ASSERT_TRUE(revoke("abcdefgh").ok());
   TokenRecord next = token("abcdefgh");
   const std::string secret = std::string(kSecret).replace(0, 1, "f");
-  next.digest = sha256_hex(secret);
+  next.digest = digest::sha256_hex(secret);
   ASSERT_TRUE(create(next).ok());
   EXPECT_EQ(rpc::reason(tokens_->stands(before.token, before.token_digest)), "TOKEN_REVOKED");
   const Caller after = tokens_->caller(text("abcdefgh", secret)).value();
@@ -132,10 +133,10 @@ TEST_F(TokensTest, ExpiresAtItsTime) {
   ASSERT_TRUE(create(short_lived).ok());
   now_ += absl::Seconds(59);
   EXPECT_EQ(reason(text("abcdefgh")), "");
-  EXPECT_TRUE(tokens_->stands("abcdefgh", sha256_hex(kSecret)).ok());
+  EXPECT_TRUE(tokens_->stands("abcdefgh", digest::sha256_hex(kSecret)).ok());
   now_ += absl::Seconds(1);
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_EXPIRED");
-  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh", sha256_hex(kSecret))), "TOKEN_EXPIRED");
+  EXPECT_EQ(rpc::reason(tokens_->stands("abcdefgh", digest::sha256_hex(kSecret))), "TOKEN_EXPIRED");
   load();
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_EXPIRED");
 }

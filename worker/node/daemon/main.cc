@@ -14,6 +14,7 @@
 #include "common/base/host/hostname.h"
 #include "common/base/host/own_program.h"
 #include "common/base/host/signals.h"
+#include "common/base/text/id.h"
 #include "common/base/text/utf8.h"
 #include "common/base/version/version.h"
 #include "common/io/storage/state_home.h"
@@ -51,9 +52,9 @@ struct Flags {
 
 // Node ids are resource ids; see proto/titan/v1/worker.proto.
 std::string check_node(const std::string& node) {
-  const bool ok = !node.empty() && node.size() <= 63 && node[0] >= 'a' && node[0] <= 'z' && node.back() != '-' &&
-                  node.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
-  return ok ? "" : "'" + node + "' is no node id: a letter, then up to 62 of a-z, 0-9 and -, not ending in -";
+  return titan::text::is_id(node)
+             ? ""
+             : "'" + node + "' is no node id: a letter, then up to 62 of a-z, 0-9 and -, not ending in -";
 }
 
 std::string check_label(const std::string& label) {
