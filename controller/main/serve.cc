@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "common/base/host/descriptor_limit.h"
 #include "common/base/host/hostname.h"
 #include "common/base/host/signals.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
 #include "common/base/sync/sync.h"
 #include "common/base/text/counted.h"
@@ -55,14 +55,10 @@ class Ids {
   std::random_device device_;
 };
 
-// Renamed into place, so that a reader sees both ports or none.
 absl::Status write_ports(const std::string& path, int port, int metrics_port) {
   if (path.empty()) return absl::OkStatus();
-  const std::string temporary = path + ".tmp";
-  std::ofstream(temporary) << absl::StrFormat("{\"port\": %d, \"metrics\": %d}\n", port, metrics_port);
-  if (rename(temporary.c_str(), path.c_str()) != 0)
-    return errno_status(errno, absl::StrCat("write --port-file ", path));
-  return absl::OkStatus();
+  const std::string text = absl::StrFormat("{\"port\": %d, \"metrics\": %d}\n", port, metrics_port);
+  return annotate(host::replace_file(path, text), "write --port-file");
 }
 
 // Nothing where none is wanted.

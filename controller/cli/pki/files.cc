@@ -5,14 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/host/write_all.h"
 #include "common/base/status/status.h"
 
@@ -44,24 +42,13 @@ absl::Status write_key(const std::string& path, const std::string& key) {
 }
 
 absl::Status replace(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".new");
-  TITAN_RETURN_IF_ERROR(write_new(temporary, text, 0644));
-  if (rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const int failed = errno;
-  unlink(temporary.c_str());
-  return errno_status(failed, absl::StrCat("write ", path));
-}
-
-absl::StatusOr<std::string> read(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return errno_status(errno, absl::StrCat("read ", path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  return host::replace_file(path, text, /*durable=*/true);
 }
 
 // What a renewal trusts: whoever was trusted, and the authority. To end the trust in an older one is a step of its own,
 // after everybody has a certificate of the new one.
 std::string trusted(const std::string& folder, const Pair& authority) {
-  const absl::StatusOr<std::string> before = read(folder + "/ca.crt");
+  const absl::StatusOr<std::string> before = host::read_file(folder + "/ca.crt");
   if (!before.ok()) return authority.certificate;
   return absl::StrContains(*before, authority.certificate) ? *before : absl::StrCat(*before, authority.certificate);
 }
@@ -77,8 +64,8 @@ absl::Status write_authority(const std::string& folder, const Pair& authority) {
 
 absl::StatusOr<Pair> read_authority(const std::string& folder) {
   Pair authority;
-  TITAN_ASSIGN_OR_RETURN(authority.certificate, read(folder + "/ca.crt"));
-  TITAN_ASSIGN_OR_RETURN(authority.key, read(folder + "/ca.key"));
+  TITAN_ASSIGN_OR_RETURN(authority.certificate, host::read_file(folder + "/ca.crt"));
+  TITAN_ASSIGN_OR_RETURN(authority.key, host::read_file(folder + "/ca.key"));
   return authority;
 }
 
@@ -87,7 +74,7 @@ absl::Status issue_into(const std::string& folder, const Pair& authority, const 
   const std::string path = folder + "/tls.key";
   std::string key;
   if (key_is == KeyIs::kKept) {
-    TITAN_ASSIGN_OR_RETURN(key, read(path));
+    TITAN_ASSIGN_OR_RETURN(key, host::read_file(path));
   } else {
     TITAN_ASSIGN_OR_RETURN(key, make_key());
   }

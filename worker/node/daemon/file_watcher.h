@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
+#include "common/base/host/descriptor.h"
 #include "worker/node/daemon/loop.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 

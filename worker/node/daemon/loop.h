@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/host/descriptor.h"
 #include "common/base/sync/sync.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 

@@ -14,6 +14,7 @@
 #include "common/base/host/hostname.h"
 #include "common/base/host/own_program.h"
 #include "common/base/host/signals.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/text/id.h"
 #include "common/base/text/utf8.h"
 #include "common/base/version/version.h"
@@ -26,7 +27,6 @@
 #include "common/service/systemd/service.h"
 #include "worker/node/daemon/daemon.h"
 #include "worker/node/daemon/rank_environment.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/listener.h"
 
 namespace {
@@ -255,7 +255,7 @@ int main(int argc, char** argv) {
   }
   if (!flags.port_file.empty()) {
     const absl::Status written =
-        titan::shim::write_file(flags.port_file, absl::StrCat("{\"metrics\": ", metrics_port, "}\n"));
+        titan::host::replace_file(flags.port_file, absl::StrCat("{\"metrics\": ", metrics_port, "}\n"));
     if (!written.ok()) return fail(*journal, written);
   }
   (*daemon)->run();

@@ -13,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/base/host/descriptor.h"
 #include "common/base/host/file_mask.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/fence.h"
 #include "common/io/storage/folder_id.h"
@@ -25,7 +27,6 @@
 #include "worker/node/daemon/attempt_json.h"
 #include "worker/node/daemon/rank_user.h"
 #include "worker/node/daemon/run_folder.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/listener.h"
 #include "worker/node/shim/process.h"
 
@@ -103,7 +104,7 @@ Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::
 Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
   if (Refusal lost = settle_folder(record, committed_step, folder_id)) return lost;
   remove_old_tokens(record);
-  const absl::Status written = shim::write_file(token_path(record), record.token, /*durable=*/false, 0666);
+  const absl::Status written = host::replace_file(token_path(record), record.token, /*durable=*/false, 0666);
   if (!written.ok()) {
     return {"DUMP_FOLDER_UNUSABLE",
             absl::StrCat("cannot write to the dump folder ", record.dump_folder, ": ", std::string(written.message()))};
@@ -149,13 +150,13 @@ Refusal check_reachable(const AttemptRecord& record, const rank_protocol::Launch
 
 absl::Status write_run_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                              const shim::Spec& spec) {
-  TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/launch.json", launch_json));
+  TITAN_RETURN_IF_ERROR(host::replace_file(run_folder + "/launch.json", launch_json));
   json text = shim::to_json(spec);
   text["record"] = to_json(record);  // For a daemon that finds attempt.json damaged.
-  TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/spec.json", text.dump(1)));
+  TITAN_RETURN_IF_ERROR(host::replace_file(run_folder + "/spec.json", text.dump(1)));
   if (!spec.user) return make_spools(record, run_folder);
   const AsUser as(spec.user);
-  absl::Status status = shim::write_file(spec.rank_folder + "/launch.json", launch_json);
+  absl::Status status = host::replace_file(spec.rank_folder + "/launch.json", launch_json);
   if (status.ok()) status = make_spools(record, spec.rank_folder);
   if (!absl::IsPermissionDenied(status)) return status;
   return absl::PermissionDeniedError(absl::StrCat("user ", spec.user->name, " cannot reach their files (",

@@ -4,10 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/daemon/attempt_json.h"
 #include "worker/node/daemon/run_folder.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 namespace {
@@ -17,7 +17,7 @@ using Phase = AttemptRecord::Phase;
 
 // What was asked for, as it was when the run folder was prepared.
 absl::StatusOr<AttemptRecord> record_in_spec(const node::AttemptKey& key, const std::string& run_folder) {
-  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/spec.json");
+  const absl::StatusOr<std::string> text = host::read_file(run_folder + "/spec.json");
   if (!text.ok()) return text.status();
   const json spec = json::parse(*text, nullptr, false);
   if (!spec.is_object() || !spec.contains("record")) {

@@ -14,8 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/host/whole_file.h"
 #include "worker/node/daemon/nvml.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 namespace {
@@ -31,7 +31,7 @@ int usable_cores() {
 
 // The text after the first line that starts with `key` and a colon.
 std::string value_of(const std::string& path, const std::string& key) {
-  const absl::StatusOr<std::string> text = shim::read_file(path);
+  const absl::StatusOr<std::string> text = host::read_file(path);
   if (!text.ok()) return "";
   const size_t at = text->rfind(key, 0) == 0 ? 0 : text->find("\n" + key);
   if (at == std::string::npos) return "";

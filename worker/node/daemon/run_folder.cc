@@ -8,13 +8,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
 #include "common/base/text/utf8.h"
 #include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/spool.h"
 #include "worker/node/core/launch_facts.h"
 #include "worker/node/daemon/shim_link.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/log_file.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/shim/spec.h"
@@ -27,7 +27,7 @@ using node::ShimFound;
 
 // The last line that the shim printed: why it could not start.
 std::string shim_words(const std::string& run_folder) {
-  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/shim.log");
+  const absl::StatusOr<std::string> text = host::read_file(run_folder + "/shim.log");
   if (!text.ok()) return "no message";
   const size_t end = text->find_last_not_of('\n');
   if (end == std::string::npos) return "no message";
@@ -91,7 +91,7 @@ node::ShimStatus status_from_json(const json& from) {
 }
 
 absl::StatusOr<std::optional<node::ShimStatus>> last_status(const std::string& run_folder) {
-  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/shim.json");
+  const absl::StatusOr<std::string> text = host::read_file(run_folder + "/shim.json");
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
   const json state = json::parse(*text, nullptr, false);
@@ -141,7 +141,7 @@ node::ShimFound find_shim(const std::string& run_folder) {
 }
 
 std::string group_of(const std::string& run_folder) {
-  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/spec.json");
+  const absl::StatusOr<std::string> text = host::read_file(run_folder + "/spec.json");
   const absl::StatusOr<shim::Spec> spec =
       text.ok() ? shim::spec_from_json(json::parse(*text, nullptr, false)) : text.status();
   return spec.ok() ? spec->group.folder : "";
@@ -213,13 +213,13 @@ absl::Status save_places(const std::string& run_folder, const std::map<int, node
   for (const auto& [rank, place] : places) {
     saved[absl::StrCat(rank)] = {{"offset", place.offset}, {"sequence", place.sequence}};
   }
-  return shim::write_file(run_folder + "/offsets.json", saved.dump());
+  return host::replace_file(run_folder + "/offsets.json", saved.dump());
 }
 
 std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder, std::string* damage) {
   std::map<int, node::SpoolTail::Place> places;
   const std::string path = run_folder + "/offsets.json";
-  const absl::StatusOr<std::string> text = shim::read_file(path);
+  const absl::StatusOr<std::string> text = host::read_file(path);
   json saved = text.ok() ? json::parse(*text, nullptr, false) : json();
   bool is_whole = saved.is_object() || absl::IsNotFound(text.status());
   if (!saved.is_object()) saved = json::object();
@@ -242,7 +242,7 @@ std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder,
 
 // A file that is there and does not hold a JSON object.
 std::string damage_of(const std::string& path, absl::string_view then) {
-  const absl::StatusOr<std::string> text = shim::read_file(path);
+  const absl::StatusOr<std::string> text = host::read_file(path);
   if (absl::IsNotFound(text.status()) || (text.ok() && json::parse(*text, nullptr, false).is_object())) return "";
   return absl::StrCat(path, " is damaged: ", then);
 }

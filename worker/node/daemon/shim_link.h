@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/host/descriptor.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/daemon/loop.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 

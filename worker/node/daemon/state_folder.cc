@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/host/random_hex.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
 #include "common/base/text/counted.h"
 #include "worker/node/daemon/attempt_json.h"
@@ -46,7 +47,7 @@ int64_t size_of(const fs::path& folder) {
 // An id that this worker wrote there. Errors: DataLoss for what is not one: it is not replaced, since nobody would
 // notice.
 absl::StatusOr<std::string> read_id(const std::string& path, absl::string_view remedy) {
-  TITAN_ASSIGN_OR_RETURN(const std::string text, shim::read_file(path));
+  TITAN_ASSIGN_OR_RETURN(const std::string text, host::read_file(path));
   std::string id(absl::StripAsciiWhitespace(text));
   if (valid_uid(id)) return id;
   return absl::DataLossError(absl::StrCat(
@@ -75,7 +76,7 @@ absl::StatusOr<int> highest_folder(const std::string& job) {
 
 // Not there: 0. Errors: DataLoss when it holds anything but a number.
 absl::StatusOr<int64_t> read_number(const std::string& path) {
-  const absl::StatusOr<std::string> text = shim::read_file(path);
+  const absl::StatusOr<std::string> text = host::read_file(path);
   if (absl::IsNotFound(text.status())) return 0;
   if (!text.ok()) return text.status();
   int64_t number = 0;
@@ -126,7 +127,7 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
               "called lost");
   if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
   const std::string instance = known.ok() ? *known : host::random_hex(16);
-  if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true, 0600));
+  if (!known.ok()) TITAN_RETURN_IF_ERROR(host::replace_file(whole + "/instance", instance, /*durable=*/true, 0600));
   TITAN_ASSIGN_OR_RETURN(storage::FolderGuard guard,
                          storage::FolderGuard::open(whole, {"daemon.lock", "instance", "jobs"}));
   return StateFolder(whole, std::move(lock), instance, std::move(guard));
@@ -150,7 +151,7 @@ absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) cons
                      " of that node, whose ranks may still run: start titan-worker with --node ", former,
                      " (a host that was renamed needs it), or give node ", node, " a --state of its own"));
   }
-  const absl::Status written = shim::write_file(path, node, /*durable=*/true, 0600);
+  const absl::Status written = host::replace_file(path, node, /*durable=*/true, 0600);
   // A full disk must not keep a worker of an older version's folder from its ranks.
   if (!written.ok() && !(former.empty() && absl::IsResourceExhausted(written))) return written;
   return former;
@@ -167,7 +168,7 @@ absl::StatusOr<std::string> StateFolder::cluster() const {
 
 absl::Status StateFolder::join(const std::string& cluster) const {
   TITAN_RETURN_IF_ERROR(check_same());
-  return shim::write_file(path_ + "/cluster", cluster, /*durable=*/true, 0600);
+  return host::replace_file(path_ + "/cluster", cluster, /*durable=*/true, 0600);
 }
 
 // Two files, each written before a leader is obeyed: where one is damaged the other is no older.
@@ -192,7 +193,7 @@ absl::StatusOr<int64_t> StateFolder::leader_epoch(std::string* damage) const {
 absl::Status StateFolder::write_leader_epoch(int64_t epoch) const {
   TITAN_RETURN_IF_ERROR(check_same());
   for (const char* file : {kLeaderEpochCopy, kLeaderEpoch}) {
-    TITAN_RETURN_IF_ERROR(shim::write_file(path_ + file, absl::StrCat(epoch), /*durable=*/true, 0600));
+    TITAN_RETURN_IF_ERROR(host::replace_file(path_ + file, absl::StrCat(epoch), /*durable=*/true, 0600));
   }
   return absl::OkStatus();
 }
@@ -251,7 +252,7 @@ absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key, std::string*
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
-  TITAN_RETURN_IF_ERROR(shim::write_file(folder + "/fence", absl::StrCat(highest), /*durable=*/true));
+  TITAN_RETURN_IF_ERROR(host::replace_file(folder + "/fence", absl::StrCat(highest), /*durable=*/true));
   if (damage != nullptr) *damage = std::move(bad);
   return highest;
 }
@@ -288,7 +289,7 @@ void StateFolder::remove(const AttemptKey& key) const {
 }
 
 absl::Status StateFolder::save(const AttemptRecord& record) const {
-  return shim::write_file(run_folder(record.key) + "/attempt.json", to_json(record).dump());
+  return host::replace_file(run_folder(record.key) + "/attempt.json", to_json(record).dump());
 }
 
 // A record that is damaged is rebuilt, in memory; see rebuild_record().
@@ -324,7 +325,7 @@ absl::StatusOr<std::vector<StateFolder::Item>> StateFolder::read_all() const {
     if (error && !none) return errno_status(error.value(), absl::StrCat("list ", job.path().string()));
     if (error) continue;
     for (const auto& attempt : attempts) {
-      const absl::StatusOr<std::string> text = shim::read_file((attempt.path() / "attempt.json").string());
+      const absl::StatusOr<std::string> text = host::read_file((attempt.path() / "attempt.json").string());
       const bool is_folder = fs::is_directory(attempt.path(), error);
       const bool is_gone = error == std::errc::no_such_file_or_directory;
       if (error && !is_gone) return errno_status(error.value(), absl::StrCat("look at ", attempt.path().string()));
@@ -363,7 +364,7 @@ std::vector<AttemptRecord> StateFolder::load_all() const {
 bool StateFolder::discard(const AttemptRecord& record) const {
   const std::string folder = run_folder(record.key);
   const sync::Lock lock(*mutex_);
-  const absl::StatusOr<std::string> text = shim::read_file(folder + "/attempt.json");
+  const absl::StatusOr<std::string> text = host::read_file(folder + "/attempt.json");
   const absl::StatusOr<AttemptRecord> now =
       text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status();
   return now.ok() && now->phase == Phase::kForgotten && set_all_aside(record.key).ok();

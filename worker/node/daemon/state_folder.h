@@ -10,10 +10,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/host/descriptor.h"
 #include "common/base/sync/sync.h"
 #include "common/io/storage/folder_guard.h"
 #include "worker/node/core/attempt_record.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 

@@ -10,10 +10,10 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/descriptor.h"
 #include "common/base/status/status.h"
 #include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 namespace {

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
 #include "common/base/text/counted.h"
 #include "common/rank_protocol/launch.h"
@@ -125,7 +126,7 @@ absl::Status ExitLog::sync() {
 
 absl::StatusOr<std::vector<ExitRecord>> read_exits(const std::string& run_folder, std::string* damage) {
   std::vector<ExitRecord> records;
-  const absl::StatusOr<std::string> text = read_file(run_folder + kFile);
+  const absl::StatusOr<std::string> text = host::read_file(run_folder + kFile);
   if (absl::IsNotFound(text.status())) return records;
   if (!text.ok()) return text.status();
   int64_t junk = 0;

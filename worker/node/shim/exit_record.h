@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/host/descriptor.h"
 #include "nlohmann/json.hpp"
-#include "worker/node/shim/files.h"
 
 namespace titan::shim {
 

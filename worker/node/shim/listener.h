@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/node/shim/files.h"
+#include "common/base/host/descriptor.h"
 
 namespace titan::shim {
 

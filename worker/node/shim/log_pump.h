@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/host/descriptor.h"
 #include "common/base/sync/sync.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/log_file.h"
 
 namespace titan::shim {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "worker/node/shim/files.h"
+#include "common/base/host/whole_file.h"
 
 namespace titan::shim {
 namespace {
 
 // Value of the line "oom_kill N"; -1 without one.
 int64_t oom_kills(const std::string& path) {
-  const absl::StatusOr<std::string> text = read_file(path);
+  const absl::StatusOr<std::string> text = host::read_file(path);
   if (!text.ok()) return -1;
   constexpr std::string_view kKey = "oom_kill ";
   for (size_t line = 0; line < text->size();) {
@@ -27,7 +27,7 @@ int64_t oom_kills(const std::string& path) {
 
 std::vector<std::string> candidates() {
   std::vector<std::string> paths;
-  const absl::StatusOr<std::string> groups = read_file("/proc/self/cgroup");
+  const absl::StatusOr<std::string> groups = host::read_file("/proc/self/cgroup");
   for (size_t line = 0; groups.ok() && line < groups->size();) {
     const size_t end = std::min(groups->find('\n', line), groups->size());
     const std::string text = groups->substr(line, end - line);  // "ID:controllers:/path"

@@ -9,8 +9,8 @@
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::shim {
 namespace {
@@ -32,7 +32,7 @@ Stat parse_stat(const absl::StatusOr<std::string>& text) {
   return result;
 }
 
-absl::StatusOr<std::string> stat_text(pid_t pid) { return read_file(absl::StrCat("/proc/", pid, "/stat")); }
+absl::StatusOr<std::string> stat_text(pid_t pid) { return host::read_file(absl::StrCat("/proc/", pid, "/stat")); }
 
 int64_t nanos(clockid_t clock) {
   timespec now{};
@@ -61,7 +61,7 @@ bool alive(pid_t pid, int64_t ticks) {
 
 const std::string& boot_id() {
   static const std::string id = [] {
-    const absl::StatusOr<std::string> text = read_file("/proc/sys/kernel/random/boot_id");
+    const absl::StatusOr<std::string> text = host::read_file("/proc/sys/kernel/random/boot_id");
     return text.ok() ? text->substr(0, text->find('\n')) : std::string();
   }();
   return id;
@@ -79,7 +79,7 @@ absl::StatusOr<int> kill_marked(const std::string& entry) {
   while (const dirent* const item = ::readdir(folder)) {
     const pid_t pid = std::atoi(item->d_name);
     if (pid <= 0 || pid == ::getpid()) continue;
-    const absl::StatusOr<std::string> environment = read_file(absl::StrCat("/proc/", item->d_name, "/environ"));
+    const absl::StatusOr<std::string> environment = host::read_file(absl::StrCat("/proc/", item->d_name, "/environ"));
     if (absl::IsResourceExhausted(environment.status())) blind = environment.status();
     if (!environment.ok()) continue;  // It is gone, or another user's.
     if (absl::StrCat(std::string(1, '\0'), *environment).find(needle) == std::string::npos) continue;

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
 
 namespace titan::shim {
@@ -23,7 +24,7 @@ namespace {
 using nlohmann::json;
 constexpr char kLeaf[] = "titan-worker";
 
-// Not as write_file() does: these are no files that could be replaced.
+// Not as host::replace_file() does: these are no files that could be replaced.
 absl::Status say_to(const std::string& path, const std::string& text) {
   const host::Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
@@ -80,7 +81,7 @@ absl::StatusOr<GroupHome> unified_home(const std::string& own, bool is_service) 
 }  // namespace
 
 absl::StatusOr<GroupHome> find_group_home(const GroupPlaces& places) {
-  TITAN_ASSIGN_OR_RETURN(const std::string lines, read_file(places.own));
+  TITAN_ASSIGN_OR_RETURN(const std::string lines, host::read_file(places.own));
   if (::access((places.mount + "/cgroup.controllers").c_str(), F_OK) == 0) {
     const std::string own = own_path(lines, "");
     if (own != "?") return unified_home(places.mount + own, places.is_service);
@@ -120,7 +121,7 @@ host::Descriptor group_entrance(const RankGroup& group) {
 
 absl::StatusOr<int64_t> memory_kills(const RankGroup& group) {
   const std::string path = group.folder + (group.unified ? "/memory.events" : "/memory.oom_control");
-  TITAN_ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  TITAN_ASSIGN_OR_RETURN(const std::string text, host::read_file(path));
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     int64_t kills = 0;
     if (absl::StartsWith(line, "oom_kill ") && absl::SimpleAtoi(line.substr(9), &kills)) return kills;
@@ -130,7 +131,7 @@ absl::StatusOr<int64_t> memory_kills(const RankGroup& group) {
 
 std::vector<pid_t> group_processes(const std::string& folder) {
   std::vector<pid_t> found;
-  std::istringstream pids(read_file(folder + "/cgroup.procs").value_or(""));
+  std::istringstream pids(host::read_file(folder + "/cgroup.procs").value_or(""));
   for (pid_t pid = 0; pids >> pid;) {
     if (pid > 0) found.push_back(pid);
   }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/node/shim/files.h"
+#include "common/base/host/descriptor.h"
 #include "worker/node/shim/rank_user.h"
 
 namespace titan::shim {

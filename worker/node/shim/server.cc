@@ -8,6 +8,7 @@
 
 #include "common/base/status/status.h"
 #include "worker/node/shim/process.h"
+#include "worker/node/shim/unix_socket.h"
 
 namespace titan::shim {
 namespace {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
@@ -99,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("another shim serves ", run_folder));
   }
-  TITAN_ASSIGN_OR_RETURN(const std::string text, read_file(run_folder + "/spec.json"));
+  TITAN_ASSIGN_OR_RETURN(const std::string text, host::read_file(run_folder + "/spec.json"));
   const json parsed = json::parse(text, nullptr, false);
   TITAN_ASSIGN_OR_RETURN(Spec spec, spec_from_json(parsed));
   if (spec.group) {
@@ -195,7 +196,7 @@ json Shim::status() const {
 }
 
 void Shim::save_state() const {
-  const absl::Status saved = write_file(run_folder_ + "/shim.json", status().dump());
+  const absl::Status saved = host::replace_file(run_folder_ + "/shim.json", status().dump());
   if (!saved.ok()) say(saved.ToString());
 }
 
@@ -418,7 +419,8 @@ void Shim::retry_records() {
 void Shim::kill_strays() {
   const int64_t give_up = monotonic_nanos() + kStrayPatienceMilliseconds * kMilli;
   for (;;) {
-    const absl::StatusOr<std::string> children = read_file(absl::StrCat("/proc/self/task/", ::getpid(), "/children"));
+    const absl::StatusOr<std::string> children =
+        host::read_file(absl::StrCat("/proc/self/task/", ::getpid(), "/children"));
     const bool in_group = spec_.group && kill_group(spec_.group.folder) > 0;
     if ((!children.ok() || children->empty()) && !in_group) return;
     for (size_t at = 0; children.ok() && at < children->size(); at = children->find(' ', at) + 1) {

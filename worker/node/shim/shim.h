@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/host/descriptor.h"
 #include "common/rank_protocol/beacon.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/shim/exit_record.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/listener.h"
 #include "worker/node/shim/log_pump.h"
 #include "worker/node/shim/out_of_memory.h"

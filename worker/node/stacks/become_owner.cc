@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "worker/node/shim/files.h"
+#include "common/base/host/whole_file.h"
 
 namespace titan::stacks {
 namespace {
@@ -26,7 +26,7 @@ int64_t effective(const std::string& status, const std::string& line) {
 }
 
 bool only_root_traces() {
-  const absl::StatusOr<std::string> yama = shim::read_file("/proc/sys/kernel/yama/ptrace_scope");
+  const absl::StatusOr<std::string> yama = host::read_file("/proc/sys/kernel/yama/ptrace_scope");
   return yama.ok() && *yama >= "2";
 }
 
@@ -44,7 +44,7 @@ bool keep(bool finding_of_files) {
 }  // namespace
 
 bool become_owner_of(pid_t pid) {
-  const absl::StatusOr<std::string> status = shim::read_file(absl::StrCat("/proc/", pid, "/status"));
+  const absl::StatusOr<std::string> status = host::read_file(absl::StrCat("/proc/", pid, "/status"));
   if (::geteuid() != 0 || !status.ok() || only_root_traces()) return true;
   const int64_t user = effective(*status, "Uid"), group = effective(*status, "Gid");
   if (user <= 0 || group < 0) return true;

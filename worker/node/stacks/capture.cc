@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "worker/node/shim/files.h"
+#include "common/base/host/whole_file.h"
 #include "worker/node/shim/process.h"
 
 namespace titan::stacks {
@@ -42,7 +42,7 @@ std::vector<std::byte> copy_stack(pid_t tid, uint64_t from) {
 
 std::string why_not(pid_t pid, int failed) {
   if (failed == ESRCH) return "it has ended";
-  const absl::StatusOr<std::string> status = shim::read_file(absl::StrCat("/proc/", pid, "/status"));
+  const absl::StatusOr<std::string> status = host::read_file(absl::StrCat("/proc/", pid, "/status"));
   if (status.ok() && absl::StrContains(*status, "TracerPid:") && !absl::StrContains(*status, "TracerPid:\t0")) {
     return "another program, such as a debugger, traces it";
   }

@@ -11,8 +11,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host/descriptor.h"
+#include "common/base/host/whole_file.h"
 #include "common/base/version/version.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/stacks/supervise.h"
 
 namespace {
@@ -102,7 +103,7 @@ bool put(const Arguments& arguments, pid_t pid, const std::string& text) {
   }
   const auto name = arguments.names.find(pid);
   const std::string file = name != arguments.names.end() ? name->second : absl::StrCat(pid, ".stacks");
-  const absl::Status written = titan::shim::write_file(absl::StrCat(arguments.out_dir, "/", file), text);
+  const absl::Status written = titan::host::replace_file(absl::StrCat(arguments.out_dir, "/", file), text);
   if (!written.ok()) std::fprintf(stderr, "titan-stacks: %s\n", written.ToString().c_str());
   return written.ok();
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host/whole_file.h"
 
 namespace titan::stacks {
 namespace {
@@ -24,7 +25,7 @@ host::Descriptor open_plain_file(const std::string& path) {
 
 std::vector<Mapping> mappings_of(pid_t pid) {
   std::vector<Mapping> mappings;
-  const absl::StatusOr<std::string> text = shim::read_file(absl::StrCat("/proc/", pid, "/maps"));
+  const absl::StatusOr<std::string> text = host::read_file(absl::StrCat("/proc/", pid, "/maps"));
   if (!text.ok()) return mappings;
   for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     Mapping mapping;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/node/shim/files.h"
+#include "common/base/host/descriptor.h"
 
 namespace titan::stacks {
 

@@ -13,8 +13,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/descriptor.h"
 #include "common/base/host/write_all.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/stacks/become_owner.h"
 #include "worker/node/stacks/look.h"

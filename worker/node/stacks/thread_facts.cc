@@ -7,14 +7,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "worker/node/shim/files.h"
+#include "common/base/host/whole_file.h"
 
 namespace titan::stacks {
 namespace {
 
 // Up to the first blank or end of line of a file of /proc; empty when it cannot be read.
 std::string first_word(const std::string& path) {
-  const absl::StatusOr<std::string> text = shim::read_file(path);
+  const absl::StatusOr<std::string> text = host::read_file(path);
   return text.ok() ? text->substr(0, text->find_first_of(" \n")) : "";
 }
 
@@ -35,7 +35,7 @@ std::vector<pid_t> threads_of(pid_t pid) {
 
 ThreadFacts facts_of(pid_t pid, pid_t tid) {
   ThreadFacts facts{tid};
-  const absl::StatusOr<std::string> stat = shim::read_file(absl::StrCat("/proc/", pid, "/task/", tid, "/stat"));
+  const absl::StatusOr<std::string> stat = host::read_file(absl::StrCat("/proc/", pid, "/task/", tid, "/stat"));
   if (!stat.ok()) return facts;
   // The name in parentheses may hold anything, parentheses and spaces too.
   const size_t begin = stat->find('('), end = stat->rfind(')');

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/common/rank_protocol/temp_folder.h"
@@ -82,7 +83,7 @@ class Worker {
   // No daemon comes after the last one and removes it.
   static void remove_group_of(const std::string& run_folder) {
     const nlohmann::json spec =
-        nlohmann::json::parse(shim::read_file(run_folder + "/spec.json").value_or("{}"), nullptr, false);
+        nlohmann::json::parse(host::read_file(run_folder + "/spec.json").value_or("{}"), nullptr, false);
     if (!spec.is_object() || !spec.contains("group")) return;
     const std::string group = shim::group_from_json(spec["group"]).folder;
     EXPECT_TRUE(shim::eventually([&group] { return shim::remove_group(group); })) << group;
@@ -93,7 +94,7 @@ class Worker {
     for (const auto& item : std::filesystem::recursive_directory_iterator(state(), error)) {
       if (item.path().filename() != "shim.json") continue;
       const nlohmann::json said =
-          nlohmann::json::parse(shim::read_file(item.path().string()).value_or("{}"), nullptr, false);
+          nlohmann::json::parse(host::read_file(item.path().string()).value_or("{}"), nullptr, false);
       const pid_t pid = said.value("pid", 0);
       if (shim::alive(pid, said.value("start_ticks", int64_t{0}))) ::kill(pid, SIGKILL);
     }
@@ -102,7 +103,7 @@ class Worker {
   const rank_protocol::TempFolder& folder() const { return folder_; }
   std::string state() const { return folder_.file("state"); }
   std::string run_folder(int attempt) const { return absl::StrCat(state(), "/jobs/u1/attempt-", attempt); }
-  std::string log() const { return *shim::read_file(folder_.file("worker.log")); }
+  std::string log() const { return *host::read_file(folder_.file("worker.log")); }
 
  private:
   const std::string controllers_;

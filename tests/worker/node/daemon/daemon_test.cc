@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/rank_protocol/spool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -173,9 +174,9 @@ TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
   worker.kill(SIGKILL);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   const std::string run = worker.run_folder(1);
-  ASSERT_TRUE(shim::write_file(run + "/attempt.json", "").ok());
-  ASSERT_TRUE(shim::write_file(run + "/offsets.json", "junk").ok());
-  ASSERT_TRUE(shim::write_file(worker.state() + "/jobs/u1/fence", "junk").ok());
+  ASSERT_TRUE(host::replace_file(run + "/attempt.json", "").ok());
+  ASSERT_TRUE(host::replace_file(run + "/offsets.json", "junk").ok());
+  ASSERT_TRUE(host::replace_file(worker.state() + "/jobs/u1/fence", "junk").ok());
   std::ofstream(run + "/exits.jsonl", std::ios::app) << "junk\nhalf a li";
   worker.start();
   ASSERT_TRUE(connected());
@@ -202,11 +203,11 @@ TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
   const v1::RankStatus before = beat_ranks()[0];
-  const auto shim = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"))["pid"].get<pid_t>();
+  const auto shim = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"))["pid"].get<pid_t>();
   worker.kill(SIGKILL);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   for (const char* file : {"/attempt.json", "/spec.json", "/launch.json"}) {
-    ASSERT_TRUE(shim::write_file(worker.run_folder(1) + file, "").ok());
+    ASSERT_TRUE(host::replace_file(worker.run_folder(1) + file, "").ok());
   }
   ::kill(shim, SIGSTOP);  // So that it obeys only once the node has registered.
   worker.start();
@@ -255,7 +256,7 @@ TEST_F(DaemonTest, StartedRanksAreReportedBeforeTheirShimAnswers) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   const v1::RankStatus before = beat_ranks()[0];
-  const json shim = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  const json shim = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"));
   worker.kill(SIGKILL);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   ::kill(shim["pid"].get<pid_t>(), SIGSTOP);
@@ -329,7 +330,7 @@ TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
   EXPECT_GT(hello.inventory(0).start_unix_nanos(), 0);
   EXPECT_EQ(beat_ranks()[0].pid(), before.pid());
   // The welcome is on its way for as long as the worker has not written the id down.
-  ASSERT_TRUE(eventually([&] { return shim::read_file(worker.state() + "/cluster").value_or("") == "other"; }));
+  ASSERT_TRUE(eventually([&] { return host::read_file(worker.state() + "/cluster").value_or("") == "other"; }));
   worker.kill(SIGTERM);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   worker.start();
@@ -362,7 +363,7 @@ TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
   ASSERT_TRUE(events_reach(0, 5));
   const auto child = json::parse(controller_.heard("n1").events[0][0].json())["child"].get<pid_t>();
   const std::map<int, v1::RankStatus> ranks = beat_ranks();
-  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  const json parent = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"));
   const int64_t before = shim::monotonic_nanos();
   ::kill(parent["pid"].get<pid_t>(), SIGKILL);
   ASSERT_TRUE(reported(1, Report::ENDED));
@@ -379,11 +380,11 @@ TEST_F(DaemonTest, AnEndIsSaidWithItsExitsByTheNextDaemon) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {}));
   beat_ranks();
-  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  const json parent = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"));
   controller_.stop();
   ::kill(parent["pid"].get<pid_t>(), SIGKILL);
   ASSERT_TRUE(eventually([&] {
-    const auto record = shim::read_file(worker.run_folder(1) + "/attempt.json");
+    const auto record = host::read_file(worker.run_folder(1) + "/attempt.json");
     return record.ok() && json::parse(*record)["phase"] == "ended";
   }));
   worker.kill(SIGKILL);
@@ -450,7 +451,7 @@ TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
 TEST_F(DaemonTest, ShimAndDaemonKilledTogether) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
-  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  const json parent = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"));
   worker.kill(SIGKILL);
   ::kill(parent["pid"].get<pid_t>(), SIGKILL);
   worker.start();
@@ -490,7 +491,7 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   ASSERT_TRUE(events_reach(0, 32));
   expect_complete(0);
   ASSERT_TRUE(eventually([&] {
-    const auto places = shim::read_file(worker.run_folder(1) + "/offsets.json");
+    const auto places = host::read_file(worker.run_folder(1) + "/offsets.json");
     return places.ok() && json::parse(*places)["0"]["sequence"] == 32;
   }));
   worker.kill(SIGKILL);
@@ -511,7 +512,7 @@ TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
   for (const char* name : passed) ::unsetenv(name);
   ASSERT_TRUE(launch(1, 1, {}));
   const std::string path = absl::StrCat("/proc/", beat_ranks()[0].pid(), "/environ");
-  const std::string environment = *shim::read_file(path);
+  const std::string environment = *host::read_file(path);
   for (const char* name : kept) EXPECT_THAT(environment, ::testing::Not(HasSubstr(name)));
   for (const char* name : passed) EXPECT_THAT(environment, HasSubstr(absl::StrCat(name, "=planted")));
   EXPECT_THAT(environment, HasSubstr("OMP_NUM_THREADS=3"));
@@ -622,7 +623,7 @@ TEST_F(DaemonTest, AttemptsAreFenced) {
 TEST_F(DaemonTest, AHangingShimDoesNotKeepANewerAttemptOut) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
-  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  const json parent = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"));
   ::kill(parent["pid"].get<pid_t>(), SIGSTOP);
   controller_.send("n1", prepare(2, 1, {}));
   EXPECT_TRUE(reported(2, Report::PREPARED));
@@ -882,7 +883,7 @@ TEST_F(DaemonTest, OneDaemonPerStateFolder) {
                                            " --state ", worker.state(), " 2> ", dump_.file("second"));
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  EXPECT_THAT(*shim::read_file(dump_.file("second")), HasSubstr("another titan-worker uses the state folder"));
+  EXPECT_THAT(*host::read_file(dump_.file("second")), HasSubstr("another titan-worker uses the state folder"));
 }
 
 TEST_F(DaemonTest, SigtermLeavesTheRanks) {
@@ -907,7 +908,7 @@ TEST_F(DaemonTest, MetricsPage) {
                 {"--metrics-port", "0", "--metrics-address", "127.0.0.1", "--port-file", dump_.file("ports")});
   ASSERT_TRUE(launch(1, 2, {}));
   beat_ranks();
-  const int port = json::parse(*shim::read_file(dump_.file("ports")))["metrics"];
+  const int port = json::parse(*host::read_file(dump_.file("ports")))["metrics"];
   ASSERT_GT(port, 0);
   std::string page;
   ASSERT_TRUE(eventually([&] {
@@ -915,7 +916,7 @@ TEST_F(DaemonTest, MetricsPage) {
                                              "; printf \"GET /metrics HTTP/1.0\\r\\n\\r\\n\" >&3; cat <&3' > ",
                                              dump_.file("page"), " 2>/dev/null");
     (void)std::system(command.c_str());
-    page = *shim::read_file(dump_.file("page"));
+    page = *host::read_file(dump_.file("page"));
     return page.find("titan_worker_ranks{node=\"n1\"} 2") != std::string::npos &&
            page.find("kind=\"dump\",node=\"n1\"} ") != std::string::npos;
   })) << page;
@@ -932,7 +933,7 @@ TEST(WorkerFlagsTest, AreCheckedAndNamed) {
   const auto run = [&](const std::string& flags) {
     const int status =
         std::system(absl::StrCat(shim::worker_binary(), " ", flags, " > ", folder.file("out"), " 2>&1").c_str());
-    return std::pair(WEXITSTATUS(status), *shim::read_file(folder.file("out")));
+    return std::pair(WEXITSTATUS(status), *host::read_file(folder.file("out")));
   };
   const auto [usage, usage_text] = run("--nod n1");
   EXPECT_EQ(usage, 2);

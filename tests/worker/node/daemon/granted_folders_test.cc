@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
@@ -80,7 +81,7 @@ TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
   EXPECT_TRUE(fs::is_empty(top_ + "/outside"));
   EXPECT_FALSE(prepare("/granted/own/new", 2));
   EXPECT_TRUE(fs::exists(top_ + "/granted/own/new/.titan-token-u1-2"));
-  const json spec = json::parse(*shim::read_file(state.run_folder(record.key) + "/spec.json"));
+  const json spec = json::parse(*host::read_file(state.run_folder(record.key) + "/spec.json"));
   EXPECT_EQ(spec["environment"]["TITAN_RANK_PLUGIN_FOLDERS"], top_ + "/granted");
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/node/daemon/daemon_case.h"
@@ -23,7 +24,7 @@ using ::testing::Not;
 constexpr char kUser[] = "nobody";
 constexpr char kPrecious[] = "root's own\n";
 
-std::string text_of_file(const std::string& path) { return shim::read_file(path).value_or(""); }
+std::string text_of_file(const std::string& path) { return host::read_file(path).value_or(""); }
 
 // Its value in a status file of /proc.
 std::string field(const std::string& status, const std::string& name) {

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host/whole_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/node/daemon/daemon_case.h"
@@ -52,10 +53,10 @@ class MemoryTest : public DaemonTest {
   // The rank's process, as its shim says.
   static pid_t rank_of(const Worker& worker, const std::string& uid, int attempt) {
     const std::string file = absl::StrCat(worker.state(), "/jobs/", uid, "/attempt-", attempt, "/shim.json");
-    return nlohmann::json::parse(*shim::read_file(file))["ranks"][0]["pid"].get<pid_t>();
+    return nlohmann::json::parse(*host::read_file(file))["ranks"][0]["pid"].get<pid_t>();
   }
   static std::string memory_group(pid_t pid) {
-    const std::string groups = *shim::read_file(absl::StrCat("/proc/", pid, "/cgroup"));
+    const std::string groups = *host::read_file(absl::StrCat("/proc/", pid, "/cgroup"));
     for (const absl::string_view line : absl::StrSplit(groups, '\n')) {
       if (absl::StrContains(line, ":memory:")) return std::string(line.substr(line.rfind('/') + 1));
     }
@@ -103,7 +104,7 @@ TEST_F(MemoryTest, NothingIsLeftOfAGroup) {
   EXPECT_EQ(memory_group(rank_of(worker, "u1", 1)), group);
   const std::string folder = absl::StrCat(shim::find_group_home({})->folder, "/", group);
   EXPECT_TRUE(std::filesystem::exists(folder));
-  const pid_t shim = nlohmann::json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"))["pid"].get<pid_t>();
+  const pid_t shim = nlohmann::json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"))["pid"].get<pid_t>();
   worker.kill(SIGKILL);
   ::kill(shim, SIGKILL);
   worker.start();

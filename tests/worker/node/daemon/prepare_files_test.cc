@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/host/whole_file.h"
 #include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "tests/worker/node/shim/run_folder.h"
-#include "worker/node/shim/files.h"
 
 namespace titan::daemon {
 namespace {
@@ -76,7 +76,7 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   const auto token = [&](int attempt) { return absl::StrCat(dump, "/.titan-token-u1-", attempt); };
   prepare(10);
   prepare(9);
-  EXPECT_EQ(*shim::read_file(token(10)), "token-10");
+  EXPECT_EQ(*host::read_file(token(10)), "token-10");
   discard_token(leading_record(dump, 9));
   EXPECT_FALSE(fs::exists(token(9)));
   EXPECT_FALSE(check_token(leading_record(dump, 10), folder.file("run-10"), 0));
@@ -100,7 +100,7 @@ TEST(PrepareFilesTest, RanksAreTheirNodesAndTheirOwnAddress) {
         prepare_files(leading_record(folder.file("dump"), 1), folder.file(""), sent.dump(), shim::Spec{}, "", "");
     EXPECT_EQ(prepared.refusal.message, "");
     EXPECT_EQ(rows_of(prepared), "n1*2 n2*1 n[3-1000]*2");
-    const std::string written = *shim::read_file(folder.file("launch.json"));
+    const std::string written = *host::read_file(folder.file("launch.json"));
     EXPECT_LT(written.size(), 600u);
     rank_protocol::Launch read = *rank_protocol::launch_from_json(nlohmann::json::parse(written));
     EXPECT_EQ(read.ranks.back().host, "");
@@ -119,7 +119,7 @@ TEST(PrepareFilesTest, ALaunchThatIsNotByNodeIsWrittenAsItCame) {
                                           to_json(launch).dump(), shim::Spec{}, "", "");
   EXPECT_EQ(prepared.refusal.message, "");
   EXPECT_EQ(prepared.facts.nodes, nullptr);
-  EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("launch.json"))), to_json(launch));
+  EXPECT_EQ(nlohmann::json::parse(*host::read_file(folder.file("launch.json"))), to_json(launch));
 }
 
 // To a node that does not lead the controller tells no addresses: its own it knows, and ranks need no other.
@@ -136,7 +136,7 @@ TEST(PrepareFilesTest, AFoldedLaunchGetsTheNodesOwnAddress) {
   for (int rank : {0, 1}) launch.ranks[rank].host = "";
   EXPECT_EQ(to_json(*rank_protocol::read_launch(folder.file("launch.json"))), to_json(launch));
   EXPECT_EQ(rows_of(prepared), "n1*2 n2*1");
-  EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("spec.json")))["alone"], false);
+  EXPECT_EQ(nlohmann::json::parse(*host::read_file(folder.file("spec.json")))["alone"], false);
 }
 
 // A job that one node has alone listens where no other machine is, whatever address the node has.
@@ -147,7 +147,7 @@ TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
   shim::Spec spec;
   spec.address = "192.0.2.7";
   (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "", "");
-  const auto alone = nlohmann::json::parse(*shim::read_file(folder.file("spec.json")));
+  const auto alone = nlohmann::json::parse(*host::read_file(folder.file("spec.json")));
   EXPECT_EQ(alone["address"], "127.0.0.1");
   EXPECT_EQ(alone["alone"], true);
   EXPECT_EQ(alone["environment"]["NCCL_SOCKET_IFNAME"], "=lo");
@@ -155,7 +155,7 @@ TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
 
   launch.ranks.push_back({1, 0, "n2", "192.0.2.8"});
   (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "", "");
-  const auto together = nlohmann::json::parse(*shim::read_file(folder.file("spec.json")));
+  const auto together = nlohmann::json::parse(*host::read_file(folder.file("spec.json")));
   EXPECT_EQ(together["address"], "192.0.2.7");
   EXPECT_EQ(together["alone"], false);
   EXPECT_FALSE(together["environment"].contains("NCCL_SOCKET_IFNAME")) << "no interface has it";
@@ -182,10 +182,10 @@ TEST(PrepareFilesTest, AStoreOnLoopbackIsForNeighboursAlone) {
 // Where users write, a link that one of them made is not followed.
 TEST(PrepareFilesTest, NoLinkIsFollowed) {
   const rank_protocol::TempFolder folder;
-  ASSERT_TRUE(shim::write_file(folder.file("precious"), "theirs").ok());
+  ASSERT_TRUE(host::replace_file(folder.file("precious"), "theirs").ok());
   fs::create_symlink(folder.file("precious"), folder.file("token.new"));
-  EXPECT_FALSE(shim::write_file(folder.file("token"), "ours").ok());
-  EXPECT_EQ(*shim::read_file(folder.file("precious")), "theirs");
+  EXPECT_FALSE(host::replace_file(folder.file("token"), "ours").ok());
+  EXPECT_EQ(*host::read_file(folder.file("precious")), "theirs");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "common/base/host/whole_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -70,11 +71,11 @@ TEST(StateFolderTest, ADamagedFenceIsRebuilt) {
     std::filesystem::remove_all(folder.file("s/jobs/u1"));
     for (const int number : {2, 10}) ASSERT_TRUE(state->add(record(number)).ok());
     std::filesystem::create_directory(folder.file("s/jobs/u1/attempt-99x"));
-    ASSERT_TRUE(shim::write_file(fence, text).ok());
+    ASSERT_TRUE(host::replace_file(fence, text).ok());
     std::string damage;
     EXPECT_EQ(state->raise_fence({"u1", 3}, &damage).value(), 10) << text;
     EXPECT_THAT(damage, ::testing::AllOf(HasSubstr(fence), HasSubstr("the highest is attempt 10"))) << text;
-    EXPECT_EQ(shim::read_file(fence).value(), "10") << "it is whole again";
+    EXPECT_EQ(host::read_file(fence).value(), "10") << "it is whole again";
     damage.clear();
     EXPECT_EQ(state->raise_fence({"u1", 11}, &damage).value(), 11);
     EXPECT_EQ(damage, "");
@@ -94,7 +95,7 @@ TEST(StateFolderTest, ADamagedEpochIsKnownFromItsCopy) {
   EXPECT_EQ(state->leader_epoch().value(), 0);
   for (const char* damaged : {"s/leader_epoch", "s/leader_epoch.copy"}) {
     ASSERT_TRUE(state->write_leader_epoch(7).ok());
-    ASSERT_TRUE(shim::write_file(folder.file(damaged), "").ok());
+    ASSERT_TRUE(host::replace_file(folder.file(damaged), "").ok());
     std::string damage;
     EXPECT_EQ(state->leader_epoch(&damage).value(), 7);
     EXPECT_THAT(damage, HasSubstr(folder.file(damaged)));
@@ -102,7 +103,7 @@ TEST(StateFolderTest, ADamagedEpochIsKnownFromItsCopy) {
   ASSERT_TRUE(state->write_leader_epoch(7).ok());
   std::filesystem::remove(folder.file("s/leader_epoch.copy"));  // As a worker of the version before left it.
   EXPECT_EQ(state->leader_epoch().value(), 7);
-  ASSERT_TRUE(shim::write_file(folder.file("s/leader_epoch"), "junk").ok());
+  ASSERT_TRUE(host::replace_file(folder.file("s/leader_epoch"), "junk").ok());
   const absl::Status unknown = state->leader_epoch().status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("write the epoch of the present leader there"));
@@ -115,24 +116,24 @@ TEST(StateFolderTest, ADamagedIdIsNotReplaced) {
     const auto state = StateFolder::open(folder.file("s"));
     EXPECT_TRUE(state->claim_for("n1").ok() && state->join("c1").ok());
     for (const char* file : {"s/node", "s/cluster", "s/instance"}) {
-      const std::string text = shim::read_file(folder.file(file)).value();
-      EXPECT_TRUE(shim::write_file(folder.file(file), text + "\n").ok());
+      const std::string text = host::read_file(folder.file(file)).value();
+      EXPECT_TRUE(host::replace_file(folder.file(file), text + "\n").ok());
     }
     EXPECT_EQ(state->claim_for("n1").value(), "");
     EXPECT_EQ(state->cluster().value(), "c1");
     for (const char* text : {"", "\n", "n 1"}) {
-      EXPECT_TRUE(shim::write_file(folder.file("s/node"), text).ok());
+      EXPECT_TRUE(host::replace_file(folder.file("s/node"), text).ok());
       EXPECT_EQ(state->claim_for("n1").status().code(), absl::StatusCode::kDataLoss) << text;
-      EXPECT_EQ(shim::read_file(folder.file("s/node")).value(), text);
-      EXPECT_TRUE(shim::write_file(folder.file("s/cluster"), text).ok());
+      EXPECT_EQ(host::read_file(folder.file("s/node")).value(), text);
+      EXPECT_TRUE(host::replace_file(folder.file("s/cluster"), text).ok());
       EXPECT_THAT(std::string(state->cluster().status().message()), HasSubstr("s/cluster is damaged: it holds"));
     }
     return state->instance();
   }();
   EXPECT_EQ(StateFolder::open(folder.file("s"))->instance(), instance);
-  ASSERT_TRUE(shim::write_file(folder.file("s/instance"), "").ok());
+  ASSERT_TRUE(host::replace_file(folder.file("s/instance"), "").ok());
   EXPECT_EQ(StateFolder::open(folder.file("s")).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(shim::read_file(folder.file("s/instance")).value(), "");
+  EXPECT_EQ(host::read_file(folder.file("s/instance")).value(), "");
 }
 
 // Under another name nobody would own the ranks of the attempts that are in it: they would be stopped as strangers.
@@ -158,7 +159,7 @@ TEST(StateFolderTest, BelongsToItsNode) {
   EXPECT_EQ(state->claim_for("n7").value(), "n1") << "its logs are all that is left";
   EXPECT_EQ(state->claim_for("n7").value(), "");
   // One that cannot be read may be anybody's.
-  ASSERT_TRUE(shim::write_file(state->run_folder({"u1", 1}) + "/attempt.json", "none").ok());
+  ASSERT_TRUE(host::replace_file(state->run_folder({"u1", 1}) + "/attempt.json", "none").ok());
   EXPECT_EQ(state->claim_for("n1").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -224,23 +225,23 @@ TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
   std::filesystem::create_directories(folder.file("s/jobs/u1/3"));
   EXPECT_TRUE(state->mend_records().value().empty());
   const std::string run = state->run_folder({"u1", 2}), file = run + "/attempt.json";
-  const nlohmann::json spec = {{"record", nlohmann::json::parse(shim::read_file(file).value())}};
+  const nlohmann::json spec = {{"record", nlohmann::json::parse(host::read_file(file).value())}};
   for (const char* text : {"", "{\"job_uid\": \"u1\"", "{\"job_uid\": \"u1\"}", "[]", "junk"}) {
-    ASSERT_TRUE(shim::write_file(file, text).ok());
-    ASSERT_TRUE(shim::write_file(run + "/spec.json", spec.dump()).ok());
-    ASSERT_TRUE(shim::write_file(run + "/shim.json", R"({"pid": 1, "state": "running"})").ok());
+    ASSERT_TRUE(host::replace_file(file, text).ok());
+    ASSERT_TRUE(host::replace_file(run + "/spec.json", spec.dump()).ok());
+    ASSERT_TRUE(host::replace_file(run + "/shim.json", R"({"pid": 1, "state": "running"})").ok());
     const std::vector<std::string> told = state->mend_records().value();
     ASSERT_EQ(told.size(), 1u) << text;
     EXPECT_THAT(told[0], ::testing::AllOf(HasSubstr(file), HasSubstr("rebuilt from spec.json")));
     EXPECT_TRUE(state->mend_records().value().empty()) << "it is told once";
     EXPECT_EQ(state->load_all()[1].phase, Phase::kLive);
     EXPECT_EQ(state->load_all()[1].devices, record(2).devices);
-    EXPECT_EQ(shim::read_file(file + ".damaged").value(), text);
+    EXPECT_EQ(host::read_file(file + ".damaged").value(), text);
   }
-  ASSERT_TRUE(shim::write_file(file, "").ok());
+  ASSERT_TRUE(host::replace_file(file, "").ok());
   std::filesystem::remove(run + "/shim.json");
   EXPECT_EQ(state->load_all()[1].phase, Phase::kPreparing) << "no shim began";
-  ASSERT_TRUE(shim::write_file(run + "/spec.json", "{}").ok());
+  ASSERT_TRUE(host::replace_file(run + "/spec.json", "{}").ok());
   const std::vector<std::string> told = state->mend_records().value();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_THAT(told[0], HasSubstr("pgrep -af titan-shim"));

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
@@ -29,7 +30,7 @@ class RankGroupTest : public ::testing::Test {
   }
   std::string at(const std::string& path) const { return folder_.path() + path; }
   void write(const std::string& path, const std::string& text) const { std::ofstream(at("/" + path)) << text; }
-  std::string read(const std::string& path) const { return read_file(at(path)).value_or("?"); }
+  std::string read(const std::string& path) const { return host::read_file(at(path)).value_or("?"); }
   // The kernel makes these files with a group.
   void add_group(const std::string& path) const {
     fs::create_directories(at(path));

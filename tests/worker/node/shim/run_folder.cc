@@ -13,10 +13,12 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/shim/server.h"
+#include "worker/node/shim/unix_socket.h"
 
 namespace titan::shim {
 namespace {
@@ -64,8 +66,8 @@ RunFolder::RunFolder(int ranks, const json& fake, Spec changes) {
   for (int rank = 0; rank < ranks; ++rank) changes.ranks.push_back(rank);
   changes.world = ranks;
   changes.environment["OMP_NUM_THREADS"] = "3";
-  (void)write_file(path_ + "/spec.json", to_json(changes).dump());
-  (void)write_file(path_ + "/launch.json", fake_launch(ranks, fake).dump());
+  (void)host::replace_file(path_ + "/spec.json", to_json(changes).dump());
+  (void)host::replace_file(path_ + "/launch.json", fake_launch(ranks, fake).dump());
 }
 
 RunFolder::~RunFolder() {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "common/base/host/descriptor.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/shim/exit_record.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/spec.h"
 
 namespace titan::shim {

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
 #include "gmock/gmock.h"
@@ -86,7 +87,7 @@ TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
     EXPECT_FALSE(exit.out_of_memory);
     EXPECT_EQ(exit.last_words, absl::StrCat("rank ", exit.rank, " of 2 is up"));
   }
-  EXPECT_EQ(json::parse(*read_file(run.path() + "/shim.json"))["state"], "ended");
+  EXPECT_EQ(json::parse(*host::read_file(run.path() + "/shim.json"))["state"], "ended");
 }
 
 // Rank 0 inherits the listening socket whose port the shim has named; the others do not.
@@ -351,7 +352,7 @@ TEST(ShimTest, NamesTheProgramThatCannotStart) {
 // What a record follows does not swallow it, and junk hides none.
 TEST(ShimTest, JunkAmongExitRecordsHidesNone) {
   const rank_protocol::TempFolder folder;
-  ASSERT_TRUE(write_file(folder.file("exits.jsonl"), "junk\n{\"rank\": 7}\ntorn").ok());
+  ASSERT_TRUE(host::replace_file(folder.file("exits.jsonl"), "junk\n{\"rank\": 7}\ntorn").ok());
   absl::StatusOr<ExitLog> log = ExitLog::open(folder.file("."), 2);
   ASSERT_TRUE(log.ok());
   for (const int rank : {0, 1}) ASSERT_TRUE(log->append({.rank = rank, .exit_code = 3}).ok());
@@ -425,7 +426,7 @@ TEST(ShimTest, AFullDiskHoldsUpNoRank) {
     ~Unmount() { ::umount2(path.c_str(), MNT_DETACH); }
   } const unmount{small};
   for (const char* name : {"/spec.json", "/launch.json"}) {
-    ASSERT_TRUE(write_file(small + name, *read_file(run.path() + name)).ok());
+    ASSERT_TRUE(host::replace_file(small + name, *host::read_file(run.path() + name)).ok());
   }
   const pid_t pid = ::fork();
   if (pid == 0) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host/whole_file.h"
 #include "common/rank_protocol/spool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,7 +23,7 @@ constexpr int64_t kPatientMilliseconds = 60'000;
 std::string program() { return (std::filesystem::path(shim_binary()).parent_path() / "titan-stacks").string(); }
 
 std::string stacks_of(const RunFolder& run, int rank) {
-  return read_file(rank_protocol::stacks_path(run.path(), rank)).value_or("");
+  return host::read_file(rank_protocol::stacks_path(run.path(), rank)).value_or("");
 }
 
 // What a shim does for a rank that hangs: one child for all, a file for each, the ranks go on.

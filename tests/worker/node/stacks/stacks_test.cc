@@ -10,10 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host/descriptor.h"
+#include "common/base/host/whole_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/node/stacks/target.h"
-#include "worker/node/shim/files.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/stacks/become_owner.h"
 #include "worker/node/stacks/supervise.h"
@@ -65,7 +66,7 @@ class Tool {
   pid_t looker() const {
     const std::string children = absl::StrCat("/proc/", pid_, "/task/", pid_, "/children");
     for (const int64_t ticks = shim::start_ticks(pid_); shim::alive(pid_, ticks);) {
-      const absl::StatusOr<std::string> text = shim::read_file(children);
+      const absl::StatusOr<std::string> text = host::read_file(children);
       if (text.ok() && !text->empty()) return std::atoi(text->c_str());
     }
     return 0;
@@ -273,7 +274,7 @@ TEST(StacksTest, RootReadsAnothersProcessAsThatUser) {
   if (other == 0) {
     if (!become_owner_of(target.pid()) || ::geteuid() != kNobody || ::getegid() != kNobody) ::_exit(1);
     if (::getgroups(0, nullptr) != 0 || ::setuid(0) == 0) ::_exit(2);
-    const std::string status = shim::read_file("/proc/self/status").value_or("");
+    const std::string status = host::read_file("/proc/self/status").value_or("");
     const bool one_right = status.find("CapPrm:\t0000010000000000\n") != status.npos;  // CAP_CHECKPOINT_RESTORE.
     const bool none = status.find("CapPrm:\t0000000000000000\n") != status.npos;
     ::_exit((one_right || none) && status.find("NoNewPrivs:\t1\n") != status.npos ? 0 : 3);

@@ -1,6 +1,6 @@
 // Small files that are written whole, where others may write, too.
 
-#include "worker/node/shim/files.h"
+#include "common/base/host/whole_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,12 +12,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace titan::shim {
+namespace titan::host {
 namespace {
 
 using ::testing::HasSubstr;
 
-class FilesTest : public ::testing::Test {
+class WholeFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = (std::filesystem::temp_directory_path() / "titan-files-XXXXXX").string();
@@ -29,26 +29,26 @@ class FilesTest : public ::testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(FilesTest, WhatIsThereIsReplacedWhole) {
-  ASSERT_TRUE(write_file(path_, "the first, which is longer").ok());
-  ASSERT_TRUE(write_file(path_, "the second").ok());
+TEST_F(WholeFileTest, WhatIsThereIsReplacedWhole) {
+  ASSERT_TRUE(replace_file(path_, "the first, which is longer").ok());
+  ASSERT_TRUE(replace_file(path_, "the second").ok());
   EXPECT_EQ(read_file(path_).value(), "the second");
   EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
 }
 
 // Whoever may write to the folder could keep a daemon's thread waiting for ever, or lead it elsewhere.
-TEST_F(FilesTest, NeitherAPipeNorALinkInItsPlaceIsFollowed) {
+TEST_F(WholeFileTest, NeitherAPipeNorALinkInItsPlaceIsFollowed) {
   ASSERT_EQ(::mkfifo((path_ + ".new").c_str(), 0600), 0);
-  EXPECT_FALSE(write_file(path_, "x").ok());
+  EXPECT_FALSE(replace_file(path_, "x").ok());
   const int reader = ::open((path_ + ".new").c_str(), O_RDONLY | O_NONBLOCK);
-  const absl::Status read_by_them = write_file(path_, "x");
+  const absl::Status read_by_them = replace_file(path_, "x");
   EXPECT_THAT(std::string(read_by_them.message()), HasSubstr("is no file"));
   ::close(reader);
   std::filesystem::remove(path_ + ".new");
   std::filesystem::create_symlink(folder_ + "/elsewhere", path_ + ".new");
-  EXPECT_FALSE(write_file(path_, "x").ok());
+  EXPECT_FALSE(replace_file(path_, "x").ok());
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/elsewhere"));
 }
 
 }  // namespace
-}  // namespace titan::shim
+}  // namespace titan::host

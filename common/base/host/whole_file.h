@@ -1,0 +1,19 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace titan::host {
+
+// Small local files. What may lie in an object store, or must fail on demand, goes through common/io/storage.
+absl::StatusOr<std::string> read_file(const std::string& path);
+
+// Replaces a file in one step, by way of PATH.new: a reader, or a new process after a kill, finds the old bytes or the
+// new ones. `durable` also holds over a power failure. Errors: the system's, naming the file; FailedPrecondition where
+// PATH.new is no file. No link is followed.
+absl::Status replace_file(const std::string& path, const std::string& bytes, bool durable = false, mode_t mode = 0644);
+
+}  // namespace titan::host
