@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
-#include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/exit_kind.h"
 
 namespace titan::rank_protocol {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kWordsCompared = 200;
 
 std::string kind_of(int exit_code, int signal, std::string_view last_words) {
-  if (signal == 0 && exit_code == kExitPeerLost) return "peer";
+  if (exit_kind(exit_code, signal) == ExitKind::kPeerLost) return "peer";
   std::string kind = absl::StrCat(exit_code, " ", signal, " ");
   for (const char c : last_words.substr(0, kWordsCompared)) {
     if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) kind.push_back(c);
@@ -24,8 +24,7 @@ std::string kind_of(int exit_code, int signal, std::string_view last_words) {
 }  // namespace
 
 bool has_failed(int exit_code, int signal, std::string_view stop_reason) {
-  const bool as_asked = signal == 0 && (exit_code == kExitFinished || exit_code == kExitStopped);
-  return !as_asked && stop_reason.empty();
+  return !left_as_asked(exit_code, signal) && stop_reason.empty();
 }
 
 bool FailedLogs::take(int exit_code, int signal, std::string_view last_words) {

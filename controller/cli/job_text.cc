@@ -14,7 +14,7 @@
 #include "common/base/text/counted.h"
 #include "common/base/text/shape.h"
 #include "common/base/text/utf8.h"
-#include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/exit_kind.h"
 #include "controller/cli/client.h"
 #include "controller/cli/output.h"
 #include "controller/cli/pace.h"
@@ -150,7 +150,8 @@ std::string slow_text(const v1::SlowRank& slow) {
 const v1::RankExit* first_failed(const v1::Attempt& attempt) {
   const v1::RankExit* first = nullptr;
   const auto order = [](const v1::RankExit& exit) {
-    return std::make_tuple(exit.exit_code() == rank_protocol::kExitPeerLost, exit.told(), exit.rank());
+    const auto kind = rank_protocol::exit_kind(exit.exit_code(), exit.signal());
+    return std::make_tuple(kind == rank_protocol::ExitKind::kPeerLost, exit.told(), exit.rank());
   };
   for (const v1::RankExit& exit : attempt.exits()) {
     if (exit.kept_log_bytes() > 0 && (first == nullptr || order(exit) < order(*first))) first = &exit;

@@ -10,6 +10,7 @@
 #include "common/base/testing/planted.h"
 #include "common/base/text/counted.h"
 #include "common/base/text/rounded.h"
+#include "common/rank_protocol/exit_kind.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
@@ -28,8 +29,7 @@ std::string where(const std::vector<job::Placement>& placements) {
 }
 
 bool left_well(const std::pair<const int, job::RankExit>& exit) {
-  return exit.second.signal == 0 && (exit.second.exit_code == rank_protocol::kExitFinished ||
-                                     exit.second.exit_code == rank_protocol::kExitStopped);
+  return rank_protocol::left_as_asked(exit.second.exit_code, exit.second.signal);
 }
 
 // As its own nodes say.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
 #include "common/base/text/counted.h"
+#include "common/rank_protocol/exit_kind.h"
 #include "common/rank_protocol/launch.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/core.h"
@@ -45,10 +46,7 @@ bool speaks_of_its_own(const NodePart& part, const v1::AttemptBeat& beat) {
                      [&](const v1::RankStatus& rank) { return part.holds(rank.rank()); });
 }
 
-bool left_well(const v1::RankExitReport& exit) {
-  return exit.signal() == 0 &&
-         (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
-}
+bool left_well(const v1::RankExitReport& exit) { return rank_protocol::left_as_asked(exit.exit_code(), exit.signal()); }
 
 // How long a part's counters may stand still while its ranks do something: three steps as this attempt's slowest one,
 // besides the beats that show it; longer where nothing shows between begin and end.

@@ -9,12 +9,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/text/counted.h"
-#include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/exit_kind.h"
 
 namespace titan::job {
 namespace {
 
 using rank_protocol::ExitCode;
+using rank_protocol::ExitKind;
 
 constexpr int kSigKill = 9;
 constexpr int kNotLoaded = 127;  // The system's loader: a library of the program is missing or is another one.
@@ -33,45 +34,23 @@ constexpr char kGone[] = "CHECKPOINTS_GONE";
 // otherwise.
 constexpr const char* kNeverTwice[] = {"LORA_BASE", "MODEL", "MODEL_MISMATCH"};
 
-// Exits that say what went wrong come before exits that are consequences.
-int rank_of_blame(const RankExit& exit) {
-  if (exit.out_of_memory) return 2;
-  if (exit.signal != 0) return 6;
-  switch (exit.exit_code) {
-    case ExitCode::kExitBadConfig:
-    case ExitCode::kExitUsage:
-      return 0;
-    case ExitCode::kExitUserError:
-      return 1;
-    case ExitCode::kExitOutOfMemory:
-      return 2;
-    case ExitCode::kExitStorage:
-      return 3;
-    case ExitCode::kExitFenced:
-      return 4;
-    case ExitCode::kExitPeerLost:
-      return 7;
-    case ExitCode::kExitFinished:
-    case ExitCode::kExitStopped:
-      return 9;
-    default:
-      return 5;
-  }
+ExitKind kind_of(const RankExit& exit) {
+  return rank_protocol::exit_kind(exit.exit_code, exit.signal, exit.out_of_memory);
 }
 
 Cause cause_of(const RankExit& exit) {
-  switch (rank_of_blame(exit)) {
-    case 0:
+  switch (kind_of(exit)) {
+    case ExitKind::kBadConfig:
       return Cause::kBadConfig;
-    case 1:
+    case ExitKind::kUserError:
       return Cause::kUserError;
-    case 2:
+    case ExitKind::kOutOfMemory:
       return Cause::kOutOfMemory;
-    case 3:
+    case ExitKind::kStorage:
       return Cause::kStorageError;
-    case 4:
+    case ExitKind::kFenced:
       return Cause::kFenced;
-    case 6:
+    case ExitKind::kKilled:
       return Cause::kRankKilled;
     default:
       return exit.exit_code == kNotLoaded ? Cause::kLaunchFailed : Cause::kRankFailed;
@@ -103,14 +82,14 @@ const RankExit* find_root(const EndFacts& facts) {
   const RankExit* root = nullptr;
   for (const bool take_collateral : {false, true}) {
     for (const RankExit& exit : facts.exits) {
-      if (is_collateral(exit, facts.stop_time_ns) != take_collateral || rank_of_blame(exit) == 9) continue;
+      if (is_collateral(exit, facts.stop_time_ns) != take_collateral || kind_of(exit) == ExitKind::kAsAsked) continue;
       if (was_ended_by_titan(exit)) continue;  // Nobody lost it before.
-      const auto order = [](const RankExit& e) { return std::make_tuple(rank_of_blame(e), e.report, e.time_ns); };
+      const auto order = [](const RankExit& e) { return std::make_tuple(kind_of(e), e.report, e.time_ns); };
       if (root == nullptr || order(exit) < order(*root)) root = &exit;
     }
     // A peer was lost, yet only the controller's own kills are left to explain it: the earliest of them was the lost
     // peer.
-    if (root != nullptr && rank_of_blame(*root) != 7) return root;
+    if (root != nullptr && kind_of(*root) != ExitKind::kPeerLost) return root;
   }
   return root;
 }
@@ -284,12 +263,12 @@ AttemptEnd classify(const EndFacts& facts) {
   }
   const RankExit* root = find_root(facts);
   // A rank that names a user error outranks everything; a lost node or shim outranks the deaths that followed from it.
-  if (root != nullptr && rank_of_blame(*root) <= 1) return from_exit(*root, facts);
+  if (root != nullptr && kind_of(*root) <= ExitKind::kUserError) return from_exit(*root, facts);
   if (!facts.lost_nodes.empty()) {
     return {Cause::kNodeLost, "", absl::StrCat("lost node ", absl::StrJoin(facts.lost_nodes, ", "))};
   }
   if (!facts.refusals.empty()) return with_verdict(from_refusal(facts), facts);
-  const bool lost_a_peer = root == nullptr || rank_of_blame(*root) == 7;
+  const bool lost_a_peer = root == nullptr || kind_of(*root) == ExitKind::kPeerLost;
   const bool is_explained = !facts.hung.empty() || (!facts.verdict.empty() && root != nullptr);
   if (lost_a_peer && is_explained) return with_verdict(from_hang(facts, root), facts);
   if (root != nullptr) return with_verdict(from_exit(*root, facts), facts);
@@ -303,7 +282,7 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
   for (const auto& [rank, exit] : exits) kept.push_back(exit);
   if (kept.size() <= kExitsKept) return kept;
   const auto order = [](const RankExit& e) {
-    return std::make_tuple(e.kept_log_bytes == 0, was_ended_by_titan(e), rank_of_blame(e), e.report, e.time_ns);
+    return std::make_tuple(e.kept_log_bytes == 0, was_ended_by_titan(e), kind_of(e), e.report, e.time_ns);
   };
   std::nth_element(kept.begin(), kept.begin() + kExitsKept, kept.end(),
                    [&](const RankExit& a, const RankExit& b) { return order(a) < order(b); });

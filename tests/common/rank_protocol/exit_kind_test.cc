@@ -1,0 +1,45 @@
+// Which rank an attempt's end is blamed on follows from this order: the controller takes the lowest kind of all its
+// exits.
+
+#include "common/rank_protocol/exit_kind.h"
+
+#include <csignal>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+TEST(ExitKindTest, WhatNamesACauseComesBeforeWhatFollowsFromIt) {
+  struct End {
+    int exit_code = 0, signal = 0;
+    bool out_of_memory = false;
+  };
+  const std::vector<End> most_telling_first = {
+      {kExitBadConfig}, {kExitUserError}, {kExitOutOfMemory}, {kExitStorage},  {kExitFenced},
+      {kExitInternal},  {-1, SIGSEGV},    {kExitPeerLost},    {kExitFinished},
+  };
+  for (size_t i = 1; i < most_telling_first.size(); ++i) {
+    const End &before = most_telling_first[i - 1], &after = most_telling_first[i];
+    EXPECT_LT(exit_kind(before.exit_code, before.signal), exit_kind(after.exit_code, after.signal))
+        << before.exit_code << ", " << after.exit_code;
+  }
+}
+
+TEST(ExitKindTest, EveryEndHasOne) {
+  EXPECT_EQ(exit_kind(kExitUsage, 0), ExitKind::kBadConfig);
+  EXPECT_EQ(exit_kind(-1, SIGKILL, /*out_of_memory=*/true), ExitKind::kOutOfMemory);
+  EXPECT_EQ(exit_kind(kExitPeerLost, SIGKILL), ExitKind::kKilled) << "a signal leaves no exit code";
+  for (const int code : {3, 127, 255}) EXPECT_EQ(exit_kind(code, 0), ExitKind::kFailed) << code;
+}
+
+TEST(ExitKindTest, OnlyTheEndsThatWereAskedForAreNoFailures) {
+  EXPECT_TRUE(left_as_asked(kExitFinished, 0));
+  EXPECT_TRUE(left_as_asked(kExitStopped, 0));
+  EXPECT_FALSE(left_as_asked(kExitFinished, SIGTERM));
+  EXPECT_FALSE(left_as_asked(kExitPeerLost, 0));
+}
+
+}  // namespace
+}  // namespace titan::rank_protocol
