@@ -128,6 +128,11 @@ std::optional<models::AdapterSpec> adapters_of(const JobConfig& config) {
   return adapters;
 }
 
+std::string frozen_dtype(const JobConfig& config) {
+  if (config.training.dtype == "float64" || config.lora.base == "compute" || config.lora.base == "nf4") return "";
+  return config.lora.base == "float32" ? "float32" : "bfloat16";
+}
+
 void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
   if (!has(config.model.converters, "lora")) return;

@@ -12,6 +12,7 @@
 #include "common/plan/config/pipeline.h"
 #include "common/plan/mesh/divisibility.h"
 #include "common/plan/models/sizes.h"
+#include "common/plan/models/split_sizes.h"
 
 namespace titan::config {
 namespace {
@@ -37,22 +38,13 @@ mesh::Sizes row_sizes(const Parallelism& parallelism) {
 }
 
 mesh::Sizes all_sizes(const JobConfig& config, const std::optional<models::ModelSpec>& spec, const mesh::Mesh& mesh) {
-  mesh::Sizes sizes = row_sizes(config.parallelism);
+  mesh::Sizes sizes = spec.has_value() ? models::split_sizes(*spec) : mesh::Sizes();
+  const mesh::Sizes rows = row_sizes(config.parallelism);
+  sizes.chunks_per_context_rank = rows.chunks_per_context_rank;
+  sizes.sequence_parallel = rows.sequence_parallel;
   sizes.seq_len = config.training.seq_len;
   const bool staged = mesh.size(mesh::Axis::kPipeline) > 1;
   sizes.rows = staged ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
-  if (!spec.has_value()) return sizes;
-  sizes.n_heads = spec->n_heads;
-  sizes.n_kv_heads = spec->attention == models::Attention::kLatent ? 0 : spec->n_kv_heads;
-  sizes.vocab_size = spec->vocab_size;
-  for (std::int64_t layer = 0; layer < spec->n_layers; ++layer) {
-    if (!spec->layer_has_experts(layer)) sizes.ffn_hidden = spec->ffn_hidden;
-  }
-  if (spec->moe.has_value()) {
-    sizes.num_experts = spec->moe->num_experts;
-    sizes.expert_hidden = spec->moe->hidden;
-    sizes.shared_hidden = spec->moe->hidden * spec->moe->num_shared_experts;
-  }
   return sizes;
 }
 

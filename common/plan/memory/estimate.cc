@@ -14,24 +14,23 @@
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/blocks.h"
 #include "common/plan/memory/units.h"
+#include "common/plan/mesh/reshard.h"
 
 namespace titan::memory {
 namespace {
 
 using mesh::Axis;
+using mesh::Keep;
 using pipeline::Action;
 using pipeline::Work;
 
-// Of a weight that is not trained (runtime/step/parallel_setup.cc frozen_type()).
-int64_t frozen_bytes(const config::JobConfig& config, int64_t compute, int64_t master) {
-  if (master == 8 || config.lora.base == "compute" || config.lora.base == "nf4") return compute;
-  return config.lora.base == "float32" ? 4 : 2;
-}
-
 int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
 
-// How long gathered weights stay (parallel::Keep).
-enum class Keep { kNothing, kUntilBackward, kUntilStepEnd };
+// Of a weight that is not trained.
+int64_t frozen_bytes(const config::JobConfig& config, int64_t compute) {
+  const std::string type = config::frozen_dtype(config);
+  return type.empty() ? compute : bytes_of(type);
+}
 
 struct ShardedUnit {
   Unit unit;
@@ -65,7 +64,7 @@ class Walk {
         place_(place),
         e_(activation_shape(config).element_bytes),
         master_(bytes_of(config.training.dtype)),
-        frozen_(frozen_bytes(config, e_, master_)),
+        frozen_(frozen_bytes(config, e_)),
         reduce_(master_ == 8 ? 8 : bytes_of(config.training.mixed_precision_reduce)),
         rounds_once_(reduce_ > master_),
         replicas_(config.parallelism.data_parallel_replicate_degree > 1),
@@ -97,7 +96,6 @@ class Walk {
   void build(const models::ModelSpec& spec, const mesh::Mesh& mesh);
   ShardedUnit* add_unit(const Unit& unit, Keep keep);
   static double trained_share(const Block& block);
-  Keep keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const;
 
   void run_schedule(bool last);
   void forward(int stage);
@@ -183,17 +181,6 @@ ShardedUnit* Walk::add_unit(const Unit& unit, Keep keep) {
       .get();
 }
 
-// runtime/engine/sharded_model.cc keep_plan().
-Keep Walk::keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const {
-  const std::string& policy = config_.parallelism.fsdp_reshard_after_forward;
-  const bool pipelined = plan_.schedule.ranks > 1;
-  const bool gathers = mesh.size(Axis::kFsdp) > 1 || mesh.size(Axis::kExpertFsdp) > 1;
-  if (policy == "always") return Keep::kNothing;
-  if (policy == "never") return pipelined ? Keep::kUntilStepEnd : Keep::kUntilBackward;
-  if (pipelined || !gathers) return Keep::kUntilStepEnd;
-  return position + 2 >= blocks ? Keep::kUntilBackward : Keep::kNothing;
-}
-
 // Of the elements that the backward pass of a block brings gradients for, as block_memory() counts them.
 double Walk::trained_share(const Block& block) {
   int64_t elements = 0, all = 1;
@@ -212,12 +199,16 @@ void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
   const config::ActivationCheckpoint& ac = config_.activation_checkpoint;
   size_t count = 0;
   for (const int stage : plan_.schedule.stages_of(place_)) count += plan_.split[stage].size();
+  const bool gathers = mesh.size(Axis::kFsdp) > 1 || mesh.size(Axis::kExpertFsdp) > 1;
+  const std::vector<Keep> keeps = mesh::keep_plan(config_.parallelism.fsdp_reshard_after_forward, count, gathers,
+                                                  /*pipelined=*/plan_.schedule.ranks > 1)
+                                      .value_or(std::vector<Keep>(count, Keep::kNothing));
   size_t position = 0;
   int layer = 0;
   ShardedUnit* embedding = nullptr;
   for (const int stage : plan_.schedule.stages_of(place_)) {
     for (const std::string& name : plan_.split[stage]) {
-      const Keep keep = keep_of(position++, count, mesh);
+      const Keep keep = keeps[position++];
       const bool first = name == "tok_embeddings", last = name == "output";
       const size_t index = first ? 0 : last ? memory.size() - 1 : std::stoul(name.substr(7)) + 1;
       Block block{.memory = memory[index],

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/mesh/reshard.h"
 #include "worker/rank/comm/group.h"
 #include "worker/rank/nn/block.h"
 #include "worker/rank/parallel/gather_recipe.h"
@@ -16,12 +17,7 @@
 
 namespace titan::parallel {
 
-// How long gathered weights stay.
-enum class Keep {
-  kNothing,        // Freed after the forward pass and again after the backward pass.
-  kUntilBackward,  // Freed after the backward pass.
-  kUntilStepEnd,   // Gathered once a step.
-};
+using mesh::Keep;
 
 // This rank's rows of one parameter; a row is an index of dim `dim`. A rank holds what torch.chunk along that dim gives
 // it: ceil(rows / ranks) rows, the last ranks fewer or none; in the flat shard every rank's piece is padded to the same

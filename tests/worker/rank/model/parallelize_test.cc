@@ -175,14 +175,15 @@ TEST(SplitRefusalTest, NamesTheNumbers) {
   };
   models::ModelSpec spec = small_spec("llama3", "8B");
   EXPECT_EQ(refusal(spec, {.tp = 4}, 4),
-            "parallelism.tensor_parallel_degree 4 does not divide the model's 2 key-value heads");
+            "parallelism.tensor_parallel_degree: 4 does not divide the model's 2 key-value heads (possible: 1, 2)");
   spec.n_kv_heads = 4;
   spec.vocab_size = 41;
   EXPECT_EQ(refusal(spec, {.tp = 2}, 2),
-            "parallelism.tensor_parallel_degree 2 does not divide the model's 41 vocabulary entries");
+            "parallelism.tensor_parallel_degree: 2 does not divide the model's 41 vocabulary entries (possible: 1)");
   spec = small_spec("qwen3", "debugmodel_moe");
   spec.moe->num_experts = 7;
-  EXPECT_EQ(refusal(spec, {.ep = 2}, 2), "parallelism.expert_parallel_degree 2 does not divide the model's 7 experts");
+  EXPECT_EQ(refusal(spec, {.ep = 2}, 2),
+            "parallelism.expert_parallel_degree: 2 does not divide the model's 7 experts (possible: 1, 7)");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "worker/rank/model/decoder/parallelize.h"
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/plan/models/split_sizes.h"
 #include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/parallel/context.h"
 #include "worker/rank/parallel/expert.h"
@@ -10,38 +11,6 @@ namespace titan::model {
 namespace {
 
 using mesh::Axis;
-
-absl::Status divides(int ranks, int64_t count, const char* what, const char* key) {
-  if (count % ranks == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("parallelism.", key, " ", ranks, " does not divide the model's ", count, " ", what));
-}
-
-absl::Status check_divisible(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
-  const int tensor = mesh.size(Axis::kTensor);
-  const char* const key = "tensor_parallel_degree";
-  if (absl::Status bad = divides(tensor, spec.vocab_size, "vocabulary entries", key); !bad.ok()) return bad;
-  if (absl::Status bad = divides(tensor, spec.n_heads, "attention heads", key); !bad.ok()) return bad;
-  if (spec.attention == models::Attention::kGrouped) {
-    if (absl::Status bad = divides(tensor, spec.n_kv_heads, "key-value heads", key); !bad.ok()) return bad;
-  }
-  bool has_dense = false;
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) has_dense |= !spec.layer_has_experts(layer);
-  if (has_dense) {
-    if (absl::Status bad = divides(tensor, spec.ffn_hidden, "feed-forward channels", key); !bad.ok()) return bad;
-  }
-  if (!spec.moe) return absl::OkStatus();
-  const int expert = mesh.size(Axis::kExpert);
-  if (absl::Status bad = divides(expert, spec.moe->num_experts, "experts", "expert_parallel_degree"); !bad.ok()) {
-    return bad;
-  }
-  if (spec.moe->num_shared_experts > 0) {
-    const int64_t shared = spec.moe->num_shared_experts * spec.moe->hidden;
-    if (absl::Status bad = divides(tensor, shared, "shared expert channels", key); !bad.ok()) return bad;
-  }
-  return divides(mesh.size(Axis::kExpertTensor), spec.moe->hidden, "channels of an expert",
-                 expert > 1 ? "expert_tensor_parallel_degree" : key);
-}
 
 void split_layer(DecoderLayer& layer, const comm::DeviceMesh& mesh, const parallel::TensorParallel& tensor,
                  parallel::ExpertDispatcher dispatcher) {
@@ -63,7 +32,7 @@ void split_layer(DecoderLayer& layer, const comm::DeviceMesh& mesh, const parall
 
 absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, const ParallelOptions& options) {
   const comm::DeviceMesh& mesh = *options.mesh;
-  if (absl::Status bad = check_divisible(spec, mesh.mesh()); !bad.ok()) return bad;
+  TITAN_RETURN_IF_ERROR(mesh::check_divisible(mesh.mesh(), models::split_sizes(spec)));
   const comm::Group& tensor_group = mesh.group(Axis::kTensor);
   const comm::Group& context_group = mesh.group(Axis::kContext);
   const parallel::TensorParallel tensor{.group = &tensor_group,

@@ -16,7 +16,7 @@
 
 namespace titan::runtime {
 
-using parallel::Keep;
+using mesh::Keep;
 using parallel::ShardedParameter;
 using parallel::ShardUnit;
 
@@ -64,24 +64,6 @@ bool exchanges_scales(nn::Block& block) {
   const std::vector<nn::Parameter*> shared = block.shared_parameters();
   return std::any_of(block.parameters().begin(), block.parameters().end(), exchanges) ||
          std::any_of(shared.begin(), shared.end(), [&](const nn::Parameter* weight) { return exchanges(*weight); });
-}
-
-// How long each block's weights stay gathered. By default the head and the last layer, which the backward pass needs
-// first, stay between the two passes (they are two consecutive blocks); with nothing to gather from other ranks,
-// converted weights stay for the whole step. In a pipeline the microbatches come and go in between: weights are
-// gathered once a step unless memory matters more ("always").
-absl::StatusOr<std::vector<Keep>> keep_plan(const std::string& policy, size_t num_blocks, bool once_a_step,
-                                            bool pipeline) {
-  if (policy == "always") return std::vector<Keep>(num_blocks, Keep::kNothing);
-  if (policy == "never") return std::vector<Keep>(num_blocks, pipeline ? Keep::kUntilStepEnd : Keep::kUntilBackward);
-  if (policy != "default") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("parallelism.fsdp_reshard_after_forward: \"", policy, "\" is not one of default, always, never"));
-  }
-  if (once_a_step || pipeline) return std::vector<Keep>(num_blocks, Keep::kUntilStepEnd);
-  std::vector<Keep> plan(num_blocks, Keep::kNothing);
-  for (size_t i = num_blocks < 2 ? 0 : num_blocks - 2; i < num_blocks; ++i) plan[i] = Keep::kUntilBackward;
-  return plan;
 }
 
 // The blocks of each stage that lives here, as indices.
@@ -282,7 +264,7 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
                          parallel::checkpoint_plan(options.ac, layers));
   const bool gathers = mesh.mesh().size(mesh::Axis::kFsdp) > 1 || mesh.mesh().size(mesh::Axis::kExpertFsdp) > 1;
   TITAN_ASSIGN_OR_RETURN(const std::vector<Keep> keep,
-                         keep_plan(options.reshard_after_forward, count, !gathers, options.pipeline.has_value()));
+                         mesh::keep_plan(options.reshard_after_forward, count, gathers, options.pipeline.has_value()));
   std::vector<std::vector<EngineBlock>> stages;
   size_t layer = 0;
   size_t position = 0;

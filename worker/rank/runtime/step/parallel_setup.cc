@@ -120,11 +120,9 @@ auto draw_choices_into(const std::string& dump_folder) {
       };
 }
 
-// Weights that nobody updates need no more digits than layers read of them: half the bytes of masters in float32.
 at::ScalarType frozen_type(const config::JobConfig& config, const parallel::Precision& precision) {
-  if (precision.master == at::kDouble || config.lora.base == "compute" || config.lora.base == "nf4")
-    return precision.param;
-  return config.lora.base == "float32" ? at::kFloat : at::kBFloat16;
+  const std::string type = config::frozen_dtype(config);
+  return type.empty() ? precision.param : type == "float32" ? at::kFloat : at::kBFloat16;
 }
 
 }  // namespace
