@@ -2,9 +2,10 @@
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # Precompiled headers need these two sloppiness flags to be cached. Paths below the checkout count from the build's folder, and where
-  # that lies does not count, so that a second checkout takes what the first one compiled; messages name whole paths as without it.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+  # Precompiled headers need the first two sloppiness flags to be cached, and the language of messages makes no other object. Paths below
+  # the checkout count from the build's folder, and where that lies does not count, so that a second checkout takes what the first one
+  # compiled; messages name whole paths as without it.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,locale
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1 ${CCACHE_PROGRAM})
 endif()
 
