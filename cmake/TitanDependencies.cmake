@@ -51,10 +51,10 @@ if(TITAN_TORCH)
   target_compile_options(titan_torch INTERFACE -fopenmp)
 
   # Precompiled headers fit one optimisation level: the product's, and the tests'.
-  foreach(pch titan_torch_pch titan_torch_test_pch)
-    add_library(${pch} STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cc)
-    target_link_libraries(${pch} PUBLIC titan_flags titan_torch)
-    target_precompile_headers(${pch} PRIVATE <cmake/torch_headers.h>)  # Found as any header: no path of this checkout in it.
+  foreach(kind torch torch_test)
+    add_library(titan_${kind}_pch STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cc)
+    target_link_libraries(titan_${kind}_pch PUBLIC titan_flags titan_torch)
+    target_precompile_headers(titan_${kind}_pch PRIVATE <cmake/${kind}_headers.h>)  # Found as any header: no path of this checkout in it.
   endforeach()
   target_compile_options(titan_torch_test_pch PRIVATE ${TITAN_COLD_FLAGS})
 endif()

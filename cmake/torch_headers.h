@@ -1,8 +1,10 @@
-// What nearly every LibTorch file here needs, precompiled. Not <torch/torch.h>: its modules, optimizers and data
-// loaders cost every file two seconds of templates that nobody uses.
+// What nearly every LibTorch file here needs, precompiled. A file pays for each template that these headers' inline functions use, at its
+// end, so what few files need is not here: custom autograd functions and backends of collectives would triple what an empty file costs
+// (docs/decisions/build.md), and <torch/torch.h> still more.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"

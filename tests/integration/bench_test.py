@@ -19,7 +19,7 @@ SMALL = [TINY, "--nproc", 2, "--resources.threads_per_rank", 1, "--training.mixe
 class Bench(TitanctlCase):
     def bench(self, *arguments, code=0):
         process = self.start("bench", *arguments, NO_COLOR="1")
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         self.assertEqual(code, process.returncode, err)
         return out, err
 

@@ -3,11 +3,11 @@
 Every run draws a fresh seed (--seed repeats one). The weights carry a gain (tests/peer/README.md says why). What is compared:
   one step    logits and every parameter's gradient, in one process (compare_with_peer): the bare model, the engine on all four
               meshes as threads, and the test of the test;
-  on meshes   titan-rank on 1 rank, FSDP 2, DDP 2 and HSDP 2x2: first step's gradients (from Adam's first moment), ten steps of
+  on meshes   titan-rank on 1 rank, FSDP 2, HSDP 2x2 and (--all) DDP 2: first step's gradients (from Adam's first moment), ten steps of
               loss and gradient norm, and each tensor's total update; global order against torchtitan on 1 rank, per_rank order
               against torchtitan's FSDP 2;
-  daemons     such jobs submitted to a controller with two workers, ranks on both: HSDP 2x2 (TITAN_LONG=1: all meshes), both orders;
-  bf16        torchtitan's FSDP 2 with bf16 parameters against ours: with LibTorch's operations, and with Titan's own kernels, which
+  daemons     such jobs submitted to a controller with two workers, ranks on both: HSDP 2x2, with --all all meshes and both orders;
+  bf16        (--all) torchtitan's FSDP 2 with bf16 parameters against ours: with LibTorch's operations, and with Titan's own kernels, which
               round elsewhere: their gradients may not be farther from the fp32 ones than torchtitan's are;
   export      the Hugging Face folder that the last save writes.
 """
@@ -85,9 +85,22 @@ def one_step(report, weights, peer):
             print("  wrong:", name)
 
 
+def in_bf16(report, folder, weights, seed, per_rank, peer_per_rank):
+    """torchtitan's FSDP 2 in bf16 beside ours, each judged by how far its gradients are from the fp32 ones (peer_per_rank)."""
+    run_peer(folder / "peer-bf16", weights, seed, 2, BF16)
+    peer = Peer(folder / "peer-bf16", same_ranks=True)
+    run = run_titan(folder / "bf16", weights, "FSDP 2", {**per_rank, **BF16, "resources.kernels": "reference"})
+    compare_run(report, "FSDP 2, bf16", run, peer, BF16_LOSS_LIMIT, BF16_NORM_LIMIT)
+    name = "FSDP 2, bf16, Titan's kernels"
+    run = run_titan(folder / "bf16-own", weights, "FSDP 2", {**per_rank, **BF16, "resources.kernels": "avx2"})
+    compare_steps(report, name, run, peer, BF16_LOSS_LIMIT, BF16_NORM_LIMIT)
+    compare_errors(report, name, run, peer, peer_per_rank, BF16_ERROR_LIMIT)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--all", action="store_true", help="all meshes by daemons too, and bf16")
     parser.add_argument("--keep", type=Path, help="work here and leave everything")
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
@@ -99,7 +112,7 @@ def main():
         one_step(report, weights, folder / "peer-1")
         peer = Peer(folder / "peer-1")
         full = {"checkpoint.last_save_model_only": False}
-        for mesh in MESHES:
+        for mesh in [mesh for mesh in MESHES if options.all or mesh != "DDP 2"]:
             # One mesh ends with an export instead of a full checkpoint: its updates are read from there.
             export = mesh == "HSDP 2x2"
             run = run_titan(folder / mesh.replace(" ", "-"), weights, mesh,
@@ -122,20 +135,15 @@ def main():
         on_fsdp_2_per_rank("by hand", RankRun)
         with Cluster(workers=2, devices=2) as cluster:
             how = functools.partial(DaemonRun, cluster)
-            for mesh in MESHES if os.environ.get("TITAN_LONG") else ["HSDP 2x2"]:
+            for mesh in MESHES if options.all else ["HSDP 2x2"]:
                 run = run_titan(folder / "daemons" / mesh.replace(" ", "-"), weights, mesh, full, how)
                 compare_run(report, f"{mesh}, daemons", run, peer)
                 compare_updates(report, f"{mesh}, daemons", model_of(run.checkpoint(STEPS)), peer)
-            on_fsdp_2_per_rank("daemons", how)
+            if options.all:
+                on_fsdp_2_per_rank("daemons", how)
 
-        run_peer(folder / "peer-bf16", weights, options.seed, 2, BF16)
-        peer = Peer(folder / "peer-bf16", same_ranks=True)
-        run = run_titan(folder / "bf16", weights, "FSDP 2", {**per_rank, **BF16, "resources.kernels": "reference"})
-        compare_run(report, "FSDP 2, bf16", run, peer, BF16_LOSS_LIMIT, BF16_NORM_LIMIT)
-        name = "FSDP 2, bf16, Titan's kernels"
-        run = run_titan(folder / "bf16-own", weights, "FSDP 2", {**per_rank, **BF16, "resources.kernels": "avx2"})
-        compare_steps(report, name, run, peer, BF16_LOSS_LIMIT, BF16_NORM_LIMIT)
-        compare_errors(report, name, run, peer, peer_per_rank, BF16_ERROR_LIMIT)
+        if options.all:
+            in_bf16(report, folder, weights, options.seed, per_rank, peer_per_rank)
     report.finish()
 
 

@@ -1,0 +1,4 @@
+// The same for tests.
+#include "cmake/torch_headers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
