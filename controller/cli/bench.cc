@@ -21,7 +21,7 @@
 #include "controller/cli/bench/report.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/local_job.h"
-#include "controller/cli/run_folder.h"
+#include "controller/cli/local_run_folder.h"
 #include "controller/cli/terminal.h"
 
 namespace titan::cli {

@@ -16,8 +16,8 @@
 #include "common/base/text/utf8.h"
 #include "common/rank_protocol/exit_kind.h"
 #include "controller/cli/client.h"
+#include "controller/cli/job_pace.h"
 #include "controller/cli/output.h"
-#include "controller/cli/pace.h"
 #include "controller/cli/watch.h"
 #include "nlohmann/json.hpp"
 

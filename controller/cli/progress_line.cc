@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "controller/cli/client.h"
+#include "controller/cli/job_pace.h"
 #include "controller/cli/job_text.h"
 #include "controller/cli/output.h"
-#include "controller/cli/pace.h"
 #include "controller/cli/terminal.h"
 
 namespace titan::cli {

@@ -21,7 +21,7 @@
 #include "worker/rank/checkpoint/shards/manifest.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/checkpoint/shards/shard_index.h"
-#include "worker/rank/checkpoint/shards/step_report.h"
+#include "worker/rank/checkpoint/shards/written_step.h"
 
 namespace titan::fuzz {
 namespace {

@@ -28,7 +28,7 @@
 #include "worker/node/daemon/session.h"
 #include "worker/node/daemon/shim_link.h"
 #include "worker/node/daemon/state_folder.h"
-#include "worker/node/shim/rank_group.h"
+#include "worker/node/shim/control_group.h"
 #include "worker/node/shim/spec.h"
 
 namespace titan::daemon {

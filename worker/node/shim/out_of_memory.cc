@@ -48,7 +48,7 @@ std::vector<std::string> candidates() {
 
 }  // namespace
 
-OutOfMemoryCounter::OutOfMemoryCounter(const RankGroup& group) : group_(group) {
+OutOfMemoryCounter::OutOfMemoryCounter(const ControlGroup& group) : group_(group) {
   if (group_ && !memory_kills(group_).ok()) group_ = {};
   if (group_) return;
   for (const std::string& path : candidates()) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "worker/node/shim/rank_group.h"
+#include "worker/node/shim/control_group.h"
 
 namespace titan::shim {
 
@@ -12,12 +12,12 @@ namespace titan::shim {
 // while the count grew ran out of memory.
 class OutOfMemoryCounter {
  public:
-  explicit OutOfMemoryCounter(const RankGroup& group);
+  explicit OutOfMemoryCounter(const ControlGroup& group);
   // Kills so far; 0 when nothing on this machine counts them.
   int64_t read() const;
 
  private:
-  RankGroup group_;
+  ControlGroup group_;
   std::string path_;
 };
 

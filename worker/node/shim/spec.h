@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "worker/node/shim/rank_group.h"
+#include "worker/node/shim/control_group.h"
 #include "worker/node/shim/rank_user.h"
 
 namespace titan::shim {
@@ -25,7 +25,7 @@ struct Spec {
   int world = 1;
   std::map<std::string, std::string> environment;  // Added to this process's own for the ranks.
   std::optional<RankUser> user;                    // Whom the ranks run as; none: as this process.
-  RankGroup group;                                 // They live in; none: where this process does.
+  ControlGroup group;                              // They live in; none: where this process does.
   std::string rank_folder;                         // Theirs to write, with launch.json; empty: the run folder.
   double orphan_timeout_seconds = 600;             // Stop and save when no daemon has renewed the lease for so long.
   double orphan_grace_seconds = 60;                // Then SIGKILL after this.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/plan/mesh/mesh.h"
-#include "worker/rank/comm/cuts.h"
+#include "worker/rank/comm/communicator_cuts.h"
 
 namespace titan::comm {
 

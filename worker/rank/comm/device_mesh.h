@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/plan/mesh/mesh.h"
-#include "worker/rank/comm/cuts.h"
+#include "worker/rank/comm/communicator_cuts.h"
 #include "worker/rank/comm/flight_recorder.h"
 #include "worker/rank/comm/group.h"
 #include "worker/rank/comm/ledger.h"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "worker/rank/comm/cuts.h"
+#include "worker/rank/comm/communicator_cuts.h"
 #include "worker/rank/device/device.h"
 
 namespace titan::comm {

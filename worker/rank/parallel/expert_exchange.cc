@@ -6,7 +6,7 @@
 #include "worker/rank/device/host_waits.h"
 #include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/moe_rows.h"
-#include "worker/rank/parallel/flight.h"
+#include "worker/rank/parallel/overlapped_exchange.h"
 
 namespace titan::parallel {
 namespace {
@@ -61,16 +61,16 @@ at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& count
   const std::vector<int64_t> sent = sums_by_rank(exchanged.sent, group.size());
   const std::vector<int64_t> received = sums_by_rank(exchanged.received, group.size());
   const Move to_experts = move_rows(group, sent, received), to_tokens = move_rows(group, received, sent);
-  const auto there = c10::make_intrusive<Flight>(to_experts, to_tokens);
-  const auto back = c10::make_intrusive<Flight>(to_tokens, to_experts);
-  const at::Tensor arriving = begin_flight(sorted, there);
+  const auto there = c10::make_intrusive<OverlappedExchange>(to_experts, to_tokens);
+  const auto back = c10::make_intrusive<OverlappedExchange>(to_tokens, to_experts);
+  const at::Tensor arriving = begin_exchange(sorted, there);
   meanwhile();
-  at::Tensor rows = finish_flight(arriving, there);
+  at::Tensor rows = finish_exchange(arriving, there);
   const Regrouping regrouping = regroup(exchanged.received, exchanged.received_there, group.size());
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.order, regrouping.inverse);
   rows = experts.forward(rows, nn::group_rows(regrouping.rows, rows, experts.biased(), regrouping.counts));
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.inverse, regrouping.order);
-  return finish_flight(begin_flight(rows, back), back);
+  return finish_exchange(begin_exchange(rows, back), back);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "worker/rank/nn/kept_results.h"
-#include "worker/rank/parallel/flight.h"
+#include "worker/rank/parallel/overlapped_exchange.h"
 
 namespace titan::parallel {
 namespace {
@@ -51,23 +51,23 @@ at::Tensor count_local(const at::Tensor& experts, int64_t local) {
 at::Tensor gather_and_sum(const nn::MixtureOfExperts& moe, const at::Tensor& tokens, const nn::Routing& routing,
                           const std::function<void()>& meanwhile, const comm::Group& group) {
   const int64_t local = moe.experts.local_experts();
-  const auto scores_there = c10::make_intrusive<Flight>(gathering(group), summing(group));
-  const auto tokens_there = c10::make_intrusive<Flight>(gathering(group), summing(group));
-  const auto back = c10::make_intrusive<Flight>(summing(group), gathering(group));
+  const auto scores_there = c10::make_intrusive<OverlappedExchange>(gathering(group), summing(group));
+  const auto tokens_there = c10::make_intrusive<OverlappedExchange>(gathering(group), summing(group));
+  const auto back = c10::make_intrusive<OverlappedExchange>(summing(group), gathering(group));
   const at::Tensor chosen = gather_choices(routing.experts, group);
-  const at::Tensor arriving_scores = begin_flight(routing.scores, scores_there);
-  at::Tensor all = begin_flight(tokens, tokens_there);
+  const at::Tensor arriving_scores = begin_exchange(routing.scores, scores_there);
+  at::Tensor all = begin_exchange(tokens, tokens_there);
   meanwhile();
-  all = finish_flight(all, tokens_there);
-  const LocalChoices choices = local_choices(chosen, finish_flight(arriving_scores, scores_there), group.rank() * local,
-                                             local, moe.num_experts());
+  all = finish_exchange(all, tokens_there);
+  const LocalChoices choices = local_choices(chosen, finish_exchange(arriving_scores, scores_there),
+                                             group.rank() * local, local, moe.num_experts());
   const at::Tensor partial =
       moe.in_order(std::move(all), choices.experts, choices.scores, local + 1, [&](const at::Tensor& sorted) {
         const at::Tensor counts = count_local(choices.experts, local);
         return moe.experts.forward(
             sorted, nn::group_counted_rows(counts, sorted, routing.experts.numel(), moe.experts.biased()));
       });
-  return finish_flight(begin_flight(partial, back), back);
+  return finish_exchange(begin_exchange(partial, back), back);
 }
 
 }  // namespace

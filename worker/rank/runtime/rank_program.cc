@@ -32,7 +32,7 @@
 #include "worker/rank/nn/low_precision/recipes.h"
 #include "worker/rank/nn/row_groups.h"
 #include "worker/rank/runtime/failure/failure_watch.h"
-#include "worker/rank/runtime/failure/flight_file.h"
+#include "worker/rank/runtime/failure/flight_dump.h"
 #include "worker/rank/runtime/kernel_choice.h"
 #include "worker/rank/runtime/pinning.h"
 #include "worker/rank/runtime/step/job_library.h"
@@ -237,7 +237,7 @@ void attach_tail(RankContext& context) {
 }
 
 // What this rank leaves of its collectives when the attempt fails. Null: it keeps no records.
-std::shared_ptr<FlightFile> start_recorder(RankContext& context) {
+std::shared_ptr<FlightDump> start_recorder(RankContext& context) {
   const config::Comm& config = context.config.comm;
   if (context.world == 1 || config.trace_buf_size == 0) return {};
   using Waits = comm::FlightRecorder::Waits;
@@ -246,13 +246,13 @@ std::shared_ptr<FlightFile> start_recorder(RankContext& context) {
   attach_tail(context);
   const std::string prefix = absl::StrCat(storage::join_path(context.config.job.dump_folder, config.save_traces_folder),
                                           "/", config.save_traces_file_prefix);
-  return std::make_shared<FlightFile>(
-      FlightFile::Setup{.recorder = context.recorder, .prefix = prefix, .rank = context.rank, .admit = [&context] {
+  return std::make_shared<FlightDump>(
+      FlightDump::Setup{.recorder = context.recorder, .prefix = prefix, .rank = context.rank, .admit = [&context] {
                           return has_folder(context);
                         }});
 }
 
-Failure name_recordings(const std::shared_ptr<FlightFile>& file, Failure failure, Reporter& reporter) {
+Failure name_recordings(const std::shared_ptr<FlightDump>& file, Failure failure, Reporter& reporter) {
   if (!file) return failure;
   if (const absl::Status status = file->status(); !status.ok()) {
     reporter.warning(absl::StrCat("this rank's last collectives are not recorded: ", status.message()));
@@ -263,7 +263,7 @@ Failure name_recordings(const std::shared_ptr<FlightFile>& file, Failure failure
 constexpr absl::Duration kLookPatience = absl::Seconds(6);  // For this rank's threads to be looked at.
 
 std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections,
-                                           const std::shared_ptr<FlightFile>& recordings) {
+                                           const std::shared_ptr<FlightDump>& recordings) {
   FailureWatch::Setup setup;
   setup.rank = context.rank;
   setup.world = context.world;
@@ -314,7 +314,7 @@ void prepare_node(const RankJob& job, Reporter& reporter) {
 // From the first event to the last. `watch` begins once there is a store.
 ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main, RankContext& context,
                std::unique_ptr<Trainer>& trainer, std::unique_ptr<FailureWatch>& watch, Connections& connections,
-               std::shared_ptr<FlightFile>& recordings) {
+               std::shared_ptr<FlightDump>& recordings) {
   context.reporter =
       value(Reporter::open(job.run_folder, job.rank, *context.clock), rank_protocol::kExitStorage, "RUN_FOLDER");
   context.reporter->event(rank_protocol::event::kStarted, {{"pid", getpid()}});
@@ -372,7 +372,7 @@ ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub
                   RankContext& context, std::unique_ptr<Trainer>& trainer) {
   auto* connections = new Connections(nullptr);  // For as long as the context, which outlives every failure.
   std::unique_ptr<FailureWatch> watch;
-  std::shared_ptr<FlightFile> recordings;
+  std::shared_ptr<FlightDump> recordings;
   try {
     const ExitCode code = train(job, hub, before_main, context, trainer, watch, *connections, recordings);
     if (context.hold) context.hold->release();

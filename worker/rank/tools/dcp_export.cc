@@ -9,7 +9,7 @@
 #include "worker/rank/checkpoint/formats/dcp/dcp_writer.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
 #include "worker/rank/checkpoint/formats/pickle/writer.h"
-#include "worker/rank/optim/configured_schedule.h"
+#include "worker/rank/optim/lr_schedule_options.h"
 #include "worker/rank/tools/dcp_data.h"
 
 namespace titan::tools {

@@ -20,8 +20,8 @@
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "tests/worker/node/daemon/fake_controller.h"
 #include "tests/worker/node/shim/run_folder.h"
+#include "worker/node/shim/control_group.h"
 #include "worker/node/shim/process.h"
-#include "worker/node/shim/rank_group.h"
 
 namespace titan::daemon {
 

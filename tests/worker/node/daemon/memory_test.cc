@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/node/daemon/daemon_case.h"
-#include "worker/node/shim/rank_group.h"
+#include "worker/node/shim/control_group.h"
 
 namespace titan::daemon {
 namespace {

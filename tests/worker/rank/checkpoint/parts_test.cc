@@ -12,7 +12,7 @@
 #include "worker/rank/checkpoint/shards/progression.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/checkpoint/shards/shard_index.h"
-#include "worker/rank/checkpoint/shards/step_report.h"
+#include "worker/rank/checkpoint/shards/written_step.h"
 #include "worker/rank/checkpoint/steps/policy.h"
 #include "worker/rank/checkpoint/steps/step_folders.h"
 

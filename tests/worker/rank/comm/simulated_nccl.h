@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/worker/rank/comm/interposed_backend.h"
-#include "worker/rank/comm/cuts.h"
+#include "worker/rank/comm/communicator_cuts.h"
 #include "worker/rank/comm/split_groups.h"
 #include "worker/rank/comm/store.h"
 

@@ -13,7 +13,7 @@
 #include "common/plan/memory/state_blocks.h"
 #include "nlohmann/json.hpp"
 #include "tests/worker/rank/kernels/simulated_kernels.h"
-#include "worker/rank/comm/cuts.h"
+#include "worker/rank/comm/communicator_cuts.h"
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/kernels/dynamic_map.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "worker/rank/comm/cuts.h"
+#include "worker/rank/comm/communicator_cuts.h"
 #include "worker/rank/device/device.h"
 #include "worker/rank/device/device_graphs.h"
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
 #include "worker/rank/checkpoint/shards/slice.h"
-#include "worker/rank/checkpoint/shards/step_report.h"
+#include "worker/rank/checkpoint/shards/written_step.h"
 
 namespace titan::checkpoint {
 

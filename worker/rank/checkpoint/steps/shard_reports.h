@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/checkpoint/shards/step_report.h"
+#include "worker/rank/checkpoint/shards/written_step.h"
 #include "worker/rank/checkpoint/steps/exchange.h"
 
 namespace titan::checkpoint {
@@ -26,8 +26,8 @@ class ShardReports {
   absl::Status complete(const std::string& words, Manifest& manifest);
 
  private:
-  absl::StatusOr<StepReport> report_here(const absl::StatusOr<WrittenShard>& shard, nlohmann::json per_rank,
-                                         absl::Status& shared);
+  absl::StatusOr<WrittenStep> report_here(const absl::StatusOr<WrittenShard>& shard, nlohmann::json per_rank,
+                                          absl::Status& shared);
 
   Exchange& exchange_;
   std::map<std::string, TensorTable> tables_;  // Rank 0's, of all reports so far.

@@ -22,7 +22,7 @@
 #include "worker/rank/model/hf_mapper.h"
 #include "worker/rank/model/registry.h"
 #include "worker/rank/nn/product_speed.h"
-#include "worker/rank/optim/configured_schedule.h"
+#include "worker/rank/optim/lr_schedule_options.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/memory/device_memory.h"
 #include "worker/rank/runtime/metrics_out/device_peak.h"

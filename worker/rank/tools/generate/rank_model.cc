@@ -12,7 +12,7 @@
 #include "worker/rank/comm/local_backend.h"
 #include "worker/rank/comm/make_device.h"
 #include "worker/rank/model/model.h"
-#include "worker/rank/tools/adapters.h"
+#include "worker/rank/tools/adapter_export.h"
 
 namespace titan::tools {
 namespace {

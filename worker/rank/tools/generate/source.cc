@@ -19,7 +19,7 @@
 #include "worker/rank/model/hf_mapper.h"
 #include "worker/rank/model/model.h"
 #include "worker/rank/model/registry.h"
-#include "worker/rank/tools/adapters.h"
+#include "worker/rank/tools/adapter_export.h"
 
 namespace titan::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/rank/optim/configured_schedule.h"
+#include "worker/rank/optim/lr_schedule_options.h"
 
 namespace titan::optim {
 

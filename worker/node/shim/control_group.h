@@ -31,7 +31,7 @@ struct GroupPlaces {
 // systemd started it, which could not start it again. Errors: FailedPrecondition and the system's, saying what to do.
 absl::StatusOr<GroupHome> find_group_home(const GroupPlaces& places);
 
-struct RankGroup {
+struct ControlGroup {
   std::string folder;  // Empty: none.
   bool unified = false;
   int64_t limit_bytes = 0;  // Of all memory in it; 0: no limit.
@@ -39,15 +39,15 @@ struct RankGroup {
   explicit operator bool() const { return !folder.empty(); }
 };
 
-nlohmann::json to_json(const RankGroup& group);
+nlohmann::json to_json(const ControlGroup& group);
 // Throws nlohmann::json::exception.
-RankGroup group_from_json(const nlohmann::json& from);
+ControlGroup group_from_json(const nlohmann::json& from);
 
-absl::Status make_group(const RankGroup& group);
+absl::Status make_group(const ControlGroup& group);
 // To write "0" to: whoever does is in the group then.
-host::Descriptor group_entrance(const RankGroup& group);
+host::Descriptor group_entrance(const ControlGroup& group);
 // Kills for want of memory that hit a process of the group. Errors: it does not say.
-absl::StatusOr<int64_t> memory_kills(const RankGroup& group);
+absl::StatusOr<int64_t> memory_kills(const ControlGroup& group);
 std::vector<pid_t> group_processes(const std::string& folder);
 // SIGKILL to all in it; how many there were.
 int kill_group(const std::string& folder);

@@ -1,5 +1,5 @@
 // What a rank leaves of its last collectives, and that it makes no failure worse.
-#include "worker/rank/runtime/failure/flight_file.h"
+#include "worker/rank/runtime/failure/flight_dump.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class FlightFileTest : public ::testing::Test {
 };
 
 TEST_F(FlightFileTest, NamesWhatItWrote) {
-  FlightFile file({.recorder = recorder_of_one(), .prefix = prefix_, .rank = 3});
+  FlightDump file({.recorder = recorder_of_one(), .prefix = prefix_, .rank = 3});
   EXPECT_STREQ(file.name_in(kGone).what(), kGone.what());
   file.write();
   EXPECT_TRUE(file.status().ok());
@@ -77,7 +77,7 @@ TEST_F(FlightFileTest, RemovesWhatEarlierAttemptsLeft) {
     std::filesystem::last_write_time(folder_ + "/" + name,
                                      std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   }
-  FlightFile file({.recorder = recorder_of_one(), .prefix = prefix_, .rank = 0});
+  FlightDump file({.recorder = recorder_of_one(), .prefix = prefix_, .rank = 0});
   std::filesystem::last_write_time(folder_ + "/rank_2",
                                    std::filesystem::file_time_type::clock::now() + std::chrono::minutes(1));
   file.write();
@@ -85,7 +85,7 @@ TEST_F(FlightFileTest, RemovesWhatEarlierAttemptsLeft) {
 }
 
 TEST_F(FlightFileTest, WithoutCollectivesThereIsNone) {
-  FlightFile file(
+  FlightDump file(
       {.recorder = std::make_shared<comm::FlightRecorder>(8, comm::FlightRecorder::Waits::kEndIt), .prefix = prefix_});
   file.write();
   EXPECT_TRUE(file.status().ok());
@@ -95,7 +95,7 @@ TEST_F(FlightFileTest, WithoutCollectivesThereIsNone) {
 
 // A folder that another attempt has by now, or that is not there any more, is left as it is.
 TEST_F(FlightFileTest, WhoMayNotWriteDoesNot) {
-  FlightFile file({.recorder = recorder_of_one(), .prefix = prefix_, .admit = [] {
+  FlightDump file({.recorder = recorder_of_one(), .prefix = prefix_, .admit = [] {
                      return absl::FailedPreconditionError("attempt 2 has the folder");
                    }});
   file.write();
@@ -110,7 +110,7 @@ TEST_F(FlightFileTest, AFullDiskIsToldAndNoMore) {
       if (operation.kind != kind) return {};
       return {.status = absl::ResourceExhaustedError("no space"), .partial_bytes = 10};
     });
-    FlightFile file({.recorder = recorder_of_one(), .prefix = prefix_}, files);
+    FlightDump file({.recorder = recorder_of_one(), .prefix = prefix_}, files);
     file.write();
     EXPECT_EQ(file.status().code(), absl::StatusCode::kResourceExhausted) << name(kind);
     EXPECT_STREQ(file.name_in(kGone).what(), kGone.what());

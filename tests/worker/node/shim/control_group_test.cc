@@ -1,6 +1,6 @@
 // Control groups by their files: those of version 2 in a stand-in for its file system.
 
-#include "worker/node/shim/rank_group.h"
+#include "worker/node/shim/control_group.h"
 
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ TEST_F(RankGroupTest, WhatWasNotDelegatedIsLeftAlone) {
 
 TEST_F(RankGroupTest, AGroupIsLimitedCountedAndEmptied) {
   add_group("/unit/ranks");
-  const RankGroup group = {at("/unit/ranks"), true, 1 << 30};
+  const ControlGroup group = {at("/unit/ranks"), true, 1 << 30};
   ASSERT_TRUE(make_group(group).ok());
   EXPECT_EQ(read("/unit/ranks/memory.max"), "1073741824");
   EXPECT_EQ(read("/unit/ranks/memory.swap.max"), "0");
@@ -92,7 +92,7 @@ TEST_F(RankGroupTest, AGroupIsLimitedCountedAndEmptied) {
   ASSERT_EQ(::write(group_entrance(group).get(), "0", 1), 1);
   EXPECT_TRUE(remove_group(at("/unit/none"))) << "there is none";
   EXPECT_FALSE(remove_group(group.folder));
-  const RankGroup again = group_from_json(to_json(group));
+  const ControlGroup again = group_from_json(to_json(group));
   EXPECT_EQ(again.folder, group.folder);
   EXPECT_TRUE(again.unified);
   EXPECT_EQ(again.limit_bytes, group.limit_bytes);

@@ -1,4 +1,4 @@
-#include "controller/cli/run_folder.h"
+#include "controller/cli/local_run_folder.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "worker/node/shim/rank_group.h"
+#include "worker/node/shim/control_group.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -95,15 +95,15 @@ absl::StatusOr<GroupHome> find_group_home(const GroupPlaces& places) {
   return absl::FailedPreconditionError("no group of this process is one below which this user may make others");
 }
 
-json to_json(const RankGroup& group) {
+json to_json(const ControlGroup& group) {
   return {{"folder", group.folder}, {"unified", group.unified}, {"limit_bytes", group.limit_bytes}};
 }
 
-RankGroup group_from_json(const json& from) {
+ControlGroup group_from_json(const json& from) {
   return {from.at("folder").get<std::string>(), from.at("unified").get<bool>(), from.at("limit_bytes").get<int64_t>()};
 }
 
-absl::Status make_group(const RankGroup& group) {
+absl::Status make_group(const ControlGroup& group) {
   if (::mkdir(group.folder.c_str(), 0755) != 0 && errno != EEXIST)
     return errno_status(errno, absl::StrCat("create ", group.folder));
   if (group.limit_bytes <= 0) return absl::OkStatus();
@@ -115,11 +115,11 @@ absl::Status make_group(const RankGroup& group) {
   return absl::OkStatus();
 }
 
-host::Descriptor group_entrance(const RankGroup& group) {
+host::Descriptor group_entrance(const ControlGroup& group) {
   return host::Descriptor(group ? ::open((group.folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC) : -1);
 }
 
-absl::StatusOr<int64_t> memory_kills(const RankGroup& group) {
+absl::StatusOr<int64_t> memory_kills(const ControlGroup& group) {
   const std::string path = group.folder + (group.unified ? "/memory.events" : "/memory.oom_control");
   TITAN_ASSIGN_OR_RETURN(const std::string text, host::read_file(path));
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

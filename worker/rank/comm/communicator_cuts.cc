@@ -1,4 +1,4 @@
-#include "worker/rank/comm/cuts.h"
+#include "worker/rank/comm/communicator_cuts.h"
 
 #include <algorithm>
 #include <map>

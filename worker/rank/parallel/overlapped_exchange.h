@@ -9,15 +9,15 @@
 
 // Exchanges of rows that are waited for later than they begin, in both passes. Autograd runs the nodes made last first:
 // what is computed between begin and finish is differentiated between the two as well. In a second pass that has the
-// rows of the first one (worker/rank/nn/kept_results.h) nothing flies forward.
+// rows of the first one (worker/rank/nn/kept_results.h) nothing is sent forward.
 namespace titan::parallel {
 
 // Starts an exchange of `rows` and returns the tensor that holds its result once `pending` was waited for.
 using Move = std::function<at::Tensor(const at::Tensor& rows, comm::Pending& pending)>;
 
-// One exchange: how rows go forth, and how their gradients come back.
-struct Flight : torch::CustomClassHolder {
-  Flight(Move forth, Move back) : forth(std::move(forth)), back(std::move(back)) {}
+// One exchange: how rows are sent, and how their gradients come back.
+struct OverlappedExchange : torch::CustomClassHolder {
+  OverlappedExchange(Move forth, Move back) : forth(std::move(forth)), back(std::move(back)) {}
 
   const Move forth, back;
   comm::Pending pending;
@@ -26,7 +26,7 @@ struct Flight : torch::CustomClassHolder {
 
 // The arriving rows, not to be read before finish(). Between the two calls may lie other exchanges, in the same order
 // on all ranks.
-at::Tensor begin_flight(const at::Tensor& rows, const c10::intrusive_ptr<Flight>& flight);
-at::Tensor finish_flight(const at::Tensor& arriving, const c10::intrusive_ptr<Flight>& flight);
+at::Tensor begin_exchange(const at::Tensor& rows, const c10::intrusive_ptr<OverlappedExchange>& exchange);
+at::Tensor finish_exchange(const at::Tensor& arriving, const c10::intrusive_ptr<OverlappedExchange>& exchange);
 
 }  // namespace titan::parallel

@@ -1,4 +1,4 @@
-#include "worker/rank/runtime/failure/flight_file.h"
+#include "worker/rank/runtime/failure/flight_dump.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace titan::runtime {
 
-FlightFile::FlightFile(Setup setup, storage::Files& files)
+FlightDump::FlightDump(Setup setup, storage::Files& files)
     : setup_(std::move(setup)),
       files_(files),
       folder_(std::filesystem::path(setup_.prefix).parent_path()),
@@ -19,7 +19,7 @@ FlightFile::FlightFile(Setup setup, storage::Files& files)
       path_(absl::StrCat(setup_.prefix, setup_.rank)),
       unfinished_(storage::join_path(folder_, absl::StrCat("~", setup_.rank, "~"))) {}
 
-void FlightFile::write() {
+void FlightDump::write() {
   {
     sync::Lock lock(mutex_);
     if (begun_) return;
@@ -41,7 +41,7 @@ void FlightFile::write() {
 
 // Not atomic_write(): what an end in the middle leaves must not look like a rank's file to who reads all of the folder,
 // and the disk need not have it before the process ends.
-absl::Status FlightFile::put(const comm::Flight& flight) {
+absl::Status FlightDump::put(const comm::Flight& flight) {
   if (setup_.admit) TITAN_RETURN_IF_ERROR(setup_.admit());
   const std::string text = comm::to_pickle(flight);
   TITAN_RETURN_IF_ERROR(files_.make_folders(folder_));
@@ -62,7 +62,7 @@ absl::Status FlightFile::put(const comm::Flight& flight) {
 
 // A rank that is gone writes nothing: its file of an earlier attempt would pass for one of this. Ages are compared by
 // the file system's own clock.
-void FlightFile::remove_older() {
+void FlightDump::remove_older() {
   const auto now = files_.modified(path_);
   const auto names = files_.list(folder_);
   if (!now.ok() || !names.ok()) return;
@@ -78,12 +78,12 @@ void FlightFile::remove_older() {
   }
 }
 
-absl::Status FlightFile::status() const {
+absl::Status FlightDump::status() const {
   sync::Lock lock(mutex_);
   return status_;
 }
 
-Failure FlightFile::name_in(Failure failure) const {
+Failure FlightDump::name_in(Failure failure) const {
   sync::Lock lock(mutex_);
   if (!written_) return failure;
   nlohmann::json members = failure.members();

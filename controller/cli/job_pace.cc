@@ -1,4 +1,4 @@
-#include "controller/cli/pace.h"
+#include "controller/cli/job_pace.h"
 
 #include <algorithm>
 

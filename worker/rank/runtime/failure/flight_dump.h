@@ -15,7 +15,7 @@ namespace titan::runtime {
 
 // The file that a rank of a failed attempt leaves of its last collectives, beside those of the other ranks. Made when
 // the attempt begins.
-class FlightFile {
+class FlightDump {
  public:
   struct Setup {
     std::shared_ptr<const comm::FlightRecorder> recorder;
@@ -25,7 +25,7 @@ class FlightFile {
     std::function<absl::Status()> admit;
   };
 
-  explicit FlightFile(Setup setup, storage::Files& files = storage::posix_files());
+  explicit FlightDump(Setup setup, storage::Files& files = storage::posix_files());
 
   // Writes the file, whole or not at all, and removes those that ranks of earlier attempts left there. Once: later
   // calls do nothing. Nothing either when there were no collectives. Thread-safe; may take as long as the disk does.

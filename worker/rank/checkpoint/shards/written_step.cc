@@ -1,4 +1,4 @@
-#include "worker/rank/checkpoint/shards/step_report.h"
+#include "worker/rank/checkpoint/shards/written_step.h"
 
 #include <algorithm>
 #include <limits>
@@ -48,7 +48,7 @@ uint64_t hash_of(const std::string& text) {
 }
 
 // All tables' tensors by key.
-absl::StatusOr<std::map<std::string, TensorRecord>> unite(const StepReport& report,
+absl::StatusOr<std::map<std::string, TensorRecord>> unite(const WrittenStep& report,
                                                           const std::map<std::string, TensorTable>& tables) {
   std::map<std::string, TensorRecord> all;
   for (const auto& [name, rows] : report.rows) {
@@ -103,7 +103,7 @@ absl::StatusOr<TensorTable> table_from_text(const std::string& text) {
   }
 }
 
-json to_json(const StepReport& report) {
+json to_json(const WrittenStep& report) {
   json files = json::array(), rows = json::object();
   for (const FileRecord& file : report.files) files.push_back(to_json(file));
   for (const auto& [table, list] : report.rows) {
@@ -112,12 +112,12 @@ json to_json(const StepReport& report) {
   return {{"files", std::move(files)}, {"rows", std::move(rows)}, {"per_rank", report.per_rank}};
 }
 
-absl::StatusOr<StepReport> report_from_json(const json& from) {
+absl::StatusOr<WrittenStep> report_from_json(const json& from) {
   const auto unreadable = [](const std::string& why) {
     return absl::InternalError(absl::StrCat("a rank's report on its shard cannot be read: ", why));
   };
   try {
-    StepReport report;
+    WrittenStep report;
     for (const json& file : from.at("files")) {
       const auto record = file_from_json(file);
       if (!record.ok()) return unreadable(std::string(record.status().message()));
@@ -142,8 +142,8 @@ absl::StatusOr<StepReport> report_from_json(const json& from) {
   }
 }
 
-absl::StatusOr<StepReport> report_of(const WrittenShard& shard, json per_rank, TensorTable& table) {
-  StepReport report;
+absl::StatusOr<WrittenStep> report_of(const WrittenShard& shard, json per_rank, TensorTable& table) {
+  WrittenStep report;
   report.per_rank.push_back(std::move(per_rank));
   table.clear();
   if (!shard.has_file) return report;
@@ -173,10 +173,10 @@ absl::StatusOr<StepReport> report_of(const WrittenShard& shard, json per_rank, T
   return report;
 }
 
-StepReport join(std::vector<StepReport> reports) {
-  StepReport joined;
+WrittenStep join(std::vector<WrittenStep> reports) {
+  WrittenStep joined;
   std::map<std::string, RowSet> rows;
-  for (StepReport& report : reports) {
+  for (WrittenStep& report : reports) {
     const auto files = static_cast<int64_t>(joined.files.size());
     for (const auto& [table, list] : report.rows) {
       for (const PlacementRow& row : list) rows[table].add(row.tensors, row, files);
@@ -188,7 +188,7 @@ StepReport join(std::vector<StepReport> reports) {
   return joined;
 }
 
-absl::Status complete(StepReport report, const std::map<std::string, TensorTable>& tables, Manifest& manifest) {
+absl::Status complete(WrittenStep report, const std::map<std::string, TensorTable>& tables, Manifest& manifest) {
   TITAN_ASSIGN_OR_RETURN(auto all, unite(report, tables));
   std::map<std::string, int64_t> number;
   for (auto& [key, tensor] : all) {
@@ -210,10 +210,10 @@ absl::Status complete(StepReport report, const std::map<std::string, TensorTable
 
 absl::Status complete(const std::vector<WrittenShard>& shards, Manifest& manifest) {
   std::map<std::string, TensorTable> tables;
-  std::vector<StepReport> reports;
+  std::vector<WrittenStep> reports;
   for (const WrittenShard& shard : shards) {
     TensorTable table;
-    TITAN_ASSIGN_OR_RETURN(StepReport report, report_of(shard, nullptr, table));
+    TITAN_ASSIGN_OR_RETURN(WrittenStep report, report_of(shard, nullptr, table));
     if (!report.rows.empty()) tables[report.rows.begin()->first] = std::move(table);
     reports.push_back(std::move(report));
   }

@@ -1,4 +1,4 @@
-#include "worker/rank/tools/adapters.h"
+#include "worker/rank/tools/adapter_export.h"
 
 #include <algorithm>
 #include <set>

@@ -30,24 +30,24 @@ std::string table_name(const std::string& text);
 absl::StatusOr<TensorTable> table_from_text(const std::string& text);
 
 // Of one rank, or of several with neighbouring numbers.
-struct StepReport {
+struct WrittenStep {
   std::vector<FileRecord> files;                          // In rank order, of those that wrote.
   std::map<std::string, std::vector<PlacementRow>> rows;  // By the table in which their tensors are numbered.
   std::vector<nlohmann::json> per_rank;
 };
-nlohmann::json to_json(const StepReport& report);
+nlohmann::json to_json(const WrittenStep& report);
 // Errors: Internal.
-absl::StatusOr<StepReport> report_from_json(const nlohmann::json& from);
+absl::StatusOr<WrittenStep> report_from_json(const nlohmann::json& from);
 
 // Errors: Internal when the rank says two things of one tensor.
-absl::StatusOr<StepReport> report_of(const WrittenShard& shard, nlohmann::json per_rank, TensorTable& table);
+absl::StatusOr<WrittenStep> report_of(const WrittenShard& shard, nlohmann::json per_rank, TensorTable& table);
 
 // Of neighbouring ranks, in their order.
-StepReport join(std::vector<StepReport> reports);
+WrittenStep join(std::vector<WrittenStep> reports);
 
 // Puts what all ranks wrote into `manifest`. `tables`: those that the report names. Errors: Internal when the ranks
 // disagree about a tensor or leave a part of it out, naming it.
-absl::Status complete(StepReport report, const std::map<std::string, TensorTable>& tables, Manifest& manifest);
+absl::Status complete(WrittenStep report, const std::map<std::string, TensorTable>& tables, Manifest& manifest);
 
 // The same for shards that one process wrote, in their order.
 absl::Status complete(const std::vector<WrittenShard>& shards, Manifest& manifest);
