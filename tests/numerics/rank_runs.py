@@ -195,16 +195,18 @@ class Report:
     """Collects checks, prints each with its figure and limit, and says at the end whether all held."""
 
     def __init__(self):
-        self.failed = []
+        self.checked, self.failed = 0, []
 
     def below(self, what, value, limit):
         good = value <= limit  # False for nan.
+        self.checked += 1
         print(f"{'ok  ' if good else 'FAIL'} {what}: {value:.3g} (limit {limit:g})", flush=True)
         if not good:
             self.failed.append(what)
 
     def above(self, what, value, limit):
         good = value > limit
+        self.checked += 1
         print(f"{'ok  ' if good else 'FAIL'} {what}: {value:.3g} (more than {limit:g})", flush=True)
         if not good:
             self.failed.append(what)
@@ -223,6 +225,8 @@ class Report:
         self.below(f"{name}: weights and optimizer state, worst {worst}", errors[worst], limit)
 
     def finish(self):
+        if not self.checked:
+            sys.exit("nothing was checked: no case has that name")
         if self.failed:
             sys.exit(f"{len(self.failed)} checks failed: " + "; ".join(self.failed))
         print("all checks hold")

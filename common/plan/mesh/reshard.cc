@@ -4,7 +4,8 @@
 
 namespace titan::mesh {
 
-absl::StatusOr<std::vector<Keep>> keep_plan(std::string_view policy, size_t num_blocks, bool gathers, bool pipelined) {
+absl::StatusOr<std::vector<Keep>> keep_plan(const std::string& policy, size_t num_blocks, bool gathers,
+                                            bool pipelined) {
   if (policy == "always") return std::vector<Keep>(num_blocks, Keep::kNothing);
   if (policy == "never") return std::vector<Keep>(num_blocks, pipelined ? Keep::kUntilStepEnd : Keep::kUntilBackward);
   if (policy != "default") {

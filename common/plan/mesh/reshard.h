@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,6 +20,6 @@ enum class Keep {
 // gathered from other ranks, converted weights stay for the whole step. In a pipeline the microbatches come and go in
 // between: weights are gathered once a step unless memory matters more ("always").
 // Errors: InvalidArgument, for a policy that is none.
-absl::StatusOr<std::vector<Keep>> keep_plan(std::string_view policy, size_t num_blocks, bool gathers, bool pipelined);
+absl::StatusOr<std::vector<Keep>> keep_plan(const std::string& policy, size_t num_blocks, bool gathers, bool pipelined);
 
 }  // namespace titan::mesh

@@ -325,6 +325,8 @@ def main():
         wrong.append("docs/keys.md is not what keys_table.py gives: run tests/integration/keys/keys_test.py --write")
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
     rows = [row for row in map(row_of, ROWS) if only in row[0]]
+    if not rows:
+        sys.exit(f"--only {only}: no key's name contains it")
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(hub_of_c4()) as hub:
         (Path(folder) / "empty.toml").touch()
         runs = Runs(Path(folder), hub)
