@@ -22,7 +22,7 @@ namespace {
 // 32 random bytes of OpenSSL's generator, in hexadecimal.
 absl::StatusOr<std::string> new_secret() {
   std::string bytes(32, '\0');
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(size)) != 1)
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size())) != 1)
     return absl::InternalError("the system gives no random numbers");
   return absl::BytesToHexString(bytes);
 }

@@ -13,6 +13,7 @@
 #include "worker/rank/optim/grad_norm.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
+#include "worker/rank/runtime/step/step_figures.h"
 
 namespace titan::runtime {
 
@@ -26,38 +27,90 @@ namespace {
 
 constexpr int64_t kStepsToWarmUp = 2;
 
+bool reads_late(const RankContext& context) {
+  const std::string& when = context.config.training.read_step;
+  return when == "late" || (when == "auto" && context.device->torch_device().is_cuda());
+}
+
 }  // namespace
+
+Trainer::Trainer(RankContext& context)
+    : context_(context),
+      config_(context.config),
+      tracer_(make_tracer(context)),
+      memory_snapshots_(make_memory_snapshots(context)),
+      built_(build(context)),
+      executor_(built_.model->stages(), &context.mesh->group(mesh::Axis::kPipeline),
+                [this](const pipeline::Action& action) { begins(action); }),
+      metrics_(open_metrics(context, built_.spec)),
+      checkpointer_(open_checkpoints(context, built_)),
+      reads_late_(reads_late(context)) {
+  if (overlaps_pairs(config_)) executor_.overlap_pairs();
+  if (config_.optimizer.early_step_in_backward) {
+    built_.model->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+      update_early(unit, first_slot, count);
+    });
+  }
+}
+
+Trainer::~Trainer() = default;
 
 ExitCode Trainer::run() {
   if (config_.checkpoint.create_seed_checkpoint) {
-    draw_weights();
     save_seed();
     return finish(/*stopped=*/false);
   }
-  load();
+  start();
   context_.reporter->enter_start_phase(Phase::kData);
-  if (context_.rank == 0) log_line(absl::StrCat("Training starts at step ", step_ + 1));
-  if (step_ >= config_.training.steps) {
-    log_line(absl::StrCat("Nothing to do: step ", step_, " of ", config_.training.steps, " is done in ",
+  if (context_.rank == 0) log_line(absl::StrCat("Training starts at step ", progress_.step + 1));
+  if (progress_.step >= config_.training.steps) {
+    log_line(absl::StrCat("Nothing to do: step ", progress_.step, " of ", config_.training.steps, " is done in ",
                           config_.job.dump_folder));
   }
-  while (step_ < config_.training.steps && !agreed_.stop) run_step();
-  tell_trace(tracer_.finish(step_));
-  return finish(agreed_.stop && step_ < config_.training.steps);
+  while (progress_.step < config_.training.steps && !agreed_.stop) run_step();
+  tell_trace(tracer_.finish(progress_.step));
+  return finish(agreed_.stop && progress_.step < config_.training.steps);
+}
+
+void Trainer::start() {
+  start_ = load(context_, built_, checkpointer_.get());
+  progress_ = {start_.step, start_.schedule_step, start_.tokens_seen};
+  if (config_.validation.enable) {
+    const mesh::Mesh& mesh = context_.mesh->mesh();
+    const DataShare share{.dp_rank = mesh.index(context_.rank, mesh::Axis::kBatch),
+                          .dp_size = mesh.size(mesh::Axis::kBatch),
+                          .local_batch = config_.validation.local_batch_size,
+                          .global_batch = start_.batch_plan.global_batch,
+                          .spans = context_.spans};
+    validator_.emplace(value(open_validation_loader(config_, share), rank_protocol::kExitUserError, "VALIDATION_DATA"),
+                       config_.validation.steps, built_.microbatch_options, built_.pipeline);
+  }
+  metrics_->start_after(progress_.step);
+  tell_loaded(context_, start_);
+}
+
+void Trainer::save_seed() {
+  const int64_t seed = *config_.debug.seed;
+  draw_weights(context_, *built_.model, seed, ShardedModel::Which::kAll);
+  checkpoint::TrainState state;
+  state.shared = {{"step", 0}, {"seed", seed}};
+  check(checkpointer_->save(0, built_.slices, std::move(state), checkpoint::Kind::kModel), rank_protocol::kExitStorage,
+        "CHECKPOINT");
 }
 
 void Trainer::run_step() {
-  const int64_t finished = step_;
-  tracer_.begin_step(step_ + 1);
+  const int64_t finished = progress_.step;
+  tracer_.begin_step(progress_.step + 1);
   try {
-    const TraceScope trace([&] { return absl::StrCat("ProfilerStep#", step_ + 1); });  // TensorBoard's name for it.
+    const TraceScope trace(
+        [&] { return absl::StrCat("ProfilerStep#", progress_.step + 1); });  // TensorBoard's name for it.
     train_step();
   } catch (...) {
     memory_snapshots_.failed(finished);
     throw;
   }
-  tell_trace(tracer_.end_step(step_));
-  memory_snapshots_.end_step(step_);
+  tell_trace(tracer_.end_step(progress_.step));
+  memory_snapshots_.end_step(progress_.step);
 }
 
 // A trace that cannot be written is no reason to stop.
@@ -84,27 +137,27 @@ void Trainer::train_step() {
   settle();  // The step before: its figures came while this one was given to the device.
   const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
   report.sum_of_squares =
-      config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(model_->gradients());
+      config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(built_.model->gradients());
   add_commands(report);
   Exchanged exchanged = exchange(report, *context_.mesh, context_.device->torch_device(), config_.training.max_norm);
   acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
   update(exchanged.gate);
   last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
-  ++step_;
-  unsettled_ = Unsettled{step_, began, std::move(exchanged.reports)};
+  ++progress_.step;
+  unsettled_ = Unsettled{progress_.step, began, std::move(exchanged.reports)};
   const std::optional<StepSummary> summary = must_settle() ? settle() : std::nullopt;
-  tokens_seen_ += batch_plan_.global_batch * config_.training.seq_len;
+  progress_.tokens_seen += start_.batch_plan.global_batch * config_.training.seq_len;
   const absl::Duration took = context_.clock->monotonic() - began;
-  context_.reporter->finished_step(step_, took);
+  context_.reporter->finished_step(progress_.step, took);
   tell_own_time(took, waited_before);
-  if (step_ == first_step_ + 1) {
+  if (progress_.step == start_.step + 1) {
     // The first step also opens connections and fills caches; from here on a silent rank is missed sooner.
     context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
   }
   if (summary) log_step(*summary);
-  ++schedule_step_;
+  ++progress_.schedule_step;
 
-  if (validator_ && validator_->due(step_, config_.validation.freq)) validate();
+  if (validator_ && validator_->due(progress_.step, config_.validation.freq)) validate();
   save_if_due();
 }
 
@@ -112,7 +165,9 @@ void Trainer::train_step() {
 // its host, which sees nothing of it, and no figure is better than a wrong one. The first steps of an attempt and those
 // that a profiler records are no measure; saves and validations lie between the steps.
 void Trainer::tell_own_time(absl::Duration took, int64_t waited_before) {
-  if (!context_.device->torch_device().is_cpu() || tracer_.recording() || step_ <= first_step_ + kStepsToWarmUp) return;
+  if (!context_.device->torch_device().is_cpu() || tracer_.recording() ||
+      progress_.step <= start_.step + kStepsToWarmUp)
+    return;
   const absl::Duration waited = absl::Nanoseconds(context_.ledger.waited_nanos() - waited_before);
   context_.reporter->own_time(std::max(took - waited, absl::ZeroDuration()));
 }
@@ -121,23 +176,23 @@ void Trainer::validate() {
   const TraceScope trace([] { return "validation"; });
   context_.reporter->enter(Phase::kValidate);
   validating_ = true;
-  model_->prepare_gathers();
-  const ValidationResult result = validator_->run(*executor_, *context_.mesh);
+  built_.model->prepare_gathers();
+  const ValidationResult result = validator_->run(executor_, *context_.mesh);
   const bool finite = std::isfinite(result.loss);
   if (!finite) {
     meet_nonfinite("NONFINITE_LOSS",
-                   absl::StrCat("step ", step_, ": the validation loss ", result.loss, " is not finite"));
+                   absl::StrCat("step ", progress_.step, ": the validation loss ", result.loss, " is not finite"));
   }
   log_samples();
   validating_ = false;
-  model_->release();
+  built_.model->release();
   if (result.labels == 0) tell_nothing_validated(result);
   if (result.labels == 0 || !finite) return;
   metrics_->add_validation_tokens(result.tokens);
   const NamedMetrics metrics =
-      value(metrics_->log_validation(step_, result.loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+      value(metrics_->log_validation(progress_.step, result.loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
   if (context_.rank != 0) return;
-  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  nlohmann::json members = {{"step", progress_.step}, {"metrics", nlohmann::json::object()}};
   for (const auto& [name, number] : metrics) members["metrics"][name] = number;
   context_.reporter->event(event::kStep, std::move(members));
 }
@@ -147,18 +202,18 @@ void Trainer::tell_nothing_validated(const ValidationResult& result) const {
   const char* const why = result.batches == 0
                               ? ": nothing was validated: the validation dataset does not fill one row of "
                               : ": nothing was validated: no token of the validation dataset is a label, in rows of ";
-  context_.reporter->warning(absl::StrCat("step ", step_, why, counted(config_.validation.seq_len, "token"),
+  context_.reporter->warning(absl::StrCat("step ", progress_.step, why, counted(config_.validation.seq_len, "token"),
                                           result.batches == 0
                                               ? "; lower validation.seq_len or add data"
                                               : "; see validation.dataloader.train_on and validation.seq_len"));
 }
 
 void Trainer::log_samples() {
-  if (!samples_) return;
-  const Samples::Texts texts = samples_->run(*model_, *context_.mesh, spec_.vocab_size);
-  for (const std::string& line : texts.lines) log_line(absl::StrCat("step ", step_, ": ", line));
+  if (!built_.samples) return;
+  const Samples::Texts texts = built_.samples->run(*built_.model, *context_.mesh, built_.spec.vocab_size);
+  for (const std::string& line : texts.lines) log_line(absl::StrCat("step ", progress_.step, ": ", line));
   if (texts.not_finite.empty()) return;
-  meet_nonfinite("NONFINITE_LOGITS", absl::StrCat("step ", step_, ": validation.sample_prompts: logits after ",
+  meet_nonfinite("NONFINITE_LOGITS", absl::StrCat("step ", progress_.step, ": validation.sample_prompts: logits after ",
                                                   absl::StrJoin(texts.not_finite, ", "), " are not finite"));
 }
 
@@ -175,9 +230,9 @@ std::vector<data::Batch> Trainer::fetch_batches() {
   const TraceScope trace([] { return "data"; });
   context_.reporter->enter(Phase::kData);
   std::vector<data::Batch> batches;
-  for (int64_t i = 0; i < batch_plan_.microbatches; ++i) {
+  for (int64_t i = 0; i < start_.batch_plan.microbatches; ++i) {
     const absl::Duration began = context_.clock->monotonic();
-    batches.push_back(value(loader_->next(), rank_protocol::kExitUserError, "DATA"));
+    batches.push_back(value(start_.loader->next(), rank_protocol::kExitUserError, "DATA"));
     metrics_->add_batch(batches.back().tokens.numel(), context_.clock->monotonic() - began);
   }
   report_data_warnings();
@@ -190,7 +245,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   std::vector<Microbatches> runs;
   int64_t valid_tokens = 0;
   for (const data::Batch& batch : batches) {
-    runs.push_back(make_microbatches(batch, microbatch_options_));
+    runs.push_back(make_microbatches(batch, built_.microbatch_options));
     valid_tokens += runs.back().valid_tokens;
   }
 
@@ -204,22 +259,22 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
 
   // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
   // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
-  model_->forget_gradients();
-  model_->prepare_gathers();
+  built_.model->forget_gradients();
+  built_.model->prepare_gathers();
   const at::TensorOptions wide = at::TensorOptions(at::kDouble).device(device);
   if (config_.optimizer.early_step_in_backward) {
     early_squares_ = at::zeros({}, wide);
     if (checkpointer_) checkpointer_->before_update();
-    optimizer_->begin_step();
+    built_.optimizer->begin_step();
   }
   at::Tensor loss_sum = at::zeros({}, wide);
   for (size_t i = 0; i < runs.size(); ++i) {
     run_ = static_cast<int64_t>(i);
-    loss_sum += executor_->run(pipeline_, runs[i].contexts, count, /*last=*/i + 1 == runs.size());
+    loss_sum += executor_.run(built_.pipeline, runs[i].contexts, count, /*last=*/i + 1 == runs.size());
   }
-  model_->finish_step();
+  built_.model->finish_step();
   StepReport report;
-  if (reports_loss(pipeline_, *context_.mesh)) {
+  if (reports_loss(built_.pipeline, *context_.mesh)) {
     report.valid_tokens = static_cast<double>(valid_tokens);
     report.loss_sum = loss_sum;
   }
@@ -228,7 +283,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
 
 // The beacon shows how far the step is.
 void Trainer::begins(const pipeline::Action& action) {
-  if (action.microbatch >= 0) context_.reporter->microbatch(run_ * pipeline_.microbatches + action.microbatch);
+  if (action.microbatch >= 0) context_.reporter->microbatch(run_ * built_.pipeline.microbatches + action.microbatch);
   if (validating_) return;
   context_.reporter->enter(action.work == pipeline::Work::kForward ? Phase::kForward : Phase::kBackward);
 }
@@ -241,7 +296,7 @@ void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, s
     if (placed.primary) gradients.push_back(placed.grad);
   }
   early_squares_ += optim::sum_of_squares(gradients);
-  optimizer_->step_slots(first_slot, count, schedule_->factor(schedule_step_));
+  built_.optimizer->step_slots(first_slot, count, built_.schedule->factor(progress_.schedule_step));
 }
 
 void Trainer::add_commands(StepReport& report) {
@@ -253,19 +308,20 @@ void Trainer::add_commands(StepReport& report) {
 
 void Trainer::update(const optim::Gate& gate) {
   if (checkpointer_) checkpointer_->before_update();
-  if (balance_) balance_->finish_step(gate.skip);
+  if (built_.balance) built_.balance->finish_step(gate.skip);
   // Else it is done, unit by unit.
-  if (!config_.optimizer.early_step_in_backward) optimizer_->step(schedule_->factor(schedule_step_), gate);
-  if (qk_clip_) qk_clip_->finish_step(gate.skip);
+  if (!config_.optimizer.early_step_in_backward)
+    built_.optimizer->step(built_.schedule->factor(progress_.schedule_step), gate);
+  if (built_.qk_clip) built_.qk_clip->finish_step(gate.skip);
 }
 
 // Whether the host needs the step's figures before it goes on. Else they come to it while the device has the next step
 // to work on, which then never waits for its host.
 bool Trainer::must_settle() const {
-  if (!reads_late_ || metrics_->should_log(step_) || agreed_.checkpoint || agreed_.stop) return true;
-  if (validator_ && validator_->due(step_, config_.validation.freq)) return true;
-  const checkpoint::StepEdge edge{step_, config_.training.steps, /*requested=*/false};
-  return step_ >= config_.training.steps ||
+  if (!reads_late_ || metrics_->should_log(progress_.step) || agreed_.checkpoint || agreed_.stop) return true;
+  if (validator_ && validator_->due(progress_.step, config_.validation.freq)) return true;
+  const checkpoint::StepEdge edge{progress_.step, config_.training.steps, /*requested=*/false};
+  return progress_.step >= config_.training.steps ||
          (checkpointer_ && checkpoint::decide_save(config_.checkpoint, edge) != checkpoint::SaveDecision::kNo);
 }
 
@@ -291,49 +347,15 @@ std::optional<StepSummary> Trainer::settle() {
 }
 
 void Trainer::log_step(const StepSummary& summary) {
-  if (!metrics_->should_log(step_)) return;
-  StepMetrics figures;
-  figures.global_avg_loss = summary.avg_loss;
-  figures.global_max_loss = summary.max_loss;
-  figures.grad_norm = summary.grad_norm;
-  figures.n_tokens_seen = tokens_seen_;
-  figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
-  figures.extra = learning_rates(rules_, schedule_->factor(schedule_step_));
-  if (balance_) add_expert_figures(figures);
-  add_source_figures(figures);
-  if (qk_clip_) add_logit_figures(figures);
-  const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+  if (!metrics_->should_log(progress_.step)) return;
+  const StepMetrics figures = step_figures(config_, built_, *start_.loader, summary, progress_);
+  const NamedMetrics metrics =
+      value(metrics_->log(progress_.step, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
   if (context_.rank != 0) return;
-  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  nlohmann::json members = {{"step", progress_.step}, {"metrics", nlohmann::json::object()}};
   for (const auto& [name, number] : metrics) members["metrics"][name] = number;
   context_.reporter->event(event::kStep, std::move(members));
-}
-
-// What each of several sources has given so far, and how much of packed rows is padding.
-void Trainer::add_source_figures(StepMetrics& figures) const {
-  for (const data::SourceProgress& source : loader_->progress()) {
-    const auto tokens = static_cast<double>(source.rows * config_.training.seq_len);
-    figures.extra.emplace_back(absl::StrCat("data/", source.name, "/tokens"), tokens);
-    figures.extra.emplace_back(absl::StrCat("data/", source.name, "/epoch"), static_cast<double>(source.passes));
-  }
-  if (const std::optional<double> padding = loader_->take_padding())
-    figures.extra.emplace_back("data/padding", *padding);
-}
-
-// How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.
-void Trainer::add_expert_figures(StepMetrics& figures) const {
-  const std::vector<parallel::ExpertLoad> loads = balance_->loads(spec_.n_layers, spec_.moe->num_experts);
-  for (auto& figure : parallel::balance_figures(loads)) figures.extra.push_back(std::move(figure));
-  for (const parallel::ExpertLoad& load : loads) {
-    figures.lists.emplace_back(absl::StrCat("moe/", load.layer, "/tokens_per_expert"), load.tokens);
-  }
-}
-
-void Trainer::add_logit_figures(StepMetrics& figures) const {
-  const parallel::QkClip::Figures logits = qk_clip_->figures();
-  figures.extra.emplace_back("qk_clip/largest_logit", logits.largest);
-  figures.extra.emplace_back("qk_clip/clipped_heads", static_cast<double>(logits.clipped));
 }
 
 void Trainer::save_if_due() {
@@ -345,32 +367,29 @@ void Trainer::save_if_due() {
     }
     return;
   }
-  const checkpoint::StepEdge edge{step_, config_.training.steps, asked};
+  const checkpoint::StepEdge edge{progress_.step, config_.training.steps, asked};
   const checkpoint::SaveDecision decision = checkpoint::decide_save(config_.checkpoint, edge);
   if (decision == checkpoint::SaveDecision::kNo) return;
   context_.reporter->enter(Phase::kCheckpoint);
   absl::Status saved;
   if (decision == checkpoint::SaveDecision::kLast) {
-    saved = checkpointer_->save_last(step_, slices_, train_state());
+    saved = checkpointer_->save_last(progress_.step, built_.slices, train_state(context_, built_, start_, progress_));
   } else if (agreed_.stop) {
-    saved = annotate(checkpointer_->save_before_stop(step_, slices_, train_state(), stop_patience()),
-                     absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
+    saved = annotate(
+        checkpointer_->save_before_stop(progress_.step, built_.slices, train_state(context_, built_, start_, progress_),
+                                        stop_patience()),
+        absl::StrCat("stopped on request after step ", progress_.step, ", but its checkpoint could not be saved"));
   } else {
-    saved = checkpointer_->save(step_, slices_, train_state());
+    saved = checkpointer_->save(progress_.step, built_.slices, train_state(context_, built_, start_, progress_));
   }
   check(saved, rank_protocol::kExitStorage, "CHECKPOINT");
 }
 
-// What a stop's grace leaves for saving: two seconds are for leaving.
-absl::Duration Trainer::time_after_stop() const {
-  return absl::Seconds(config_.restart.stop_grace_seconds) - absl::Seconds(2);
-}
-
-// How much of it is left. When the request came nobody here knows: at the earliest with the beginning of the step whose
-// reports told of it.
+// How much of a stop's grace is left. When the request came nobody here knows: at the earliest with the beginning of
+// the step whose reports told of it.
 absl::Duration Trainer::stop_patience() const {
   const absl::Duration spent = context_.clock->monotonic() - agreed_.since;
-  return time_after_stop() - spent;
+  return time_after_stop(config_) - spent;
 }
 
 void Trainer::acknowledge_commands() {
@@ -379,7 +398,7 @@ void Trainer::acknowledge_commands() {
 
 void Trainer::report_data_warnings() {
   const bool same_everywhere = config_.training.dataloader.order == "global";
-  for (const std::string& warning : loader_->take_warnings()) {
+  for (const std::string& warning : start_.loader->take_warnings()) {
     if (!same_everywhere || context_.rank == 0) context_.reporter->warning(warning);
   }
 }
@@ -401,9 +420,9 @@ ExitCode Trainer::finish(bool stopped) {
   metrics_->end(outputs_patience(stopped));
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
   if (context_.rank == 0) {
-    log_line(stopped ? absl::StrCat("Stopped on request after step ", step_) : "Training completed");
+    log_line(stopped ? absl::StrCat("Stopped on request after step ", progress_.step) : "Training completed");
   }
-  context_.reporter->event(stopped ? event::kStopped : event::kFinished, {{"step", step_}});
+  context_.reporter->event(stopped ? event::kStopped : event::kFinished, {{"step", progress_.step}});
   return stopped ? rank_protocol::kExitStopped : rank_protocol::kExitFinished;
 }
 

@@ -1,0 +1,108 @@
+#include "worker/rank/runtime/dump_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/host/hostname.h"
+#include "common/base/status/status.h"
+#include "common/io/s3/location.h"
+#include "common/io/s3/object_fence.h"
+#include "common/io/storage/folder_id.h"
+#include "common/io/storage/process_identity.h"
+#include "common/plan/config/json.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::runtime {
+namespace {
+
+// The controller knows the folder: a mount that is missing here must not become a new folder.
+void check_folder(const RankJob& job) {
+  if (job.folder_id.empty()) return;
+  const std::string& dump = job.config.job.dump_folder;
+  const storage::FolderIs is = value(storage::compare_folder(storage::posix_files(), dump, job.folder_id),
+                                     rank_protocol::kExitStorage, "DUMP_FOLDER");
+  if (is == storage::FolderIs::kSame) return;
+  throw Failure(rank_protocol::kExitUserError, storage::lost_folder_reason(is),
+                storage::lost_folder_message(is, dump, job.committed_step));
+}
+
+// What is known to have been committed: by this job, as the controller and the fence remember it, or by another one.
+// Where checkpoint.load_step names the start, the fence's memory of earlier runs says nothing.
+void note_committed(const RankJob& job, const storage::Fence::Taken& taken, RankContext& context) {
+  const config::Checkpoint& config = job.config.checkpoint;
+  context.committed_step = job.committed_step;
+  const auto known = taken.committed.find(config.folder);
+  if (known == taken.committed.end() || config.load_step >= 0) return;
+  if (known->second.job_uid == job.job_uid) {
+    context.committed_step = std::max(context.committed_step, known->second.step);
+  } else if (context.committed_step < 0) {
+    context.committed_step = known->second.step;
+    context.committed_by_another_job = true;
+  }
+}
+
+}  // namespace
+
+void take_dump_folder(const RankJob& job, RankContext& context) {
+  check_folder(job);
+  const storage::Fence fence(job.config.job.dump_folder);
+  const absl::StatusOr<storage::Fence::Taken> taken =
+      fence.take({.job_uid = job.job_uid,
+                  .attempt = job.attempt,
+                  .job = job.job,
+                  .host = host::hostname(),
+                  .pid = ::getpid(),
+                  .process = storage::process_identity(),
+                  .create_folder = job.folder_id.empty()},
+                 {.sleep = {}, .say = [&](const std::string& text) { context.reporter->warning(text); }});
+  const std::string message(taken.status().message());
+  if (storage::is_in_use(taken.status())) throw Failure(rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE", message);
+  if (storage::is_fenced(taken.status())) throw Failure(rank_protocol::kExitFenced, "FENCED", message);
+  // No other rank takes part: a lock that somebody holds is not a lost rank.
+  if (absl::IsUnavailable(taken.status()) || absl::IsDeadlineExceeded(taken.status())) {
+    throw Failure(rank_protocol::kExitStorage, "FENCE", message);
+  }
+  check(taken.status(), rank_protocol::kExitStorage, "FENCE");
+  context.attempt = taken->attempt;
+  context.hold = std::make_unique<storage::FenceHold>(fence, job.job_uid, taken->attempt);
+  note_committed(job, *taken, context);
+  if (taken->taken_from.empty()) return;
+  context.reporter->warning(absl::StrCat("the dump folder ", job.config.job.dump_folder, " was taken over from ",
+                                         taken->taken_from, ", which ended without giving it back"));
+}
+
+absl::Status has_dump_folder(const RankContext& context) {
+  TITAN_ASSIGN_OR_RETURN(const storage::Fence::Holder holder, storage::Fence(context.config.job.dump_folder).holder());
+  if (holder.job_uid == context.job_uid && holder.attempt == context.attempt) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the dump folder ", context.config.job.dump_folder,
+                                                    holder.job_uid.empty() ? " is gone" : " is another attempt's"));
+}
+
+void save_config(const RankContext& context) {
+  const std::string& folder = context.config.job.dump_folder;
+  const absl::Status saved = storage::Fence(folder).publish(context.job_uid, context.attempt, [&] {
+    return storage::atomic_write(storage::posix_files(), storage::join_path(folder, "config.json"),
+                                 config::to_json(context.config).dump(2) + "\n");
+  });
+  if (storage::is_fenced(saved)) check(saved, rank_protocol::kExitFenced, "FENCED");
+  if (!saved.ok()) context.reporter->warning(absl::StrCat("config.json is not saved: ", std::string(saved.message())));
+}
+
+Failure with_holder(const RankJob& job, Failure failure) {
+  if (failure.exit_code() != rank_protocol::kExitFenced) return failure;
+  const std::string& dump = job.config.job.dump_folder;
+  absl::StatusOr<storage::Fence::Holder> holder = storage::Fence(dump).holder();
+  if (s3::is_location(job.config.checkpoint.folder) && holder.ok() && holder->job_uid == job.job_uid) {
+    const auto other =
+        s3::other_holder(job.config.checkpoint.folder, s3::holder_name(job.job_uid, dump).value_or(job.job_uid));
+    if (other) holder = *other;
+  }
+  if (!holder.ok() || holder->job_uid.empty()) return failure;
+  return std::move(failure).with_members({{"holder_job", holder->job.empty() ? holder->job_uid : holder->job},
+                                          {"holder_attempt", holder->attempt},
+                                          {"same_job", holder->job_uid == job.job_uid}});
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,139 @@
+#include "worker/rank/runtime/step/built.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/plan/config/chosen_model.h"
+#include "common/plan/config/lora.h"
+#include "common/plan/config/mesh.h"
+#include "common/plan/config/pipeline.h"
+#include "common/plan/models/sizes.h"
+#include "worker/rank/model/hf_mapper.h"
+#include "worker/rank/model/registry.h"
+#include "worker/rank/optim/lr_schedule_options.h"
+#include "worker/rank/runtime/failure/failure.h"
+#include "worker/rank/runtime/step/low_precision_setup.h"
+#include "worker/rank/runtime/step/optimizer_setup.h"
+#include "worker/rank/runtime/step/parallel_setup.h"
+#include "worker/rank/runtime/step/start_spec.h"
+
+namespace titan::runtime {
+
+using rank_protocol::kExitBadConfig;
+using rank_protocol::kExitUserError;
+
+namespace {
+
+models::ModelSpec spec_of(const config::JobConfig& config) {
+  return config::with_choices(
+      value(model::find_spec(config.model.name, config.model.flavor, config.experimental.custom_import), kExitBadConfig,
+            "MODEL"),
+      config.model);
+}
+
+// The longest row that goes through the model: what rotations must reach.
+int64_t longest_row(const config::JobConfig& config, const Samples* samples) {
+  int64_t longest = config.training.seq_len;
+  if (config.validation.enable) longest = std::max(longest, config.validation.seq_len);
+  return samples != nullptr ? std::max(longest, samples->longest()) : longest;
+}
+
+void join_mesh(RankContext& context) {
+  if (context.joining_mesh.valid()) context.mesh = context.joining_mesh.get();
+}
+
+void tell_connections(const RankContext& context) {
+  if (context.rank != 0) return;
+  if (context.world > 1 && context.device->torch_device().is_cuda()) {
+    log_line(absl::StrFormat("NCCL: %d groups of each rank were opened in %.2f s", context.mesh->connections(),
+                             absl::ToDoubleSeconds(context.joining_took)));
+  }
+  if (context.mesh->shares_memory()) log_line("collectives and messages go through memory that the ranks share");
+}
+
+std::unique_ptr<ShardedModel> build_sharded(RankContext& context, const Built& built, const pipeline::Plan& plan,
+                                            int64_t longest) {
+  const config::JobConfig& config = context.config;
+  const comm::DeviceMesh& mesh = *context.mesh;
+  model::Model model = value(build_model(config, built.spec, longest, mesh), kExitBadConfig, "MODEL");
+  if (context.rank == 0) {
+    for (const std::string& line : conversion_lines(config, model, context.device->torch_device())) log_line(line);
+  }
+  ShardingOptions sharding = value(sharding_options(config, built.spec, plan, mesh), kExitBadConfig, "SHARDING");
+  if (context.rank == 0) {
+    sharding.graphs.say = [&context](const std::string& text) { context.reporter->warning(text); };
+  }
+  return value(ShardedModel::create(std::move(model), sharding, mesh, *context.device), kExitBadConfig, "MODEL");
+}
+
+void build_balance(const RankContext& context, Built& built) {
+  if (!built.spec.moe && context.config.model.load_balance_coeff) {
+    throw Failure(
+        kExitBadConfig, "MODEL",
+        absl::StrCat("model.load_balance_coeff: ", built.spec.name, " ", built.spec.flavor, " has no experts"));
+  }
+  if (!built.spec.moe) return;
+  built.balance.emplace(built.model->blocks(), /*coefficient=*/0, *context.mesh, context.device->torch_device());
+}
+
+// The optimizer and what goes with its steps.
+void build_updates(const RankContext& context, Built& built) {
+  const config::JobConfig& config = context.config;
+  built.rules = value(update_rules_of(config.optimizer, *built.model), kExitBadConfig, "PARAM_GROUPS");
+  built.optimizer = build_optimizer(config, built.rules, *built.model, *context.mesh, *context.device);
+  if (config.optimizer.qk_clip > 0) {
+    built.qk_clip =
+        value(parallel::QkClip::create(built.model->blocks(), built.model->parameters(), config.optimizer.qk_clip,
+                                       *context.mesh, context.device->torch_device()),
+              kExitBadConfig, "QK_CLIP");
+  }
+  built.schedule = value(optim::LrSchedule::create(optim::schedule_options(config)), kExitBadConfig, "LR_SCHEDULER");
+}
+
+void tell(const RankContext& context, const Built& built) {
+  if (context.rank != 0) return;
+  const config::JobConfig& config = context.config;
+  if (!config::chosen_model(config.model).ok()) {  // Of a library: only ranks know its models.
+    for (const std::string& warning : config::length_warnings(config, built.spec)) context.reporter->warning(warning);
+  }
+  if (config.optimizer.early_step_in_backward) {
+    context.reporter->warning(
+        "training.max_norm has no effect with optimizer.early_step_in_backward: weights are updated before the norm of "
+        "all gradients is known");
+  }
+  for (const std::string& warning : built.schedule->warnings()) context.reporter->warning(warning);
+  log_line(absl::StrCat("Model ", built.spec.name, " ", built.spec.flavor,
+                        " size: ", models::parameter_count(built.spec), " total parameters"));
+  for (const std::string& line : describe_rules(built.rules)) log_line(line);
+  if (!built.adapters) return;
+  int64_t trained = 0;
+  for (const models::Tensor& tensor : models::adapter_tensors(built.spec, *built.adapters)) trained += tensor.numel();
+  log_line(absl::StrCat("Adapters of rank ", built.adapters->rank, ": ", trained, " parameters are trained"));
+}
+
+}  // namespace
+
+Built build(RankContext& context) {
+  const config::JobConfig& config = context.config;
+  Built built;
+  built.spec = spec_of(config);
+  const pipeline::Plan plan = value(config::pipeline_plan(config, built.spec.n_layers), kExitBadConfig, "PIPELINE");
+  built.pipeline = plan.schedule;
+  built.samples = value(Samples::create(config), kExitUserError, "SAMPLE_PROMPTS");
+  join_mesh(context);
+  built.spec = start_spec(context, built.spec);
+  if (auto mapper = model::make_hf_mapper(built.spec, config.training.seq_len); mapper.ok())
+    built.hf_mapper = *std::move(mapper);
+  tell_connections(context);
+  built.model = build_sharded(context, built, plan, longest_row(config, built.samples.get()));
+  built.adapters = config::adapters_of(config);
+  build_balance(context, built);
+  built.microbatch_options = microbatch_options(config, built.spec, *context.mesh, context.device->torch_device());
+  build_updates(context, built);
+  built.slices = built.model->slices(built.optimizer.get());
+  tell(context, built);
+  return built;
+}
+
+}  // namespace titan::runtime

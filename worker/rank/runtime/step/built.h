@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/plan/config/update_rules.h"
+#include "common/plan/models/adapters.h"
+#include "common/plan/models/model_spec.h"
+#include "common/plan/pipeline/schedule.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
+#include "worker/rank/checkpoint/shards/slice.h"
+#include "worker/rank/optim/lr_schedule.h"
+#include "worker/rank/optim/optimizer.h"
+#include "worker/rank/parallel/expert_balance.h"
+#include "worker/rank/parallel/qk_clip.h"
+#include "worker/rank/runtime/engine/sharded_model.h"
+#include "worker/rank/runtime/step/microbatches.h"
+#include "worker/rank/runtime/step/rank_context.h"
+#include "worker/rank/runtime/step/samples.h"
+
+namespace titan::runtime {
+
+// A rank's share of the model and what trains it, before any weight has a value.
+struct Built {
+  models::ModelSpec spec;
+  std::unique_ptr<checkpoint::HfMapper> hf_mapper;  // Null: the model has no names in Hugging Face's form.
+  std::optional<models::AdapterSpec> adapters;      // None: the model itself is trained.
+  std::unique_ptr<ShardedModel> model;
+  std::optional<parallel::ExpertBalance> balance;  // None: the model has no experts. load() sets its coefficient.
+  pipeline::Schedule pipeline;                     // Of one batch of the loader.
+  MicrobatchOptions microbatch_options;
+  config::UpdateRules rules;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<parallel::QkClip> qk_clip;  // Null: optimizer.qk_clip is off.
+  std::optional<optim::LrSchedule> schedule;  // Always there once built.
+  std::vector<checkpoint::Slice> slices;      // What checkpoints hold.
+  std::unique_ptr<Samples> samples;           // Null without prompts.
+};
+
+// Builds all of it, joining the mesh on the way (context.mesh). Throws Failure.
+Built build(RankContext& context);
+
+}  // namespace titan::runtime
