@@ -35,7 +35,7 @@ std::shared_ptr<FlightDump> start_recordings(RankContext& context) {
                         }});
 }
 
-Failure name_recordings(const std::shared_ptr<FlightDump>& file, Failure failure, Reporter& reporter) {
+Failure name_recordings(const std::shared_ptr<FlightDump>& dump, Failure failure, Reporter& reporter) {
   if (!dump) return failure;
   if (const absl::Status status = dump->status(); !status.ok()) {
     reporter.warning(absl::StrCat("this rank's last collectives are not recorded: ", status.message()));
