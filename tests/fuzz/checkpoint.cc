@@ -96,7 +96,7 @@ TITAN_FUZZ(manifest, 1500) {
 // What a rank tells rank 0 of its shard, behind the list of its tensors; and of four such, the whole step.
 TITAN_FUZZ(shard_report, 1000) {
   Parts parts(bytes);
-  std::vector<checkpoint::StepReport> reports;
+  std::vector<checkpoint::WrittenStep> reports;
   std::map<std::string, checkpoint::TensorTable> tables;
   for (int rank = 0; rank < 4 && !parts.empty(); ++rank) {
     const auto table = checkpoint::table_from_text(std::string(parts.next()));
@@ -111,7 +111,7 @@ TITAN_FUZZ(shard_report, 1000) {
     for (const auto& [name, rows] : report->rows) tables[name] = *table;
     reports.push_back(*report);
   }
-  checkpoint::StepReport joined = checkpoint::join(reports);
+  checkpoint::WrittenStep joined = checkpoint::join(reports);
   require(checkpoint::report_from_json(to_json(joined)).ok(), "joined reports are one");
   checkpoint::Manifest manifest;
   if (checkpoint::complete(std::move(joined), tables, manifest).ok()) {
