@@ -57,6 +57,7 @@ if(TITAN_TORCH)
     target_precompile_headers(titan_${kind}_pch PRIVATE <cmake/${kind}_headers.h>)  # Found as any header: no path of this checkout in it.
   endforeach()
   target_compile_options(titan_torch_test_pch PRIVATE ${TITAN_COLD_FLAGS})
+  target_compile_definitions(titan_torch_test_pch PRIVATE ${TITAN_TEST_DEFINITIONS})
 endif()
 
 # One OpenMP runtime a program, so that its threads are one pool: the wheel's beside LibTorch, else the compiler's.

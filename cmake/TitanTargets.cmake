@@ -37,6 +37,8 @@ endif()
 # For code that runs once, or once a request or step: tests, and programs but for what touches every byte or operator.
 # A quarter of the time to compile it was spent on making it fast.
 set(TITAN_COLD_FLAGS -O1)
+# What GTest::gtest defines. A precompiled header fits files with its own definitions only, and some files of tests/ do not link GoogleTest.
+set(TITAN_TEST_DEFINITIONS GTEST_HAS_PTHREAD=1)
 
 function(_titan_configure target torch cold)
   titan_unity(${target})
@@ -51,6 +53,7 @@ function(_titan_configure target torch cold)
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/" AND NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/bench")
     set(pch titan_torch_test_pch)
     target_compile_options(${target} PRIVATE ${TITAN_COLD_FLAGS})
+    target_compile_definitions(${target} PRIVATE ${TITAN_TEST_DEFINITIONS})
   endif()
   if(torch)
     target_link_libraries(${target} PUBLIC titan_torch)
