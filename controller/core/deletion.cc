@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/service/rpc/error.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -15,30 +15,11 @@ constexpr size_t kOldAtOnce = 50;
 constexpr absl::Duration kRemembered = absl::Hours(24);  // A job that was deleted.
 constexpr size_t kForgottenAtOnce = 200;
 
-}  // namespace
-
-void Core::take(const DeleteJob& input) {
-  if (const auto live = jobs_.find(input.uid); live != jobs_.end()) {
-    const job::JobRecord& record = live->second.record;
-    const bool is_stopping = record.state == job::JobState::kStopping;
-    const std::string& waits = live->second.pending_message;
-    const std::string remedy =
-        is_stopping ? absl::StrCat("; it is stopping and can be deleted once it has", waits.empty() ? "" : ": ", waits)
-                    : "; cancel it first";
-    return refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, "JOB_NOT_OVER",
-                                            absl::StrCat("job ", record.name, " is ", job::name(record.state),
-                                                         ": only a job that is over can be deleted", remedy),
-                                            {{"state", std::string(job::name(record.state))}}));
-  }
-  const auto over = over_.find(input.uid);
-  if (over == over_.end()) return refuse(input.request, no_such_job(input.uid));
-  remove(input.request, over->second, input.actor);
-}
-
 // Its id stays, so that a node that was away is told to end what it may still run of it.
-void Core::remove(RequestId request, const JobViewPtr& view, const std::string& actor) {
+void remove(Step& step, RequestId request, const JobViewPtr& view, const std::string& actor) {
   const std::string& uid = view->record->uid;
-  job::Tombstone tombstone{view->record->name, actor, now_ns(), view->record->request_id, view->record->fingerprint};
+  job::Tombstone tombstone{view->record->name, actor, step.now.wall_ns(), view->record->request_id,
+                           view->record->fingerprint};
   Change change;
   change.when_full = store::WhenFull::kRefuse;
   change.mutations = {store::put(deleted_key(uid), job::encode(tombstone)),
@@ -51,75 +32,95 @@ void Core::remove(RequestId request, const JobViewPtr& view, const std::string& 
                             job_errors_prefix(uid),      job_refusals_prefix(uid), job_events_prefix(uid),
                             job_failed_logs_prefix(uid), diagnoses_prefix(uid)};
   change.then.deleted.push_back(uid);
-  deleting_.insert(uid);
-  expect(change, Deleted{request, view, std::move(tombstone)});
-  commit(std::move(change));
+  step.state.deleting.insert(uid);
+  step.expect(change, Deleted{request, view, std::move(tombstone)});
+  step.commit(std::move(change));
 }
 
-void Core::go_on(const Deleted& deleted, const absl::Status& status) {
-  const job::JobRecord& record = *deleted.view->record;
-  deleting_.erase(record.uid);
-  if (!status.ok()) {
-    count_kept_logs(*deleted.view);
-    return refuse(deleted.request, status);
+}  // namespace
+
+void take(Step& step, const DeleteJob& input) {
+  if (const auto live = step.state.jobs.find(input.uid); live != step.state.jobs.end()) {
+    const job::JobRecord& record = live->second.record;
+    const bool is_stopping = record.state == job::JobState::kStopping;
+    const std::string& waits = live->second.pending_message;
+    const std::string remedy =
+        is_stopping ? absl::StrCat("; it is stopping and can be deleted once it has", waits.empty() ? "" : ": ", waits)
+                    : "; cancel it first";
+    return step.refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, "JOB_NOT_OVER",
+                                                 absl::StrCat("job ", record.name, " is ", job::name(record.state),
+                                                              ": only a job that is over can be deleted", remedy),
+                                                 {{"state", std::string(job::name(record.state))}}));
   }
-  Reply& reply = effects_.now.replies.emplace_back();
+  const auto over = step.state.over.find(input.uid);
+  if (over == step.state.over.end()) return step.refuse(input.request, no_such_job(input.uid));
+  remove(step, input.request, over->second, input.actor);
+}
+
+void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
+  const job::JobRecord& record = *deleted.view->record;
+  step.state.deleting.erase(record.uid);
+  if (!status.ok()) {
+    count_kept_logs(step.state, *deleted.view);
+    return step.refuse(deleted.request, status);
+  }
+  Reply& reply = step.effects.now.replies.emplace_back();
   reply.request = deleted.request;
   reply.deleted = deleted.view;
-  if (deleted_.contains(record.uid)) return;  // Two asked at the same time.
-  bury(record.uid, deleted.tombstone);
-  over_.erase(record.uid);
-  kept_logs_.erase_job(record.uid);
-  names_.erase(record.name);
+  if (step.state.deleted.contains(record.uid)) return;  // Two asked at the same time.
+  bury(step.state, step.now, record.uid, deleted.tombstone);
+  step.state.over.erase(record.uid);
+  step.state.kept_logs.erase_job(record.uid);
+  step.state.names.erase(record.name);
   journal::Line line{journal::Level::kInfo, "JobDeleted", {}};
   line.add("job", record.name).add("uid", record.uid).add("actor", deleted.tombstone.actor);
-  effects_.now.lines.push_back(std::move(line));
+  step.effects.now.lines.push_back(std::move(line));
 }
 
 // Its request is known as long as it is: whoever repeats it has not heard of the deletion, and gets no second job.
-void Core::bury(const std::string& uid, job::Tombstone tombstone) {
-  if (deleted_.contains(uid)) return;
-  if (tombstone.time_ns == 0) tombstone.time_ns = now_ns();  // Of an older version: at least since now.
-  if (!tombstone.request_id.empty()) requests_.emplace(tombstone.request_id, uid);
-  deleted_by_age_.emplace(tombstone.time_ns, uid);
-  deleted_.emplace(uid, std::move(tombstone));
+void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone) {
+  if (state.deleted.contains(uid)) return;
+  if (tombstone.time_ns == 0) tombstone.time_ns = now.wall_ns();  // Of an older version: at least since now.
+  if (!tombstone.request_id.empty()) state.requests.emplace(tombstone.request_id, uid);
+  state.deleted_by_age.emplace(tombstone.time_ns, uid);
+  state.deleted.emplace(uid, std::move(tombstone));
 }
 
 // What a node that is away may still run of them is told to end when it comes back; only then nobody asks any more.
-void Core::forget_deleted_jobs() {
-  const int64_t oldest = now_ns() - absl::ToInt64Nanoseconds(kRemembered);
-  if (deleted_by_age_.empty() || deleted_by_age_.begin()->first > oldest) return;
-  const bool any_away = std::any_of(nodes_.all().begin(), nodes_.all().end(),
+void forget_deleted_jobs(Step& step) {
+  const int64_t oldest = step.now.wall_ns() - absl::ToInt64Nanoseconds(kRemembered);
+  if (step.state.deleted_by_age.empty() || step.state.deleted_by_age.begin()->first > oldest) return;
+  const bool any_away = std::any_of(step.state.nodes.all().begin(), step.state.nodes.all().end(),
                                     [](const auto& node) { return node.second.state != NodeState::kReady; });
   if (any_away) return;
   Change change;
-  while (!deleted_by_age_.empty() && change.mutations.size() < kForgottenAtOnce) {
-    const auto [time_ns, uid] = *deleted_by_age_.begin();
+  while (!step.state.deleted_by_age.empty() && change.mutations.size() < kForgottenAtOnce) {
+    const auto [time_ns, uid] = *step.state.deleted_by_age.begin();
     if (time_ns > oldest) break;
-    const auto tombstone = deleted_.find(uid);
-    const auto request = requests_.find(tombstone->second.request_id);
-    if (request != requests_.end() && request->second == uid) requests_.erase(request);
+    const auto tombstone = step.state.deleted.find(uid);
+    const auto request = step.state.requests.find(tombstone->second.request_id);
+    if (request != step.state.requests.end() && request->second == uid) step.state.requests.erase(request);
     change.mutations.push_back(store::erase(deleted_key(uid)));
-    deleted_.erase(tombstone);
-    deleted_by_age_.erase(deleted_by_age_.begin());
+    step.state.deleted.erase(tombstone);
+    step.state.deleted_by_age.erase(step.state.deleted_by_age.begin());
   }
-  commit(std::move(change));
+  step.commit(std::move(change));
 }
 
 // Of the request that made this job. Ok: the job, if there is one, is the answer.
-absl::Status Core::check_repeated(const CreateJob& input, const std::string& uid) const {
-  const auto creation = creating_.find(uid);
-  const auto live = jobs_.find(uid);
-  const auto over = over_.find(uid);
-  const auto tombstone = deleted_.find(uid);
-  const uint32_t fingerprint = creation != creating_.end() ? creation->second.job.record.fingerprint
-                               : live != jobs_.end()       ? live->second.record.fingerprint
-                               : over != over_.end()       ? over->second->record->fingerprint
-                                                           : tombstone->second.fingerprint;
+absl::Status check_repeated(const State& state, const CreateJob& input, const std::string& uid) {
+  const auto creation = state.creating.find(uid);
+  const auto live = state.jobs.find(uid);
+  const auto over = state.over.find(uid);
+  const auto tombstone = state.deleted.find(uid);
+  const uint32_t fingerprint = creation != state.creating.end() ? creation->second.job.record.fingerprint
+                               : live != state.jobs.end()       ? live->second.record.fingerprint
+                               : over != state.over.end()       ? over->second->record->fingerprint
+                                                                : tombstone->second.fingerprint;
   if (fingerprint != input.fingerprint) {
     return rpc::bad_request("REQUEST_ID_REUSED", {{"request_id", "was used for another job; make a new UUID"}});
   }
-  if (tombstone == deleted_.end()) return absl::OkStatus();
+  if (tombstone == state.deleted.end()) return absl::OkStatus();
   const job::Tombstone& job = tombstone->second;
   return rpc::error(absl::StatusCode::kAlreadyExists, "JOB_DELETED",
                     absl::StrCat("this request has made job ", job.name, ", which was deleted",
@@ -130,16 +131,16 @@ absl::Status Core::check_repeated(const CreateJob& input, const std::string& uid
 }
 
 // One that fails is old again the next time.
-void Core::delete_old_jobs() {
-  if (options_.keep_finished == absl::InfiniteDuration() || now_.monotonic < next_deletion_) return;
-  next_deletion_ = now_.monotonic + kLookForOld;
-  const int64_t oldest = now_ns() - absl::ToInt64Nanoseconds(options_.keep_finished);
+void delete_old_jobs(Step& step) {
+  if (step.options.keep_finished == absl::InfiniteDuration() || step.now.monotonic < step.state.next_deletion) return;
+  step.state.next_deletion = step.now.monotonic + kLookForOld;
+  const int64_t oldest = step.now.wall_ns() - absl::ToInt64Nanoseconds(step.options.keep_finished);
   std::vector<JobViewPtr> old;
-  for (const auto& [uid, view] : over_) {
+  for (const auto& [uid, view] : step.state.over) {
     if (view->record->end_time_ns < oldest) old.push_back(view);
     if (old.size() == kOldAtOnce) break;
   }
-  for (const JobViewPtr& view : old) remove(/*request=*/0, view, /*actor=*/"");
+  for (const JobViewPtr& view : old) remove(step, /*request=*/0, view, /*actor=*/"");
 }
 
 }  // namespace titan::core

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/shape.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -19,8 +19,8 @@ bool is_power_of_ten(int64_t number) {
 }  // namespace
 
 // Counts the message and adds the count to it. A restarted controller counts from zero.
-bool Core::is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message) {
-  std::map<std::string, int64_t>& counts = repeats_[attempt];
+bool is_to_be_told(State& state, const AttemptKey& attempt, const std::string& reason, std::string& message) {
+  std::map<std::string, int64_t>& counts = state.repeats[attempt];
   std::string kind = absl::StrCat(reason, " ", text::shape_of(message));
   if (counts.size() >= kMostKinds && counts.count(kind) == 0) kind = reason;
   const int64_t count = ++counts[kind];

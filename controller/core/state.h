@@ -1,0 +1,74 @@
+#pragma once
+
+// All that a core knows, ahead of the store by the changes that are on their way there.
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "controller/core/continuation.h"
+#include "controller/core/kept_logs.h"
+#include "controller/core/live_job.h"
+#include "controller/core/node_table.h"
+#include "controller/core/options.h"
+#include "controller/core/stray.h"
+#include "controller/core/view.h"
+#include "controller/scheduler/scheduler.h"
+
+namespace titan::core {
+
+using CursorKey = std::tuple<std::string, int, int>;  // uid, attempt, rank
+
+struct Creation {
+  LiveJob job;
+  std::vector<RequestId> waiting;
+};
+
+struct State {
+  explicit State(const Options& options) : nodes(options.lease, options.beat) {}
+
+  Token next_token = 1;
+  std::map<Token, Continuation> expected;
+
+  std::map<std::string, LiveJob> jobs;                // Not over, by uid.
+  absl::flat_hash_map<std::string, JobViewPtr> over;  // By uid.
+  std::map<std::string, Creation> creating;           // On their way to the store, by uid.
+  Nodes nodes;
+  std::map<std::string, std::set<std::string>> jobs_on;  // By node: uids of jobs whose attempt has a part there.
+  absl::flat_hash_map<std::string, std::string> names;   // All jobs: name to uid.
+  // Live jobs: every name and id of a dump folder to the uid of the job that has it.
+  absl::flat_hash_map<std::string, std::string> dump_folders;
+  absl::flat_hash_map<std::string, job::Tombstone> deleted;  // By uid: jobs that were deleted,
+  absl::flat_hash_set<std::string> deleting;  // and uids of those whose deletion is on its way to the store.
+  absl::flat_hash_map<std::string, std::string> requests;  // request_id to uid.
+  std::map<CursorKey, int64_t> cursors;
+  std::map<AttemptKey, std::map<std::string, int64_t>> repeats;  // Warnings of ranks, by kind: how many there were.
+  std::map<CursorKey, std::set<int64_t>> damage_told;         // Offsets; a restarted controller may report one again.
+  std::map<std::string, std::map<AttemptKey, Stray>> strays;  // By node.
+  std::map<std::string, std::map<AttemptKey, LeftBehind>> left_behind;  // By node.
+  std::set<std::string> leaving;  // Uids of jobs that have no attempt and end once nothing of it is left behind.
+  std::map<std::string, Refused> refused;              // By node: of the last minute.
+  scheduler::Scheduler scheduler;                      // What it is told: claims.cc.
+  std::set<std::string> held_back;                     // Uids of jobs that wait and are not in its queue yet.
+  std::map<std::string, absl::Duration> choosy_until;  // By uid: those in the queue that hold devices or avoid nodes.
+  KeptLogs kept_logs;
+  int64_t next_order = 1;
+  bool scheduling = false;
+  absl::Duration schedule_after;
+  bool schedule_requested = false;
+  absl::Duration next_cycle = absl::ZeroDuration();
+  // Before the first tick the start counts: whoever stands still in between has heard nobody, either.
+  absl::Duration last_tick = absl::ZeroDuration();
+  absl::Duration awake_since = absl::ZeroDuration();  // The end of the last pause of this process, or its start.
+  absl::Duration next_deletion = absl::ZeroDuration();
+  absl::Duration next_explanation = absl::ZeroDuration();
+  absl::Duration next_estimate = absl::ZeroDuration();
+  std::set<std::pair<int64_t, std::string>> deleted_by_age;  // When and uid: all of deleted_.
+};
+
+}  // namespace titan::core
