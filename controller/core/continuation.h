@@ -2,6 +2,8 @@
 
 // What is done once a transaction's outcome is known.
 
+#include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -46,5 +48,16 @@ struct Tell {
   std::vector<std::string> nodes;
 };
 using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordoned, Deleted, Dismissed, Tell>;
+
+// What waits for the outcome of a transaction, by its token. Nothing waits twice: no token is given out again.
+class Expected {
+ public:
+  Token add(Continuation continuation);
+  std::optional<Continuation> take(Token token);  // Nothing: nobody waits for it, or no longer.
+
+ private:
+  Token last_ = 0;
+  std::map<Token, Continuation> waiting_;
+};
 
 }  // namespace titan::core

@@ -32,8 +32,7 @@ struct Creation {
 struct State {
   explicit State(const Options& options) : nodes(options.lease, options.beat) {}
 
-  Token next_token = 1;
-  std::map<Token, Continuation> expected;
+  Expected expected;
 
   std::map<std::string, LiveJob> jobs;                // Not over, by uid.
   absl::flat_hash_map<std::string, JobViewPtr> over;  // By uid.

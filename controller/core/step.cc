@@ -12,8 +12,7 @@ void Step::commit(Change change) {
 }
 
 void Step::expect(Change& change, Continuation continuation) {
-  change.token = state.next_token++;
-  state.expected.emplace(change.token, std::move(continuation));
+  change.token = state.expected.add(std::move(continuation));
 }
 
 void Step::send(const std::string& node, v1::ControllerMessage message) {
@@ -32,11 +31,9 @@ void Step::measure(Measure::Kind kind, double value, std::string label) {
 }
 
 void take(Step& step, const Durable& input) {
-  const auto it = step.state.expected.find(input.token);
-  if (it == step.state.expected.end()) return;
-  const Continuation continuation = std::move(it->second);
-  step.state.expected.erase(it);
-  std::visit([&](const auto& next) { go_on(step, next, input.status); }, continuation);
+  const std::optional<Continuation> continuation = step.state.expected.take(input.token);
+  if (!continuation) return;
+  std::visit([&](const auto& next) { go_on(step, next, input.status); }, *continuation);
 }
 
 void go_on(Step& step, const Tell& tell, const absl::Status& status) {
