@@ -88,26 +88,26 @@ NodeView node_view(const State& state, const Node& node) {
 // One that is no node of this cluster has a name, and why it is not let in.
 std::optional<NodeView> shown_node(const State& state, const std::string& name) {
   const Node* node = state.nodes.find(name);
-  const auto refused = state.refused.find(name);
-  if (node == nullptr && refused == state.refused.end()) return std::nullopt;
+  const Refused* refused = state.refusals.find(name);
+  if (node == nullptr && refused == nullptr) return std::nullopt;
   NodeView view;
   if (node != nullptr) view = node_view(state, *node);
-  if (refused == state.refused.end()) return view;
-  view.refusal = absl::StrCat(refused->second.reason, ": ", refused->second.message);
+  if (refused == nullptr) return view;
+  view.refusal = absl::StrCat(refused->reason, ": ", refused->message);
   // A request by another daemon for this node's id says nothing about the node, whose state stays as it is.
-  const bool is_impostor = node != nullptr && node->record.instance != refused->second.instance;
+  const bool is_impostor = node != nullptr && node->record.instance != refused->instance;
   if (view.node.session == 0 && !is_impostor) view.node.state = NodeState::kRefused;
   if (node != nullptr) return view;
   view.node.record.name = name;
-  view.node.record.address = refused->second.address;
-  view.node.record.version = refused->second.version;
+  view.node.record.address = refused->address;
+  view.node.record.version = refused->version;
   return view;
 }
 
 std::vector<NodeView> node_views(const State& state) {
   std::set<std::string> names;
   for (const auto& [name, node] : state.nodes.all()) names.insert(name);
-  for (const auto& [name, refused] : state.refused) names.insert(name);
+  for (const std::string& name : state.refusals.nodes()) names.insert(name);
   std::vector<NodeView> views;
   for (const std::string& name : names) views.push_back(*shown_node(state, name));
   return views;

@@ -1,5 +1,10 @@
 // Workers that are not let in: why, and where an operator sees it.
 
+#include "controller/core/refusals.h"
+
+#include <iterator>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/step.h"
@@ -12,6 +17,41 @@ constexpr absl::Duration kSaidAgain = absl::Minutes(1);  // A worker tries about
 constexpr size_t kNamesKept = 1000;                      // Of nodes that nobody knows.
 
 }  // namespace
+
+Refusals::Noted Refusals::note(const std::string& node, Refused refused) {
+  const auto known = by_node_.find(node);
+  const bool is_new = known == by_node_.end();
+  if (is_new && by_node_.size() >= kNamesKept) return Noted::kNoRoom;
+  const absl::Duration now = refused.at;
+  const bool say =
+      is_new || known->second.refused.reason != refused.reason || now - known->second.said_at >= kSaidAgain;
+  const absl::Duration said_at = say ? now : known->second.said_at;
+  by_node_[node] = {std::move(refused), said_at};
+  return say ? Noted::kToBeSaid : Noted::kSaidBefore;
+}
+
+void Refusals::forget(const std::string& node) { by_node_.erase(node); }
+
+std::vector<std::string> Refusals::take_old(absl::Duration now) {
+  std::vector<std::string> old;
+  for (auto it = by_node_.begin(); it != by_node_.end();) {
+    const bool is_old = now - it->second.refused.at > kShownFor;
+    if (is_old) old.push_back(it->first);
+    it = is_old ? by_node_.erase(it) : std::next(it);
+  }
+  return old;
+}
+
+const Refused* Refusals::find(const std::string& node) const {
+  const auto found = by_node_.find(node);
+  return found == by_node_.end() ? nullptr : &found->second.refused;
+}
+
+std::vector<std::string> Refusals::nodes() const {
+  std::vector<std::string> names;
+  for (const auto& [node, entry] : by_node_) names.push_back(node);
+  return names;
+}
 
 absl::Status check_cluster(const Options& options, const v1::Register& hello) {
   if (hello.cluster().empty() || options.cluster.empty() || hello.cluster() == options.cluster) {
@@ -28,25 +68,17 @@ absl::Status check_cluster(const Options& options, const v1::Register& hello) {
 }
 
 void note_refusal(Step& step, const v1::Register& hello, const absl::Status& why) {
-  const absl::Duration now = step.now.monotonic;
   const std::string reason = rpc::reason(why);
   step.measure(Measure::kNodeRefused, 1, reason);
   if (!valid_id(hello.node())) return;  // Nothing that could be listed.
   forget_refusals(step);
-  const bool is_new = step.state.refused.count(hello.node()) == 0;
-  if (is_new && step.state.refused.size() >= kNamesKept) return;
-  Refused& refused = step.state.refused[hello.node()];
-  const bool say = is_new || refused.reason != reason || now - refused.said_at >= kSaidAgain;
-  refused = {hello.address(),
-             hello.version(),
-             hello.instance(),
-             reason,
-             std::string(why.message()),
-             now,
-             say ? now : refused.said_at};
+  const Refused refused{hello.address(),   hello.version(), hello.instance(), reason, std::string(why.message()),
+                        step.now.monotonic};
+  const Refusals::Noted noted = step.state.refusals.note(hello.node(), refused);
+  if (noted == Refusals::Noted::kNoRoom) return;
   step.touch(hello.node());
   Node* node = step.state.nodes.find(hello.node());
-  if (!say) return;
+  if (noted == Refusals::Noted::kSaidBefore) return;
   Change change;
   if (node == nullptr) {
     journal::Line line{journal::Level::kWarning, "NodeRefused", {}};
@@ -60,14 +92,7 @@ void note_refusal(Step& step, const v1::Register& hello, const absl::Status& why
 }
 
 void forget_refusals(Step& step) {
-  for (auto it = step.state.refused.begin(); it != step.state.refused.end();) {
-    if (step.now.monotonic - it->second.at <= kShownFor) {
-      ++it;
-      continue;
-    }
-    step.touch(it->first);
-    it = step.state.refused.erase(it);
-  }
+  for (const std::string& node : step.state.refusals.take_old(step.now.monotonic)) step.touch(node);
 }
 
 }  // namespace titan::core

@@ -16,6 +16,7 @@
 #include "controller/core/live_job.h"
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
+#include "controller/core/refusals.h"
 #include "controller/core/stray.h"
 #include "controller/core/view.h"
 #include "controller/scheduler/scheduler.h"
@@ -51,7 +52,7 @@ struct State {
   std::map<std::string, std::map<AttemptKey, Stray>> strays;  // By node.
   std::map<std::string, std::map<AttemptKey, LeftBehind>> left_behind;  // By node.
   std::set<std::string> leaving;  // Uids of jobs that have no attempt and end once nothing of it is left behind.
-  std::map<std::string, Refused> refused;              // By node: of the last minute.
+  Refusals refusals;
   scheduler::Scheduler scheduler;                      // What it is told: claims.cc.
   std::set<std::string> held_back;                     // Uids of jobs that wait and are not in its queue yet.
   std::map<std::string, absl::Duration> choosy_until;  // By uid: those in the queue that hold devices or avoid nodes.
