@@ -204,7 +204,7 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
     end_or_leave(step, job, event, change);
   } else {
     blame_nodes(step, job, end, lost_nodes);
-    if (!end.at_odds.empty()) doubt_folder_id(step.state, job);
+    if (!end.at_odds.empty()) doubt_folder_id(step.state.folders, job);
     retry_or_fail(step, job, end, train_step, change);
   }
 }
@@ -404,7 +404,7 @@ void end_job(Step& step, LiveJob& job, Change& change) {
   job.record.end_time_ns = step.now.wall_ns();
   job.record.reserved.clear();
   job.clear_pending();
-  drop_folder(step.state, job.record);
+  step.state.folders.drop(job.record.uid);
   job::EventRecord event;
   switch (job.record.state) {
     case JobState::kSucceeded:

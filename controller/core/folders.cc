@@ -1,5 +1,7 @@
 // One live job a dump folder, under every name that the folder has: its paths, and the id that lies in it.
 
+#include "controller/core/folders.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +11,6 @@
 namespace titan::core {
 namespace {
 
-// Keys of dump_folders_. Ids are no paths, so they cannot meet.
 std::vector<std::string> names_of(const job::Spec& spec) {
   std::vector<std::string> names{spec.dump_folder};
   if (!spec.real_folder.empty()) names.push_back(spec.real_folder);
@@ -27,41 +28,52 @@ std::string holder_text(const job::JobRecord& holder, const job::Spec& asks) {
 
 }  // namespace
 
-absl::Status check_folder(const State& state, const job::Spec& spec) {
+void Folders::claim(const job::JobRecord& job) {
+  for (const std::string& name : names_of(job.spec)) uids_.try_emplace(name, job.uid);
+  if (!job.folder_id.empty()) uids_[job.folder_id] = job.uid;
+}
+
+void Folders::drop(const std::string& uid) {
+  absl::erase_if(uids_, [&](const auto& item) { return item.second == uid; });
+}
+
+const std::string* Folders::holder(const job::Spec& spec) const {
   for (const std::string& name : names_of(spec)) {
-    const auto other = state.dump_folders.find(name);
-    if (other == state.dump_folders.end()) continue;
-    const auto live = state.jobs.find(other->second);
-    const job::JobRecord* record = live == state.jobs.end() ? nullptr : &live->second.record;
-    const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
-    std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
-    if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
-    const bool leaves = record != nullptr && state.leaving.contains(record->uid);
-    const std::string why =
-        leaves ? absl::StrCat(", of which ", where_left(state, live->second), "; wait, or choose another folder")
-               : ", which is not over; cancel it or choose another folder";
-    return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
-                      absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder, why), metadata);
+    if (const std::string* uid = find(name)) return uid;
   }
-  return absl::OkStatus();
+  return nullptr;
 }
 
-void claim_folder(State& state, const job::JobRecord& record) {
-  for (const std::string& name : names_of(record.spec)) state.dump_folders.try_emplace(name, record.uid);
-  if (!record.folder_id.empty()) state.dump_folders[record.folder_id] = record.uid;  // Seen, not only said.
+const std::string* Folders::holder_of_id(const std::string& id) const { return find(id); }
+
+const std::string* Folders::find(const std::string& name) const {
+  const auto found = uids_.find(name);
+  return found == uids_.end() ? nullptr : &found->second;
 }
 
-void drop_folder(State& state, const job::JobRecord& record) {
-  absl::erase_if(state.dump_folders, [&](const auto& item) { return item.second == record.uid; });
+absl::Status check_folder(const State& state, const job::Spec& spec) {
+  const std::string* uid = state.folders.holder(spec);
+  if (uid == nullptr) return absl::OkStatus();
+  const auto live = state.jobs.find(*uid);
+  const job::JobRecord* record = live == state.jobs.end() ? nullptr : &live->second.record;
+  const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
+  std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
+  if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
+  const bool leaves = record != nullptr && state.leaving.contains(record->uid);
+  const std::string why =
+      leaves ? absl::StrCat(", of which ", where_left(state, live->second), "; wait, or choose another folder")
+             : ", which is not over; cancel it or choose another folder";
+  return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
+                    absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder, why), metadata);
 }
 
 // Its nodes see two folders. Under one id something was trained, or the leader's word is no better than the others'.
-void doubt_folder_id(State& state, LiveJob& job) {
+void doubt_folder_id(Folders& folders, LiveJob& job) {
   const job::RestartHistory& history = job.record.history;
   if (history.best_step > 0 || history.best_commit > 0) return;
-  drop_folder(state, job.record);
+  folders.drop(job.record.uid);
   job.record.folder_id.clear();
-  claim_folder(state, job.record);
+  folders.claim(job.record);
 }
 
 // The leader's node says which folder it prepared. False: the attempt must not start there.
@@ -78,9 +90,9 @@ bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std
                    absl::StrCat("the dump folder ", folder, " is not the one of the job's earlier ",
                                 "attempts; mount or restore that one, or submit the job anew"));
   }
-  const auto other = step.state.dump_folders.find(id);
-  if (other != step.state.dump_folders.end() && other->second != job.record.uid) {
-    const auto live = step.state.jobs.find(other->second);
+  const std::string* other = step.state.folders.holder_of_id(id);
+  if (other != nullptr && *other != job.record.uid) {
+    const auto live = step.state.jobs.find(*other);
     const bool first = live != step.state.jobs.end() &&
                        (live->second.record.folder_id == id || live->second.record.order < job.record.order);
     if (first) {
@@ -101,7 +113,7 @@ bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std
                .severity = "warning"});
   }
   job.record.folder_id = id;
-  claim_folder(step.state, job.record);
+  step.state.folders.claim(job.record);
   put_job(change, job);
   return true;
 }

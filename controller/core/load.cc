@@ -227,7 +227,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
     const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - step.now.wall_ns());
     const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
     job.restart_at = step.now.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
-    claim_folder(step.state, job.record);
+    step.state.folders.claim(job.record);
     LiveJob& kept = step.state.jobs.emplace(uid, std::move(job)).first->second;
     if (!kept.waits_for_nodes()) continue;
     restore_held(step.state, kept);

@@ -111,7 +111,7 @@ void take(Step& step, const CreateJob& input) {
     return step.refuse(input.request, bad);
   record.order = step.state.next_order++;
   step.state.names[record.name] = record.uid;
-  claim_folder(step.state, record);
+  step.state.folders.claim(record);
   if (!input.request_id.empty()) step.state.requests[input.request_id] = record.uid;
   creation.waiting.push_back(input.request);
 
@@ -142,7 +142,7 @@ void go_on(Step& step, const Created& created, const absl::Status& status) {
   }
   const job::JobRecord& record = creation.job.record;
   step.state.names.erase(record.name);
-  drop_folder(step.state, record);
+  step.state.folders.drop(record.uid);
   step.state.requests.erase(record.request_id);
   for (const RequestId request : creation.waiting) step.refuse(request, status);
 }

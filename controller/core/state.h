@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "controller/core/continuation.h"
+#include "controller/core/folders.h"
 #include "controller/core/kept_logs.h"
 #include "controller/core/live_job.h"
 #include "controller/core/node_table.h"
@@ -41,8 +42,7 @@ struct State {
   Nodes nodes;
   std::map<std::string, std::set<std::string>> jobs_on;  // By node: uids of jobs whose attempt has a part there.
   absl::flat_hash_map<std::string, std::string> names;   // All jobs: name to uid.
-  // Live jobs: every name and id of a dump folder to the uid of the job that has it.
-  absl::flat_hash_map<std::string, std::string> dump_folders;
+  Folders folders;
   absl::flat_hash_map<std::string, job::Tombstone> deleted;  // By uid: jobs that were deleted,
   absl::flat_hash_set<std::string> deleting;  // and uids of those whose deletion is on its way to the store.
   absl::flat_hash_map<std::string, std::string> requests;  // request_id to uid.

@@ -158,9 +158,7 @@ void count_kept_logs(State& state, const JobView& view);
 
 // folders.cc
 absl::Status check_folder(const State& state, const job::Spec& spec);
-void claim_folder(State& state, const job::JobRecord& record);
-void drop_folder(State& state, const job::JobRecord& record);
-void doubt_folder_id(State& state, LiveJob& job);
+void doubt_folder_id(Folders& folders, LiveJob& job);
 bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std::string& id, Change& change);
 
 // foreign.cc
