@@ -32,7 +32,7 @@ void remove(Step& step, RequestId request, const JobViewPtr& view, const std::st
                             job_errors_prefix(uid),      job_refusals_prefix(uid), job_events_prefix(uid),
                             job_failed_logs_prefix(uid), diagnoses_prefix(uid)};
   change.then.deleted.push_back(uid);
-  step.state.deleting.insert(uid);
+  step.state.deletions.begin(uid);
   step.expect(change, Deleted{request, view, std::move(tombstone)});
   step.commit(std::move(change));
 }
@@ -59,7 +59,7 @@ void take(Step& step, const DeleteJob& input) {
 
 void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   const job::JobRecord& record = *deleted.view->record;
-  step.state.deleting.erase(record.uid);
+  step.state.deletions.end(record.uid);
   if (!status.ok()) {
     count_kept_logs(step.state, *deleted.view);
     return step.refuse(deleted.request, status);
@@ -67,7 +67,7 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   Reply& reply = step.effects.now.replies.emplace_back();
   reply.request = deleted.request;
   reply.deleted = deleted.view;
-  if (step.state.deleted.contains(record.uid)) return;  // Two asked at the same time.
+  if (step.state.deletions.contains(record.uid)) return;  // Two asked at the same time.
   bury(step.state, step.now, record.uid, deleted.tombstone);
   step.state.over.erase(record.uid);
   step.state.kept_logs.erase_job(record.uid);
@@ -79,30 +79,26 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
 
 // Its request is known as long as it is: whoever repeats it has not heard of the deletion, and gets no second job.
 void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone) {
-  if (state.deleted.contains(uid)) return;
+  if (state.deletions.contains(uid)) return;
   if (tombstone.time_ns == 0) tombstone.time_ns = now.wall_ns();  // Of an older version: at least since now.
-  if (!tombstone.request_id.empty()) state.requests.emplace(tombstone.request_id, uid);
-  state.deleted_by_age.emplace(tombstone.time_ns, uid);
-  state.deleted.emplace(uid, std::move(tombstone));
+  state.requests.add_if_new(tombstone.request_id, uid);
+  state.deletions.remember(uid, std::move(tombstone));
 }
 
 // What a node that is away may still run of them is told to end when it comes back; only then nobody asks any more.
 void forget_deleted_jobs(Step& step) {
   const int64_t oldest = step.now.wall_ns() - absl::ToInt64Nanoseconds(kRemembered);
-  if (step.state.deleted_by_age.empty() || step.state.deleted_by_age.begin()->first > oldest) return;
+  if (!step.state.deletions.oldest_until(oldest)) return;
   const bool any_away = std::any_of(step.state.nodes.all().begin(), step.state.nodes.all().end(),
                                     [](const auto& node) { return node.second.state != NodeState::kReady; });
   if (any_away) return;
   Change change;
-  while (!step.state.deleted_by_age.empty() && change.mutations.size() < kForgottenAtOnce) {
-    const auto [time_ns, uid] = *step.state.deleted_by_age.begin();
-    if (time_ns > oldest) break;
-    const auto tombstone = step.state.deleted.find(uid);
-    const auto request = step.state.requests.find(tombstone->second.request_id);
-    if (request != step.state.requests.end() && request->second == uid) step.state.requests.erase(request);
-    change.mutations.push_back(store::erase(deleted_key(uid)));
-    step.state.deleted.erase(tombstone);
-    step.state.deleted_by_age.erase(step.state.deleted_by_age.begin());
+  while (change.mutations.size() < kForgottenAtOnce) {
+    const std::optional<std::string> uid = step.state.deletions.oldest_until(oldest);
+    if (!uid) break;
+    const job::Tombstone tombstone = step.state.deletions.forget(*uid);
+    step.state.requests.forget(tombstone.request_id, *uid);
+    change.mutations.push_back(store::erase(deleted_key(*uid)));
   }
   step.commit(std::move(change));
 }
@@ -112,16 +108,16 @@ absl::Status check_repeated(const State& state, const CreateJob& input, const st
   const auto creation = state.creating.find(uid);
   const auto live = state.jobs.find(uid);
   const auto over = state.over.find(uid);
-  const auto tombstone = state.deleted.find(uid);
+  const job::Tombstone* tombstone = state.deletions.find(uid);
   const uint32_t fingerprint = creation != state.creating.end() ? creation->second.job.record.fingerprint
                                : live != state.jobs.end()       ? live->second.record.fingerprint
                                : over != state.over.end()       ? over->second->record->fingerprint
-                                                                : tombstone->second.fingerprint;
+                                                                : tombstone->fingerprint;
   if (fingerprint != input.fingerprint) {
     return rpc::bad_request("REQUEST_ID_REUSED", {{"request_id", "was used for another job; make a new UUID"}});
   }
-  if (tombstone == state.deleted.end()) return absl::OkStatus();
-  const job::Tombstone& job = tombstone->second;
+  if (tombstone == nullptr) return absl::OkStatus();
+  const job::Tombstone& job = *tombstone;
   return rpc::error(absl::StatusCode::kAlreadyExists, "JOB_DELETED",
                     absl::StrCat("this request has made job ", job.name, ", which was deleted",
                                  job.actor.empty() ? "" : absl::StrCat(" by ", job.actor), " at ",

@@ -48,7 +48,7 @@ void drop_oldest_logs(Step& step, const AttemptKey& key) {
   LiveJob& job = live != step.state.jobs.end() ? live->second : ended;
   const auto of_key = [&](const auto& attempt) { return attempt->number == key.second; };
   const auto found = std::find_if(job.past.begin(), job.past.end(), of_key);
-  if (found == job.past.end() || step.state.deleting.contains(key.first)) {
+  if (found == job.past.end() || step.state.deletions.is_under_way(key.first)) {
     step.state.kept_logs.erase(key);
     return;
   }

@@ -210,7 +210,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
       job.record.attempts = std::max(0, job.record.attempts - 1);
     restore_left_behind(step, job);
     step.state.names[job.record.name] = uid;
-    if (!job.record.request_id.empty()) step.state.requests[job.record.request_id] = uid;
+    step.state.requests.add(job.record.request_id, uid);
     step.state.next_order = std::max(step.state.next_order, job.record.order + 1);
     const auto shown = revisions.find(uid);
     const bool older = testing::planted(testing::Bug::kRevisionGoesBack) || shown == revisions.end();

@@ -1,5 +1,7 @@
 // What clients ask for.
 
+#include "controller/core/requests.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -69,6 +71,24 @@ absl::StatusOr<LiveJob*> live_job(State& state, const std::string& uid, absl::st
 
 }  // namespace
 
+void Requests::add(const std::string& request_id, const std::string& uid) {
+  if (!request_id.empty()) uids_[request_id] = uid;
+}
+
+void Requests::add_if_new(const std::string& request_id, const std::string& uid) {
+  if (!request_id.empty()) uids_.try_emplace(request_id, uid);
+}
+
+void Requests::forget(const std::string& request_id, const std::string& uid) {
+  const auto found = uids_.find(request_id);
+  if (found != uids_.end() && found->second == uid) uids_.erase(found);
+}
+
+const std::string* Requests::find(const std::string& request_id) const {
+  const auto found = uids_.find(request_id);
+  return found == uids_.end() ? nullptr : &found->second;
+}
+
 absl::Status no_such_job(const std::string& what) {
   return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
 }
@@ -83,9 +103,8 @@ absl::StatusOr<JobViewPtr> would_create(const State& state, const Options& optio
 }
 
 void take(Step& step, const CreateJob& input) {
-  if (const auto known = step.state.requests.find(input.request_id);
-      !input.request_id.empty() && known != step.state.requests.end()) {
-    const std::string& uid = known->second;
+  if (const std::string* known = step.state.requests.find(input.request_id)) {
+    const std::string uid = *known;
     if (absl::Status not_again = check_repeated(step.state, input, uid); !not_again.ok())
       return step.refuse(input.request, not_again);
     const auto creation = step.state.creating.find(uid);
@@ -112,7 +131,7 @@ void take(Step& step, const CreateJob& input) {
   record.order = step.state.next_order++;
   step.state.names[record.name] = record.uid;
   step.state.folders.claim(record);
-  if (!input.request_id.empty()) step.state.requests[input.request_id] = record.uid;
+  step.state.requests.add(input.request_id, record.uid);
   creation.waiting.push_back(input.request);
 
   // The job joins the queue only once it is durable, so that a full disk can refuse it without a trace.
@@ -143,7 +162,7 @@ void go_on(Step& step, const Created& created, const absl::Status& status) {
   const job::JobRecord& record = creation.job.record;
   step.state.names.erase(record.name);
   step.state.folders.drop(record.uid);
-  step.state.requests.erase(record.request_id);
+  step.state.requests.forget(record.request_id, record.uid);
   for (const RequestId request : creation.waiting) step.refuse(request, status);
 }
 

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "controller/core/continuation.h"
+#include "controller/core/deletions.h"
 #include "controller/core/folders.h"
 #include "controller/core/kept_logs.h"
 #include "controller/core/live_job.h"
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
 #include "controller/core/refusals.h"
+#include "controller/core/requests.h"
 #include "controller/core/stray.h"
 #include "controller/core/view.h"
 #include "controller/scheduler/scheduler.h"
@@ -43,9 +44,8 @@ struct State {
   std::map<std::string, std::set<std::string>> jobs_on;  // By node: uids of jobs whose attempt has a part there.
   absl::flat_hash_map<std::string, std::string> names;   // All jobs: name to uid.
   Folders folders;
-  absl::flat_hash_map<std::string, job::Tombstone> deleted;  // By uid: jobs that were deleted,
-  absl::flat_hash_set<std::string> deleting;  // and uids of those whose deletion is on its way to the store.
-  absl::flat_hash_map<std::string, std::string> requests;  // request_id to uid.
+  Deletions deletions;
+  Requests requests;
   std::map<CursorKey, int64_t> cursors;
   std::map<AttemptKey, std::map<std::string, int64_t>> repeats;  // Warnings of ranks, by kind: how many there were.
   std::map<CursorKey, std::set<int64_t>> damage_told;         // Offsets; a restarted controller may report one again.
@@ -68,7 +68,6 @@ struct State {
   absl::Duration next_deletion = absl::ZeroDuration();
   absl::Duration next_explanation = absl::ZeroDuration();
   absl::Duration next_estimate = absl::ZeroDuration();
-  std::set<std::pair<int64_t, std::string>> deleted_by_age;  // When and uid: all of deleted_.
 };
 
 }  // namespace titan::core

@@ -72,7 +72,7 @@ void list_unknown(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
 }  // namespace
 
 bool knows(const State& state, const std::string& uid) {
-  return state.jobs.count(uid) > 0 || state.over.contains(uid) || state.deleted.contains(uid);
+  return state.jobs.count(uid) > 0 || state.over.contains(uid) || state.deletions.contains(uid);
 }
 
 Stray& stray_of(Step& step, Node& node, const v1::AttemptId& id) {

@@ -104,7 +104,8 @@ void start_update(Step& step, const UpdateJob& asked) {
   written.mutations.push_back(store::erase(update_key(asked.uid)));
   const auto live = step.state.jobs.find(asked.uid);
   const auto over = step.state.over.find(asked.uid);
-  if (live == step.state.jobs.end() && (over == step.state.over.end() || step.state.deleting.contains(asked.uid))) {
+  if (live == step.state.jobs.end() &&
+      (over == step.state.over.end() || step.state.deletions.is_under_way(asked.uid))) {
     step.commit(std::move(written));
     return step.refuse(asked.request, no_such_job(asked.uid));
   }
@@ -131,7 +132,7 @@ void start_update(Step& step, const UpdateJob& asked) {
 absl::StatusOr<JobViewPtr> would_update(const State& state, const UpdateJob& input) {
   const auto live = state.jobs.find(input.uid);
   const auto over = state.over.find(input.uid);
-  if (live == state.jobs.end() && (over == state.over.end() || state.deleting.contains(input.uid)))
+  if (live == state.jobs.end() && (over == state.over.end() || state.deletions.is_under_way(input.uid)))
     return no_such_job(input.uid);
   const JobViewPtr now = live != state.jobs.end() ? view_of(live->second) : over->second;
   TITAN_RETURN_IF_ERROR(check_update(input, *now->record));
