@@ -10,7 +10,6 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kLookForOld = absl::Minutes(1);
 constexpr size_t kOldAtOnce = 50;
 constexpr absl::Duration kRemembered = absl::Hours(24);  // A job that was deleted.
 constexpr size_t kForgottenAtOnce = 200;
@@ -128,8 +127,8 @@ absl::Status check_repeated(const State& state, const CreateJob& input, const st
 
 // One that fails is old again the next time.
 void delete_old_jobs(Step& step) {
-  if (step.options.keep_finished == absl::InfiniteDuration() || step.now.monotonic < step.state.next_deletion) return;
-  step.state.next_deletion = step.now.monotonic + kLookForOld;
+  if (step.options.keep_finished == absl::InfiniteDuration()) return;
+  if (!step.state.deletion_by_age.is_due(step.now.monotonic)) return;
   const int64_t oldest = step.now.wall_ns() - absl::ToInt64Nanoseconds(step.options.keep_finished);
   std::vector<JobViewPtr> old;
   for (const auto& [uid, view] : step.state.over) {

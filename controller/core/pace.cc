@@ -8,7 +8,6 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Seconds(5);
 constexpr int64_t kFewSteps = 3;                       // Fewer say nothing of a pace.
 constexpr absl::Duration kSameEnd = absl::Seconds(5);  // Or a tenth of what is left: the scheduler is not told.
 
@@ -39,8 +38,7 @@ void tell_end(State& state, const Now& now, LiveJob& job, absl::Duration end) {
 }  // namespace
 
 void estimate_ends(State& state, const Now& now) {
-  if (now.monotonic < state.next_estimate) return;
-  state.next_estimate = now.monotonic + kLookEvery;
+  if (!state.estimate.is_due(now.monotonic)) return;
   for (auto& [uid, job] : state.jobs) {
     const bool trains =
         job.record.state == job::JobState::kRunning || job.record.state == job::JobState::kCheckpointing;

@@ -17,6 +17,7 @@
 #include "controller/core/live_job.h"
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
+#include "controller/core/periodic.h"
 #include "controller/core/refusals.h"
 #include "controller/core/requests.h"
 #include "controller/core/stray.h"
@@ -65,9 +66,9 @@ struct State {
   // Before the first tick the start counts: whoever stands still in between has heard nobody, either.
   absl::Duration last_tick = absl::ZeroDuration();
   absl::Duration awake_since = absl::ZeroDuration();  // The end of the last pause of this process, or its start.
-  absl::Duration next_deletion = absl::ZeroDuration();
-  absl::Duration next_explanation = absl::ZeroDuration();
-  absl::Duration next_estimate = absl::ZeroDuration();
+  Periodic deletion_by_age{absl::Minutes(1)};
+  Periodic explanation{absl::Seconds(5)};  // Of what attempts wait for: waits.cc.
+  Periodic estimate{absl::Seconds(5)};     // Of when jobs end: pace.cc.
 };
 
 }  // namespace titan::core

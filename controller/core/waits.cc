@@ -18,7 +18,6 @@ struct Wait {
   std::string message;
 };
 
-constexpr absl::Duration kExplainEvery = absl::Seconds(5);
 constexpr size_t kNodesNamed = 3;
 constexpr char kPreparing[] = "PREPARING", kStoreWaits[] = "STORE_WAITS", kStarting[] = "STARTING_RANKS",
                kNoStepYet[] = "NO_STEP_YET", kSaving[] = "SAVING", kEnding[] = "ENDING", kDiagnosing[] = "DIAGNOSING";
@@ -102,8 +101,7 @@ Wait wait_of(const Nodes& nodes, const LiveJob& job) {
 }  // namespace
 
 void explain_waits(Step& step) {
-  if (step.now.monotonic < step.state.next_explanation) return;
-  step.state.next_explanation = step.now.monotonic + kExplainEvery;
+  if (!step.state.explanation.is_due(step.now.monotonic)) return;
   Change change;
   for (auto& [uid, job] : step.state.jobs) {
     const bool is_ours = is_explanation(job.pending_reason);
