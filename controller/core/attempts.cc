@@ -210,12 +210,9 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
 }
 
 void drop_cursors(State& state, Change& change, const std::string& uid) {
-  for (auto it = state.cursors.lower_bound({uid, 0, 0}); it != state.cursors.end() && std::get<0>(it->first) == uid;) {
-    change.mutations.push_back(store::erase(cursor_key(uid, std::get<1>(it->first), std::get<2>(it->first))));
-    it = state.cursors.erase(it);
+  for (const auto& [job, attempt, rank] : state.spools.drop(uid)) {
+    change.mutations.push_back(store::erase(cursor_key(job, attempt, rank)));
   }
-  std::erase_if(state.repeats, [&](const auto& counted) { return counted.first.first == uid; });
-  std::erase_if(state.damage_told, [&](const auto& told) { return std::get<0>(told.first) == uid; });
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
       set_aside(step, record, "is not a cursor");
       continue;
     }
-    step.state.cursors[{parts[1], attempt, rank}] = sequence;
+    step.state.spools.cursor({parts[1], attempt, rank}) = sequence;
   }
   std::map<AttemptKey, Reports> reports = load_reports(step, records);
   for (const store::Record& record : below("job/", records)) {

@@ -36,8 +36,6 @@ std::string text(const nlohmann::json& json, const char* key) {
   return it == json.end() || !it->is_string() ? "" : it->get<std::string>();
 }
 
-constexpr size_t kDamageTold = 16;  // Of one rank's events.
-
 bool flag(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   return it != json.end() && it->is_boolean() && it->get<bool>();
@@ -47,9 +45,9 @@ bool flag(const nlohmann::json& json, const char* key) {
 // checkpoint is there is not known, and nothing waits for its word any more.
 void take_damage(Step& step, LiveJob& job, int attempt, int rank, const std::string& node,
                  const v1::SpoolDamage& damage, Change& change, bool& job_changed) {
-  std::set<int64_t>& told = step.state.damage_told[{job.record.uid, attempt, rank}];
-  if (told.size() >= kDamageTold || !told.insert(damage.offset()).second) return;
-  const bool is_last = told.size() == kDamageTold;
+  const Spools::Damage noted = step.state.spools.note_damage({job.record.uid, attempt, rank}, damage.offset());
+  if (noted == Spools::Damage::kNotToBeTold) return;
+  const bool is_last = noted == Spools::Damage::kLastToBeTold;
   add_event(
       step, change, job,
       {.node = node,
@@ -114,7 +112,7 @@ void take_rank_event(Step& step, LiveJob& job, int attempt, int rank, const std:
   const int64_t train_step = integer(json, "step");
   const bool current = job.attempt && job.attempt->record.number == attempt;
   const auto tell = [&](const char* reason, std::string message, absl::string_view severity) {
-    if (severity != "info" && !is_to_be_told(step.state, {job.record.uid, attempt}, reason, message)) return;
+    if (severity != "info" && !step.state.spools.is_to_be_told({job.record.uid, attempt}, reason, message)) return;
     add_event(step, change, job,
               {.node = node,
                .attempt = attempt,
@@ -218,7 +216,7 @@ void on_rank_events(Step& step, Node& node, const v1::RankEvents& events) {
   Change change;
   if (live != step.state.jobs.end()) {
     LiveJob& job = live->second;
-    int64_t& cursor = step.state.cursors[{uid, attempt, rank}];
+    int64_t& cursor = step.state.spools.cursor({uid, attempt, rank});
     bool job_changed = false;
     for (const v1::SpoolDamage& damage : events.damage()) {
       take_damage(step, job, attempt, rank, node.record.name, damage, change, job_changed);

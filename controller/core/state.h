@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,13 +19,12 @@
 #include "controller/core/periodic.h"
 #include "controller/core/refusals.h"
 #include "controller/core/requests.h"
+#include "controller/core/spools.h"
 #include "controller/core/stray.h"
 #include "controller/core/view.h"
 #include "controller/scheduler/scheduler.h"
 
 namespace titan::core {
-
-using CursorKey = std::tuple<std::string, int, int>;  // uid, attempt, rank
 
 struct Creation {
   LiveJob job;
@@ -47,10 +45,8 @@ struct State {
   Folders folders;
   Deletions deletions;
   Requests requests;
-  std::map<CursorKey, int64_t> cursors;
-  std::map<AttemptKey, std::map<std::string, int64_t>> repeats;  // Warnings of ranks, by kind: how many there were.
-  std::map<CursorKey, std::set<int64_t>> damage_told;         // Offsets; a restarted controller may report one again.
-  std::map<std::string, std::map<AttemptKey, Stray>> strays;  // By node.
+  Spools spools;
+  std::map<std::string, std::map<AttemptKey, Stray>> strays;            // By node.
   std::map<std::string, std::map<AttemptKey, LeftBehind>> left_behind;  // By node.
   std::set<std::string> leaving;  // Uids of jobs that have no attempt and end once nothing of it is left behind.
   Refusals refusals;

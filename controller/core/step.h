@@ -221,9 +221,6 @@ absl::Status check_cluster(const Options& options, const v1::Register& hello);
 void note_refusal(Step& step, const v1::Register& hello, const absl::Status& why);
 void forget_refusals(Step& step);
 
-// repeats.cc
-bool is_to_be_told(State& state, const AttemptKey& attempt, const std::string& reason, std::string& message);
-
 // requests.cc
 // The checks of CreateJob without its effect; the job as it would be. Errors: those of CreateJob.
 absl::StatusOr<JobViewPtr> would_create(const State& state, const Options& options, const job::Spec& spec);
