@@ -261,7 +261,7 @@ void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placeme
 void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt) {
   const std::string& uid = job.record.uid;
   for (auto& [node, part] : attempt.parts) {
-    step.state.jobs_on[node].insert(uid);
+    step.state.placed.add(node, uid);
     part.devices = claim(step.state, uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
   }
   job.attempt = std::move(attempt);
@@ -271,11 +271,7 @@ void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt) {
 // Its devices stay claimed for the job.
 void drop_attempt(Step& step, LiveJob& job) {
   touch_nodes_of(step, job);
-  for (const auto& [node, part] : job.attempt->parts) {
-    const auto there = step.state.jobs_on.find(node);
-    there->second.erase(job.record.uid);
-    if (there->second.empty()) step.state.jobs_on.erase(there);
-  }
+  for (const auto& [node, part] : job.attempt->parts) step.state.placed.remove(node, job.record.uid);
   job.attempt.reset();
 }
 

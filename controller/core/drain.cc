@@ -26,7 +26,7 @@ bool is_draining(const Nodes& nodes, const std::string& name) {
 void empty_node(Step& step, const std::string& name) {
   if (!is_draining(step.state.nodes, name)) return;
   const std::string actor = step.state.nodes.find(name)->record.drain.actor;
-  for (const std::string& uid : jobs_of(step.state, name)) {
+  for (const std::string& uid : step.state.placed.on(name)) {
     LiveJob& job = step.state.jobs.at(uid);
     LiveAttempt& attempt = *job.attempt;
     NodePart& part = attempt.parts.at(name);

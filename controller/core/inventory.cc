@@ -256,7 +256,7 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
     }
     bound_left_behind(step, node.record.name);
   }
-  for (const std::string& uid : jobs_of(step.state, node.record.name)) {
+  for (const std::string& uid : step.state.placed.on(node.record.name)) {
     LiveJob& job = step.state.jobs.at(uid);
     LiveAttempt& attempt = *job.attempt;
     NodePart& part = attempt.parts.at(node.record.name);
@@ -300,7 +300,7 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
     }
   }
   for (const std::string& uid : adopted) end_parts_that_are_gone(step, uid, node.record.name);
-  for (const std::string& uid : jobs_of(step.state, node.record.name)) {
+  for (const std::string& uid : step.state.placed.on(node.record.name)) {
     LiveJob& job = step.state.jobs.at(uid);
     if (job.attempt->diagnose_by && job.attempt->to_answer.empty())
       end_diagnosis(step, job);  // Nobody else can be asked.

@@ -167,7 +167,7 @@ void check_left_behind(Step& step) {
 
 // An operator says that the machine is off: nothing runs there any more.
 void give_up_node(Step& step, const std::string& node) {
-  for (const std::string& uid : jobs_of(step.state, node)) {
+  for (const std::string& uid : step.state.placed.on(node)) {
     const auto live = step.state.jobs.find(uid);
     if (live != step.state.jobs.end() && live->second.attempt && !live->second.attempt->parts.at(node).ended) {
       lose_part(step, live->second, node);

@@ -15,7 +15,7 @@ constexpr size_t kNamed = 8;  // Of what a node may run.
 // What a node may run as far as is known, in words; empty: nothing.
 std::string may_run_there(const State& state, const std::string& name) {
   std::vector<std::string> all;
-  for (const std::string& uid : jobs_of(state, name)) {
+  for (const std::string& uid : state.placed.on(name)) {
     const LiveJob& job = state.jobs.at(uid);
     const NodePart& part = job.attempt->parts.at(name);
     if (part.lost) continue;  // It is among those below.
@@ -44,19 +44,13 @@ absl::Status no_such_node(const std::string& name) {
   return rpc::error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node ", name), {{"node", name}});
 }
 
-std::vector<std::string> jobs_of(const State& state, const std::string& node) {
-  const auto it = state.jobs_on.find(node);
-  if (it == state.jobs_on.end()) return {};
-  return {it->second.begin(), it->second.end()};
-}
-
 NodeView node_view(const State& state, const Node& node) {
   const std::string& name = node.record.name;
   NodeView view;
   view.node = node;
   if (node.speaks() && !node.unusable.empty()) view.node.state = NodeState::kUnusable;
   view.devices_used = devices_of_strays(state, name);
-  for (const std::string& uid : jobs_of(state, name)) {
+  for (const std::string& uid : state.placed.on(name)) {
     const LiveJob& job = state.jobs.at(uid);
     const NodePart& part = job.attempt->parts.at(name);
     if (part.ended) continue;

@@ -17,6 +17,7 @@
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
 #include "controller/core/periodic.h"
+#include "controller/core/placed_jobs.h"
 #include "controller/core/refusals.h"
 #include "controller/core/requests.h"
 #include "controller/core/spools.h"
@@ -40,8 +41,8 @@ struct State {
   absl::flat_hash_map<std::string, JobViewPtr> over;  // By uid.
   std::map<std::string, Creation> creating;           // On their way to the store, by uid.
   Nodes nodes;
-  std::map<std::string, std::set<std::string>> jobs_on;  // By node: uids of jobs whose attempt has a part there.
-  absl::flat_hash_map<std::string, std::string> names;   // All jobs: name to uid.
+  PlacedJobs placed;
+  absl::flat_hash_map<std::string, std::string> names;  // All jobs: name to uid.
   Folders folders;
   Deletions deletions;
   Requests requests;

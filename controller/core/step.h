@@ -201,7 +201,6 @@ void load_all(Step& step, const std::vector<store::Record>& records, const std::
 void note_condition(Step& step, Node& node, const std::string& unusable, int64_t unix_nanoseconds);
 
 // nodes.cc
-std::vector<std::string> jobs_of(const State& state, const std::string& node);
 NodeView node_view(const State& state, const Node& node);
 std::optional<NodeView> shown_node(const State& state, const std::string& name);
 std::vector<NodeView> node_views(const State& state);

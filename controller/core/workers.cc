@@ -106,7 +106,7 @@ void note_steady(Step& step, Node& node) {
 
 // A node of waiting jobs speaks again.
 void end_waiting_for(Step& step, const std::string& node) {
-  for (const std::string& uid : jobs_of(step.state, node)) {
+  for (const std::string& uid : step.state.placed.on(node)) {
     LiveJob& job = step.state.jobs.at(uid);
     if (job.pending_reason != kNodeUnreachable) continue;
     Change change;
@@ -117,7 +117,7 @@ void end_waiting_for(Step& step, const std::string& node) {
 
 // Nobody could see what its ranks did: they may have advanced all the time.
 void excuse_parts(State& state, const Now& now, const std::string& node) {
-  for (const std::string& uid : jobs_of(state, node))
+  for (const std::string& uid : state.placed.on(node))
     state.jobs.at(uid).attempt->parts.at(node).last_advance = now.monotonic;
 }
 
@@ -367,7 +367,7 @@ void check_leases(Step& step) {
   for (auto& [name, node] : step.state.nodes.all()) {
     if (!step.state.nodes.lease_over(node, now)) continue;
     bool runs = false;
-    for (const std::string& uid : jobs_of(step.state, name)) {
+    for (const std::string& uid : step.state.placed.on(name)) {
       LiveJob& job = step.state.jobs.at(uid);
       if (job.attempt->parts.at(name).ended) continue;
       if (testing::planted(testing::Bug::kLostNodeStays)) continue;
