@@ -318,7 +318,7 @@ void take_progress(Step& step, LiveJob& job, int64_t train_step, int64_t commit,
   if (train_step > attempt.record.last_step) {
     const bool is_first = attempt.record.last_step <= attempt.record.resumed_step;
     attempt.record.last_step = train_step;
-    if (attempt.advanced_at) note_advance(step, attempt, is_first || attempt.in_quiet_phase());
+    if (attempt.advanced_at) note_advance(step.state.pauses, step.now, attempt, is_first || attempt.in_quiet_phase());
   }
   if (!job::note_progress(job.record.history, train_step, commit) || attempt.recovered) return;
   attempt.recovered = true;

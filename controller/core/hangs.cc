@@ -54,17 +54,15 @@ bool all_speak(const Nodes& nodes, const LiveAttempt& attempt) {
   });
 }
 
-// More between two ticks is a pause of this process,
-absl::Duration longest_tick(const Options& options) { return std::max(options.lease / 2, absl::Seconds(1)); }
-
 }  // namespace
 
-void note_advance(const Step& step, LiveAttempt& attempt, bool quiet) {
-  const absl::Duration pause = attempt.advanced_at ? step.now.monotonic - *attempt.advanced_at : absl::ZeroDuration();
+void note_advance(const Pauses& pauses, const Now& now, LiveAttempt& attempt, bool quiet) {
+  const absl::Duration pause = attempt.advanced_at ? now.monotonic - *attempt.advanced_at : absl::ZeroDuration();
   // What is heard first after a pause of this process, before a tick has noticed that, measures the pause.
-  if (!is_paused(step)) attempt.longest_pause = std::max(attempt.longest_pause, pause);
-  if (!is_paused(step) && !quiet) attempt.longest_working_pause = std::max(attempt.longest_working_pause, pause);
-  attempt.advanced_at = step.now.monotonic;
+  if (!pauses.is_paused(now.monotonic)) attempt.longest_pause = std::max(attempt.longest_pause, pause);
+  if (!pauses.is_paused(now.monotonic) && !quiet)
+    attempt.longest_working_pause = std::max(attempt.longest_working_pause, pause);
+  attempt.advanced_at = now.monotonic;
 }
 
 void note_beat(Step& step, LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
@@ -85,7 +83,7 @@ void note_beat(Step& step, LiveJob& job, NodePart& part, const v1::AttemptBeat& 
     attempt.stragglers.see(rank.rank(), rank.own_steps(), rank.own_nanoseconds(), now);
   }
   if (counter > part.counter) {
-    note_advance(step, attempt, quiet);
+    note_advance(step.state.pauses, step.now, attempt, quiet);
     const absl::Duration took = now - part.last_advance;  // Of this node: others show the same one a little later.
     // Beats that waited for a controller that stood still come all at once, and show no step either.
     if (!quiet && took >= step.options.beat / 2 && took != absl::InfiniteDuration()) {
@@ -160,16 +158,11 @@ void check_hangs(Step& step) {
   }
 }
 
-bool is_paused(const Step& step) { return step.now.monotonic - step.state.last_tick > longest_tick(step.options); }
-
-// While this process was stopped itself (a suspended machine, a starved one) it has heard nobody. That silence is its
-// own, and what was said meanwhile still waits to be read.
+// What this process did not hear while it stood still itself is nobody's silence.
 void excuse_own_pause(Step& step) {
   const absl::Duration now = step.now.monotonic;
-  const absl::Duration pause = now - std::exchange(step.state.last_tick, now);
-  if (testing::planted(testing::Bug::kOwnPauseIsTheirSilence)) return;
-  if (pause <= longest_tick(step.options)) return;
-  step.state.awake_since = now;
+  const absl::Duration pause = step.state.pauses.tick(now);
+  if (pause == absl::ZeroDuration()) return;
   step.state.nodes.excuse(pause, now);
   for (auto& [uid, job] : step.state.jobs) {
     if (!job.attempt) continue;

@@ -249,7 +249,7 @@ void set_aside(Step& step, const store::Record& record, std::string why) {
 }
 
 void load_all(Step& step, const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
-  step.state.last_tick = step.state.awake_since = step.now.monotonic;
+  step.state.pauses.start(step.now.monotonic);
   const absl::Span<const store::Record> nodes = below("node/", records);
   // All of them come back at once, and registering takes its time.
   const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());

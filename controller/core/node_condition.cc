@@ -29,7 +29,9 @@ void note_unusable(Step& step, Node& node, const std::string& why, Change& chang
 
 // A message that this process was too late to hear says nothing of the clock behind it.
 void note_clock(Step& step, Node& node, int64_t unix_nanoseconds, Change& change) {
-  if (unix_nanoseconds <= 0 || is_paused(step) || step.now.monotonic - step.state.awake_since < kCaughtUp) return;
+  const Pauses& pauses = step.state.pauses;
+  const absl::Duration now = step.now.monotonic;
+  if (unix_nanoseconds <= 0 || pauses.is_paused(now) || pauses.awake_for(now) < kCaughtUp) return;
   const absl::Duration ahead = absl::FromUnixNanos(unix_nanoseconds) - step.now.wall;
   const bool was_off = node.clock_ahead != absl::ZeroDuration();
   const bool is_off = absl::AbsDuration(ahead) > (was_off ? kClockIsRight : kClockIsOff);

@@ -16,6 +16,7 @@
 #include "controller/core/live_job.h"
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
+#include "controller/core/pauses.h"
 #include "controller/core/periodic.h"
 #include "controller/core/placed_jobs.h"
 #include "controller/core/refusals.h"
@@ -33,7 +34,7 @@ struct Creation {
 };
 
 struct State {
-  explicit State(const Options& options) : nodes(options.lease, options.beat) {}
+  explicit State(const Options& options) : nodes(options.lease, options.beat), pauses(options.lease) {}
 
   Expected expected;
 
@@ -60,9 +61,7 @@ struct State {
   absl::Duration schedule_after;
   bool schedule_requested = false;
   absl::Duration next_cycle = absl::ZeroDuration();
-  // Before the first tick the start counts: whoever stands still in between has heard nobody, either.
-  absl::Duration last_tick = absl::ZeroDuration();
-  absl::Duration awake_since = absl::ZeroDuration();  // The end of the last pause of this process, or its start.
+  Pauses pauses;
   Periodic deletion_by_age{absl::Minutes(1)};
   Periodic explanation{absl::Seconds(5)};  // Of what attempts wait for: waits.cc.
   Periodic estimate{absl::Seconds(5)};     // Of when jobs end: pace.cc.

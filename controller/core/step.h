@@ -169,12 +169,11 @@ bool may_list(Step& step, Node& node, const v1::AttemptId& id);
 void note_foreign(Step& step, Node& node, const std::string& what, const std::string& job = "");
 
 // hangs.cc
-void note_advance(const Step& step, LiveAttempt& attempt, bool quiet);
+void note_advance(const Pauses& pauses, const Now& now, LiveAttempt& attempt, bool quiet);
 void note_beat(Step& step, LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
 void begin_watch(const Now& now, LiveAttempt& attempt);
 std::vector<job::HungRank> hung_ranks(const LiveJob& job);
 void check_hangs(Step& step);
-bool is_paused(const Step& step);
 void excuse_own_pause(Step& step);
 
 // inventory.cc

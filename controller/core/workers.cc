@@ -146,7 +146,8 @@ void welcome(Step& step, Node& node, const v1::Register& hello) {
 absl::Duration deafness(const Step& step, const v1::WorkerMessage& message) {
   const absl::Duration unanswered = absl::Milliseconds(message.beat().unanswered_milliseconds());
   if (unanswered <= 2 * step.state.nodes.beat_interval()) return absl::ZeroDuration();
-  const bool was_asleep = is_paused(step) || step.now.monotonic - step.state.awake_since < unanswered;
+  const bool was_asleep =
+      step.state.pauses.is_paused(step.now.monotonic) || step.state.pauses.awake_for(step.now.monotonic) < unanswered;
   return was_asleep ? absl::ZeroDuration() : unanswered;
 }
 
