@@ -154,7 +154,7 @@ void leave_devices(Step& step, LiveJob& job, const std::string& name) {
   const std::vector<int> devices = part.devices;
   lose(step, job, name);
   part.overdue = true;
-  Stray& stray = step.state.strays[name][job.key()];
+  Stray& stray = step.state.strays.add(name, job.key());
   stray.job = job.record.name;
   stray.ranks = ranks_of(part.placement);
   stray.devices = part.placement.num_ranks;

@@ -49,15 +49,13 @@ bool may_tell(const State& state, const Node& node, const AttemptKey& key, int r
   if (const job::AttemptRecord* const attempt = recorded(state, key)) return has(*attempt, node.record.name, rank);
   const auto live = state.jobs.find(key.first);
   if (live == state.jobs.end()) return true;  // Of a job that is over, nothing is taken.
-  const auto strays = state.strays.find(node.record.name);
-  return key.second <= live->second.record.attempts && strays != state.strays.end() && strays->second.contains(key);
+  return key.second <= live->second.record.attempts && state.strays.contains(node.record.name, key);
 }
 
 // Strays are kept and told one by one: no node makes this controller keep more than a node can have.
 bool may_list(Step& step, Node& node, const v1::AttemptId& id) {
-  const auto strays = step.state.strays.find(node.record.name);
-  if (strays == step.state.strays.end() || strays->second.size() < kMostStrays) return true;
-  if (strays->second.contains({id.job_uid(), id.number()})) return true;
+  const Strays::OfNode& there = step.state.strays.on(node.record.name);
+  if (there.size() < kMostStrays || there.contains({id.job_uid(), id.number()})) return true;
   note_foreign(step, node, absl::StrCat("more than ", kMostStrays, " attempts that this controller does not know"));
   return false;
 }

@@ -208,9 +208,7 @@ void end_parts_that_are_gone(Step& step, const std::string& uid, const std::stri
     const NodePart* const part = part_of(&live->second, node);
     const Node* const known = step.state.nodes.find(node);
     if (node == by || part == nullptr || part->ended || known == nullptr || known->sessions_here == 0) continue;
-    const auto strays = step.state.strays.find(node);
-    const bool is_there = strays != step.state.strays.end() && strays->second.contains(live->second.key());
-    if (!is_there) end_part_that_is_gone(step, live->second, node);
+    if (!step.state.strays.contains(node, live->second.key())) end_part_that_is_gone(step, live->second, node);
   }
 }
 
@@ -221,8 +219,7 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
     if (catch_up(step, node, *item)) adopted.push_back(item->id().job_uid());
   }
-  std::map<AttemptKey, Stray> before;
-  if (auto strays = step.state.strays.extract(node.record.name)) before = std::move(strays.mapped());
+  const Strays::OfNode before = step.state.strays.take(node.record.name);
   for (const auto& [key, stray] : before) step.state.scheduler.release(stray_owner(key), node.record.name);
   std::map<AttemptKey, Phase::Phase> there;
   for (const v1::AttemptInventory& item : hello.inventory()) {
@@ -245,8 +242,6 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
     take_stray(step, node, item.id(), item.phase(), item.devices() > 0);
     if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(step, node.record.name, key);
   }
-  if (step.state.strays[node.record.name].empty())
-    step.state.strays.erase(node.record.name);  // Whoever looks for some walks all of it.
   // What it does not name is gone; what it names has just been told to stop.
   if (const auto left = step.state.left_behind.find(node.record.name); left != step.state.left_behind.end()) {
     const std::map<AttemptKey, LeftBehind> all = left->second;

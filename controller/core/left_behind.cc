@@ -174,8 +174,8 @@ void give_up_node(Step& step, const std::string& node) {
     }
   }
   step.state.left_behind.erase(node);
-  if (const auto strays = step.state.strays.extract(node)) {
-    for (const auto& [key, stray] : strays.mapped()) step.state.scheduler.release(stray_owner(key), node);
+  for (const auto& [key, stray] : step.state.strays.take(node)) {
+    step.state.scheduler.release(stray_owner(key), node);
   }
   step.state.schedule_requested = true;
 }

@@ -28,10 +28,8 @@ std::string may_run_there(const State& state, const std::string& name) {
                                  absl::FormatTime(absl::RFC3339_sec, what.until_wall, absl::UTCTimeZone())));
     }
   }
-  if (const auto strays = state.strays.find(name); strays != state.strays.end()) {
-    for (const auto& [key, stray] : strays->second) {
-      all.push_back(absl::StrCat("attempt ", key.second, " of ", stray.job.empty() ? key.first : stray.job));
-    }
+  for (const auto& [key, stray] : state.strays.on(name)) {
+    all.push_back(absl::StrCat("attempt ", key.second, " of ", stray.job.empty() ? key.first : stray.job));
   }
   const size_t more = all.size() > kNamed ? all.size() - kNamed : 0;
   all.resize(all.size() - more);
@@ -49,7 +47,7 @@ NodeView node_view(const State& state, const Node& node) {
   NodeView view;
   view.node = node;
   if (node.speaks() && !node.unusable.empty()) view.node.state = NodeState::kUnusable;
-  view.devices_used = devices_of_strays(state, name);
+  view.devices_used = state.strays.devices_on(name);
   for (const std::string& uid : state.placed.on(name)) {
     const LiveJob& job = state.jobs.at(uid);
     const NodePart& part = job.attempt->parts.at(name);
@@ -71,10 +69,8 @@ NodeView node_view(const State& state, const Node& node) {
       view.jobs.push_back(what.job);
     }
   }
-  if (const auto strays = state.strays.find(name); strays != state.strays.end()) {
-    for (const auto& [key, stray] : strays->second) {
-      if (stray.unknown) view.unknown.emplace_back(key, stray);
-    }
+  for (const auto& [key, stray] : state.strays.on(name)) {
+    if (stray.unknown) view.unknown.emplace_back(key, stray);
   }
   return view;
 }

@@ -23,6 +23,7 @@
 #include "controller/core/requests.h"
 #include "controller/core/spools.h"
 #include "controller/core/stray.h"
+#include "controller/core/strays.h"
 #include "controller/core/view.h"
 #include "controller/scheduler/scheduler.h"
 
@@ -48,7 +49,7 @@ struct State {
   Deletions deletions;
   Requests requests;
   Spools spools;
-  std::map<std::string, std::map<AttemptKey, Stray>> strays;            // By node.
+  Strays strays;
   std::map<std::string, std::map<AttemptKey, LeftBehind>> left_behind;  // By node.
   std::set<std::string> leaving;  // Uids of jobs that have no attempt and end once nothing of it is left behind.
   Refusals refusals;

@@ -250,7 +250,6 @@ void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key);
 void drop_stray(Step& step, const std::string& node, const AttemptKey& key);
 void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray);
 std::vector<int> recorded_devices(const State& state, const AttemptKey& key, const std::string& node);
-int devices_of_strays(const State& state, const std::string& node);
 std::set<std::string> jobs_that_still_save(const State& state, const Now& now);
 
 // time_limit.cc

@@ -1,7 +1,10 @@
 // Attempts on nodes that are not the present one of a live job. What this store knows and has left behind is stopped;
 // what it has never heard of is somebody's work, and is listed until somebody decides.
 
+#include "controller/core/strays.h"
+
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
@@ -71,13 +74,44 @@ void list_unknown(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
 
 }  // namespace
 
+bool Strays::erase(const std::string& node, const AttemptKey& key) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end() || found->second.erase(key) == 0) return false;
+  if (found->second.empty()) by_node_.erase(found);
+  return true;
+}
+
+Strays::OfNode Strays::take(const std::string& node) {
+  auto taken = by_node_.extract(node);
+  return taken.empty() ? OfNode() : std::move(taken.mapped());
+}
+
+Stray* Strays::find(const std::string& node, const AttemptKey& key) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end()) return nullptr;
+  const auto stray = found->second.find(key);
+  return stray == found->second.end() ? nullptr : &stray->second;
+}
+
+const Strays::OfNode& Strays::on(const std::string& node) const {
+  static const auto* const kNone = new OfNode();
+  const auto found = by_node_.find(node);
+  return found == by_node_.end() ? *kNone : found->second;
+}
+
+int Strays::devices_on(const std::string& node) const {
+  int devices = 0;
+  for (const auto& [key, stray] : on(node)) devices += stray.devices;
+  return devices;
+}
+
 bool knows(const State& state, const std::string& uid) {
   return state.jobs.count(uid) > 0 || state.over.contains(uid) || state.deletions.contains(uid);
 }
 
 Stray& stray_of(Step& step, Node& node, const v1::AttemptId& id) {
   step.touch(node.record.name);
-  return step.state.strays[node.record.name][{id.job_uid(), id.number()}];
+  return step.state.strays.add(node.record.name, {id.job_uid(), id.number()});
 }
 
 // `holds`: it is refused, and a process of it that is not gone has its devices all the same. `overdue`: the node says
@@ -125,19 +159,16 @@ void stop_lost(Step& step, const std::string& node) {
 
 // Likewise what an operator wants gone, in a node's next session.
 void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key) {
-  const auto strays = step.state.strays.find(node);
-  if (strays == step.state.strays.end() || strays->second.count(key) == 0) return;
-  const Stray& stray = strays->second.at(key);
-  if (stray.dismissed && !stray.ended) step.send(node, stop_message(key, stray.grace, "STOPPED_BY_OPERATOR"));
+  const Stray* stray = step.state.strays.find(node, key);
+  if (stray == nullptr || !stray->dismissed || stray->ended) return;
+  step.send(node, stop_message(key, stray->grace, "STOPPED_BY_OPERATOR"));
 }
 
 void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
   note_end_there(step, node, key);
-  const auto strays = step.state.strays.find(node);
-  if (strays == step.state.strays.end() || strays->second.erase(key) == 0) return;
+  if (!step.state.strays.erase(node, key)) return;
   step.touch(node);
   if (!testing::planted(testing::Bug::kFreedDevicesStayTaken)) step.state.scheduler.release(stray_owner(key), node);
-  if (strays->second.empty()) step.state.strays.erase(strays);
   step.state.schedule_requested = true;  // Its devices are free; the next tick looks.
 }
 
@@ -163,17 +194,9 @@ std::vector<int> recorded_devices(const State& state, const AttemptKey& key, con
   return {};
 }
 
-int devices_of_strays(const State& state, const std::string& node) {
-  const auto strays = state.strays.find(node);
-  int devices = 0;
-  if (strays == state.strays.end()) return 0;
-  for (const auto& [key, stray] : strays->second) devices += stray.devices;
-  return devices;
-}
-
 std::set<std::string> jobs_that_still_save(const State& state, const Now& now) {
   std::set<std::string> uids;
-  for (const auto& [name, strays] : state.strays) {
+  for (const auto& [name, strays] : state.strays.all()) {
     const Node* node = state.nodes.find(name);
     if (node == nullptr || !node->speaks()) continue;  // Its word would be waited for in vain.
     for (const auto& [key, stray] : strays) {
@@ -188,7 +211,7 @@ void take(Step& step, const StopUnknown& input) {
   Node* node = step.state.nodes.find(name);
   if (node == nullptr) return step.refuse(input.request, no_such_node(name));
   std::vector<AttemptKey> keys;
-  for (const auto& [key, stray] : step.state.strays[name]) {
+  for (const auto& [key, stray] : step.state.strays.on(name)) {
     if (stray.unknown && key.first == input.uid) keys.push_back(key);
   }
   if (keys.empty()) {
@@ -205,7 +228,7 @@ void take(Step& step, const StopUnknown& input) {
   }
   Change change;
   for (const AttemptKey& key : keys) {
-    Stray& stray = step.state.strays[name][key];
+    Stray& stray = step.state.strays.add(name, key);
     stray.dismissed = true;
     stray.grace = input.grace;
     add_node_event(step, change, *node, "UnknownAttemptStopped",
@@ -224,11 +247,9 @@ void go_on(Step& step, const Dismissed& dismissed, const absl::Status& status) {
   const Node* node = step.state.nodes.find(asked.node);
   if (node == nullptr) return step.refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   for (const AttemptKey& key : dismissed.keys) {
-    const auto strays = step.state.strays.find(asked.node);
-    if (session_of(step.state.nodes, asked.node) == 0 || strays == step.state.strays.end() ||
-        strays->second.count(key) == 0)
-      continue;
-    if (strays->second.at(key).ended) {
+    const Stray* stray = step.state.strays.find(asked.node, key);
+    if (session_of(step.state.nodes, asked.node) == 0 || stray == nullptr) continue;
+    if (stray->ended) {
       drop_stray(step, asked.node, key);
       if (std::optional<Send> told = forget(step.state.nodes, key, asked.node))
         step.effects.now.sends.push_back(*std::move(told));
