@@ -163,7 +163,7 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
   record.end_message = absl::StrCat(end.message, not_saved(job, record, attempt.exits));
   record.exits = job::most_telling(attempt.exits);
   for (const auto& [node, part] : attempt.parts) {
-    if (part.lost && !part.overdue && may_train_there(step.state, node, {job.record.uid, record.number}))
+    if (part.lost && !part.overdue && step.state.left.may_train(node, {job.record.uid, record.number}))
       record.left_on.push_back(node);
   }
   if (attempt.failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(step.now.monotonic - *attempt.failed_at);

@@ -59,7 +59,7 @@ absl::Status check_folder(const State& state, const job::Spec& spec) {
   const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
   std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
   if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
-  const bool leaves = record != nullptr && state.leaving.contains(record->uid);
+  const bool leaves = record != nullptr && state.left.is_leaving(record->uid);
   const std::string why =
       leaves ? absl::StrCat(", of which ", where_left(state, live->second), "; wait, or choose another folder")
              : ", which is not over; cancel it or choose another folder";

@@ -243,14 +243,11 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
     if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(step, node.record.name, key);
   }
   // What it does not name is gone; what it names has just been told to stop.
-  if (const auto left = step.state.left_behind.find(node.record.name); left != step.state.left_behind.end()) {
-    const std::map<AttemptKey, LeftBehind> all = left->second;
-    for (const auto& [key, what] : all) {
-      const auto named = there.find(key);
-      if (named == there.end() || named->second == Phase::ENDED) note_end_there(step, node.record.name, key);
-    }
-    bound_left_behind(step, node.record.name);
+  for (const auto& [key, left] : LeftRanks::OfNode(step.state.left.on(node.record.name))) {
+    const auto named = there.find(key);
+    if (named == there.end() || named->second == Phase::ENDED) note_end_there(step, node.record.name, key);
   }
+  bound_left_behind(step, node.record.name);
   for (const std::string& uid : step.state.placed.on(node.record.name)) {
     LiveJob& job = step.state.jobs.at(uid);
     LiveAttempt& attempt = *job.attempt;

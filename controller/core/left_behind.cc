@@ -2,6 +2,8 @@
 // attempt has, and their node is not off the list. They end at the latest when they have heard of no controller for
 // restart.orphan_timeout_seconds; an operator who knows that the machine is off need not wait for that.
 
+#include "controller/core/left_behind.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -26,26 +28,68 @@ absl::Duration longest_life(const LiveJob& job) {
 }
 
 // The newest attempt alone counts: an older one finds itself fenced and leaves with nothing changed.
-bool is_left_behind(const State& state, const LiveJob& job) {
-  if (job.past.empty()) return false;
-  const AttemptKey newest{job.record.uid, job.past.back()->number};
-  return std::any_of(state.left_behind.begin(), state.left_behind.end(),
-                     [&](const auto& left) { return may_train_there(state, left.first, newest); });
+bool is_left_behind(const LeftRanks& left, const LiveJob& job) {
+  return !job.past.empty() && left.may_train({job.record.uid, job.past.back()->number});
 }
 
 }  // namespace
+
+bool LeftRanks::erase(const std::string& node, const AttemptKey& key) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end() || found->second.erase(key) == 0) return false;
+  if (found->second.empty()) by_node_.erase(found);
+  return true;
+}
+
+bool LeftRanks::bound(const std::string& node, absl::Duration until, absl::Time until_wall) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end()) return false;
+  for (auto& [key, left] : found->second) {
+    if (until >= left.until) continue;
+    left.until = until;
+    left.until_wall = until_wall;
+  }
+  return true;
+}
+
+const LeftRanks::OfNode& LeftRanks::on(const std::string& node) const {
+  static const auto* const kNone = new OfNode();
+  const auto found = by_node_.find(node);
+  return found == by_node_.end() ? *kNone : found->second;
+}
+
+bool LeftRanks::may_train(const std::string& node, const AttemptKey& key) const {
+  const OfNode& there = on(node);
+  const auto left = there.find(key);
+  return left != there.end() && left->second.may_train;
+}
+
+bool LeftRanks::may_train(const AttemptKey& key) const {
+  return std::any_of(by_node_.begin(), by_node_.end(), [&](const auto& left) { return may_train(left.first, key); });
+}
+
+std::vector<std::pair<std::string, AttemptKey>> LeftRanks::over(absl::Duration now) const {
+  std::vector<std::pair<std::string, AttemptKey>> found;
+  for (const auto& [node, left] : by_node_) {
+    for (const auto& [key, what] : left) {
+      if (now >= what.until) found.emplace_back(node, key);
+    }
+  }
+  return found;
+}
 
 void leave_behind(Step& step, LiveJob& job, const std::string& node) {
   const LiveAttempt& attempt = *job.attempt;
   const int ranks = attempt.parts.at(node).placement.num_ranks;
   const Node* const known = step.state.nodes.find(node);
   const absl::Duration silent_since = known == nullptr ? step.now.monotonic : known->last_beat;
-  LeftBehind& left = step.state.left_behind[node][job.key()];
+  LeftBehind left;
   left.job = job.record.name;
   left.ranks = ranks;
   left.until = std::max(silent_since + longest_life(job), step.now.monotonic);
   left.until_wall = step.now.wall + (left.until - step.now.monotonic);
   left.may_train = attempt.start_sent && attempt.exits_on(node) < ranks;
+  step.state.left.add(node, job.key(), std::move(left));
   step.touch(node);
 }
 
@@ -61,8 +105,8 @@ void restore_left_behind(Step& step, const LiveJob& job) {
       const auto on_it = [&](const job::Placement& placement) { return placement.node == node; };
       const auto placement = std::find_if(attempt->placements.begin(), attempt->placements.end(), on_it);
       const int ranks = placement == attempt->placements.end() ? 0 : placement->num_ranks;
-      step.state.left_behind[node][{job.record.uid, attempt->number}] = {
-          job.record.name, ranks, step.now.monotonic + rest, step.now.wall + rest};
+      step.state.left.add(node, {job.record.uid, attempt->number},
+                          {job.record.name, ranks, step.now.monotonic + rest, step.now.wall + rest});
       step.touch(node);
     }
   }
@@ -70,30 +114,12 @@ void restore_left_behind(Step& step, const LiveJob& job) {
 
 // The node has said that they are gone, or that it cannot end them, which is told elsewhere.
 void note_end_there(Step& step, const std::string& node, const AttemptKey& key) {
-  const auto left = step.state.left_behind.find(node);
-  if (left == step.state.left_behind.end() || left->second.erase(key) == 0) return;
-  if (left->second.empty()) step.state.left_behind.erase(left);
-  step.touch(node);
+  if (step.state.left.erase(node, key)) step.touch(node);
 }
 
 // The node speaks and has been told to stop them. What it does not answer is not waited for without end.
 void bound_left_behind(Step& step, const std::string& node) {
-  const auto left = step.state.left_behind.find(node);
-  if (left == step.state.left_behind.end()) return;
-  for (auto& [key, what] : left->second) {
-    const absl::Duration until = step.now.monotonic + kToldTime;
-    if (until >= what.until) continue;
-    what.until = until;
-    what.until_wall = step.now.wall + kToldTime;
-  }
-  step.touch(node);
-}
-
-bool may_train_there(const State& state, const std::string& node, const AttemptKey& key) {
-  const auto left = state.left_behind.find(node);
-  if (left == state.left_behind.end()) return false;
-  const auto there = left->second.find(key);
-  return there != left->second.end() && there->second.may_train;
+  if (step.state.left.bound(node, step.now.monotonic + kToldTime, step.now.wall + kToldTime)) step.touch(node);
 }
 
 std::string where_left(const State& state, const LiveJob& job) {
@@ -101,7 +127,7 @@ std::string where_left(const State& state, const LiveJob& job) {
   const AttemptKey newest{job.record.uid, job.past.back()->number};
   std::vector<std::string> places, silent;
   absl::Time until = absl::InfinitePast();
-  for (const auto& [node, left] : state.left_behind) {
+  for (const auto& [node, left] : state.left.all()) {
     const auto there = left.find(newest);
     if (there == left.end() || !there->second.may_train) continue;
     places.push_back(absl::StrCat(counted(there->second.ranks, "rank"), " on ", node));
@@ -120,13 +146,13 @@ std::string where_left(const State& state, const LiveJob& job) {
 void end_or_leave(Step& step, LiveJob& job, JobEvent over, Change& change) {
   const std::string uid = job.record.uid;
   apply(job, JobEvent::kAttemptFailed);
-  if (!is_left_behind(step.state, job)) {
-    step.state.leaving.erase(uid);
+  if (!is_left_behind(step.state.left, job)) {
+    step.state.left.erase_job(uid);
     apply(job, over);
     return end_job(step, job, change);
   }
   apply(job, JobEvent::kStopRequested);
-  if (step.state.leaving.insert(uid).second) {
+  if (step.state.left.add_job(uid)) {
     add_event(step, change, job,
               {.reason = "RanksLeftBehind", .message = where_left(step.state, job), .severity = "warning"});
   }
@@ -138,22 +164,16 @@ void end_or_leave(Step& step, LiveJob& job, JobEvent over, Change& change) {
 }
 
 void check_left_behind(Step& step) {
-  std::vector<std::pair<std::string, AttemptKey>> over;
-  for (const auto& [node, left] : step.state.left_behind) {
-    for (const auto& [key, what] : left) {
-      if (step.now.monotonic >= what.until) over.emplace_back(node, key);
-    }
-  }
-  for (const auto& [node, key] : over) note_end_there(step, node, key);
-  for (const std::string& uid : std::set<std::string>(step.state.leaving)) {
+  for (const auto& [node, key] : step.state.left.over(step.now.monotonic)) note_end_there(step, node, key);
+  for (const std::string& uid : std::set<std::string>(step.state.left.jobs())) {
     const auto live = step.state.jobs.find(uid);
     if (live == step.state.jobs.end() || live->second.attempt) {  // One that a node still runs was adopted.
-      step.state.leaving.erase(uid);
+      step.state.left.erase_job(uid);
       continue;
     }
     LiveJob& job = live->second;
     Change change;
-    if (is_left_behind(step.state, job)) {
+    if (is_left_behind(step.state.left, job)) {
       set_pending(job, "NODE_UNREACHABLE", where_left(step.state, job), change);
       step.commit(std::move(change));
       continue;
@@ -173,7 +193,7 @@ void give_up_node(Step& step, const std::string& node) {
       lose_part(step, live->second, node);
     }
   }
-  step.state.left_behind.erase(node);
+  step.state.left.drop(node);
   for (const auto& [key, stray] : step.state.strays.take(node)) {
     step.state.scheduler.release(stray_owner(key), node);
   }

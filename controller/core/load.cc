@@ -223,7 +223,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
       continue;
     }
     if (!job.attempt) job.idle_since = step.now.monotonic;
-    if (!job.attempt && job.record.state == job::JobState::kStopping) step.state.leaving.insert(uid);
+    if (!job.attempt && job.record.state == job::JobState::kStopping) step.state.left.add_job(uid);
     const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - step.now.wall_ns());
     const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
     job.restart_at = step.now.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);

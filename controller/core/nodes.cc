@@ -21,12 +21,10 @@ std::string may_run_there(const State& state, const std::string& name) {
     if (part.lost) continue;  // It is among those below.
     all.push_back(absl::StrCat(counted(part.placement.num_ranks, "rank"), " of ", job.record.name));
   }
-  if (const auto left = state.left_behind.find(name); left != state.left_behind.end()) {
-    for (const auto& [key, what] : left->second) {
-      if (!what.may_train) continue;
-      all.push_back(absl::StrCat(counted(what.ranks, "rank"), " of ", what.job, " (attempt ", key.second, ") until ",
-                                 absl::FormatTime(absl::RFC3339_sec, what.until_wall, absl::UTCTimeZone())));
-    }
+  for (const auto& [key, left] : state.left.on(name)) {
+    if (!left.may_train) continue;
+    all.push_back(absl::StrCat(counted(left.ranks, "rank"), " of ", left.job, " (attempt ", key.second, ") until ",
+                               absl::FormatTime(absl::RFC3339_sec, left.until_wall, absl::UTCTimeZone())));
   }
   for (const auto& [key, stray] : state.strays.on(name)) {
     all.push_back(absl::StrCat("attempt ", key.second, " of ", stray.job.empty() ? key.first : stray.job));
@@ -59,15 +57,13 @@ NodeView node_view(const State& state, const Node& node) {
     view.slow.insert(view.slow.end(), slow.begin(), slow.end());
   }
   view.is_slow |= view.slow.size() > 1;
-  if (const auto left = state.left_behind.find(name); left != state.left_behind.end()) {
-    for (const auto& [key, what] : left->second) {
-      if (!what.may_train) continue;
-      view.left.emplace_back(key, what);
-      // Until the node says what runs there they are taken to run: a node of many ranks would look idle.
-      if (view.node.state != core::NodeState::kReconciling) continue;
-      view.devices_used += what.ranks;
-      view.jobs.push_back(what.job);
-    }
+  for (const auto& [key, left] : state.left.on(name)) {
+    if (!left.may_train) continue;
+    view.left.emplace_back(key, left);
+    // Until the node says what runs there they are taken to run: a node of many ranks would look idle.
+    if (view.node.state != core::NodeState::kReconciling) continue;
+    view.devices_used += left.ranks;
+    view.jobs.push_back(left.job);
   }
   for (const auto& [key, stray] : state.strays.on(name)) {
     if (stray.unknown) view.unknown.emplace_back(key, stray);

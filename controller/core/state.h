@@ -13,6 +13,7 @@
 #include "controller/core/deletions.h"
 #include "controller/core/folders.h"
 #include "controller/core/kept_logs.h"
+#include "controller/core/left_behind.h"
 #include "controller/core/live_job.h"
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
@@ -50,8 +51,7 @@ struct State {
   Requests requests;
   Spools spools;
   Strays strays;
-  std::map<std::string, std::map<AttemptKey, LeftBehind>> left_behind;  // By node.
-  std::set<std::string> leaving;  // Uids of jobs that have no attempt and end once nothing of it is left behind.
+  LeftRanks left;
   Refusals refusals;
   scheduler::Scheduler scheduler;                      // What it is told: claims.cc.
   std::set<std::string> held_back;                     // Uids of jobs that wait and are not in its queue yet.

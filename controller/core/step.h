@@ -186,7 +186,6 @@ void leave_behind(Step& step, LiveJob& job, const std::string& node);
 void restore_left_behind(Step& step, const LiveJob& job);
 void note_end_there(Step& step, const std::string& node, const AttemptKey& key);
 void bound_left_behind(Step& step, const std::string& node);
-bool may_train_there(const State& state, const std::string& node, const AttemptKey& key);
 std::string where_left(const State& state, const LiveJob& job);
 void end_or_leave(Step& step, LiveJob& job, job::JobEvent over, Change& change);
 void check_left_behind(Step& step);

@@ -145,9 +145,7 @@ void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptRepo
 // It speaks again in the session in which it fell silent: no inventory and, while an attempt prepares, no beat tells of
 // what it has.
 void stop_lost(Step& step, const std::string& node) {
-  const auto left = step.state.left_behind.find(node);
-  if (left == step.state.left_behind.end()) return;
-  for (const auto& [key, what] : left->second) {
+  for (const auto& [key, left] : step.state.left.on(node)) {
     if (may_still_save(step.state, key)) {
       step.send(node, stop_message(key, kSaveTime, step.state.jobs.at(key.first).record.intent.cause));
     } else {
