@@ -106,7 +106,7 @@ void retry_or_fail(Step& step, LiveJob& job, const job::AttemptEnd& end, int64_t
   }
   job.restart_at = step.now.monotonic + absl::Seconds(verdict.delay_seconds);
   job.record.restart_time_ns = step.now.wall_ns() + static_cast<int64_t>(verdict.delay_seconds * 1e9);
-  hold_back(step.state, job);
+  hold_back(step.state.queue, job);
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kWarning, "RestartDecided", {}});
   line.add("job", job.record.name)
       .add("uid", job.record.uid)
@@ -218,7 +218,7 @@ void drop_cursors(State& state, Change& change, const std::string& uid) {
 }  // namespace
 
 void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placements) {
-  if (!apply(job, JobEvent::kPlaced)) return leave_scheduler(step.state, job.record.uid);
+  if (!apply(job, JobEvent::kPlaced)) return step.state.queue.leave(job.record.uid);
   if (testing::planted(testing::Bug::kLimitCountsEachAttempt)) {
     job.record.placed_time_ns = 0;
     job.ends_by.reset();
@@ -240,7 +240,7 @@ void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placeme
   set_attempt(step, job, std::move(attempt));
   job.record.reserved.clear();
   job.held.clear();
-  step.state.choosy_until.erase(job.record.uid);
+  step.state.queue.place(job.record.uid);
   job.clear_pending();
   if (job.record.attempts == 1 && job.idle_since) {
     step.measure(Measure::kQueueWait, absl::ToDoubleSeconds(step.now.monotonic - *job.idle_since));
@@ -262,7 +262,8 @@ void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt) {
   const std::string& uid = job.record.uid;
   for (auto& [node, part] : attempt.parts) {
     step.state.placed.add(node, uid);
-    part.devices = claim(step.state, uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
+    part.devices =
+        step.state.queue.claim(uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
   }
   job.attempt = std::move(attempt);
   touch_nodes_of(step, job);
@@ -425,7 +426,7 @@ void end_job(Step& step, LiveJob& job, Change& change) {
 void leave_queue(State& state, LiveJob& job) {
   const std::string uid = job.record.uid;
   state.over[uid] = view_of(job);
-  leave_scheduler(state, uid);
+  state.queue.leave(uid);
   state.jobs.erase(uid);
 }
 

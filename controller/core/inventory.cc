@@ -141,7 +141,7 @@ void adopt(Step& step, LiveJob& job, const v1::AttemptInventory& item, std::vect
   note_time_limit(step.now, job);
   if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank();
   job.progress.step = std::max(job.progress.step, attempt.record.last_step);
-  leave_scheduler(step.state, job.record.uid);
+  step.state.queue.leave(job.record.uid);
   set_attempt(step, job, std::move(attempt));
   job.record.reserved.clear();
   job.held.clear();
@@ -220,7 +220,7 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
     if (catch_up(step, node, *item)) adopted.push_back(item->id().job_uid());
   }
   const Strays::OfNode before = step.state.strays.take(node.record.name);
-  for (const auto& [key, stray] : before) step.state.scheduler.release(stray_owner(key), node.record.name);
+  for (const auto& [key, stray] : before) step.state.queue.release(stray_owner(key), node.record.name);
   std::map<AttemptKey, Phase::Phase> there;
   for (const v1::AttemptInventory& item : hello.inventory()) {
     const AttemptKey key{item.id().job_uid(), item.id().number()};
@@ -228,7 +228,7 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
     LiveJob* job = job_of(step.state, item.id());
     const bool has_part = job != nullptr && job->attempt->parts.count(node.record.name) > 0;
     const bool given_up = has_part && part_of(job, node.record.name) == nullptr;
-    if (has_part && !given_up) note_devices(step.state, *job, node.record.name, item);
+    if (has_part && !given_up) note_devices(step.state.queue, *job, node.record.name, item);
     if (has_part && (!given_up || item.phase() == Phase::ENDED)) continue;  // Its report says how it ended.
     if (!may_list(step, node, item.id())) continue;
     if (is_elsewhere(step.state, node.record.name, key)) note_foreign(step, node, what_of(item.id()));

@@ -156,7 +156,7 @@ void end_or_leave(Step& step, LiveJob& job, JobEvent over, Change& change) {
     add_event(step, change, job,
               {.reason = "RanksLeftBehind", .message = where_left(step.state, job), .severity = "warning"});
   }
-  leave_scheduler(step.state, uid);
+  step.state.queue.leave(uid);
   job.record.reserved.clear();
   job.held.clear();
   set_pending(job, "NODE_UNREACHABLE", where_left(step.state, job), change);
@@ -195,7 +195,7 @@ void give_up_node(Step& step, const std::string& node) {
   }
   step.state.left.drop(node);
   for (const auto& [key, stray] : step.state.strays.take(node)) {
-    step.state.scheduler.release(stray_owner(key), node);
+    step.state.queue.release(stray_owner(key), node);
   }
   step.state.schedule_requested = true;
 }

@@ -141,8 +141,8 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
 void restore_held(State& state, LiveJob& job) {
   const int attempt = job.past.empty() ? 0 : job.past.back()->number;
   for (const auto& [node, devices] : job.record.reserved) {
-    job.held[node] = claim(state, job.record.uid, node, recorded_devices(state, {job.record.uid, attempt}, node),
-                           devices, expected_end(job));
+    job.held[node] = state.queue.claim(job.record.uid, node, recorded_devices(state, {job.record.uid, attempt}, node),
+                                       devices, expected_end(job));
   }
 }
 
@@ -231,7 +231,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
     LiveJob& kept = step.state.jobs.emplace(uid, std::move(job)).first->second;
     if (!kept.waits_for_nodes()) continue;
     restore_held(step.state, kept);
-    hold_back(step.state, kept);
+    hold_back(step.state.queue, kept);
   }
 }
 

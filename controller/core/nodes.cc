@@ -144,7 +144,7 @@ void take(Step& step, const DeleteNode& input) {
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "NodeDeleted", {}});
   line.add("node", input.node).add("actor", input.actor);
   step.touch(input.node);
-  step.state.scheduler.remove_node(input.node);
+  step.state.queue.remove_node(input.node);
   step.state.nodes.remove(input.node);
   step.commit(std::move(change));
 }

@@ -155,7 +155,7 @@ void go_on(Step& step, const Created& created, const absl::Status& status) {
   auto node = step.state.creating.extract(created.uid);
   Creation& creation = node.mapped();
   if (status.ok()) {
-    hold_back(step.state, step.state.jobs.emplace(created.uid, std::move(creation.job)).first->second);
+    hold_back(step.state.queue, step.state.jobs.emplace(created.uid, std::move(creation.job)).first->second);
     for (const RequestId request : creation.waiting) answer_when_shown(step, request, created.uid);
     return request_schedule(step, /*urgent=*/false);
   }

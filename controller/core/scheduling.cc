@@ -52,14 +52,13 @@ bool may_schedule(State& state, const Now& now) {
 void fill_queue(Step& step, Change& reasons) {
   const std::set<std::string> saving = jobs_that_still_save(step.state, step.now);
   for (const std::string& uid : saving) {
-    if (step.state.scheduler.waits(uid)) hold_back(step.state, step.state.jobs.at(uid));
-    if (step.state.held_back.count(uid) == 0) continue;
+    if (step.state.queue.waits(uid)) hold_back(step.state.queue, step.state.jobs.at(uid));
+    if (step.state.queue.held_back().count(uid) == 0) continue;
     step.state.schedule_requested = true;
     set_pending(step.state.jobs.at(uid), "OLD_ATTEMPT_SAVES",
                 "an attempt that this controller's records lack saves and ends first", reasons);
   }
-  const std::vector<std::string> held_back(step.state.held_back.begin(), step.state.held_back.end());
-  for (const std::string& uid : held_back) {
+  for (const std::string& uid : std::set<std::string>(step.state.queue.held_back())) {
     LiveJob& job = step.state.jobs.at(uid);
     if (testing::planted(testing::Bug::kBackoffNeverEnds) && job.record.state == job::JobState::kRecovering) continue;
     if (job.restart_at <= step.now.monotonic && saving.count(uid) == 0) enter_queue(step, job);
@@ -72,7 +71,7 @@ void schedule(Step& step) {
   Change reasons;
   fill_queue(step, reasons);
   pause_scheduling(step.state, step.now);
-  for (const scheduler::Outcome& outcome : step.state.scheduler.cycle(scheduler_time(step.now.monotonic))) {
+  for (const scheduler::Outcome& outcome : step.state.queue.cycle(scheduler_time(step.now.monotonic))) {
     LiveJob& job = step.state.jobs.at(outcome.uid);
     if (outcome.runs.empty()) {
       set_pending(job, outcome.reason, outcome.message, reasons);
@@ -126,11 +125,12 @@ void set_pending(LiveJob& job, const std::string& reason, const std::string& mes
 
 bool schedule_is_due(State& state, const Now& now) {
   if (!state.scheduling) return may_schedule(state, now);
-  if (std::any_of(state.held_back.begin(), state.held_back.end(),
+  const std::set<std::string>& held_back = state.queue.held_back();
+  if (std::any_of(held_back.begin(), held_back.end(),
                   [&](const std::string& uid) { return state.jobs.at(uid).restart_at <= now.monotonic; })) {
     return true;
   }
-  return now.monotonic >= state.next_cycle && (state.schedule_requested || state.scheduler.has_work());
+  return now.monotonic >= state.next_cycle && (state.schedule_requested || state.queue.has_work());
 }
 
 }  // namespace titan::core

@@ -20,13 +20,13 @@
 #include "controller/core/pauses.h"
 #include "controller/core/periodic.h"
 #include "controller/core/placed_jobs.h"
+#include "controller/core/queue.h"
 #include "controller/core/refusals.h"
 #include "controller/core/requests.h"
 #include "controller/core/spools.h"
 #include "controller/core/stray.h"
 #include "controller/core/strays.h"
 #include "controller/core/view.h"
-#include "controller/scheduler/scheduler.h"
 
 namespace titan::core {
 
@@ -53,9 +53,7 @@ struct State {
   Strays strays;
   LeftRanks left;
   Refusals refusals;
-  scheduler::Scheduler scheduler;                      // What it is told: claims.cc.
-  std::set<std::string> held_back;                     // Uids of jobs that wait and are not in its queue yet.
-  std::map<std::string, absl::Duration> choosy_until;  // By uid: those in the queue that hold devices or avoid nodes.
+  Queue queue;
   KeptLogs kept_logs;
   int64_t next_order = 1;
   bool scheduling = false;

@@ -102,13 +102,10 @@ bool apply(LiveJob& job, job::JobEvent event);
 
 // claims.cc
 void tell_of(Step& step, const Node& node);
-std::vector<int> claim(State& state, const std::string& owner, const std::string& node, std::vector<int> devices,
-                       int count, absl::Time ends = absl::InfiniteFuture());
 void lose(Step& step, LiveJob& job, const std::string& node);
-void note_devices(State& state, LiveJob& job, const std::string& node, const v1::AttemptInventory& item);
-void hold_back(State& state, LiveJob& job);
+void note_devices(Queue& queue, LiveJob& job, const std::string& node, const v1::AttemptInventory& item);
+void hold_back(Queue& queue, LiveJob& job);
 void enter_queue(Step& step, LiveJob& job);
-void leave_scheduler(State& state, const std::string& uid);
 void give_up_wishes(Step& step);
 
 // commands.cc

@@ -166,7 +166,7 @@ void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
   note_end_there(step, node, key);
   if (!step.state.strays.erase(node, key)) return;
   step.touch(node);
-  if (!testing::planted(testing::Bug::kFreedDevicesStayTaken)) step.state.scheduler.release(stray_owner(key), node);
+  if (!testing::planted(testing::Bug::kFreedDevicesStayTaken)) step.state.queue.release(stray_owner(key), node);
   step.state.schedule_requested = true;  // Its devices are free; the next tick looks.
 }
 
@@ -177,9 +177,9 @@ void claim_stray(State& state, const std::string& node, const AttemptKey& key, S
   if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
   const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;
   if (told && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
-  state.scheduler.release(stray_owner(key), node);
+  state.queue.release(stray_owner(key), node);
   stray.claimed.clear();
-  if (stray.devices > 0) stray.claimed = claim(state, stray_owner(key), node, stray.device_indices, stray.devices);
+  if (stray.devices > 0) stray.claimed = state.queue.claim(stray_owner(key), node, stray.device_indices, stray.devices);
 }
 
 // Where the controller had placed it; empty: not known.

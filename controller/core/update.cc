@@ -120,7 +120,7 @@ void start_update(Step& step, const UpdateJob& asked) {
     add_event(step, written, job, {.reason = "JobUpdated", .message = std::move(what), .actor = asked.actor});
     put_job(written, job);
     if (live == step.state.jobs.end()) over->second = view_of(ended);
-    if (step.state.scheduler.waits(asked.uid)) enter_queue(step, job);  // By its new priority.
+    if (step.state.queue.waits(asked.uid)) enter_queue(step, job);  // By its new priority.
   }
   step.commit(std::move(written));
   answer_when_shown(step, asked.request, asked.uid);
