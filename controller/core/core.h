@@ -43,7 +43,7 @@ class Core {
   // All nodes by name, made anew: what the effects of all steps so far have shown.
   std::vector<NodeView> nodes() const;
   SessionId session_of(const std::string& node) const;  // 0: nobody speaks for it now.
-  bool scheduling() const { return state_.scheduling; }
+  bool scheduling() const { return state_.cycles.has_begun(); }
 
  private:
   const Options options_;

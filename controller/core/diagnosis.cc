@@ -158,14 +158,14 @@ void check_diagnoses(Step& step) {
 }
 
 // A predecessor had decided to end it, and may have asked already. Its nodes are asked once they speak.
-void restore_question(State& state, LiveJob& job) {
+void restore_question(const Cycles& cycles, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   attempt.diagnosed = attempt.record.diagnosed;
   const Question question = question_of(attempt);
   if (!attempt.failing || question == Question::kNone) return;
   const std::vector<std::string> nodes = attempt.nodes();
   begin_question(attempt, {nodes.begin(), nodes.end()}, question == Question::kStandstill,
-                 state.schedule_after + kPatience);
+                 cycles.earliest() + kPatience);
 }
 
 // Of ten thousand ranks it takes a good part of a second to compare what they did, and meanwhile others are served.

@@ -168,7 +168,7 @@ void excuse_own_pause(Step& step) {
     if (!job.attempt) continue;
     if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
     // What began after the pause, before a tick has noticed that, has all its time already.
-    const absl::Duration prepared = std::max(now, step.state.schedule_after) + step.options.prepare_timeout;
+    const absl::Duration prepared = std::max(now, step.state.cycles.earliest()) + step.options.prepare_timeout;
     const absl::Duration stopped = now + stop_time(job);
     if (job.attempt->prepare_by) job.attempt->prepare_by = std::min(*job.attempt->prepare_by + pause, prepared);
     if (job.attempt->stop_by) job.attempt->stop_by = std::min(*job.attempt->stop_by + pause, stopped);

@@ -197,7 +197,7 @@ void give_up_node(Step& step, const std::string& node) {
   for (const auto& [key, stray] : step.state.strays.take(node)) {
     step.state.queue.release(stray_owner(key), node);
   }
-  step.state.schedule_requested = true;
+  step.state.cycles.request();
 }
 
 }  // namespace titan::core

@@ -131,9 +131,9 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
   if (attempt.failing) attempt.stop_time_ns = step.now.wall_ns();
   attempt.record.exits = job::most_telling(attempt.exits);
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
-  if (!attempt.start_sent) attempt.prepare_by = step.state.schedule_after + step.options.prepare_timeout;
+  if (!attempt.start_sent) attempt.prepare_by = step.state.cycles.earliest() + step.options.prepare_timeout;
   set_attempt(step, job, std::move(attempt));
-  restore_question(step.state, job);
+  restore_question(step.state.cycles, job);
   if (job.attempt->failing || job.stops()) restore_stop_deadline(step.now, job);
 }
 
@@ -259,7 +259,7 @@ void load_all(Step& step, const std::vector<store::Record>& records, const std::
   }
   for (const auto& [name, node] : step.state.nodes.all()) tell_of(step, node);
   // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
-  step.state.schedule_after = nodes.empty() ? step.now.monotonic : step.now.monotonic + step.options.lease + grace;
+  step.state.cycles.wait_until(nodes.empty() ? step.now.monotonic : step.now.monotonic + step.options.lease + grace);
   load_jobs(step, records, lost);
   for (const store::Record& record : below("deleted/", records)) {
     bury(step.state, step.now, rest(record, "deleted/"), read<job::Tombstone>(step, record).value_or(job::Tombstone()));

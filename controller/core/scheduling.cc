@@ -10,11 +10,6 @@
 namespace titan::core {
 namespace {
 
-// Whatever is new makes all that wait look again, and shows what changed of why. With thousands of nodes and jobs, of
-// which many may come in at once, that takes no more than a tenth of the time.
-constexpr size_t kFew = 64;
-constexpr absl::Duration kPause = absl::Microseconds(10);
-
 // It has not registered since this controller's start.
 bool is_awaited(const std::pair<const std::string, Node>& node) { return node.second.state == NodeState::kReconciling; }
 
@@ -35,17 +30,15 @@ int unit_of(const job::Spec& spec) {
 }
 
 void pause_scheduling(State& state, const Now& now) {
-  const size_t length = state.jobs.size() + state.nodes.all().size();
-  if (length > kFew)
-    state.next_cycle = now.monotonic + std::min(absl::Milliseconds(200), kPause * static_cast<int64_t>(length));
+  state.cycles.pause(now.monotonic, state.jobs.size() + state.nodes.all().size());
 }
 
 bool may_schedule(State& state, const Now& now) {
-  if (state.scheduling) return true;
+  if (state.cycles.has_begun()) return true;
   const bool all_heard = std::none_of(state.nodes.all().begin(), state.nodes.all().end(), is_awaited);
-  state.scheduling = now.monotonic >= state.schedule_after || all_heard;
-  if (!state.scheduling) pause_scheduling(state, now);
-  return state.scheduling;
+  if (state.cycles.begin(now.monotonic, all_heard)) return true;
+  pause_scheduling(state, now);
+  return false;
 }
 
 // Jobs whose backoff is over may be placed; one whose older attempt still saves may not.
@@ -54,7 +47,7 @@ void fill_queue(Step& step, Change& reasons) {
   for (const std::string& uid : saving) {
     if (step.state.queue.waits(uid)) hold_back(step.state.queue, step.state.jobs.at(uid));
     if (step.state.queue.held_back().count(uid) == 0) continue;
-    step.state.schedule_requested = true;
+    step.state.cycles.request();
     set_pending(step.state.jobs.at(uid), "OLD_ATTEMPT_SAVES",
                 "an attempt that this controller's records lack saves and ends first", reasons);
   }
@@ -67,7 +60,7 @@ void fill_queue(Step& step, Change& reasons) {
 
 void schedule(Step& step) {
   step.effects.scheduled = true;
-  step.state.schedule_requested = false;
+  step.state.cycles.take_request();
   Change reasons;
   fill_queue(step, reasons);
   pause_scheduling(step.state, step.now);
@@ -97,8 +90,8 @@ scheduler::Job asked_for(const job::Spec& spec) {
 // Urgent: something ended or came back. A new job may wait a little when the queue is long, or thousands of submissions
 // a second would each walk it.
 void request_schedule(Step& step, bool urgent) {
-  if ((!urgent && step.now.monotonic < step.state.next_cycle) || !may_schedule(step.state, step.now)) {
-    step.state.schedule_requested = true;
+  if ((!urgent && step.state.cycles.is_paused(step.now.monotonic)) || !may_schedule(step.state, step.now)) {
+    step.state.cycles.request();
     return;
   }
   schedule(step);
@@ -124,13 +117,13 @@ void set_pending(LiveJob& job, const std::string& reason, const std::string& mes
 }
 
 bool schedule_is_due(State& state, const Now& now) {
-  if (!state.scheduling) return may_schedule(state, now);
+  if (!state.cycles.has_begun()) return may_schedule(state, now);
   const std::set<std::string>& held_back = state.queue.held_back();
   if (std::any_of(held_back.begin(), held_back.end(),
                   [&](const std::string& uid) { return state.jobs.at(uid).restart_at <= now.monotonic; })) {
     return true;
   }
-  return now.monotonic >= state.next_cycle && (state.schedule_requested || state.queue.has_work());
+  return !state.cycles.is_paused(now.monotonic) && (state.cycles.is_requested() || state.queue.has_work());
 }
 
 }  // namespace titan::core

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "controller/core/continuation.h"
+#include "controller/core/cycles.h"
 #include "controller/core/deletions.h"
 #include "controller/core/folders.h"
 #include "controller/core/kept_logs.h"
@@ -56,10 +57,7 @@ struct State {
   Queue queue;
   KeptLogs kept_logs;
   int64_t next_order = 1;
-  bool scheduling = false;
-  absl::Duration schedule_after;
-  bool schedule_requested = false;
-  absl::Duration next_cycle = absl::ZeroDuration();
+  Cycles cycles;
   Pauses pauses;
   Periodic deletion_by_age{absl::Minutes(1)};
   Periodic explanation{absl::Seconds(5)};  // Of what attempts wait for: waits.cc.

@@ -139,7 +139,7 @@ bool ask_ranks(Step& step, LiveJob& job);
 void ask_again(Step& step, LiveJob& job, const Node& node);
 void on_diagnosis(Step& step, Node& node, const v1::Diagnosis& answer);
 void check_diagnoses(Step& step);
-void restore_question(State& state, LiveJob& job);
+void restore_question(const Cycles& cycles, LiveJob& job);
 void end_diagnosis(Step& step, LiveJob& job);
 
 // drain.cc

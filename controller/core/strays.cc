@@ -167,7 +167,7 @@ void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
   if (!step.state.strays.erase(node, key)) return;
   step.touch(node);
   if (!testing::planted(testing::Bug::kFreedDevicesStayTaken)) step.state.queue.release(stray_owner(key), node);
-  step.state.schedule_requested = true;  // Its devices are free; the next tick looks.
+  step.state.cycles.request();  // Its devices are free; the next tick looks.
 }
 
 // Whoever else comes to the node does not get what it has there.

@@ -471,7 +471,7 @@ void take(Step& step, const Tick&) {
   give_up_wishes(step);
   forget_refusals(step);
   if (schedule_is_due(step.state, step.now)) request_schedule(step, /*urgent=*/true);
-  if (!step.state.scheduling) say_who_is_awaited(step);
+  if (!step.state.cycles.has_begun()) say_who_is_awaited(step);
   delete_old_jobs(step);
   forget_deleted_jobs(step);
 }
