@@ -425,9 +425,8 @@ void end_job(Step& step, LiveJob& job, Change& change) {
 // It is over: what clients may still ask of it is its last view.
 void leave_queue(State& state, LiveJob& job) {
   const std::string uid = job.record.uid;
-  state.over[uid] = view_of(job);
   state.queue.leave(uid);
-  state.jobs.erase(uid);
+  state.jobs.end(uid, view_of(job));
 }
 
 }  // namespace titan::core

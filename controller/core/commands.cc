@@ -84,15 +84,15 @@ void send_prepare(Step& step, LiveJob& job, const std::vector<std::string>& node
 
 // No attempt can start; where the record is lost, none ever will.
 void take(Step& step, const SpecUnreadable& input) {
-  const auto live = step.state.jobs.find(input.uid);
-  if (live == step.state.jobs.end() || !live->second.attempt) return;
-  LiveAttempt& attempt = *live->second.attempt;
+  LiveJob* live = step.state.jobs.find(input.uid);
+  if (live == nullptr || !live->attempt) return;
+  LiveAttempt& attempt = *live->attempt;
   if (attempt.record.number != input.attempt || attempt.failing) return;
   Change change;
-  add_refusal(live->second, {"", input.lost ? "SPEC_UNREADABLE" : "SPEC_NOT_READ", input.message}, change);
-  touch_nodes_of(step, live->second);
+  add_refusal(*live, {"", input.lost ? "SPEC_UNREADABLE" : "SPEC_NOT_READ", input.message}, change);
+  touch_nodes_of(step, *live);
   for (auto& [node, part] : attempt.parts) part.ended = part.ended || !part.prepared;
-  conclude(step, live->second, std::move(change), absl::ZeroDuration());
+  conclude(step, *live, std::move(change), absl::ZeroDuration());
 }
 
 void send_start(Step& step, LiveJob& job, const std::string& name) {

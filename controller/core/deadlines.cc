@@ -136,7 +136,7 @@ int64_t prepare_milliseconds(const Options& options, const Now& now, const LiveA
 void check_deadlines(Step& step) {
   const absl::Duration now = step.now.monotonic;
   std::vector<std::string> late;  // conclude() may remove a job from the map.
-  for (const auto& [uid, job] : step.state.jobs) {
+  for (const auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt) continue;
     const LiveAttempt& attempt = *job.attempt;
     bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;

@@ -39,10 +39,10 @@ void remove(Step& step, RequestId request, const JobViewPtr& view, const std::st
 }  // namespace
 
 void take(Step& step, const DeleteJob& input) {
-  if (const auto live = step.state.jobs.find(input.uid); live != step.state.jobs.end()) {
-    const job::JobRecord& record = live->second.record;
+  if (const LiveJob* live = step.state.jobs.find(input.uid)) {
+    const job::JobRecord& record = live->record;
     const bool is_stopping = record.state == job::JobState::kStopping;
-    const std::string& waits = live->second.pending_message;
+    const std::string& waits = live->pending_message;
     const std::string remedy =
         is_stopping ? absl::StrCat("; it is stopping and can be deleted once it has", waits.empty() ? "" : ": ", waits)
                     : "; cancel it first";
@@ -51,9 +51,9 @@ void take(Step& step, const DeleteJob& input) {
                                                               ": only a job that is over can be deleted", remedy),
                                                  {{"state", std::string(job::name(record.state))}}));
   }
-  const auto over = step.state.over.find(input.uid);
-  if (over == step.state.over.end()) return step.refuse(input.request, no_such_job(input.uid));
-  remove(step, input.request, over->second, input.actor);
+  const JobViewPtr over = step.state.jobs.find_over(input.uid);
+  if (over == nullptr) return step.refuse(input.request, no_such_job(input.uid));
+  remove(step, input.request, over, input.actor);
 }
 
 void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
@@ -68,9 +68,8 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   reply.deleted = deleted.view;
   if (step.state.deletions.contains(record.uid)) return;  // Two asked at the same time.
   bury(step.state, step.now, record.uid, deleted.tombstone);
-  step.state.over.erase(record.uid);
+  step.state.jobs.remove(*deleted.view);
   step.state.kept_logs.erase_job(record.uid);
-  step.state.names.erase(record.name);
   journal::Line line{journal::Level::kInfo, "JobDeleted", {}};
   line.add("job", record.name).add("uid", record.uid).add("actor", deleted.tombstone.actor);
   step.effects.now.lines.push_back(std::move(line));
@@ -104,14 +103,14 @@ void forget_deleted_jobs(Step& step) {
 
 // Of the request that made this job. Ok: the job, if there is one, is the answer.
 absl::Status check_repeated(const State& state, const CreateJob& input, const std::string& uid) {
-  const auto creation = state.creating.find(uid);
-  const auto live = state.jobs.find(uid);
-  const auto over = state.over.find(uid);
+  const Creation* creation = state.jobs.find_creation(uid);
+  const LiveJob* live = state.jobs.find(uid);
+  const JobViewPtr over = state.jobs.find_over(uid);
   const job::Tombstone* tombstone = state.deletions.find(uid);
-  const uint32_t fingerprint = creation != state.creating.end() ? creation->second.job.record.fingerprint
-                               : live != state.jobs.end()       ? live->second.record.fingerprint
-                               : over != state.over.end()       ? over->second->record->fingerprint
-                                                                : tombstone->fingerprint;
+  const uint32_t fingerprint = creation != nullptr ? creation->job.record.fingerprint
+                               : live != nullptr   ? live->record.fingerprint
+                               : over != nullptr   ? over->record->fingerprint
+                                                   : tombstone->fingerprint;
   if (fingerprint != input.fingerprint) {
     return rpc::bad_request("REQUEST_ID_REUSED", {{"request_id", "was used for another job; make a new UUID"}});
   }
@@ -131,7 +130,7 @@ void delete_old_jobs(Step& step) {
   if (!step.state.deletion_by_age.is_due(step.now.monotonic)) return;
   const int64_t oldest = step.now.wall_ns() - absl::ToInt64Nanoseconds(step.options.keep_finished);
   std::vector<JobViewPtr> old;
-  for (const auto& [uid, view] : step.state.over) {
+  for (const auto& [uid, view] : step.state.jobs.over()) {
     if (view->record->end_time_ns < oldest) old.push_back(view);
     if (old.size() == kOldAtOnce) break;
   }

@@ -149,7 +149,7 @@ void on_diagnosis(Step& step, Node& node, const v1::Diagnosis& answer) {
 }
 
 void check_diagnoses(Step& step) {
-  for (auto& [uid, job] : step.state.jobs) {
+  for (auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt || !job.attempt->diagnose_by || job.attempt->compared) continue;
     LiveAttempt& attempt = *job.attempt;
     std::erase_if(attempt.to_answer, [&](const std::string& node) { return attempt.parts.at(node).lost; });
@@ -183,9 +183,9 @@ void end_diagnosis(Step& step, LiveJob& job) {
 
 // Says what was found, and goes on with the attempt's end.
 void take(Step& step, const Compared& input) {
-  const auto live = step.state.jobs.find(input.attempt.first);
-  if (live == step.state.jobs.end() || !live->second.attempt || live->second.key() != input.attempt) return;
-  LiveJob& job = live->second;
+  LiveJob* live = step.state.jobs.find(input.attempt.first);
+  if (live == nullptr || !live->attempt || live->key() != input.attempt) return;
+  LiveJob& job = *live;
   LiveAttempt& attempt = *job.attempt;
   if (!attempt.compared || attempt.diagnosed) return;
   attempt.diagnose_by.reset();

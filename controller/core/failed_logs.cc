@@ -42,10 +42,10 @@ void drop_logs(Step& step, std::shared_ptr<const job::AttemptRecord>& attempt, L
 
 // A job that is being deleted takes them along: nothing is written beside its deletion.
 void drop_oldest_logs(Step& step, const AttemptKey& key) {
-  const auto live = step.state.jobs.find(key.first);
-  const auto over = step.state.over.find(key.first);
-  LiveJob ended = over != step.state.over.end() ? ended_job(*over->second) : LiveJob();
-  LiveJob& job = live != step.state.jobs.end() ? live->second : ended;
+  LiveJob* live = step.state.jobs.find(key.first);
+  const JobViewPtr over = step.state.jobs.find_over(key.first);
+  LiveJob ended = over != nullptr ? ended_job(*over) : LiveJob();
+  LiveJob& job = live != nullptr ? *live : ended;
   const auto of_key = [&](const auto& attempt) { return attempt->number == key.second; };
   const auto found = std::find_if(job.past.begin(), job.past.end(), of_key);
   if (found == job.past.end() || step.state.deletions.is_under_way(key.first)) {
@@ -54,9 +54,8 @@ void drop_oldest_logs(Step& step, const AttemptKey& key) {
   }
   Change change;
   drop_logs(step, *found, job, job::kNoRoom, change);
-  if (live ==
-      step.state.jobs.end()) {  // Another one is shown by what it does next, and may be in the middle of something.
-    over->second = view_of(job);
+  if (live == nullptr) {  // Another one is shown by what it does next, and may be in the middle of something.
+    step.state.jobs.end(key.first, view_of(job));
     show(change, job);
   }
   step.commit(std::move(change));

@@ -54,14 +54,14 @@ const std::string* Folders::find(const std::string& name) const {
 absl::Status check_folder(const State& state, const job::Spec& spec) {
   const std::string* uid = state.folders.holder(spec);
   if (uid == nullptr) return absl::OkStatus();
-  const auto live = state.jobs.find(*uid);
-  const job::JobRecord* record = live == state.jobs.end() ? nullptr : &live->second.record;
+  const LiveJob* live = state.jobs.find(*uid);
+  const job::JobRecord* record = live == nullptr ? nullptr : &live->record;
   const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
   std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
   if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
   const bool leaves = record != nullptr && state.left.is_leaving(record->uid);
   const std::string why =
-      leaves ? absl::StrCat(", of which ", where_left(state, live->second), "; wait, or choose another folder")
+      leaves ? absl::StrCat(", of which ", where_left(state, *live), "; wait, or choose another folder")
              : ", which is not over; cancel it or choose another folder";
   return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
                     absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder, why), metadata);
@@ -92,13 +92,12 @@ bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std
   }
   const std::string* other = step.state.folders.holder_of_id(id);
   if (other != nullptr && *other != job.record.uid) {
-    const auto live = step.state.jobs.find(*other);
-    const bool first = live != step.state.jobs.end() &&
-                       (live->second.record.folder_id == id || live->second.record.order < job.record.order);
+    LiveJob* live = step.state.jobs.find(*other);
+    const bool first = live != nullptr && (live->record.folder_id == id || live->record.order < job.record.order);
     if (first) {
       return refused(
           "DUMP_FOLDER_IN_USE",
-          absl::StrCat("the dump folder ", folder, " belongs to ", holder_text(live->second.record, job.record.spec),
+          absl::StrCat("the dump folder ", folder, " belongs to ", holder_text(live->record, job.record.spec),
                        ", which is not over; cancel it or choose another folder. If this one is a copy, delete ",
                        ".titan-folder and fence.json in it"));
     }

@@ -26,13 +26,13 @@ bool has(const job::AttemptRecord& attempt, const std::string& node, int rank) {
 
 // nullptr: this store knows no such attempt, or has lost its record.
 const job::AttemptRecord* recorded(const State& state, const AttemptKey& key) {
-  const auto live = state.jobs.find(key.first);
-  if (live != state.jobs.end() && live->second.attempt && live->second.attempt->record.number == key.second) {
-    return &live->second.attempt->record;
+  const LiveJob* live = state.jobs.find(key.first);
+  if (live != nullptr && live->attempt && live->attempt->record.number == key.second) {
+    return &live->attempt->record;
   }
-  const auto over = state.over.find(key.first);
-  if (live == state.jobs.end() && over == state.over.end()) return nullptr;
-  for (const auto& attempt : live != state.jobs.end() ? live->second.past : over->second->attempts) {
+  const JobViewPtr over = state.jobs.find_over(key.first);
+  if (live == nullptr && over == nullptr) return nullptr;
+  for (const auto& attempt : live != nullptr ? live->past : over->attempts) {
     if (attempt->number == key.second) return attempt.get();
   }
   return nullptr;
@@ -47,9 +47,9 @@ bool is_elsewhere(const State& state, const std::string& node, const AttemptKey&
 // believed that it runs there.
 bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank) {
   if (const job::AttemptRecord* const attempt = recorded(state, key)) return has(*attempt, node.record.name, rank);
-  const auto live = state.jobs.find(key.first);
-  if (live == state.jobs.end()) return true;  // Of a job that is over, nothing is taken.
-  return key.second <= live->second.record.attempts && state.strays.contains(node.record.name, key);
+  const LiveJob* live = state.jobs.find(key.first);
+  if (live == nullptr) return true;  // Of a job that is over, nothing is taken.
+  return key.second <= live->record.attempts && state.strays.contains(node.record.name, key);
 }
 
 // Strays are kept and told one by one: no node makes this controller keep more than a node can have.

@@ -136,7 +136,7 @@ void check_hangs(Step& step) {
   if (testing::planted(testing::Bug::kNoHangCheck)) return;
   const absl::Duration now = step.now.monotonic;
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
-  for (const auto& [uid, job] : step.state.jobs) {
+  for (const auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
     if (job.attempt->start_waits || job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
     const absl::Duration silent = now - *job.attempt->advanced_at;
@@ -164,7 +164,7 @@ void excuse_own_pause(Step& step) {
   const absl::Duration pause = step.state.pauses.tick(now);
   if (pause == absl::ZeroDuration()) return;
   step.state.nodes.excuse(pause, now);
-  for (auto& [uid, job] : step.state.jobs) {
+  for (auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt) continue;
     if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
     // What began after the pause, before a tick has noticed that, has all its time already.

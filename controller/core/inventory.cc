@@ -163,9 +163,9 @@ void adopt(Step& step, LiveJob& job, const v1::AttemptInventory& item, std::vect
 // seen, and what runs is not stopped if it can be followed. What a node has from another controller it has before its
 // first word to this one: later, newer attempts are only in somebody's imagination.
 bool catch_up(Step& step, Node& node, const v1::AttemptInventory& item) {
-  const auto live = step.state.jobs.find(item.id().job_uid());
-  if (live == step.state.jobs.end() || item.id().number() <= live->second.record.attempts) return false;
-  LiveJob& job = live->second;
+  LiveJob* live = step.state.jobs.find(item.id().job_uid());
+  if (live == nullptr || item.id().number() <= live->record.attempts) return false;
+  LiveJob& job = *live;
   if (node.sessions_here > 1 || item.id().number() - job.record.attempts > kMostBehind) {
     note_foreign(step, node,
                  absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name, ", of which there are ",
@@ -203,12 +203,12 @@ void end_part_that_is_gone(Step& step, LiveJob& job, const std::string& node) {
 // as a newer store than this one had told them.
 void end_parts_that_are_gone(Step& step, const std::string& uid, const std::string& by) {
   for (const std::string& node : step.state.jobs.at(uid).attempt->nodes()) {
-    const auto live = step.state.jobs.find(uid);
-    if (live == step.state.jobs.end() || !live->second.attempt) return;
-    const NodePart* const part = part_of(&live->second, node);
+    LiveJob* live = step.state.jobs.find(uid);
+    if (live == nullptr || !live->attempt) return;
+    const NodePart* const part = part_of(live, node);
     const Node* const known = step.state.nodes.find(node);
     if (node == by || part == nullptr || part->ended || known == nullptr || known->sessions_here == 0) continue;
-    if (!step.state.strays.contains(node, live->second.key())) end_part_that_is_gone(step, live->second, node);
+    if (!step.state.strays.contains(node, live->key())) end_part_that_is_gone(step, *live, node);
   }
 }
 
@@ -300,10 +300,10 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
 }
 
 LiveJob* job_of(State& state, const v1::AttemptId& id) {
-  const auto it = state.jobs.find(id.job_uid());
-  if (it == state.jobs.end() || !it->second.attempt) return nullptr;
-  const bool is_present = it->second.attempt->record.number == id.number();
-  return is_present || testing::planted(testing::Bug::kOldReportCounts) ? &it->second : nullptr;
+  LiveJob* job = state.jobs.find(id.job_uid());
+  if (job == nullptr || !job->attempt) return nullptr;
+  const bool is_present = job->attempt->record.number == id.number();
+  return is_present || testing::planted(testing::Bug::kOldReportCounts) ? job : nullptr;
 }
 
 // The node's share of the job's attempt; none when it was given up: then it is a stray like any other.

@@ -166,12 +166,12 @@ void end_or_leave(Step& step, LiveJob& job, JobEvent over, Change& change) {
 void check_left_behind(Step& step) {
   for (const auto& [node, key] : step.state.left.over(step.now.monotonic)) note_end_there(step, node, key);
   for (const std::string& uid : std::set<std::string>(step.state.left.jobs())) {
-    const auto live = step.state.jobs.find(uid);
-    if (live == step.state.jobs.end() || live->second.attempt) {  // One that a node still runs was adopted.
+    LiveJob* live = step.state.jobs.find(uid);
+    if (live == nullptr || live->attempt) {  // One that a node still runs was adopted.
       step.state.left.erase_job(uid);
       continue;
     }
-    LiveJob& job = live->second;
+    LiveJob& job = *live;
     Change change;
     if (is_left_behind(step.state.left, job)) {
       set_pending(job, "NODE_UNREACHABLE", where_left(step.state, job), change);
@@ -188,9 +188,9 @@ void check_left_behind(Step& step) {
 // An operator says that the machine is off: nothing runs there any more.
 void give_up_node(Step& step, const std::string& node) {
   for (const std::string& uid : step.state.placed.on(node)) {
-    const auto live = step.state.jobs.find(uid);
-    if (live != step.state.jobs.end() && live->second.attempt && !live->second.attempt->parts.at(node).ended) {
-      lose_part(step, live->second, node);
+    LiveJob* live = step.state.jobs.find(uid);
+    if (live != nullptr && live->attempt && !live->attempt->parts.at(node).ended) {
+      lose_part(step, *live, node);
     }
   }
   step.state.left.drop(node);

@@ -209,9 +209,8 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
     if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
       job.record.attempts = std::max(0, job.record.attempts - 1);
     restore_left_behind(step, job);
-    step.state.names[job.record.name] = uid;
+    step.state.jobs.restore(job.record);
     step.state.requests.add(job.record.request_id, uid);
-    step.state.next_order = std::max(step.state.next_order, job.record.order + 1);
     const auto shown = revisions.find(uid);
     const bool older = testing::planted(testing::Bug::kRevisionGoesBack) || shown == revisions.end();
     auto view = std::make_shared<JobView>(*view_of(job));
@@ -219,7 +218,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
     step.effects.now.views.push_back(view);
     count_kept_logs(step.state, *view);
     if (job::is_final(job.record.state)) {
-      step.state.over[uid] = std::move(view);
+      step.state.jobs.end(uid, std::move(view));
       continue;
     }
     if (!job.attempt) job.idle_since = step.now.monotonic;
@@ -228,7 +227,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
     const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
     job.restart_at = step.now.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
     step.state.folders.claim(job.record);
-    LiveJob& kept = step.state.jobs.emplace(uid, std::move(job)).first->second;
+    LiveJob& kept = step.state.jobs.add(std::move(job));
     if (!kept.waits_for_nodes()) continue;
     restore_held(step.state, kept);
     hold_back(step.state.queue, kept);

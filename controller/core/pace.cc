@@ -39,7 +39,7 @@ void tell_end(Queue& queue, const Now& now, LiveJob& job, absl::Duration end) {
 
 void estimate_ends(State& state, const Now& now) {
   if (!state.estimate.is_due(now.monotonic)) return;
-  for (auto& [uid, job] : state.jobs) {
+  for (auto& [uid, job] : state.jobs.live()) {
     const bool trains =
         job.record.state == job::JobState::kRunning || job.record.state == job::JobState::kCheckpointing;
     if (!trains || !job.attempt || job.ends_by || job.record.spec.total_steps <= 0) continue;

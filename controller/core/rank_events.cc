@@ -212,10 +212,10 @@ void on_rank_events(Step& step, Node& node, const v1::RankEvents& events) {
                         absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,
                                      ", which is not placed there"));
   }
-  const auto live = step.state.jobs.find(uid);
+  LiveJob* live = step.state.jobs.find(uid);
   Change change;
-  if (live != step.state.jobs.end()) {
-    LiveJob& job = live->second;
+  if (live != nullptr) {
+    LiveJob& job = *live;
     int64_t& cursor = step.state.spools.cursor({uid, attempt, rank});
     bool job_changed = false;
     for (const v1::SpoolDamage& damage : events.damage()) {

@@ -44,7 +44,7 @@ void set_cordon(job::NodeRecord& record, const CordonNode& asked, bool leave, in
 std::string full_name(const job::Spec& spec) { return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id); }
 
 absl::Status check_new(const State& state, const job::Spec& spec, const std::string& name) {
-  if (state.names.contains(name)) {
+  if (state.jobs.has_name(name)) {
     return rpc::error(StatusCode::kAlreadyExists, "JOB_ID_IN_USE",
                       absl::StrCat("job ", name, " exists already; choose another scheduling.job_id or leave it empty"),
                       {{"job", name}});
@@ -59,11 +59,10 @@ job::Spec limited(const Options& options, job::Spec spec) {
 }
 
 absl::StatusOr<LiveJob*> live_job(State& state, const std::string& uid, absl::string_view verb) {
-  const auto it = state.jobs.find(uid);
-  if (it != state.jobs.end()) return &it->second;
-  const auto over = state.over.find(uid);
-  if (over == state.over.end()) return no_such_job(uid);
-  const job::JobRecord& record = *over->second->record;
+  if (LiveJob* live = state.jobs.find(uid)) return live;
+  const JobViewPtr over = state.jobs.find_over(uid);
+  if (over == nullptr) return no_such_job(uid);
+  const job::JobRecord& record = *over->record;
   return rpc::error(StatusCode::kFailedPrecondition, "JOB_OVER",
                     absl::StrCat("job ", record.name, " is ", job::name(record.state), ": cannot ", verb),
                     {{"state", std::string(job::name(record.state))}});
@@ -107,9 +106,9 @@ void take(Step& step, const CreateJob& input) {
     const std::string uid = *known;
     if (absl::Status not_again = check_repeated(step.state, input, uid); !not_again.ok())
       return step.refuse(input.request, not_again);
-    const auto creation = step.state.creating.find(uid);
-    if (creation == step.state.creating.end()) return answer_when_shown(step, input.request, uid);
-    return creation->second.waiting.push_back(input.request);
+    Creation* creation = step.state.jobs.find_creation(uid);
+    if (creation == nullptr) return answer_when_shown(step, input.request, uid);
+    return creation->waiting.push_back(input.request);
   }
   if (!input.unfit.ok()) return step.refuse(input.request, input.unfit);
   Creation creation;
@@ -128,8 +127,7 @@ void take(Step& step, const CreateJob& input) {
   record.run_as_known = true;
   if (absl::Status bad = check_new(step.state, record.spec, record.name); !bad.ok())
     return step.refuse(input.request, bad);
-  record.order = step.state.next_order++;
-  step.state.names[record.name] = record.uid;
+  step.state.jobs.register_new(record);
   step.state.folders.claim(record);
   step.state.requests.add(input.request_id, record.uid);
   creation.waiting.push_back(input.request);
@@ -147,29 +145,28 @@ void take(Step& step, const CreateJob& input) {
   job.idle_since = step.now.monotonic;
   put_job(change, job);
   step.expect(change, Created{record.uid});
-  step.state.creating.emplace(input.uid, std::move(creation));
+  step.state.jobs.begin_creation(std::move(creation));
   step.commit(std::move(change));
 }
 
 void go_on(Step& step, const Created& created, const absl::Status& status) {
-  auto node = step.state.creating.extract(created.uid);
-  Creation& creation = node.mapped();
+  Creation creation = step.state.jobs.end_creation(created.uid);
   if (status.ok()) {
-    hold_back(step.state.queue, step.state.jobs.emplace(created.uid, std::move(creation.job)).first->second);
+    hold_back(step.state.queue, step.state.jobs.add(std::move(creation.job)));
     for (const RequestId request : creation.waiting) answer_when_shown(step, request, created.uid);
     return request_schedule(step, /*urgent=*/false);
   }
   const job::JobRecord& record = creation.job.record;
-  step.state.names.erase(record.name);
+  step.state.jobs.unregister(record.name);
   step.state.folders.drop(record.uid);
   step.state.requests.forget(record.request_id, record.uid);
   for (const RequestId request : creation.waiting) step.refuse(request, status);
 }
 
 void take(Step& step, const CancelJob& input) {
-  const auto over = step.state.over.find(input.uid);
-  if (over != step.state.over.end() && (over->second->record->state == JobState::kCancelled ||
-                                        accepted_before(over->second->record->intent, input.request_id))) {
+  const JobViewPtr over = step.state.jobs.find_over(input.uid);
+  if (over != nullptr &&
+      (over->record->state == JobState::kCancelled || accepted_before(over->record->intent, input.request_id))) {
     return answer_when_shown(step, input.request, input.uid);
   }
   const absl::StatusOr<LiveJob*> job = live_job(step.state, input.uid, "cancel");
@@ -191,20 +188,20 @@ void go_on(Step& step, const CancelAccepted& accepted, const absl::Status& statu
 }
 
 void start_cancel(Step& step, const CancelAccepted& accepted) {
-  const auto it = step.state.jobs.find(accepted.uid);
+  LiveJob* live = step.state.jobs.find(accepted.uid);
   Change change;
   change.mutations.push_back(store::erase(cancel_key(accepted.uid)));
-  if (it == step.state.jobs.end()) {  // It ended meanwhile, or was even deleted.
+  if (live == nullptr) {  // It ended meanwhile, or was even deleted.
     step.commit(std::move(change));
-    const auto over = step.state.over.find(accepted.uid);
+    const JobViewPtr over = step.state.jobs.find_over(accepted.uid);
     // As the same request would be answered from now on.
-    if (over != step.state.over.end() && over->second->record->state != JobState::kCancelled) {
+    if (over != nullptr && over->record->state != JobState::kCancelled) {
       return step.refuse(accepted.request, live_job(step.state, accepted.uid, "cancel").status());
     }
-    if (over != step.state.over.end()) return answer_when_shown(step, accepted.request, accepted.uid);
+    if (over != nullptr) return answer_when_shown(step, accepted.request, accepted.uid);
     return step.refuse(accepted.request, no_such_job(accepted.uid));
   }
-  LiveJob& job = it->second;
+  LiveJob& job = *live;
   job::Intent& intent = job.record.intent;
   const bool repeated = intent.stop && intent.cause == kCancelled;  // A stop for its time limit becomes a cancel.
   if (!repeated) intent = {true, true, kCancelled, accepted.actor, step.now.wall_ns(), intent.deadline_ns, {}};

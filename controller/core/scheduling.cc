@@ -30,7 +30,7 @@ int unit_of(const job::Spec& spec) {
 }
 
 void pause_scheduling(State& state, const Now& now) {
-  state.cycles.pause(now.monotonic, state.jobs.size() + state.nodes.all().size());
+  state.cycles.pause(now.monotonic, state.jobs.live().size() + state.nodes.all().size());
 }
 
 bool may_schedule(State& state, const Now& now) {
@@ -103,7 +103,7 @@ void say_who_is_awaited(Step& step) {
   const std::string message = absl::StrCat("the controller has just started and waits for ", counted(awaited, "node"),
                                            " of ", step.state.nodes.all().size());
   Change reasons;
-  for (auto& [uid, job] : step.state.jobs) {
+  for (auto& [uid, job] : step.state.jobs.live()) {
     if (job.waits_for_nodes() && job.pending_reason.empty()) set_pending(job, "NODES_RECONCILING", message, reasons);
   }
   step.commit(std::move(reasons));

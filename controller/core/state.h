@@ -8,14 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "controller/core/continuation.h"
 #include "controller/core/cycles.h"
 #include "controller/core/deletions.h"
 #include "controller/core/folders.h"
+#include "controller/core/jobs.h"
 #include "controller/core/kept_logs.h"
 #include "controller/core/left_behind.h"
-#include "controller/core/live_job.h"
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
 #include "controller/core/pauses.h"
@@ -25,28 +24,18 @@
 #include "controller/core/refusals.h"
 #include "controller/core/requests.h"
 #include "controller/core/spools.h"
-#include "controller/core/stray.h"
 #include "controller/core/strays.h"
-#include "controller/core/view.h"
 
 namespace titan::core {
-
-struct Creation {
-  LiveJob job;
-  std::vector<RequestId> waiting;
-};
 
 struct State {
   explicit State(const Options& options) : nodes(options.lease, options.beat), pauses(options.lease) {}
 
   Expected expected;
 
-  std::map<std::string, LiveJob> jobs;                // Not over, by uid.
-  absl::flat_hash_map<std::string, JobViewPtr> over;  // By uid.
-  std::map<std::string, Creation> creating;           // On their way to the store, by uid.
+  Jobs jobs;
   Nodes nodes;
   PlacedJobs placed;
-  absl::flat_hash_map<std::string, std::string> names;  // All jobs: name to uid.
   Folders folders;
   Deletions deletions;
   Requests requests;
@@ -56,7 +45,6 @@ struct State {
   Refusals refusals;
   Queue queue;
   KeptLogs kept_logs;
-  int64_t next_order = 1;
   Cycles cycles;
   Pauses pauses;
   Periodic deletion_by_age{absl::Minutes(1)};

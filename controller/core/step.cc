@@ -37,9 +37,9 @@ void take(Step& step, const Durable& input) {
 }
 
 void go_on(Step& step, const Tell& tell, const absl::Status& status) {
-  const auto live = step.state.jobs.find(tell.attempt.first);
-  if (!status.ok() || live == step.state.jobs.end() || !live->second.attempt) return;
-  LiveJob& job = live->second;
+  LiveJob* live = step.state.jobs.find(tell.attempt.first);
+  if (!status.ok() || live == nullptr || !live->attempt) return;
+  LiveJob& job = *live;
   if (job.attempt->record.number != tell.attempt.second) return;
   if (tell.command == Command::kPrepare) return send_prepare(step, job, tell.nodes);
   if (tell.command == Command::kStop) {

@@ -39,23 +39,23 @@ int newest_recorded(const LiveJob& job) {
 
 // Whether it is the newest attempt of a job that was told to save and end: nothing has taken its dump folder since.
 bool may_still_save(const State& state, const AttemptKey& key) {
-  const auto live = state.jobs.find(key.first);
-  if (live == state.jobs.end() || live->second.attempt || live->second.past.empty()) return false;
-  const LiveJob& job = live->second;
+  const LiveJob* live = state.jobs.find(key.first);
+  if (live == nullptr || live->attempt || live->past.empty()) return false;
+  const LiveJob& job = *live;
   return job.stops() && job.record.intent.save && job.past.back()->number == key.second;
 }
 
 // An attempt of a job that is over, or that another attempt has replaced. What is newer than this store's records may
 // hold work that no checkpoint has yet.
 void stop_stray(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
-  const auto live = step.state.jobs.find(key.first);
+  LiveJob* live = step.state.jobs.find(key.first);
   stray.unknown = false;
-  const bool saves = live != step.state.jobs.end() && key.second > newest_recorded(live->second) &&
-                     key.second <= live->second.record.attempts;  // Else nobody believes that it is there.
+  const bool saves = live != nullptr && key.second > newest_recorded(*live) &&
+                     key.second <= live->record.attempts;  // Else nobody believes that it is there.
   if (saves && !stray.saving) stray.saves_until = step.now.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
   if (may_still_save(step.state, key))
-    return step.send(node.record.name, stop_message(key, kSaveTime, live->second.record.intent.cause));
+    return step.send(node.record.name, stop_message(key, kSaveTime, live->record.intent.cause));
   step.send(node.record.name, stop_message(key, saves ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
@@ -106,7 +106,7 @@ int Strays::devices_on(const std::string& node) const {
 }
 
 bool knows(const State& state, const std::string& uid) {
-  return state.jobs.count(uid) > 0 || state.over.contains(uid) || state.deletions.contains(uid);
+  return state.jobs.find(uid) != nullptr || state.jobs.find_over(uid) != nullptr || state.deletions.contains(uid);
 }
 
 Stray& stray_of(Step& step, Node& node, const v1::AttemptId& id) {

@@ -60,7 +60,7 @@ absl::Time expected_end(const LiveJob& job) {
 
 void check_time_limits(Step& step) {
   std::vector<std::string> over;  // What has no attempt leaves the map.
-  for (const auto& [uid, job] : step.state.jobs) {
+  for (const auto& [uid, job] : step.state.jobs.live()) {
     if (step.state.left.is_leaving(uid)) continue;  // Its end is decided.
     if (job.ends_by && step.now.monotonic >= *job.ends_by && !job.stops()) over.push_back(uid);
   }

@@ -102,15 +102,14 @@ UpdateJob decode(const std::string& text) {
 void start_update(Step& step, const UpdateJob& asked) {
   Change written;
   written.mutations.push_back(store::erase(update_key(asked.uid)));
-  const auto live = step.state.jobs.find(asked.uid);
-  const auto over = step.state.over.find(asked.uid);
-  if (live == step.state.jobs.end() &&
-      (over == step.state.over.end() || step.state.deletions.is_under_way(asked.uid))) {
+  LiveJob* live = step.state.jobs.find(asked.uid);
+  const JobViewPtr over = step.state.jobs.find_over(asked.uid);
+  if (live == nullptr && (over == nullptr || step.state.deletions.is_under_way(asked.uid))) {
     step.commit(std::move(written));
     return step.refuse(asked.request, no_such_job(asked.uid));
   }
-  LiveJob ended = live == step.state.jobs.end() ? ended_job(*over->second) : LiveJob();
-  LiveJob& job = live != step.state.jobs.end() ? live->second : ended;
+  LiveJob ended = live == nullptr ? ended_job(*over) : LiveJob();
+  LiveJob& job = live != nullptr ? *live : ended;
   // Another update, or the job's end, may have come in between.
   if (const absl::Status bad = check_update(asked, job.record); !bad.ok()) {
     step.commit(std::move(written));
@@ -119,7 +118,7 @@ void start_update(Step& step, const UpdateJob& asked) {
   if (std::string what = change(job.record, asked); !what.empty()) {
     add_event(step, written, job, {.reason = "JobUpdated", .message = std::move(what), .actor = asked.actor});
     put_job(written, job);
-    if (live == step.state.jobs.end()) over->second = view_of(ended);
+    if (live == nullptr) step.state.jobs.end(asked.uid, view_of(ended));
     if (step.state.queue.waits(asked.uid)) enter_queue(step, job);  // By its new priority.
   }
   step.commit(std::move(written));
@@ -130,11 +129,10 @@ void start_update(Step& step, const UpdateJob& asked) {
 }  // namespace
 
 absl::StatusOr<JobViewPtr> would_update(const State& state, const UpdateJob& input) {
-  const auto live = state.jobs.find(input.uid);
-  const auto over = state.over.find(input.uid);
-  if (live == state.jobs.end() && (over == state.over.end() || state.deletions.is_under_way(input.uid)))
-    return no_such_job(input.uid);
-  const JobViewPtr now = live != state.jobs.end() ? view_of(live->second) : over->second;
+  const LiveJob* live = state.jobs.find(input.uid);
+  const JobViewPtr over = state.jobs.find_over(input.uid);
+  if (live == nullptr && (over == nullptr || state.deletions.is_under_way(input.uid))) return no_such_job(input.uid);
+  const JobViewPtr now = live != nullptr ? view_of(*live) : over;
   TITAN_RETURN_IF_ERROR(check_update(input, *now->record));
   job::JobRecord record = *now->record;
   change(record, input);

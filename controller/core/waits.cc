@@ -103,7 +103,7 @@ Wait wait_of(const Nodes& nodes, const LiveJob& job) {
 void explain_waits(Step& step) {
   if (!step.state.explanation.is_due(step.now.monotonic)) return;
   Change change;
-  for (auto& [uid, job] : step.state.jobs) {
+  for (auto& [uid, job] : step.state.jobs.live()) {
     const bool is_ours = is_explanation(job.pending_reason);
     if (!job.attempt || (!is_ours && !job.pending_reason.empty())) continue;
     const Wait wait = wait_of(step.state.nodes, job);
