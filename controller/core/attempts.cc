@@ -209,8 +209,8 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
   }
 }
 
-void drop_cursors(State& state, Change& change, const std::string& uid) {
-  for (const auto& [job, attempt, rank] : state.spools.drop(uid)) {
+void drop_cursors(Spools& spools, Change& change, const std::string& uid) {
+  for (const auto& [job, attempt, rank] : spools.drop(uid)) {
     change.mutations.push_back(store::erase(cursor_key(job, attempt, rank)));
   }
 }
@@ -418,7 +418,7 @@ void end_job(Step& step, LiveJob& job, Change& change) {
       event.severity = "error";
   }
   add_event(step, change, job, std::move(event));
-  drop_cursors(step.state, change, job.record.uid);
+  drop_cursors(step.state.spools, change, job.record.uid);
   put_job(change, job);
 }
 

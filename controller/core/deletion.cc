@@ -60,7 +60,7 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   const job::JobRecord& record = *deleted.view->record;
   step.state.deletions.end(record.uid);
   if (!status.ok()) {
-    count_kept_logs(step.state, *deleted.view);
+    count_kept_logs(step.state.kept_logs, *deleted.view);
     return step.refuse(deleted.request, status);
   }
   Reply& reply = step.effects.now.replies.emplace_back();

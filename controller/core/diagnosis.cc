@@ -136,7 +136,7 @@ void ask_again(Step& step, LiveJob& job, const Node& node) {
 }
 
 void on_diagnosis(Step& step, Node& node, const v1::Diagnosis& answer) {
-  LiveJob* const job = job_of(step.state, answer.id());
+  LiveJob* const job = job_of(step.state.jobs, answer.id());
   const NodePart* const part = part_of(job, node.record.name);
   if (part == nullptr || job->attempt->to_answer.count(node.record.name) == 0) return;
   LiveAttempt& attempt = *job->attempt;

@@ -99,12 +99,12 @@ bool make_room_for_logs(Step& step, int64_t bytes) {
 }
 
 // What was loaded, or was to be deleted and is there still.
-void count_kept_logs(State& state, const JobView& view) {
+void count_kept_logs(KeptLogs& kept_logs, const JobView& view) {
   for (const auto& attempt : view.attempts) {
     const AttemptKey key{view.record->uid, attempt->number};
-    state.kept_logs.erase(key);
-    for (const job::RankExit& exit : attempt->exits) state.kept_logs.add(key, exit.kept_log_bytes);
-    if (attempt->end_time_ns != 0) state.kept_logs.may_go(key, attempt->end_time_ns);
+    kept_logs.erase(key);
+    for (const job::RankExit& exit : attempt->exits) kept_logs.add(key, exit.kept_log_bytes);
+    if (attempt->end_time_ns != 0) kept_logs.may_go(key, attempt->end_time_ns);
   }
 }
 

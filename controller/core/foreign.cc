@@ -25,12 +25,12 @@ bool has(const job::AttemptRecord& attempt, const std::string& node, int rank) {
 }  // namespace
 
 // nullptr: this store knows no such attempt, or has lost its record.
-const job::AttemptRecord* recorded(const State& state, const AttemptKey& key) {
-  const LiveJob* live = state.jobs.find(key.first);
+const job::AttemptRecord* recorded(const Jobs& jobs, const AttemptKey& key) {
+  const LiveJob* live = jobs.find(key.first);
   if (live != nullptr && live->attempt && live->attempt->record.number == key.second) {
     return &live->attempt->record;
   }
-  const JobViewPtr over = state.jobs.find_over(key.first);
+  const JobViewPtr over = jobs.find_over(key.first);
   if (live == nullptr && over == nullptr) return nullptr;
   for (const auto& attempt : live != nullptr ? live->past : over->attempts) {
     if (attempt->number == key.second) return attempt.get();
@@ -38,15 +38,15 @@ const job::AttemptRecord* recorded(const State& state, const AttemptKey& key) {
   return nullptr;
 }
 
-bool is_elsewhere(const State& state, const std::string& node, const AttemptKey& key) {
-  const job::AttemptRecord* const attempt = recorded(state, key);
+bool is_elsewhere(const Jobs& jobs, const std::string& node, const AttemptKey& key) {
+  const job::AttemptRecord* const attempt = recorded(jobs, key);
   return attempt != nullptr && !has(*attempt, node);
 }
 
 // Whether what a rank did is this node's to say. Of an attempt that an older copy of the store lacks, whoever was
 // believed that it runs there.
 bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank) {
-  if (const job::AttemptRecord* const attempt = recorded(state, key)) return has(*attempt, node.record.name, rank);
+  if (const job::AttemptRecord* const attempt = recorded(state.jobs, key)) return has(*attempt, node.record.name, rank);
   const LiveJob* live = state.jobs.find(key.first);
   if (live == nullptr) return true;  // Of a job that is over, nothing is taken.
   return key.second <= live->record.attempts && state.strays.contains(node.record.name, key);

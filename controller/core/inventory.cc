@@ -225,13 +225,13 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
   for (const v1::AttemptInventory& item : hello.inventory()) {
     const AttemptKey key{item.id().job_uid(), item.id().number()};
     there[key] = item.phase();
-    LiveJob* job = job_of(step.state, item.id());
+    LiveJob* job = job_of(step.state.jobs, item.id());
     const bool has_part = job != nullptr && job->attempt->parts.count(node.record.name) > 0;
     const bool given_up = has_part && part_of(job, node.record.name) == nullptr;
     if (has_part && !given_up) note_devices(step.state.queue, *job, node.record.name, item);
     if (has_part && (!given_up || item.phase() == Phase::ENDED)) continue;  // Its report says how it ended.
     if (!may_list(step, node, item.id())) continue;
-    if (is_elsewhere(step.state, node.record.name, key)) note_foreign(step, node, what_of(item.id()));
+    if (is_elsewhere(step.state.jobs, node.record.name, key)) note_foreign(step, node, what_of(item.id()));
     const auto known = before.find(key);
     Stray& stray = stray_of(step, node, item.id()) = described(item);
     if (known != before.end()) {
@@ -299,8 +299,8 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
   }
 }
 
-LiveJob* job_of(State& state, const v1::AttemptId& id) {
-  LiveJob* job = state.jobs.find(id.job_uid());
+LiveJob* job_of(Jobs& jobs, const v1::AttemptId& id) {
+  LiveJob* job = jobs.find(id.job_uid());
   if (job == nullptr || !job->attempt) return nullptr;
   const bool is_present = job->attempt->record.number == id.number();
   return is_present || testing::planted(testing::Bug::kOldReportCounts) ? job : nullptr;

@@ -141,8 +141,9 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
 void restore_held(State& state, LiveJob& job) {
   const int attempt = job.past.empty() ? 0 : job.past.back()->number;
   for (const auto& [node, devices] : job.record.reserved) {
-    job.held[node] = state.queue.claim(job.record.uid, node, recorded_devices(state, {job.record.uid, attempt}, node),
-                                       devices, expected_end(job));
+    job.held[node] =
+        state.queue.claim(job.record.uid, node, recorded_devices(state.jobs, {job.record.uid, attempt}, node), devices,
+                          expected_end(job));
   }
 }
 
@@ -216,7 +217,7 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
     auto view = std::make_shared<JobView>(*view_of(job));
     view->revision = older ? record.revision : std::max(record.revision, shown->second);
     step.effects.now.views.push_back(view);
-    count_kept_logs(step.state, *view);
+    count_kept_logs(step.state.kept_logs, *view);
     if (job::is_final(job.record.state)) {
       step.state.jobs.end(uid, std::move(view));
       continue;

@@ -58,9 +58,9 @@ job::Spec limited(const Options& options, job::Spec spec) {
   return spec;
 }
 
-absl::StatusOr<LiveJob*> live_job(State& state, const std::string& uid, absl::string_view verb) {
-  if (LiveJob* live = state.jobs.find(uid)) return live;
-  const JobViewPtr over = state.jobs.find_over(uid);
+absl::StatusOr<LiveJob*> live_job(Jobs& jobs, const std::string& uid, absl::string_view verb) {
+  if (LiveJob* live = jobs.find(uid)) return live;
+  const JobViewPtr over = jobs.find_over(uid);
   if (over == nullptr) return no_such_job(uid);
   const job::JobRecord& record = *over->record;
   return rpc::error(StatusCode::kFailedPrecondition, "JOB_OVER",
@@ -169,7 +169,7 @@ void take(Step& step, const CancelJob& input) {
       (over->record->state == JobState::kCancelled || accepted_before(over->record->intent, input.request_id))) {
     return answer_when_shown(step, input.request, input.uid);
   }
-  const absl::StatusOr<LiveJob*> job = live_job(step.state, input.uid, "cancel");
+  const absl::StatusOr<LiveJob*> job = live_job(step.state.jobs, input.uid, "cancel");
   if (!job.ok()) return step.refuse(input.request, job.status());
   // A request is refused when the disk is full; what follows from an accepted one is not: hence two transactions.
   Change change;
@@ -196,7 +196,7 @@ void start_cancel(Step& step, const CancelAccepted& accepted) {
     const JobViewPtr over = step.state.jobs.find_over(accepted.uid);
     // As the same request would be answered from now on.
     if (over != nullptr && over->record->state != JobState::kCancelled) {
-      return step.refuse(accepted.request, live_job(step.state, accepted.uid, "cancel").status());
+      return step.refuse(accepted.request, live_job(step.state.jobs, accepted.uid, "cancel").status());
     }
     if (over != nullptr) return answer_when_shown(step, accepted.request, accepted.uid);
     return step.refuse(accepted.request, no_such_job(accepted.uid));
@@ -224,7 +224,7 @@ void start_cancel(Step& step, const CancelAccepted& accepted) {
 }
 
 void take(Step& step, const CheckpointJob& input) {
-  const absl::StatusOr<LiveJob*> found = live_job(step.state, input.uid, "checkpoint");
+  const absl::StatusOr<LiveJob*> found = live_job(step.state.jobs, input.uid, "checkpoint");
   if (!found.ok()) return step.refuse(input.request, found.status());
   LiveJob& job = **found;
   if (!job.record.spec.saves) {
@@ -248,7 +248,7 @@ void take(Step& step, const CheckpointJob& input) {
 }
 
 void take(Step& step, const ProfileJob& input) {
-  const absl::StatusOr<LiveJob*> found = live_job(step.state, input.uid, "profile");
+  const absl::StatusOr<LiveJob*> found = live_job(step.state.jobs, input.uid, "profile");
   if (!found.ok()) return step.refuse(input.request, found.status());
   LiveJob& job = **found;
   if (job.record.state != JobState::kRunning && job.record.state != JobState::kCheckpointing) {

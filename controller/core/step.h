@@ -151,7 +151,7 @@ void ask_to_leave(Step& step, const std::string& name, RequestId request);
 bool keep_failed_log(Step& step, LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change);
 void close_failed_logs(Step& step, LiveJob& job, Change& change);
 bool make_room_for_logs(Step& step, int64_t bytes);
-void count_kept_logs(State& state, const JobView& view);
+void count_kept_logs(KeptLogs& kept_logs, const JobView& view);
 
 // folders.cc
 absl::Status check_folder(const State& state, const job::Spec& spec);
@@ -159,8 +159,8 @@ void doubt_folder_id(Folders& folders, LiveJob& job);
 bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std::string& id, Change& change);
 
 // foreign.cc
-const job::AttemptRecord* recorded(const State& state, const AttemptKey& key);
-bool is_elsewhere(const State& state, const std::string& node, const AttemptKey& key);
+const job::AttemptRecord* recorded(const Jobs& jobs, const AttemptKey& key);
+bool is_elsewhere(const Jobs& jobs, const std::string& node, const AttemptKey& key);
 bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank);
 bool may_list(Step& step, Node& node, const v1::AttemptId& id);
 void note_foreign(Step& step, Node& node, const std::string& what, const std::string& job = "");
@@ -175,7 +175,7 @@ void excuse_own_pause(Step& step);
 
 // inventory.cc
 void compare_inventory(Step& step, Node& node, const v1::Register& hello);
-LiveJob* job_of(State& state, const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
+LiveJob* job_of(Jobs& jobs, const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
 NodePart* part_of(LiveJob* job, const std::string& node);
 
 // left_behind.cc
@@ -245,7 +245,7 @@ void stop_lost(Step& step, const std::string& node);
 void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key);
 void drop_stray(Step& step, const std::string& node, const AttemptKey& key);
 void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray);
-std::vector<int> recorded_devices(const State& state, const AttemptKey& key, const std::string& node);
+std::vector<int> recorded_devices(const Jobs& jobs, const AttemptKey& key, const std::string& node);
 std::set<std::string> jobs_that_still_save(const State& state, const Now& now);
 
 // time_limit.cc

@@ -38,8 +38,8 @@ int newest_recorded(const LiveJob& job) {
 }
 
 // Whether it is the newest attempt of a job that was told to save and end: nothing has taken its dump folder since.
-bool may_still_save(const State& state, const AttemptKey& key) {
-  const LiveJob* live = state.jobs.find(key.first);
+bool may_still_save(const Jobs& jobs, const AttemptKey& key) {
+  const LiveJob* live = jobs.find(key.first);
   if (live == nullptr || live->attempt || live->past.empty()) return false;
   const LiveJob& job = *live;
   return job.stops() && job.record.intent.save && job.past.back()->number == key.second;
@@ -54,7 +54,7 @@ void stop_stray(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
                      key.second <= live->record.attempts;  // Else nobody believes that it is there.
   if (saves && !stray.saving) stray.saves_until = step.now.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
-  if (may_still_save(step.state, key))
+  if (may_still_save(step.state.jobs, key))
     return step.send(node.record.name, stop_message(key, kSaveTime, live->record.intent.cause));
   step.send(node.record.name, stop_message(key, saves ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
@@ -124,7 +124,7 @@ void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptRepo
   Stray& stray = stray_of(step, node, id);
   if (!ended) stray.devices = std::max(stray.devices, static_cast<int>(stray.ranks.size()));
   if (holds && stray.devices == 0) {
-    stray.device_indices = recorded_devices(step.state, key, node.record.name);
+    stray.device_indices = recorded_devices(step.state.jobs, key, node.record.name);
     stray.devices = static_cast<int>(stray.device_indices.size());
   }
   const bool unknown = !knows(step.state, key.first);
@@ -146,7 +146,7 @@ void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptRepo
 // what it has.
 void stop_lost(Step& step, const std::string& node) {
   for (const auto& [key, left] : step.state.left.on(node)) {
-    if (may_still_save(step.state, key)) {
+    if (may_still_save(step.state.jobs, key)) {
       step.send(node, stop_message(key, kSaveTime, step.state.jobs.at(key.first).record.intent.cause));
     } else {
       step.send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
@@ -173,7 +173,7 @@ void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
 // Whoever else comes to the node does not get what it has there.
 void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray) {
   if (testing::planted(testing::Bug::kReturningNodeIsEmpty)) return;
-  if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(state, key, node);
+  if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(state.jobs, key, node);
   if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
   const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;
   if (told && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
@@ -183,8 +183,8 @@ void claim_stray(State& state, const std::string& node, const AttemptKey& key, S
 }
 
 // Where the controller had placed it; empty: not known.
-std::vector<int> recorded_devices(const State& state, const AttemptKey& key, const std::string& node) {
-  const job::AttemptRecord* const attempt = recorded(state, key);
+std::vector<int> recorded_devices(const Jobs& jobs, const AttemptKey& key, const std::string& node) {
+  const job::AttemptRecord* const attempt = recorded(jobs, key);
   if (attempt == nullptr) return {};
   for (const job::Placement& placement : attempt->placements) {
     if (placement.node == node) return placement.devices;

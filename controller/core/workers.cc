@@ -157,10 +157,10 @@ void on_beat(Step& step, Node& node, const v1::Beat& beat) {
   ack.mutable_beat_ack()->set_sequence(beat.sequence());
   step.send(node.record.name, std::move(ack));
   for (const v1::AttemptBeat& item : beat.attempts()) {
-    LiveJob* job = job_of(step.state, item.id());
+    LiveJob* job = job_of(step.state.jobs, item.id());
     NodePart* part = part_of(job, node.record.name);
     if (part == nullptr) {
-      if (is_elsewhere(step.state, node.record.name, {item.id().job_uid(), item.id().number()})) {
+      if (is_elsewhere(step.state.jobs, node.record.name, {item.id().job_uid(), item.id().number()})) {
         note_foreign(step, node,
                      absl::StrCat("the beat of attempt ", item.id().number(), " of job uid ", item.id().job_uid(),
                                   ", which is placed elsewhere"));
@@ -242,9 +242,9 @@ void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& r
 }
 
 void on_report(Step& step, Node& node, const v1::AttemptReport& report) {
-  LiveJob* job = job_of(step.state, report.id());
+  LiveJob* job = job_of(step.state.jobs, report.id());
   const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
-  if (is_stray && is_elsewhere(step.state, node.record.name, {report.id().job_uid(), report.id().number()})) {
+  if (is_stray && is_elsewhere(step.state.jobs, node.record.name, {report.id().job_uid(), report.id().number()})) {
     note_foreign(step, node,
                  absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
                               ", which is placed elsewhere"));
