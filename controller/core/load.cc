@@ -147,16 +147,48 @@ void restore_held(State& state, LiveJob& job) {
   }
 }
 
-void load_jobs(Step& step, const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
-  std::set<std::string> damaged(lost.begin(), lost.end());
-  std::map<std::string, std::vector<job::AttemptRecord>> attempts;
+// What the records of jobs are put together from.
+struct Parts {
+  std::set<std::string> damaged;                                    // Keys of records that cannot be read.
+  std::map<std::string, std::vector<job::AttemptRecord>> attempts;  // By uid, oldest first.
+  std::map<AttemptKey, Reports> reports;
+  std::map<std::string, job::Progress> progress;  // By uid.
+  std::map<std::string, int64_t> revisions;       // By uid: of the newest of the records above.
+};
+
+void load_attempts(Step& step, const std::vector<store::Record>& records, Parts& parts) {
   for (const store::Record& record : below("attempt/", records)) {
     std::optional<job::AttemptRecord> attempt = read<job::AttemptRecord>(step, record);
-    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
-    if (!attempt) damaged.insert(record.key);
-    if (attempt) attempts[parts[1]].push_back(*std::move(attempt));  // In key order: oldest first.
+    const std::vector<std::string> key = absl::StrSplit(record.key, '/');
+    if (!attempt) parts.damaged.insert(record.key);
+    if (attempt) parts.attempts[key[1]].push_back(*std::move(attempt));  // In key order.
   }
-  // A job was last shown when any of its records changed.
+}
+
+void load_progress(Step& step, const std::vector<store::Record>& records, Parts& parts) {
+  for (const store::Record& record : below("progress/", records)) {
+    std::optional<job::Progress> progress = read<job::Progress>(step, record);
+    if (progress) parts.progress[rest(record, "progress/")] = *std::move(progress);
+  }
+}
+
+void load_cursors(Step& step, const std::vector<store::Record>& records) {
+  for (const store::Record& record : below("cursor/", records)) {
+    const std::vector<std::string> key = absl::StrSplit(record.key, '/');
+    int attempt = 0, rank = 0;
+    int64_t sequence = 0;
+    const bool is_cursor = key.size() == 4 && absl::SimpleAtoi(key[2], &attempt) && absl::SimpleAtoi(key[3], &rank) &&
+                           absl::SimpleAtoi(record.value, &sequence);
+    if (is_cursor) {
+      step.state.spools.cursor({key[1], attempt, rank}) = sequence;
+    } else {
+      set_aside(step, record, "is not a cursor");
+    }
+  }
+}
+
+// A job was last shown when any of its records changed.
+std::map<std::string, int64_t> revisions_of(const std::vector<store::Record>& records) {
   std::map<std::string, int64_t> revisions;
   for (const char* prefix : {"attempt/", "error/", "exit/", "progress/", "refusal/"}) {
     for (const store::Record& record : below(prefix, records)) {
@@ -165,74 +197,80 @@ void load_jobs(Step& step, const std::vector<store::Record>& records, const std:
       revision = std::max(revision, record.revision);
     }
   }
-  std::map<std::string, job::Progress> progress;
-  for (const store::Record& record : below("progress/", records)) {
-    if (std::optional<job::Progress> one = read<job::Progress>(step, record))
-      progress[rest(record, "progress/")] = *one;
+  return revisions;
+}
+
+void restore_attempts(Step& step, LiveJob& job, Parts& parts) {
+  const std::string& uid = job.record.uid;
+  for (job::AttemptRecord& attempt : parts.attempts[uid]) {
+    if (attempt.end_time_ns == 0 && !job::is_final(job.record.state)) {
+      const AttemptKey key{uid, attempt.number};
+      restore_attempt(step, job, std::move(attempt), std::move(parts.reports[key]));
+    } else {
+      job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
+    }
   }
-  for (const store::Record& record : below("cursor/", records)) {
-    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
-    int attempt = 0, rank = 0;
-    int64_t sequence = 0;
-    if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &attempt) || !absl::SimpleAtoi(parts[3], &rank) ||
-        !absl::SimpleAtoi(record.value, &sequence)) {
-      set_aside(step, record, "is not a cursor");
-      continue;
-    }
-    step.state.spools.cursor({parts[1], attempt, rank}) = sequence;
+  if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
+  if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
+    job.record.attempts = std::max(0, job.record.attempts - 1);
+}
+
+JobViewPtr loaded_view(const LiveJob& job, int64_t record_revision, const Parts& parts) {
+  const auto shown = parts.revisions.find(job.record.uid);
+  const bool is_older = testing::planted(testing::Bug::kRevisionGoesBack) || shown == parts.revisions.end();
+  auto view = std::make_shared<JobView>(*view_of(job));
+  view->revision = is_older ? record_revision : std::max(record_revision, shown->second);
+  return view;
+}
+
+// It goes on where this controller's predecessor left it.
+void resume(Step& step, LiveJob job) {
+  if (!job.attempt) job.idle_since = step.now.monotonic;
+  if (!job.attempt && job.record.state == job::JobState::kStopping) step.state.left.add_job(job.record.uid);
+  const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - step.now.wall_ns());
+  const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
+  job.restart_at = step.now.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
+  step.state.folders.claim(job.record);
+  LiveJob& live = step.state.jobs.add(std::move(job));
+  if (!live.waits_for_nodes()) return;
+  restore_held(step.state, live);
+  hold_back(step.state.queue, live);
+}
+
+void load_job(Step& step, const store::Record& record, Parts& parts) {
+  std::optional<job::JobRecord> decoded = read<job::JobRecord>(step, record);
+  if (!decoded) return;
+  LiveJob job;
+  job.record = *std::move(decoded);
+  if (!testing::planted(testing::Bug::kLimitForgottenAtLoad)) note_time_limit(step.now, job);
+  const std::string uid = job.record.uid;
+  // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
+  // whole, and its ranks are listed as those of an unknown job and left alone.
+  if (lacks_newest(job.record, parts.attempts[uid], parts.damaged)) {
+    return set_aside(step, record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
   }
-  std::map<AttemptKey, Reports> reports = load_reports(step, records);
-  for (const store::Record& record : below("job/", records)) {
-    LiveJob job;
-    std::optional<job::JobRecord> decoded = read<job::JobRecord>(step, record);
-    if (!decoded) continue;
-    job.record = *std::move(decoded);
-    if (!testing::planted(testing::Bug::kLimitForgottenAtLoad)) note_time_limit(step.now, job);
-    const std::string uid = job.record.uid;
-    // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
-    // whole, and its ranks are listed as those of an unknown job and left alone.
-    std::vector<job::AttemptRecord>& of_job = attempts[uid];
-    if (lacks_newest(job.record, of_job, damaged)) {
-      set_aside(step, record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
-      continue;
-    }
-    if (const auto known = progress.find(uid); known != progress.end()) job.progress = known->second;
-    job::note_progress(job.record.history, job.progress.step, job.progress.committed_step);
-    for (job::AttemptRecord& attempt : of_job) {
-      if (attempt.end_time_ns == 0 && !job::is_final(job.record.state)) {
-        const AttemptKey key{uid, attempt.number};
-        restore_attempt(step, job, std::move(attempt), std::move(reports[key]));
-      } else {
-        job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
-      }
-    }
-    if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
-    if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
-      job.record.attempts = std::max(0, job.record.attempts - 1);
-    restore_left_behind(step, job);
-    step.state.jobs.restore(job.record);
-    step.state.requests.add(job.record.request_id, uid);
-    const auto shown = revisions.find(uid);
-    const bool older = testing::planted(testing::Bug::kRevisionGoesBack) || shown == revisions.end();
-    auto view = std::make_shared<JobView>(*view_of(job));
-    view->revision = older ? record.revision : std::max(record.revision, shown->second);
-    step.effects.now.views.push_back(view);
-    count_kept_logs(step.state.kept_logs, *view);
-    if (job::is_final(job.record.state)) {
-      step.state.jobs.end(uid, std::move(view));
-      continue;
-    }
-    if (!job.attempt) job.idle_since = step.now.monotonic;
-    if (!job.attempt && job.record.state == job::JobState::kStopping) step.state.left.add_job(uid);
-    const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - step.now.wall_ns());
-    const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
-    job.restart_at = step.now.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
-    step.state.folders.claim(job.record);
-    LiveJob& kept = step.state.jobs.add(std::move(job));
-    if (!kept.waits_for_nodes()) continue;
-    restore_held(step.state, kept);
-    hold_back(step.state.queue, kept);
-  }
+  if (const auto known = parts.progress.find(uid); known != parts.progress.end()) job.progress = known->second;
+  job::note_progress(job.record.history, job.progress.step, job.progress.committed_step);
+  restore_attempts(step, job, parts);
+  restore_left_behind(step, job);
+  step.state.jobs.restore(job.record);
+  step.state.requests.add(job.record.request_id, uid);
+  const JobViewPtr view = loaded_view(job, record.revision, parts);
+  step.effects.now.views.push_back(view);
+  count_kept_logs(step.state.kept_logs, *view);
+  if (job::is_final(job.record.state)) return step.state.jobs.end(uid, view);
+  resume(step, std::move(job));
+}
+
+void load_jobs(Step& step, const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
+  Parts parts;
+  parts.damaged.insert(lost.begin(), lost.end());
+  load_attempts(step, records, parts);
+  parts.revisions = revisions_of(records);
+  load_progress(step, records, parts);
+  load_cursors(step, records);
+  parts.reports = load_reports(step, records);
+  for (const store::Record& record : below("job/", records)) load_job(step, record, parts);
 }
 
 }  // namespace
