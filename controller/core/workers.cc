@@ -39,6 +39,7 @@ std::string plain(const std::string& text) {
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
 constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";    // Why a job waits.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
+constexpr char kStopTimeout[] = "STOP_TIMEOUT";            // A node cannot end what it was told to.
 
 bool speaks_of_its_own(const NodePart& part, const v1::AttemptBeat& beat) {
   return std::all_of(beat.ranks().begin(), beat.ranks().end(),
@@ -241,61 +242,85 @@ void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& r
   if (told) put_job(change, job);  // The others are shown with the attempt's end.
 }
 
-void on_report(Step& step, Node& node, const v1::AttemptReport& report) {
-  LiveJob* job = job_of(step.state.jobs, report.id());
-  const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
-  if (is_stray && is_elsewhere(step.state.jobs, node.record.name, {report.id().job_uid(), report.id().number()})) {
+// Of an attempt of which nothing is placed on the node, or which is not the present one of its job.
+void on_stray_report(Step& step, Node& node, const v1::AttemptReport& report) {
+  if (is_elsewhere(step.state.jobs, node.record.name, {report.id().job_uid(), report.id().number()})) {
     note_foreign(step, node,
                  absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
                               ", which is placed elsewhere"));
   }
-  if (is_stray && !may_list(step, node, report.id())) return;
-  if (is_stray)
-    return take_stray(step, node, report.id(), report.phase(), report.holds_devices(),
-                      /*overdue=*/report.error_reason() == "STOP_TIMEOUT");
-  LiveAttempt& attempt = *job->attempt;
-  NodePart& part = attempt.parts.at(node.record.name);
+  if (!may_list(step, node, report.id())) return;
+  take_stray(step, node, report.id(), report.phase(), report.holds_devices(),
+             /*overdue=*/report.error_reason() == kStopTimeout);
+}
+
+// Where its ranks meet and which folder they write to are the leader's to say. False: the attempt must not start there.
+bool take_leader_words(Step& step, LiveJob& job, const v1::AttemptReport& report, Change& change) {
+  if (report.store_port() != 0) job.attempt->record.store_port = report.store_port();
+  const bool is_prepared = report.phase() == Phase::PREPARED || report.phase() == Phase::STARTED;
+  return !is_prepared || report.folder_id().empty() ||
+         take_folder_id(step, job, job.attempt->leader(), report.folder_id(), change);
+}
+
+void start_part(Step& step, LiveJob& job, NodePart& part) {
+  LiveAttempt& attempt = *job.attempt;
+  part.prepared = true;
+  if (std::exchange(part.started, true)) return;
+  part.last_advance = std::max(part.last_advance, step.now.monotonic);  // Its ranks begin.
+  if (!attempt.all(&NodePart::started) || !attempt.placed_at) return;
+  note_phase(step, job, "start", attempt.placed_at);
+  attempt.started_at = step.now.monotonic;
+}
+
+void end_part(Step& step, LiveJob& job, const std::string& node, const v1::AttemptReport& report, Change& change) {
+  const LiveAttempt& attempt = *job.attempt;
+  NodePart& part = job.attempt->parts.at(node);
+  if (part.lost && !report.holds_devices()) end_given_up(step, job, node, change);
+  if (part.ended) return;
+  const bool was_to_run = !attempt.failing && job.record.state != job::JobState::kStopping;
+  if (!report.error_reason().empty()) {
+    add_refusal(job, {node, report.error_reason(), report.error_message(), report.highest_attempt()}, change);
+  } else if (was_to_run && attempt.exits_on(node) < part.placement.num_ranks) {
+    add_refusal(job, ended_early(node, report.stopped()), change);
+  }
+  if (report.holds_devices()) leave_devices(step, job, node);
+  part.ended = true;
+}
+
+// How far the part is. False: the report does not say.
+bool take_phase(Step& step, LiveJob& job, const std::string& node, const v1::AttemptReport& report, Change& change) {
+  NodePart& part = job.attempt->parts.at(node);
+  switch (report.phase()) {
+    case Phase::STARTED:
+      start_part(step, job, part);
+      return true;
+    case Phase::PREPARED:
+      part.prepared = true;
+      return true;
+    case Phase::REFUSED:
+    case Phase::ENDED:
+      end_part(step, job, node, report, change);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void on_report(Step& step, Node& node, const v1::AttemptReport& report) {
+  const std::string& name = node.record.name;
+  LiveJob* job = job_of(step.state.jobs, report.id());
+  if (job == nullptr || !job->attempt->parts.contains(name)) return on_stray_report(step, node, report);
   Change change;
   absl::Duration since_failure;
   take_exits(step, *job, node, report, change, since_failure);
-  if (report.store_port() != 0 && node.record.name == attempt.leader()) attempt.record.store_port = report.store_port();
-  const bool is_prepared = report.phase() == Phase::PREPARED || report.phase() == Phase::STARTED;
-  if (is_prepared && !report.folder_id().empty() && node.record.name == attempt.leader() &&
-      !take_folder_id(step, *job, node.record.name, report.folder_id(), change)) {
+  if (name == job->attempt->leader() && !take_leader_words(step, *job, report, change)) {
     return conclude(step, *job, std::move(change), since_failure);
   }
-  if (report.error_reason() == "STOP_TIMEOUT" && !part.ended) {
+  if (report.error_reason() == kStopTimeout && !job->attempt->parts.at(name).ended) {
     step.commit(std::move(change));
     return take_stop_timeout(step, *job, node, report.error_message());
   }
-  switch (report.phase()) {
-    case Phase::STARTED:
-      part.prepared = true;
-      if (!part.started) part.last_advance = std::max(part.last_advance, step.now.monotonic);  // Its ranks begin.
-      if (!std::exchange(part.started, true) && attempt.all(&NodePart::started) && attempt.placed_at) {
-        note_phase(step, *job, "start", attempt.placed_at);
-        attempt.started_at = step.now.monotonic;
-      }
-      break;
-    case Phase::PREPARED:
-      part.prepared = true;
-      break;
-    case Phase::REFUSED:
-    case Phase::ENDED:
-      if (part.lost && !report.holds_devices()) end_given_up(step, *job, node.record.name, change);
-      if (!part.ended && !report.error_reason().empty()) {
-        add_refusal(*job, {node.record.name, report.error_reason(), report.error_message(), report.highest_attempt()},
-                    change);
-      } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
-                 attempt.exits_on(node.record.name) < part.placement.num_ranks) {
-        add_refusal(*job, ended_early(node.record.name, report.stopped()), change);
-      }
-      if (report.holds_devices() && !part.ended) leave_devices(step, *job, node.record.name);
-      part.ended = true;
-      break;
-    default:
-      return;
-  }
+  if (!take_phase(step, *job, name, report, change)) return;
   start_when_prepared(step, *job, change);
   conclude(step, *job, std::move(change), since_failure);
 }
