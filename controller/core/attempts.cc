@@ -126,9 +126,13 @@ void retry_or_fail(Step& step, LiveJob& job, const job::AttemptEnd& end, int64_t
   put_job(change, job);
 }
 
-void finish_attempt(Step& step, LiveJob& job, Change& change) {
-  end_explanation(job);
-  LiveAttempt& attempt = *job.attempt;
+bool is_as_asked(const job::AttemptEnd& end) {
+  return end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
+}
+
+// What is known of how the attempt ended.
+job::EndFacts facts_of(const Nodes& nodes, const LiveJob& job) {
+  const LiveAttempt& attempt = *job.attempt;
   job::EndFacts facts;
   for (const auto& [rank, exit] : attempt.exits) facts.exits.push_back(exit);
   facts.errors = attempt.errors;
@@ -143,20 +147,26 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
   facts.verdict = attempt.record.verdict;
   facts.newer_attempt = attempt.newer_attempt;
   facts.leader = attempt.leader();
-  facts.elsewhere = can_go_elsewhere(step.state.nodes, job);
-  job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
+  facts.elsewhere = can_go_elsewhere(nodes, job);
   for (const auto& [node, part] : attempt.parts) {
-    if (is_draining(step.state.nodes, node) && part.asked_to_leave)
-      facts.drained[node] = step.state.nodes.find(node)->record.drain.actor;
+    if (is_draining(nodes, node) && part.asked_to_leave) facts.drained[node] = nodes.find(node)->record.drain.actor;
     if (part.lost && !part.overdue) facts.lost_nodes.push_back(node);
+  }
+  return facts;
+}
+
+// The next attempt comes back to them.
+void keep_devices(LiveJob& job) {
+  for (const auto& [node, part] : job.attempt->parts) {
     if (part.lost) continue;
     job.record.reserved[node] = part.placement.num_ranks;
     job.held[node] = part.devices;
   }
-  const job::AttemptEnd end = job::classify(facts);
-  const std::vector<std::string> lost_nodes =
-      end.cause == Cause::kNodeLost ? facts.lost_nodes : std::vector<std::string>{};
-  erase_reports(job, change);
+}
+
+// Takes the record out of the attempt and writes the end into it.
+job::AttemptRecord ended_record(const Step& step, LiveJob& job, const job::AttemptEnd& end) {
+  LiveAttempt& attempt = *job.attempt;
   job::AttemptRecord record = std::move(attempt.record);
   record.end_time_ns = step.now.wall_ns();
   record.end_cause = std::string(job::name(end.cause));
@@ -166,17 +176,55 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
     if (part.lost && !part.overdue && step.state.left.may_train(node, {job.record.uid, record.number}))
       record.left_on.push_back(node);
   }
-  if (attempt.failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(step.now.monotonic - *attempt.failed_at);
-  const bool as_asked = end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
-  if (end.cause != Cause::kFinished && !as_asked) {
+  return record;
+}
+
+void measure_end(Step& step, LiveJob& job, const job::AttemptEnd& end) {
+  const std::optional<absl::Duration> failed_at = job.attempt->failed_at;
+  if (failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(step.now.monotonic - *failed_at);
+  if (end.cause != Cause::kFinished && !is_as_asked(end)) {
     for (const auto& [phase, seconds] : job.lost_seconds) step.measure(Measure::kLost, seconds, phase);
   }
-  step.measure(Measure::kAttemptEnded, 1, record.end_cause);
-  const AttemptKey key{job.record.uid, record.number};
+  step.measure(Measure::kAttemptEnded, 1, std::string(job::name(end.cause)));
+}
+
+void forget_everywhere(const Nodes& nodes, const LiveAttempt& attempt, const AttemptKey& key, Change& change) {
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost) continue;
-    if (std::optional<Send> told = forget(step.state.nodes, key, node)) change.then.sends.push_back(*std::move(told));
+    if (std::optional<Send> told = forget(nodes, key, node)) change.then.sends.push_back(*std::move(told));
   }
+}
+
+// `lost`: the nodes that were, where that is why the attempt ended; `train_step`: how far it came.
+void decide_after(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost,
+                  int64_t train_step, Change& change) {
+  if (end.cause == Cause::kFinished) {
+    apply(job, JobEvent::kPlaced);    // Only one that was taken for failed, and whose ranks had all finished, is not
+    apply(job, JobEvent::kPrepared);  // beyond this; and here, one that ended before its start was heard of.
+    apply(job, JobEvent::kFinished);
+    end_job(step, job, change);
+  } else if (is_as_asked(end)) {
+    const JobEvent event = end.cause == Cause::kCancelled ? JobEvent::kStopped : JobEvent::kGaveUp;
+    if (event == JobEvent::kGaveUp) explain_time_limit(job);
+    end_or_leave(step, job, event, change);
+  } else {
+    blame_nodes(step, job, end, lost);
+    if (!end.at_odds.empty()) doubt_folder_id(step.state.folders, job);
+    retry_or_fail(step, job, end, train_step, change);
+  }
+}
+
+void finish_attempt(Step& step, LiveJob& job, Change& change) {
+  end_explanation(job);
+  const LiveAttempt& attempt = *job.attempt;
+  const job::EndFacts facts = facts_of(step.state.nodes, job);
+  const job::AttemptEnd end = job::classify(facts);
+  job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
+  keep_devices(job);
+  erase_reports(job, change);
+  const job::AttemptRecord record = ended_record(step, job, end);
+  measure_end(step, job, end);
+  forget_everywhere(step.state.nodes, attempt, {job.record.uid, record.number}, change);
   // An attempt that never loaded stands where the job stood.
   const int64_t train_step = std::max(record.last_step, attempt.loaded ? 0 : job.record.history.best_step);
   if (record.last_step > 0) job.progress.step = record.last_step;
@@ -186,27 +234,15 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
   drop_attempt(step, job);
   job.idle_since = step.now.monotonic;
 
-  const bool well = end.cause == Cause::kFinished || (as_asked && record.end_message == end.message);
+  const bool is_well = end.cause == Cause::kFinished || (is_as_asked(end) && record.end_message == end.message);
   add_event(step, change, job,
             {.attempt = record.number,
              .reason = "AttemptEnded",
              .message = absl::StrCat(record.end_cause, ": ", record.end_message),
-             .severity = well ? "info" : "warning"});
+             .severity = is_well ? "info" : "warning"});
   put_attempt(change, job, record);
-  if (end.cause == Cause::kFinished) {
-    apply(job, JobEvent::kPlaced);    // Only one that was taken for failed, and whose ranks had all finished, is not
-    apply(job, JobEvent::kPrepared);  // beyond this; and here, one that ended before its start was heard of.
-    apply(job, JobEvent::kFinished);
-    end_job(step, job, change);
-  } else if (as_asked) {
-    const JobEvent event = end.cause == Cause::kCancelled ? JobEvent::kStopped : JobEvent::kGaveUp;
-    if (event == JobEvent::kGaveUp) explain_time_limit(job);
-    end_or_leave(step, job, event, change);
-  } else {
-    blame_nodes(step, job, end, lost_nodes);
-    if (!end.at_odds.empty()) doubt_folder_id(step.state.folders, job);
-    retry_or_fail(step, job, end, train_step, change);
-  }
+  const std::vector<std::string> lost = end.cause == Cause::kNodeLost ? facts.lost_nodes : std::vector<std::string>{};
+  decide_after(step, job, end, lost, train_step, change);
 }
 
 void drop_cursors(Spools& spools, Change& change, const std::string& uid) {
