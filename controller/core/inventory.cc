@@ -1,6 +1,7 @@
 // A node has registered: what runs there and what should run there are brought together.
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -212,90 +213,145 @@ void end_parts_that_are_gone(Step& step, const std::string& uid, const std::stri
   }
 }
 
-}  // namespace
+std::map<AttemptKey, Phase::Phase> phases_of(const v1::Register& hello) {
+  std::map<AttemptKey, Phase::Phase> phases;
+  for (const v1::AttemptInventory& item : hello.inventory()) {
+    phases[{item.id().job_uid(), item.id().number()}] = item.phase();
+  }
+  return phases;
+}
 
-void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
+// Uids of the jobs of which an attempt was adopted.
+std::vector<std::string> adopt_newer(Step& step, Node& node, const v1::Register& hello) {
   std::vector<std::string> adopted;
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
     if (catch_up(step, node, *item)) adopted.push_back(item->id().job_uid());
   }
-  const Strays::OfNode before = step.state.strays.take(node.record.name);
-  for (const auto& [key, stray] : before) step.state.queue.release(stray_owner(key), node.record.name);
-  std::map<AttemptKey, Phase::Phase> there;
+  return adopted;
+}
+
+// Whether the item is of a part that should be there. One that was given up is a stray until it has ended, of which its
+// report says how.
+bool is_of_part(Step& step, const std::string& node, const v1::AttemptInventory& item) {
+  LiveJob* job = job_of(step.state.jobs, item.id());
+  if (job == nullptr || !job->attempt->parts.contains(node)) return false;
+  const bool is_given_up = part_of(job, node) == nullptr;
+  if (!is_given_up) note_devices(step.state.queue, *job, node, item);
+  return !is_given_up || item.phase() == Phase::ENDED;
+}
+
+// What was known of a stray outlives the session in which it was said.
+void compare_strays(Step& step, Node& node, const v1::Register& hello) {
+  const std::string& name = node.record.name;
+  const Strays::OfNode before = step.state.strays.take(name);
+  for (const auto& [key, stray] : before) step.state.queue.release(stray_owner(key), name);
   for (const v1::AttemptInventory& item : hello.inventory()) {
     const AttemptKey key{item.id().job_uid(), item.id().number()};
-    there[key] = item.phase();
-    LiveJob* job = job_of(step.state.jobs, item.id());
-    const bool has_part = job != nullptr && job->attempt->parts.count(node.record.name) > 0;
-    const bool given_up = has_part && part_of(job, node.record.name) == nullptr;
-    if (has_part && !given_up) note_devices(step.state.queue, *job, node.record.name, item);
-    if (has_part && (!given_up || item.phase() == Phase::ENDED)) continue;  // Its report says how it ended.
-    if (!may_list(step, node, item.id())) continue;
-    if (is_elsewhere(step.state.jobs, node.record.name, key)) note_foreign(step, node, what_of(item.id()));
-    const auto known = before.find(key);
+    if (is_of_part(step, name, item) || !may_list(step, node, item.id())) continue;
+    if (is_elsewhere(step.state.jobs, name, key)) note_foreign(step, node, what_of(item.id()));
     Stray& stray = stray_of(step, node, item.id()) = described(item);
-    if (known != before.end()) {
+    if (const auto known = before.find(key); known != before.end()) {
       stray.unknown = known->second.unknown;
       stray.dismissed = known->second.dismissed;
       stray.grace = known->second.grace;
     }
     take_stray(step, node, item.id(), item.phase(), item.devices() > 0);
-    if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(step, node.record.name, key);
+    if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(step, name, key);
   }
-  // What it does not name is gone; what it names has just been told to stop.
-  for (const auto& [key, left] : LeftRanks::OfNode(step.state.left.on(node.record.name))) {
+}
+
+// What it does not name is gone; what it names has just been told to stop.
+void compare_left_behind(Step& step, const std::string& node, const std::map<AttemptKey, Phase::Phase>& there) {
+  for (const auto& [key, left] : LeftRanks::OfNode(step.state.left.on(node))) {
     const auto named = there.find(key);
-    if (named == there.end() || named->second == Phase::ENDED) note_end_there(step, node.record.name, key);
+    if (named == there.end() || named->second == Phase::ENDED) note_end_there(step, node, key);
   }
-  bound_left_behind(step, node.record.name);
-  for (const std::string& uid : step.state.placed.on(node.record.name)) {
-    LiveJob& job = step.state.jobs.at(uid);
-    LiveAttempt& attempt = *job.attempt;
-    NodePart& part = attempt.parts.at(node.record.name);
-    if (attempt.diagnose_by) ask_again(step, job, node);
-    if (part.ended) continue;
-    const auto seen = there.find({uid, attempt.record.number});
-    const bool present = seen != there.end();
-    const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
-    if (attempt.advanced_at) attempt.advanced_at = step.now.monotonic;  // Nobody could see what its ranks did.
-    const bool refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
-                                     [&](const job::Refusal& refusal) { return refusal.node == node.record.name; });
-    // It never heard of it, or has done with it; or all of it was told to a predecessor.
-    const bool nothing_to_lose = !present && (refused || (ending && !attempt.start_sent));
-    const bool was_told =
-        present && seen->second == Phase::ENDED && attempt.exits_on(node.record.name) == part.placement.num_ranks;
-    if (nothing_to_lose || was_told) {
+  bound_left_behind(step, node);
+}
+
+enum class Remedy { kNothing, kEnd, kGiveUp, kStop, kRefuse, kPrepare, kStart };
+
+// What a part needs, by what is wanted of it and what its node says. `seen`: nothing where it does not name it.
+Remedy remedy_for(const LiveJob& job, const std::string& node, std::optional<Phase::Phase> seen,
+                  const v1::Register& hello) {
+  const LiveAttempt& attempt = *job.attempt;
+  const NodePart& part = attempt.parts.at(node);
+  const bool is_ending = attempt.failing || job.record.state == job::JobState::kStopping;
+  const bool was_refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
+                                       [&](const job::Refusal& refusal) { return refusal.node == node; });
+  // It never heard of it, or has done with it; or all of it was told to a predecessor.
+  if (!seen && (was_refused || (is_ending && !attempt.start_sent))) return Remedy::kEnd;
+  if (seen == Phase::ENDED && attempt.exits_on(node) == part.placement.num_ranks) return Remedy::kEnd;
+  if (!seen && attempt.start_sent) return Remedy::kGiveUp;
+  if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) return Remedy::kNothing;
+  const bool is_to_leave =
+      part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce);
+  // It is told with all others, or after its nodes have looked.
+  if (is_ending || is_to_leave) return attempt.stop_waits || attempt.diagnose_by ? Remedy::kNothing : Remedy::kStop;
+  if (attempt.start_sent) return attempt.start_waits ? Remedy::kNothing : Remedy::kStart;
+  // Placed by an older copy of the store: what runs there has just been adopted, or is a stray.
+  if (!seen && others_have(hello, job.key(), part.devices)) return Remedy::kRefuse;
+  return Remedy::kPrepare;
+}
+
+// May end the attempt, and the job with it.
+void carry_out(Step& step, Remedy remedy, LiveJob& job, const std::string& node) {
+  NodePart& part = job.attempt->parts.at(node);
+  switch (remedy) {
+    case Remedy::kNothing:
+      return;
+    case Remedy::kEnd:
       part.ended = true;
-      conclude(step, job, {}, absl::ZeroDuration());
-    } else if (!present && attempt.start_sent) {
-      end_part_that_is_gone(step, job, node.record.name);
-    } else if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) {
-      continue;
-    } else if (ending ||
-               (part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce))) {
-      if (attempt.stop_waits) continue;   // It is told with all others.
-      if (attempt.diagnose_by) continue;  // After its nodes have looked.
+      return conclude(step, job, {}, absl::ZeroDuration());
+    case Remedy::kGiveUp:
+      return end_part_that_is_gone(step, job, node);
+    case Remedy::kStop:
       set_stop_deadline(step.now, job);
-      send_stop(step, job, node.record.name);
-    } else if (!attempt.start_sent && !present && others_have(hello, job.key(), part.devices)) {
-      // Placed by an older copy of the store: what runs there has just been adopted, or is a stray.
+      return send_stop(step, job, node);
+    case Remedy::kRefuse: {
       part.ended = true;
       Change change;
-      add_refusal(job, {node.record.name, "DEVICE_TAKEN", "another attempt runs on devices of this one"}, change);
-      conclude(step, job, std::move(change), absl::ZeroDuration());
-    } else if (!attempt.start_sent) {
-      send_prepare(step, job, {node.record.name});  // Answered with the state that is, also when it is done already.
-    } else if (!attempt.start_waits) {              // Else it is told with all others.
-      send_start(step, job, node.record.name);
-      // The request may have been lost with the session; a second checkpoint does no harm.
-      if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(step, job, node.record.name);
+      add_refusal(job, {node, "DEVICE_TAKEN", "another attempt runs on devices of this one"}, change);
+      return conclude(step, job, std::move(change), absl::ZeroDuration());
     }
+    case Remedy::kPrepare:
+      return send_prepare(step, job, {node});  // Answered with the state that is, also when it is done already.
+    case Remedy::kStart:
+      send_start(step, job, node);
+      // The request may have been lost with the session; a second checkpoint does no harm.
+      if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(step, job, node);
+      return;
   }
-  for (const std::string& uid : adopted) end_parts_that_are_gone(step, uid, node.record.name);
-  for (const std::string& uid : step.state.placed.on(node.record.name)) {
+}
+
+void compare_parts(Step& step, const Node& node, const v1::Register& hello,
+                   const std::map<AttemptKey, Phase::Phase>& there) {
+  const std::string& name = node.record.name;
+  for (const std::string& uid : step.state.placed.on(name)) {
     LiveJob& job = step.state.jobs.at(uid);
-    if (job.attempt->diagnose_by && job.attempt->to_answer.empty())
-      end_diagnosis(step, job);  // Nobody else can be asked.
+    LiveAttempt& attempt = *job.attempt;
+    if (attempt.diagnose_by) ask_again(step, job, node);
+    if (attempt.parts.at(name).ended) continue;
+    if (attempt.advanced_at) attempt.advanced_at = step.now.monotonic;  // Nobody could see what its ranks did.
+    const auto seen = there.find(job.key());
+    const auto phase = seen == there.end() ? std::nullopt : std::optional(seen->second);
+    carry_out(step, remedy_for(job, name, phase, hello), job, name);
+  }
+}
+
+}  // namespace
+
+void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
+  const std::string& name = node.record.name;
+  const std::map<AttemptKey, Phase::Phase> there = phases_of(hello);
+  const std::vector<std::string> adopted = adopt_newer(step, node, hello);
+  compare_strays(step, node, hello);
+  compare_left_behind(step, name, there);
+  compare_parts(step, node, hello, there);
+  for (const std::string& uid : adopted) end_parts_that_are_gone(step, uid, name);
+  for (const std::string& uid : step.state.placed.on(name)) {
+    LiveJob& job = step.state.jobs.at(uid);
+    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(step, job);  // Nobody else is left.
   }
 }
 
