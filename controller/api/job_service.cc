@@ -106,7 +106,6 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
     const std::vector<scheduler::Misfit> misfits = misfits_of(checked);
     const absl::Status unfit = request->require_fit() && !misfits.empty() ? no_fit(misfits) : absl::OkStatus();
     const std::string& actor = caller.actor;
-    const core::Labels labels(request->labels().begin(), request->labels().end());
     if (request->validate_only()) {
       TITAN_RETURN_IF_ERROR(unfit);
       TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, reconciler_.would_create(checked.spec));
@@ -124,9 +123,17 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
       add_warnings(misfits, *response);
       add_warnings(of_text, *response);
     };
-    reconciler_.create(std::move(checked.spec), checked.stored, request->request_id(), fingerprint(*request),
-                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels, {caller.unix_user, caller.is_local},
-                       unfit);
+    core::CreateJob wanted;
+    wanted.spec = std::move(checked.spec);
+    wanted.stored = checked.stored.SerializeAsString();
+    wanted.request_id = request->request_id();
+    wanted.fingerprint = fingerprint(*request);
+    wanted.actor = actor;
+    wanted.labels = {request->labels().begin(), request->labels().end()};
+    wanted.run_as = caller.unix_user;
+    wanted.run_as_local = caller.is_local;
+    wanted.unfit = unfit;
+    reconciler_.create(std::move(wanted), rpc::finish<JobViewPtr>(reactor, fill));
     return absl::OkStatus();
   });
 }

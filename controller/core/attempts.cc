@@ -12,8 +12,8 @@
 #include "common/base/text/rounded.h"
 #include "common/rank_protocol/exit_kind.h"
 #include "common/rank_protocol/launch.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -56,17 +56,15 @@ std::string not_saved(const LiveJob& job, const job::AttemptRecord& record, cons
                       failed.empty() ? "" : absl::StrCat(": the save failed (", failed, ")"));
 }
 
-}  // namespace
-
 // Fixed at the first placement for the job's whole life, since results depend on it bit for bit.
-void Core::resolve_threads(LiveJob& job, const std::vector<job::Placement>& placements) {
+void resolve_threads(Nodes& nodes, LiveJob& job, const std::vector<job::Placement>& placements) {
   if (job.record.threads_per_rank > 0) return;
   job.record.threads_per_rank = job.record.spec.threads_per_rank;
   if (job.record.threads_per_rank > 0) return;
   // Nodes with one address are one machine: several workers on it share its cores.
   std::map<std::string, std::pair<int, int>> cores_and_ranks;
   for (const job::Placement& placement : placements) {
-    const Node* node = nodes_.find(placement.node);
+    const Node* node = nodes.find(placement.node);
     if (node == nullptr) continue;
     auto& [cores, ranks] = cores_and_ranks[node->record.address];
     cores = std::max(cores, node->record.cpu_cores);
@@ -77,299 +75,38 @@ void Core::resolve_threads(LiveJob& job, const std::vector<job::Placement>& plac
   job.record.threads_per_rank = std::max(1, threads);
 }
 
-void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
-  if (!apply(job, JobEvent::kPlaced)) return leave_scheduler(job.record.uid);
-  if (testing::planted(testing::Bug::kLimitCountsEachAttempt)) {
-    job.record.placed_time_ns = 0;
-    job.ends_by.reset();
-  }
-  if (job.record.placed_time_ns == 0) job.record.placed_time_ns = now_ns();
-  note_time_limit(job);
-  resolve_threads(job, placements);
-  LiveAttempt attempt;
-  attempt.record.number = ++job.record.attempts;
-  attempt.record.placements = std::move(placements);
-  attempt.record.ranks = job.record.spec.ranks;
-  attempt.record.mesh = job.record.spec.mesh;
-  attempt.record.start_time_ns = now_ns();
-  attempt.record.phase_seconds = std::exchange(job.lost_seconds, {});
-  attempt.placed_at = now_.monotonic;
-  if (testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at = now_.monotonic;
-  attempt.prepare_by = now_.monotonic + options_.prepare_timeout;
-  for (const job::Placement& placement : attempt.record.placements) attempt.parts[placement.node].placement = placement;
-  set_attempt(job, std::move(attempt));
-  job.record.reserved.clear();
-  job.held.clear();
-  choosy_until_.erase(job.record.uid);
-  job.clear_pending();
-  if (job.record.attempts == 1 && job.idle_since) {
-    measure(Measure::kQueueWait, absl::ToDoubleSeconds(now_.monotonic - *job.idle_since));
-  }
-  note_phase(job, "place", job.idle_since);
-  job.idle_since.reset();
-
-  Change change;
-  add_event(
-      change, job,
-      {.attempt = job.record.attempts, .reason = "AttemptPlaced", .message = where(job.attempt->record.placements)});
-  put_attempt(change, job, job.attempt->record);
-  put_job(change, job);
-  expect(change, Tell{job.key(), Command::kPrepare, job.attempt->nodes()});
-  commit(std::move(change));
-}
-
-void Core::set_attempt(LiveJob& job, LiveAttempt attempt) {
-  const std::string& uid = job.record.uid;
-  for (auto& [node, part] : attempt.parts) {
-    jobs_on_[node].insert(uid);
-    part.devices = claim(uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
-  }
-  job.attempt = std::move(attempt);
-  touch_nodes_of(job);
-}
-
-// Its devices stay claimed for the job.
-void Core::drop_attempt(LiveJob& job) {
-  touch_nodes_of(job);
-  for (const auto& [node, part] : job.attempt->parts) {
-    const auto there = jobs_on_.find(node);
-    there->second.erase(job.record.uid);
-    if (there->second.empty()) jobs_on_.erase(there);
-  }
-  job.attempt.reset();
-}
-
-// Phase two: every node has its folder and shim, and the leader its port.
-void Core::start_when_prepared(LiveJob& job, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  if (attempt.start_sent || attempt.failing || !attempt.all(&NodePart::prepared) || attempt.record.store_port == 0)
-    return;
-  if (job.record.state == JobState::kStopping) return;
-  apply(job, JobEvent::kPrepared);
-  const Node* leader = nodes_.find(attempt.leader());
-  attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
-  attempt.start_sent = attempt.start_waits = true;  // What is to be watched begins when they are told: begin_watch().
-  expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});
-  journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
-  line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));
-  put_attempt(change, job, attempt.record);
-  put_job(change, job);
-}
-
-void Core::note_phase(LiveJob& job, const std::string& phase, std::optional<absl::Duration> since) {
-  if (!since || !job.attempt) return;
-  const double seconds = absl::ToDoubleSeconds(now_.monotonic - *since);
-  job.attempt->record.phase_seconds[phase] = seconds;
-  if (job.attempt->record.number > 1) measure(Measure::kLost, seconds, phase);
-}
-
-void Core::note_first_step(LiveJob& job, Change& change) {
-  if (!apply(job, JobEvent::kFirstStep)) return;
-  end_explanation(job);
-  LiveAttempt& attempt = *job.attempt;
-  attempt.record.first_step_time_ns = now_ns();
-  if (job.record.start_time_ns == 0) job.record.start_time_ns = attempt.record.first_step_time_ns;
-  add_event(change, job,
-            {.attempt = attempt.record.number,
-             .reason = "AttemptRunning",
-             .message = absl::StrCat("training from step ", attempt.record.resumed_step)});
-  put_attempt(change, job, attempt.record);
-  put_job(change, job);
-}
-
-void Core::take_progress(LiveJob& job, int64_t step, int64_t commit, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  if (step > attempt.record.last_step) {
-    const bool is_first = attempt.record.last_step <= attempt.record.resumed_step;
-    attempt.record.last_step = step;
-    if (attempt.advanced_at) note_advance(attempt, is_first || attempt.in_quiet_phase());
-  }
-  if (!job::note_progress(job.record.history, step, commit) || attempt.recovered) return;
-  attempt.recovered = true;
-  if (attempt.record.number == 1) return;
-  note_phase(job, "replay", attempt.loaded_at);
-  double total = 0;
-  for (const auto& [phase, seconds] : attempt.record.phase_seconds) total += seconds;
-  measure(Measure::kRecovered, total);
-  put_attempt(change, job, attempt.record);
-  show(change, job);
-}
-
-// The tail of everything that may end an attempt: stop what is left once something failed, go on once nothing is left.
-void Core::conclude(LiveJob& job, Change change, absl::Duration since_failure) {
-  if (!job.attempt->failing && has_failed(*job.attempt)) begin_failure(job, change, since_failure);
-  const bool goes_on = !job.attempt->all(&NodePart::ended) || job.attempt->diagnose_by;
-  if (goes_on) return commit(std::move(change));
-  finish_attempt(job, change);
-  const bool over = job::is_final(job.record.state);
-  commit(std::move(change));
-  if (over) leave_queue(job);
-  request_schedule(/*urgent=*/true);
-}
-
-// As its intent says: what runs is told once that is durable; what waits is over at once, and `over` says how.
-void Core::carry_out_stop(LiveJob& job, JobEvent over, Change change) {
-  job.clear_pending();
-  if (job.attempt) {
-    job::Intent& intent = job.record.intent;
-    const int64_t by = now_ns() + absl::ToInt64Nanoseconds(stop_time(job));
-    intent.deadline_ns = intent.deadline_ns == 0 ? by : std::min(intent.deadline_ns, by);
-    apply(job, JobEvent::kStopRequested);
-    put_job(change, job);
-    expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
-    return commit(std::move(change));
-  }
-  end_or_leave(job, over, change);
-  const bool ended = job::is_final(job.record.state);
-  commit(std::move(change));
-  if (ended) leave_queue(job);
-}
-
-// Its rank's events are acknowledged with it, and a refusal is said once: neither is heard again after a crash.
-void Core::add_error(LiveJob& job, job::ErrorReport error, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  // The dump folder's fence is above this attempt, and it is the job's own: this store is an older copy.
-  if (error.same_job) note_newer_attempt(attempt, error.holder_attempt);
-  const std::string key = error_key(job.record.uid, attempt.record.number, attempt.errors.size());
-  change.mutations.push_back(store::put(key, job::encode(error)));
-  attempt.errors.push_back(std::move(error));
-}
-
-void Core::add_refusal(LiveJob& job, job::Refusal refusal, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  note_newer_attempt(attempt, refusal.highest_attempt);
-  const std::string key = refusal_key(job.record.uid, attempt.record.number, attempt.refusals.size());
-  change.mutations.push_back(store::put(key, job::encode(refusal)));
-  attempt.refusals.push_back(std::move(refusal));
-}
-
-// With those that the change itself brings: a transaction erases before it writes.
-void Core::erase_reports(const LiveJob& job, Change& change) {
-  const LiveAttempt& attempt = *job.attempt;
-  const std::string& uid = job.record.uid;
-  const int number = attempt.record.number;
-  const auto erase = [&change](const std::string& prefix) {
-    std::erase_if(change.mutations, [&](const store::Mutation& put) { return absl::StartsWith(put.key, prefix); });
-    change.erased_prefixes.push_back(prefix);
-  };
-  if (!attempt.exits.empty()) erase(exits_prefix(uid, number));
-  if (!attempt.errors.empty()) erase(errors_prefix(uid, number));
-  if (!attempt.refusals.empty()) erase(refusals_prefix(uid, number));
-}
-
-void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_failure) {
+void begin_failure(Step& step, LiveJob& job, Change& change, absl::Duration since_failure) {
   LiveAttempt& attempt = *job.attempt;
   attempt.failing = true;
-  attempt.stop_time_ns = now_ns();
-  attempt.failed_at = now_.monotonic;
+  attempt.stop_time_ns = step.now.wall_ns();
+  attempt.failed_at = step.now.monotonic;
   job.lost_seconds = {{"detect", absl::ToDoubleSeconds(since_failure)}};
   // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's. But a
   // node that is silent here may speak to a later leader: only the write shows that there is none.
-  attempt.stop_waits = options_.leader_epoch != 0 && !is_known_to_fail(attempt);
-  const bool is_asked = !attempt.stop_waits && ask_ranks(job);
+  attempt.stop_waits = step.options.leader_epoch != 0 && !is_known_to_fail(attempt);
+  const bool is_asked = !attempt.stop_waits && ask_ranks(step, job);
   if (attempt.stop_waits) {
-    expect(change, Tell{job.key(), Command::kStop, attempt.nodes()});
+    step.expect(change, Tell{job.key(), Command::kStop, attempt.nodes()});
   } else if (!is_asked) {
-    set_stop_deadline(job);
-    stop_everywhere(job);
+    set_stop_deadline(step.now, job);
+    stop_everywhere(step, job);
   }
   apply(job, JobEvent::kAttemptFailed);
   put_job(change, job);
 }
 
-void Core::finish_attempt(LiveJob& job, Change& change) {
-  end_explanation(job);
-  LiveAttempt& attempt = *job.attempt;
-  job::EndFacts facts;
-  for (const auto& [rank, exit] : attempt.exits) facts.exits.push_back(exit);
-  facts.errors = attempt.errors;
-  facts.refusals = attempt.refusals;
-  facts.out_of_time = is_out_of_time(job);
-  facts.cancelled = job.stops() && !facts.out_of_time;
-  facts.actor = job.record.intent.actor;
-  facts.orphan_timeout_seconds = job.record.spec.restart.orphan_timeout_seconds;
-  facts.stop_time_ns = attempt.stop_time_ns;
-  facts.num_ranks = attempt.record.ranks;
-  facts.hung = hung_ranks(job);
-  facts.verdict = attempt.record.verdict;
-  facts.newer_attempt = attempt.newer_attempt;
-  facts.leader = attempt.leader();
-  facts.elsewhere = can_go_elsewhere(job);
-  job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
-  for (const auto& [node, part] : attempt.parts) {
-    if (is_draining(node) && part.asked_to_leave) facts.drained[node] = nodes_.find(node)->record.drain.actor;
-    if (part.lost && !part.overdue) facts.lost_nodes.push_back(node);
-    if (part.lost) continue;
-    job.record.reserved[node] = part.placement.num_ranks;
-    job.held[node] = part.devices;
-  }
-  const job::AttemptEnd end = job::classify(facts);
-  const std::vector<std::string> lost_nodes =
-      end.cause == Cause::kNodeLost ? facts.lost_nodes : std::vector<std::string>{};
-  erase_reports(job, change);
-  job::AttemptRecord record = std::move(attempt.record);
-  record.end_time_ns = now_ns();
-  record.end_cause = std::string(job::name(end.cause));
-  record.end_message = absl::StrCat(end.message, not_saved(job, record, attempt.exits));
-  record.exits = job::most_telling(attempt.exits);
-  for (const auto& [node, part] : attempt.parts) {
-    if (part.lost && !part.overdue && may_train_there(node, {job.record.uid, record.number}))
-      record.left_on.push_back(node);
-  }
-  if (attempt.failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(now_.monotonic - *attempt.failed_at);
-  const bool as_asked = end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
-  if (end.cause != Cause::kFinished && !as_asked) {
-    for (const auto& [phase, seconds] : job.lost_seconds) measure(Measure::kLost, seconds, phase);
-  }
-  measure(Measure::kAttemptEnded, 1, record.end_cause);
-  const AttemptKey key{job.record.uid, record.number};
-  for (const auto& [node, part] : attempt.parts) {
-    if (part.lost) continue;
-    if (std::optional<Send> told = forget(key, node)) change.then.sends.push_back(*std::move(told));
-  }
-  // An attempt that never loaded stands where the job stood.
-  const int64_t step = std::max(record.last_step, attempt.loaded ? 0 : job.record.history.best_step);
-  if (record.last_step > 0) job.progress.step = record.last_step;
-  put_progress(change, job);
-  job.past.push_back(std::make_shared<const job::AttemptRecord>(record));
-  close_failed_logs(job, change);
-  drop_attempt(job);
-  job.idle_since = now_.monotonic;
-
-  const bool well = end.cause == Cause::kFinished || (as_asked && record.end_message == end.message);
-  add_event(change, job,
-            {.attempt = record.number,
-             .reason = "AttemptEnded",
-             .message = absl::StrCat(record.end_cause, ": ", record.end_message),
-             .severity = well ? "info" : "warning"});
-  put_attempt(change, job, record);
-  if (end.cause == Cause::kFinished) {
-    apply(job, JobEvent::kPlaced);    // Only one that was taken for failed, and whose ranks had all finished, is not
-    apply(job, JobEvent::kPrepared);  // beyond this; and here, one that ended before its start was heard of.
-    apply(job, JobEvent::kFinished);
-    end_job(job, change);
-  } else if (as_asked) {
-    const JobEvent event = end.cause == Cause::kCancelled ? JobEvent::kStopped : JobEvent::kGaveUp;
-    if (event == JobEvent::kGaveUp) explain_time_limit(job);
-    end_or_leave(job, event, change);
-  } else {
-    blame_nodes(job, end, lost_nodes);
-    if (!end.at_odds.empty()) doubt_folder_id(job);
-    retry_or_fail(job, end, step, change);
-  }
-}
-
-void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step, Change& change) {
+void retry_or_fail(Step& step, LiveJob& job, const job::AttemptEnd& end, int64_t train_step, Change& change) {
   apply(job, JobEvent::kAttemptFailed);  // Already so when its failure was noticed before its end.
-  const job::Verdict verdict = job::decide(job.record.spec.restart, job.record.history, end, step, options_.jitter());
+  const job::Verdict verdict =
+      job::decide(job.record.spec.restart, job.record.history, end, train_step, step.options.jitter());
   if (!verdict.restart) {
     job.record.failure_reason = verdict.failure_reason;
     job.record.failure_message = verdict.failure_message;
-    return end_or_leave(job, JobEvent::kGaveUp, change);
+    return end_or_leave(step, job, JobEvent::kGaveUp, change);
   }
-  job.restart_at = now_.monotonic + absl::Seconds(verdict.delay_seconds);
-  job.record.restart_time_ns = now_ns() + static_cast<int64_t>(verdict.delay_seconds * 1e9);
-  hold_back(job);
+  job.restart_at = step.now.monotonic + absl::Seconds(verdict.delay_seconds);
+  job.record.restart_time_ns = step.now.wall_ns() + static_cast<int64_t>(verdict.delay_seconds * 1e9);
+  hold_back(step.state.queue, job);
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kWarning, "RestartDecided", {}});
   line.add("job", job.record.name)
       .add("uid", job.record.uid)
@@ -389,11 +126,315 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
   put_job(change, job);
 }
 
-void Core::end_job(LiveJob& job, Change& change) {
-  job.record.end_time_ns = now_ns();
+bool is_as_asked(const job::AttemptEnd& end) {
+  return end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
+}
+
+// What is known of how the attempt ended.
+job::EndFacts facts_of(const Nodes& nodes, const LiveJob& job) {
+  const LiveAttempt& attempt = *job.attempt;
+  job::EndFacts facts;
+  for (const auto& [rank, exit] : attempt.exits) facts.exits.push_back(exit);
+  facts.errors = attempt.errors;
+  facts.refusals = attempt.refusals;
+  facts.out_of_time = is_out_of_time(job);
+  facts.cancelled = job.stops() && !facts.out_of_time;
+  facts.actor = job.record.intent.actor;
+  facts.orphan_timeout_seconds = job.record.spec.restart.orphan_timeout_seconds;
+  facts.stop_time_ns = attempt.stop_time_ns;
+  facts.num_ranks = attempt.record.ranks;
+  facts.hung = hung_ranks(job);
+  facts.verdict = attempt.record.verdict;
+  facts.newer_attempt = attempt.newer_attempt;
+  facts.leader = attempt.leader();
+  facts.elsewhere = can_go_elsewhere(nodes, job);
+  for (const auto& [node, part] : attempt.parts) {
+    if (is_draining(nodes, node) && part.asked_to_leave) facts.drained[node] = nodes.find(node)->record.drain.actor;
+    if (part.lost && !part.overdue) facts.lost_nodes.push_back(node);
+  }
+  return facts;
+}
+
+// The next attempt comes back to them.
+void keep_devices(LiveJob& job) {
+  for (const auto& [node, part] : job.attempt->parts) {
+    if (part.lost) continue;
+    job.record.reserved[node] = part.placement.num_ranks;
+    job.held[node] = part.devices;
+  }
+}
+
+// Takes the record out of the attempt and writes the end into it.
+job::AttemptRecord ended_record(const Step& step, LiveJob& job, const job::AttemptEnd& end) {
+  LiveAttempt& attempt = *job.attempt;
+  job::AttemptRecord record = std::move(attempt.record);
+  record.end_time_ns = step.now.wall_ns();
+  record.end_cause = std::string(job::name(end.cause));
+  record.end_message = absl::StrCat(end.message, not_saved(job, record, attempt.exits));
+  record.exits = job::most_telling(attempt.exits);
+  for (const auto& [node, part] : attempt.parts) {
+    if (part.lost && !part.overdue && step.state.left.may_train(node, {job.record.uid, record.number}))
+      record.left_on.push_back(node);
+  }
+  return record;
+}
+
+void measure_end(Step& step, LiveJob& job, const job::AttemptEnd& end) {
+  const std::optional<absl::Duration> failed_at = job.attempt->failed_at;
+  if (failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(step.now.monotonic - *failed_at);
+  if (end.cause != Cause::kFinished && !is_as_asked(end)) {
+    for (const auto& [phase, seconds] : job.lost_seconds) step.measure(Measure::kLost, seconds, phase);
+  }
+  step.measure(Measure::kAttemptEnded, 1, std::string(job::name(end.cause)));
+}
+
+void forget_everywhere(const Nodes& nodes, const LiveAttempt& attempt, const AttemptKey& key, Change& change) {
+  for (const auto& [node, part] : attempt.parts) {
+    if (part.lost) continue;
+    if (std::optional<Send> told = forget(nodes, key, node)) change.then.sends.push_back(*std::move(told));
+  }
+}
+
+// `lost`: the nodes that were, where that is why the attempt ended; `train_step`: how far it came.
+void decide_after(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost,
+                  int64_t train_step, Change& change) {
+  if (end.cause == Cause::kFinished) {
+    apply(job, JobEvent::kPlaced);    // Only one that was taken for failed, and whose ranks had all finished, is not
+    apply(job, JobEvent::kPrepared);  // beyond this; and here, one that ended before its start was heard of.
+    apply(job, JobEvent::kFinished);
+    end_job(step, job, change);
+  } else if (is_as_asked(end)) {
+    const JobEvent event = end.cause == Cause::kCancelled ? JobEvent::kStopped : JobEvent::kGaveUp;
+    if (event == JobEvent::kGaveUp) explain_time_limit(job);
+    end_or_leave(step, job, event, change);
+  } else {
+    blame_nodes(step, job, end, lost);
+    if (!end.at_odds.empty()) doubt_folder_id(step.state.folders, job);
+    retry_or_fail(step, job, end, train_step, change);
+  }
+}
+
+void finish_attempt(Step& step, LiveJob& job, Change& change) {
+  end_explanation(job);
+  const LiveAttempt& attempt = *job.attempt;
+  const job::EndFacts facts = facts_of(step.state.nodes, job);
+  const job::AttemptEnd end = job::classify(facts);
+  job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
+  keep_devices(job);
+  erase_reports(job, change);
+  const job::AttemptRecord record = ended_record(step, job, end);
+  measure_end(step, job, end);
+  forget_everywhere(step.state.nodes, attempt, {job.record.uid, record.number}, change);
+  // An attempt that never loaded stands where the job stood.
+  const int64_t train_step = std::max(record.last_step, attempt.loaded ? 0 : job.record.history.best_step);
+  if (record.last_step > 0) job.progress.step = record.last_step;
+  put_progress(change, job);
+  job.past.push_back(std::make_shared<const job::AttemptRecord>(record));
+  close_failed_logs(step, job, change);
+  drop_attempt(step, job);
+  job.idle_since = step.now.monotonic;
+
+  const bool is_well = end.cause == Cause::kFinished || (is_as_asked(end) && record.end_message == end.message);
+  add_event(step, change, job,
+            {.attempt = record.number,
+             .reason = "AttemptEnded",
+             .message = absl::StrCat(record.end_cause, ": ", record.end_message),
+             .severity = is_well ? "info" : "warning"});
+  put_attempt(change, job, record);
+  const std::vector<std::string> lost = end.cause == Cause::kNodeLost ? facts.lost_nodes : std::vector<std::string>{};
+  decide_after(step, job, end, lost, train_step, change);
+}
+
+void drop_cursors(Spools& spools, Change& change, const std::string& uid) {
+  for (const auto& [job, attempt, rank] : spools.drop(uid)) {
+    change.mutations.push_back(store::erase(cursor_key(job, attempt, rank)));
+  }
+}
+
+}  // namespace
+
+void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placements) {
+  if (!apply(job, JobEvent::kPlaced)) return step.state.queue.leave(job.record.uid);
+  if (testing::planted(testing::Bug::kLimitCountsEachAttempt)) {
+    job.record.placed_time_ns = 0;
+    job.ends_by.reset();
+  }
+  if (job.record.placed_time_ns == 0) job.record.placed_time_ns = step.now.wall_ns();
+  note_time_limit(step.now, job);
+  resolve_threads(step.state.nodes, job, placements);
+  LiveAttempt attempt;
+  attempt.record.number = ++job.record.attempts;
+  attempt.record.placements = std::move(placements);
+  attempt.record.ranks = job.record.spec.ranks;
+  attempt.record.mesh = job.record.spec.mesh;
+  attempt.record.start_time_ns = step.now.wall_ns();
+  attempt.record.phase_seconds = std::exchange(job.lost_seconds, {});
+  attempt.placed_at = step.now.monotonic;
+  if (testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at = step.now.monotonic;
+  attempt.prepare_by = step.now.monotonic + step.options.prepare_timeout;
+  for (const job::Placement& placement : attempt.record.placements) attempt.parts[placement.node].placement = placement;
+  set_attempt(step, job, std::move(attempt));
+  job.record.reserved.clear();
+  job.held.clear();
+  step.state.queue.place(job.record.uid);
+  job.clear_pending();
+  if (job.record.attempts == 1 && job.idle_since) {
+    step.measure(Measure::kQueueWait, absl::ToDoubleSeconds(step.now.monotonic - *job.idle_since));
+  }
+  note_phase(step, job, "place", job.idle_since);
+  job.idle_since.reset();
+
+  Change change;
+  add_event(
+      step, change, job,
+      {.attempt = job.record.attempts, .reason = "AttemptPlaced", .message = where(job.attempt->record.placements)});
+  put_attempt(change, job, job.attempt->record);
+  put_job(change, job);
+  step.expect(change, Tell{job.key(), Command::kPrepare, job.attempt->nodes()});
+  step.commit(std::move(change));
+}
+
+void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt) {
+  const std::string& uid = job.record.uid;
+  for (auto& [node, part] : attempt.parts) {
+    step.state.placed.add(node, uid);
+    part.devices =
+        step.state.queue.claim(uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
+  }
+  job.attempt = std::move(attempt);
+  touch_nodes_of(step, job);
+}
+
+// Its devices stay claimed for the job.
+void drop_attempt(Step& step, LiveJob& job) {
+  touch_nodes_of(step, job);
+  for (const auto& [node, part] : job.attempt->parts) step.state.placed.remove(node, job.record.uid);
+  job.attempt.reset();
+}
+
+// Phase two: every node has its folder and shim, and the leader its port.
+void start_when_prepared(Step& step, LiveJob& job, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  if (attempt.start_sent || attempt.failing || !attempt.all(&NodePart::prepared) || attempt.record.store_port == 0)
+    return;
+  if (job.record.state == JobState::kStopping) return;
+  apply(job, JobEvent::kPrepared);
+  const Node* leader = step.state.nodes.find(attempt.leader());
+  attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
+  attempt.start_sent = attempt.start_waits = true;  // What is to be watched begins when they are told: begin_watch().
+  step.expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});
+  journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
+  line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));
+  put_attempt(change, job, attempt.record);
+  put_job(change, job);
+}
+
+void note_phase(Step& step, LiveJob& job, const std::string& phase, std::optional<absl::Duration> since) {
+  if (!since || !job.attempt) return;
+  const double seconds = absl::ToDoubleSeconds(step.now.monotonic - *since);
+  job.attempt->record.phase_seconds[phase] = seconds;
+  if (job.attempt->record.number > 1) step.measure(Measure::kLost, seconds, phase);
+}
+
+void note_first_step(Step& step, LiveJob& job, Change& change) {
+  if (!apply(job, JobEvent::kFirstStep)) return;
+  end_explanation(job);
+  LiveAttempt& attempt = *job.attempt;
+  attempt.record.first_step_time_ns = step.now.wall_ns();
+  if (job.record.start_time_ns == 0) job.record.start_time_ns = attempt.record.first_step_time_ns;
+  add_event(step, change, job,
+            {.attempt = attempt.record.number,
+             .reason = "AttemptRunning",
+             .message = absl::StrCat("training from step ", attempt.record.resumed_step)});
+  put_attempt(change, job, attempt.record);
+  put_job(change, job);
+}
+
+void take_progress(Step& step, LiveJob& job, int64_t train_step, int64_t commit, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  if (train_step > attempt.record.last_step) {
+    const bool is_first = attempt.record.last_step <= attempt.record.resumed_step;
+    attempt.record.last_step = train_step;
+    if (attempt.advanced_at) note_advance(step.state.pauses, step.now, attempt, is_first || attempt.in_quiet_phase());
+  }
+  if (!job::note_progress(job.record.history, train_step, commit) || attempt.recovered) return;
+  attempt.recovered = true;
+  if (attempt.record.number == 1) return;
+  note_phase(step, job, "replay", attempt.loaded_at);
+  double total = 0;
+  for (const auto& [phase, seconds] : attempt.record.phase_seconds) total += seconds;
+  step.measure(Measure::kRecovered, total);
+  put_attempt(change, job, attempt.record);
+  show(change, job);
+}
+
+// The tail of everything that may end an attempt: stop what is left once something failed, go on once nothing is left.
+void conclude(Step& step, LiveJob& job, Change change, absl::Duration since_failure) {
+  if (!job.attempt->failing && has_failed(*job.attempt)) begin_failure(step, job, change, since_failure);
+  const bool goes_on = !job.attempt->all(&NodePart::ended) || job.attempt->diagnose_by;
+  if (goes_on) return step.commit(std::move(change));
+  finish_attempt(step, job, change);
+  const bool over = job::is_final(job.record.state);
+  step.commit(std::move(change));
+  if (over) leave_queue(step.state, job);
+  request_schedule(step, /*urgent=*/true);
+}
+
+// As its intent says: what runs is told once that is durable; what waits is over at once, and `over` says how.
+void carry_out_stop(Step& step, LiveJob& job, JobEvent over, Change change) {
+  job.clear_pending();
+  if (job.attempt) {
+    job::Intent& intent = job.record.intent;
+    const int64_t by = step.now.wall_ns() + absl::ToInt64Nanoseconds(stop_time(job));
+    intent.deadline_ns = intent.deadline_ns == 0 ? by : std::min(intent.deadline_ns, by);
+    apply(job, JobEvent::kStopRequested);
+    put_job(change, job);
+    step.expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
+    return step.commit(std::move(change));
+  }
+  end_or_leave(step, job, over, change);
+  const bool ended = job::is_final(job.record.state);
+  step.commit(std::move(change));
+  if (ended) leave_queue(step.state, job);
+}
+
+// Its rank's events are acknowledged with it, and a refusal is said once: neither is heard again after a crash.
+void add_error(LiveJob& job, job::ErrorReport error, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  // The dump folder's fence is above this attempt, and it is the job's own: this store is an older copy.
+  if (error.same_job) note_newer_attempt(attempt, error.holder_attempt);
+  const std::string key = error_key(job.record.uid, attempt.record.number, attempt.errors.size());
+  change.mutations.push_back(store::put(key, job::encode(error)));
+  attempt.errors.push_back(std::move(error));
+}
+
+void add_refusal(LiveJob& job, job::Refusal refusal, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  note_newer_attempt(attempt, refusal.highest_attempt);
+  const std::string key = refusal_key(job.record.uid, attempt.record.number, attempt.refusals.size());
+  change.mutations.push_back(store::put(key, job::encode(refusal)));
+  attempt.refusals.push_back(std::move(refusal));
+}
+
+// With those that the change itself brings: a transaction erases before it writes.
+void erase_reports(const LiveJob& job, Change& change) {
+  const LiveAttempt& attempt = *job.attempt;
+  const std::string& uid = job.record.uid;
+  const int number = attempt.record.number;
+  const auto erase = [&change](const std::string& prefix) {
+    std::erase_if(change.mutations, [&](const store::Mutation& put) { return absl::StartsWith(put.key, prefix); });
+    change.erased_prefixes.push_back(prefix);
+  };
+  if (!attempt.exits.empty()) erase(exits_prefix(uid, number));
+  if (!attempt.errors.empty()) erase(errors_prefix(uid, number));
+  if (!attempt.refusals.empty()) erase(refusals_prefix(uid, number));
+}
+
+void end_job(Step& step, LiveJob& job, Change& change) {
+  job.record.end_time_ns = step.now.wall_ns();
   job.record.reserved.clear();
   job.clear_pending();
-  drop_folder(job.record);
+  step.state.folders.drop(job.record.uid);
   job::EventRecord event;
   switch (job.record.state) {
     case JobState::kSucceeded:
@@ -412,26 +453,16 @@ void Core::end_job(LiveJob& job, Change& change) {
       event.message = absl::StrCat(job.record.failure_reason, ": ", job.record.failure_message);
       event.severity = "error";
   }
-  add_event(change, job, std::move(event));
-  drop_cursors(change, job.record.uid);
+  add_event(step, change, job, std::move(event));
+  drop_cursors(step.state.spools, change, job.record.uid);
   put_job(change, job);
 }
 
 // It is over: what clients may still ask of it is its last view.
-void Core::leave_queue(LiveJob& job) {
+void leave_queue(State& state, LiveJob& job) {
   const std::string uid = job.record.uid;
-  over_[uid] = view_of(job);
-  leave_scheduler(uid);
-  jobs_.erase(uid);
-}
-
-void Core::drop_cursors(Change& change, const std::string& uid) {
-  for (auto it = cursors_.lower_bound({uid, 0, 0}); it != cursors_.end() && std::get<0>(it->first) == uid;) {
-    change.mutations.push_back(store::erase(cursor_key(uid, std::get<1>(it->first), std::get<2>(it->first))));
-    it = cursors_.erase(it);
-  }
-  std::erase_if(repeats_, [&](const auto& counted) { return counted.first.first == uid; });
-  std::erase_if(damage_told_, [&](const auto& told) { return std::get<0>(told.first) == uid; });
+  state.queue.leave(uid);
+  state.jobs.end(uid, view_of(job));
 }
 
 }  // namespace titan::core

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 #include "controller/scheduler/request.h"
 
 namespace titan::core {
@@ -20,70 +20,71 @@ bool is_open_to(const Node& node, const LiveJob& job) {
   return node.record.device == job.record.spec.device && node.can_take_ranks() && !node.record.cordoned;
 }
 
-}  // namespace
-
-void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost) {
-  if (testing::planted(testing::Bug::kRefusingNodeIsNotBlamed)) return;
-  std::vector<std::string> avoided = job::nodes_to_avoid(end);
-  if (job::is_black_hole(end, job.record.history.without_progress) && others_could_hold(job, end.node)) {
-    avoided = {end.node};
-  }
-  job::avoid(job.record.avoided_nodes, avoided);
-  for (const std::string& node : avoided) job.record.reserved.erase(node);
-  if (job::blames_node(end)) {
-    Node* node = nodes_.find(end.node);
-    if (node != nullptr) blame(*node, job, end.reason.empty() ? std::string(job::name(end.cause)) : end.reason);
-  }
-  for (const std::string& name : lost) {
-    Node* node = nodes_.find(name);
-    if (node != nullptr) blame(*node, job, std::string(job::name(job::Cause::kNodeLost)));
-  }
-}
-
 // Were they idle; besides those that the job avoids already.
-bool Core::others_could_hold(const LiveJob& job, const std::string& without) const {
+bool others_could_hold(const Nodes& nodes, const LiveJob& job, const std::string& without) {
   const scheduler::Request request = scheduler::Request::of(asked_for(job.record.spec));
   const std::vector<std::string>& avoided = job.record.avoided_nodes;
   int room = 0;
-  for (const auto& [name, node] : nodes_.all()) {
+  for (const auto& [name, node] : nodes.all()) {
     const bool is_other = name != without && std::find(avoided.begin(), avoided.end(), name) == avoided.end();
     if (is_other && is_open_to(node, job)) room += request.share(node.record.devices);
   }
   return room >= request.ranks;
 }
 
-bool Core::can_go_elsewhere(const LiveJob& job) const {
-  return std::any_of(nodes_.all().begin(), nodes_.all().end(), [&](const auto& item) {
+void blame(Step& step, Node& node, const LiveJob& job, const std::string& reason) {
+  // It says itself that it takes no ranks, and that it does again once that is mended: no operator has to uncordon it.
+  if (!node.unusable.empty() && reason != job::name(job::Cause::kNodeLost)) return;
+  job::add_blame(node.record.blames, {job.record.uid, reason, step.now.wall_ns()});
+  const std::string why = job::reason_to_cordon(node.record.blames);
+  Change change;
+  if (!why.empty() && !node.record.cordoned && may_cordon(step.state.nodes, node)) {
+    cordon_by_controller(step, node, why, change);
+  }
+  put_node(step, change, node);
+  step.commit(std::move(change));
+}
+
+}  // namespace
+
+void blame_nodes(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost) {
+  if (testing::planted(testing::Bug::kRefusingNodeIsNotBlamed)) return;
+  std::vector<std::string> avoided = job::nodes_to_avoid(end);
+  if (job::is_black_hole(end, job.record.history.without_progress) &&
+      others_could_hold(step.state.nodes, job, end.node)) {
+    avoided = {end.node};
+  }
+  job::avoid(job.record.avoided_nodes, avoided);
+  for (const std::string& node : avoided) job.record.reserved.erase(node);
+  if (job::blames_node(end)) {
+    Node* node = step.state.nodes.find(end.node);
+    if (node != nullptr) blame(step, *node, job, end.reason.empty() ? std::string(job::name(end.cause)) : end.reason);
+  }
+  for (const std::string& name : lost) {
+    Node* node = step.state.nodes.find(name);
+    if (node != nullptr) blame(step, *node, job, std::string(job::name(job::Cause::kNodeLost)));
+  }
+}
+
+bool can_go_elsewhere(const Nodes& nodes, const LiveJob& job) {
+  return std::any_of(nodes.all().begin(), nodes.all().end(), [&](const auto& item) {
     return job.attempt->parts.count(item.first) == 0 && is_open_to(item.second, job);
   });
 }
 
-void Core::blame(Node& node, const LiveJob& job, const std::string& reason) {
-  // It says itself that it takes no ranks, and that it does again once that is mended: no operator has to uncordon it.
-  if (!node.unusable.empty() && reason != job::name(job::Cause::kNodeLost)) return;
-  job::add_blame(node.record.blames, {job.record.uid, reason, now_ns()});
-  const std::string why = job::reason_to_cordon(node.record.blames);
-  Change change;
-  if (!why.empty() && !node.record.cordoned && may_cordon(node)) {
-    cordon_by_controller(node, why, change);
-  }
-  put_node(change, node);
-  commit(std::move(change));
-}
-
-void Core::cordon_by_controller(Node& node, const std::string& why, Change& change) {
+void cordon_by_controller(Step& step, Node& node, const std::string& why, Change& change) {
   node.record.cordoned = true;
   node.record.cordon_reason = absl::StrCat(kByController, why);
   node.record.blames.clear();  // Who puts it back into service has mended it.
-  add_node_event(change, node, "NodeCordoned", node.record.cordon_reason, "warning");
-  tell_of(node);
+  add_node_event(step, change, node, "NodeCordoned", node.record.cordon_reason, "warning");
+  tell_of(step, node);
 }
 
 // What fails everywhere is no node's fault, and a small cluster has nothing to spare. Nodes that an operator cordoned,
 // to maintain them, do not count: an ill one is not in service because of them.
-bool Core::may_cordon(const Node& node) const {
+bool may_cordon(const Nodes& nodes, const Node& node) {
   size_t alike = 0, cordoned = 0;
-  for (const auto& [name, other] : nodes_.all()) {
+  for (const auto& [name, other] : nodes.all()) {
     if (other.record.device != node.record.device) continue;
     ++alike;
     cordoned += other.record.cordoned && absl::StartsWith(other.record.cordon_reason, kByController);

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 
@@ -33,56 +33,50 @@ std::vector<journal::Line> line_of(const job::EventRecord& event, const std::str
 
 }  // namespace
 
-int64_t Core::now_ns() const { return absl::ToUnixNanos(now_.wall); }
-
-void Core::commit(Change change) {
-  if (change.mutations.empty() && change.erased_prefixes.empty() && change.token == 0 && change.then.empty()) return;
-  effects_.changes.push_back(std::move(change));
-}
-
-void Core::put_job(Change& change, LiveJob& job) {
+void put_job(Change& change, LiveJob& job) {
   change.mutations.push_back(store::put(job_key(job.record.uid), job::encode(job.record)));
   show(change, job);
 }
 
-void Core::put_attempt(Change& change, const LiveJob& job, const job::AttemptRecord& record) {
+void put_attempt(Change& change, const LiveJob& job, const job::AttemptRecord& record) {
   change.mutations.push_back(store::put(attempt_key(job.record.uid, record.number), job::encode(record)));
 }
 
-void Core::put_progress(Change& change, const LiveJob& job) {
+void put_progress(Change& change, const LiveJob& job) {
   change.mutations.push_back(store::put(progress_key(job.record.uid), job::encode(job.progress)));
 }
 
-void Core::put_node(Change& change, const Node& node) {
-  touch(node.record.name);
+void put_node(Step& step, Change& change, const Node& node) {
+  step.touch(node.record.name);
   change.mutations.push_back(store::put(node_key(node.record.name), job::encode(node.record)));
 }
 
 // The caller writes the job's record afterwards: it counts the events.
-void Core::add_event(Change& change, LiveJob& job, job::EventRecord event) {
-  event.time_ns = now_ns();
+void add_event(const Step& step, Change& change, LiveJob& job, job::EventRecord event) {
+  event.time_ns = step.now.wall_ns();
   event.job = job.record.name;
   event.message = text::shortened(std::move(event.message), job::kLongestMessage);
-  put_event(change.mutations, job_events_prefix(job.record.uid), ++job.record.events, options_.events_kept, event);
+  put_event(change.mutations, job_events_prefix(job.record.uid), ++job.record.events, step.options.events_kept, event);
   for (journal::Line& line : line_of(event, job.record.uid)) change.then.lines.push_back(std::move(line));
 }
 
 // Likewise for the node's record.
-void Core::add_node_event(Change& change, Node& node, absl::string_view reason, std::string message,
-                          absl::string_view severity, std::string actor, std::string job) {
+void add_node_event(const Step& step, Change& change, Node& node, absl::string_view reason, std::string message,
+                    absl::string_view severity, std::string actor, std::string job) {
   job::EventRecord event;
-  event.time_ns = now_ns();
+  event.time_ns = step.now.wall_ns();
   event.job = std::move(job);
   event.node = node.record.name;
   event.reason = std::string(reason);
   event.message = text::shortened(std::move(message), job::kLongestMessage);
   event.severity = std::string(severity);
   event.actor = std::move(actor);
-  put_event(change.mutations, node_events_prefix(node.record.name), ++node.record.events, options_.events_kept, event);
+  put_event(change.mutations, node_events_prefix(node.record.name), ++node.record.events, step.options.events_kept,
+            event);
   for (journal::Line& line : line_of(event, "")) change.then.lines.push_back(std::move(line));
 }
 
-JobViewPtr Core::view_of(const LiveJob& job) {
+JobViewPtr view_of(const LiveJob& job) {
   auto view = std::make_shared<JobView>();
   view->record = std::make_shared<const job::JobRecord>(job.record);
   view->attempts = job.past;
@@ -94,7 +88,7 @@ JobViewPtr Core::view_of(const LiveJob& job) {
   return view;
 }
 
-LiveJob Core::ended_job(const JobView& view) {
+LiveJob ended_job(const JobView& view) {
   LiveJob job;
   job.record = *view.record;
   job.past = view.attempts;
@@ -102,12 +96,8 @@ LiveJob Core::ended_job(const JobView& view) {
   return job;
 }
 
-void Core::measure(Measure::Kind kind, double value, std::string label) {
-  effects_.now.measures.push_back({kind, std::move(label), value});
-}
-
 // One view per job and transaction: the last one wins.
-void Core::show(Change& change, const LiveJob& job) {
+void show(Change& change, const LiveJob& job) {
   for (JobViewPtr& view : change.then.views) {
     if (view->record->uid == job.record.uid) {
       view = view_of(job);
@@ -118,7 +108,7 @@ void Core::show(Change& change, const LiveJob& job) {
 }
 
 // False when the event means nothing in this state: a late or repeated message, which changes nothing.
-bool Core::apply(LiveJob& job, job::JobEvent event) {
+bool apply(LiveJob& job, job::JobEvent event) {
   const absl::StatusOr<job::JobState> next = job::next_state(job.record.state, event);
   if (!next.ok()) return false;
   job.record.state = *next;

@@ -1,8 +1,4 @@
-// What the scheduler is told: of nodes, of who has which devices, and of jobs that wait. It is told at once, so that
-// whatever schedules next knows.
-//
-// A job has one owner's name, its uid, for the devices of its attempt, and for those that it comes back to while it is
-// held back; a stray has its own.
+// What the queue is told: of nodes, of who has which devices, and of jobs that wait.
 
 #include <algorithm>
 #include <array>
@@ -10,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/testing/planted.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -28,41 +24,29 @@ std::string domain_of(const std::map<std::string, std::string>& labels) {
 
 }  // namespace
 
-void Core::tell_of(const Node& node) {
+void tell_of(Step& step, const Node& node) {
   const job::NodeRecord& record = node.record;
-  touch(record.name);
-  scheduler_.set_node({record.name, record.device, record.devices, domain_of(record.labels), node.can_take_ranks(),
-                       record.cordoned, node.speaks() && !node.unusable.empty()});
-}
-
-// The devices; when nobody has said which: so many that are free. Which they are now.
-std::vector<int> Core::claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
-                             absl::Time ends) {
-  if (devices.empty()) {
-    devices = scheduler_.free_devices(node);
-    devices.resize(std::min(devices.size(), static_cast<size_t>(count)));
-  }
-  scheduler_.occupy(owner, node, devices, ends);
-  if (testing::planted(testing::Bug::kUsedDevicesArePlaced)) scheduler_.release(owner, node);
-  return devices;
+  step.touch(record.name);
+  step.state.queue.set_node({record.name, record.device, record.devices, domain_of(record.labels),
+                             node.can_take_ranks(), record.cordoned, node.speaks() && !node.unusable.empty()});
 }
 
 // A part is given up without its node's word: whoever else has its devices says so.
-void Core::lose(LiveJob& job, const std::string& node) {
+void lose(Step& step, LiveJob& job, const std::string& node) {
   NodePart& part = job.attempt->parts.at(node);
   part.ended = part.lost = true;
-  touch(node);
-  scheduler_.release(job.record.uid, node);
+  step.touch(node);
+  step.state.queue.release(job.record.uid, node);
 }
 
 // The node knows best which devices its ranks have; one of an older version may have chosen others than it was told.
-void Core::note_devices(LiveJob& job, const std::string& node, const v1::AttemptInventory& item) {
+void note_devices(Queue& queue, LiveJob& job, const std::string& node, const v1::AttemptInventory& item) {
   NodePart& part = job.attempt->parts.at(node);
   const std::vector<int> told(item.device_indices().begin(), item.device_indices().end());
   const bool lacks = static_cast<int>(part.devices.size()) < part.placement.num_ranks;
   if (part.lost || (told.empty() ? !lacks : told == part.devices)) return;
-  scheduler_.release(job.record.uid, node);
-  part.devices = claim(job.record.uid, node, told, part.placement.num_ranks, expected_end(job));
+  queue.release(job.record.uid, node);
+  part.devices = queue.claim(job.record.uid, node, told, part.placement.num_ranks, expected_end(job));
   if (told.empty()) return;
   part.placement.devices = told;
   for (job::Placement& placement : job.attempt->record.placements) {
@@ -71,70 +55,53 @@ void Core::note_devices(LiveJob& job, const std::string& node, const v1::Attempt
 }
 
 // Until its backoff is over. Nobody gets what it comes back to.
-void Core::hold_back(LiveJob& job) {
-  const std::string& uid = job.record.uid;
-  scheduler_.remove_job(uid);
-  scheduler_.release(uid);
+void hold_back(Queue& queue, LiveJob& job) {
   std::erase_if(job.held, [&](const auto& held) { return job.record.reserved.count(held.first) == 0; });
-  for (const auto& [node, devices] : job.held) scheduler_.occupy(uid, node, devices, expected_end(job));
-  held_back_.insert(uid);
+  queue.hold_back(job.record.uid, job.held, expected_end(job));
 }
 
-void Core::enter_queue(LiveJob& job) {
+void enter_queue(Step& step, LiveJob& job) {
   const job::JobRecord& record = job.record;
   scheduler::Job waiting = asked_for(record.spec);
   waiting.uid = record.uid;
   waiting.name = record.name;
   waiting.order = record.order;
   waiting.recovering = record.state == job::JobState::kRecovering;
-  waiting.time_limit = time_left(job);
+  waiting.time_limit = time_left(step.now, job);
   waiting.reserved = job.held;
   waiting.avoided = {record.avoided_nodes.begin(), record.avoided_nodes.end()};
-  scheduler_.add_job(std::move(waiting));
-  scheduler_.release(record.uid);
-  held_back_.erase(record.uid);
+  std::optional<absl::Duration> choosy_until;
   if (!job.held.empty() || !record.avoided_nodes.empty()) {
-    choosy_until_.emplace(record.uid, now_.monotonic + options_.reserve_grace);
+    choosy_until = step.now.monotonic + step.options.reserve_grace;
   }
-}
-
-void Core::leave_scheduler(const std::string& uid) {
-  scheduler_.remove_job(uid);
-  scheduler_.release(uid);
-  held_back_.erase(uid);
-  choosy_until_.erase(uid);
+  step.state.queue.enter(std::move(waiting), choosy_until);
 }
 
 // A node that never comes back would have the job's other devices idle for ever, and devices that somebody holds for
 // ever would keep it from those that it avoids.
-void Core::give_up_wishes() {
-  for (auto it = choosy_until_.begin(); it != choosy_until_.end();) {
-    if (now_.monotonic <= it->second) {
-      ++it;
-      continue;
-    }
-    LiveJob& job = jobs_.at(it->first);
-    it = choosy_until_.erase(it);
+void give_up_wishes(Step& step) {
+  for (const std::string& uid : step.state.queue.take_choosy(step.now.monotonic)) {
+    LiveJob& job = step.state.jobs.at(uid);
     const bool held = !job.held.empty();
     job.record.reserved.clear();
     job.held.clear();
     const std::vector<std::string> avoided = std::exchange(job.record.avoided_nodes, {});
-    scheduler_.waits(job.record.uid) ? enter_queue(job) : hold_back(job);
+    step.state.queue.waits(uid) ? enter_queue(step, job) : hold_back(step.state.queue, job);
     Change change;
-    const std::string waited = absl::StrCat("waited ", absl::FormatDuration(options_.reserve_grace), " for ");
+    const std::string waited = absl::StrCat("waited ", absl::FormatDuration(step.options.reserve_grace), " for ");
     if (held) {
-      add_event(change, job,
+      add_event(step, change, job,
                 {.reason = "ReservationGivenUp",
                  .message = waited + "devices beside those that it comes back to: others may have them now"});
     }
     if (!avoided.empty()) {
-      add_event(change, job,
+      add_event(step, change, job,
                 {.reason = "AvoidanceGivenUp",
                  .message = absl::StrCat(waited, "other nodes than ", absl::StrJoin(avoided, ", "),
                                          ", where it failed: it may go there again")});
     }
     put_job(change, job);
-    commit(std::move(change));
+    step.commit(std::move(change));
   }
 }
 

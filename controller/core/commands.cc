@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -31,9 +31,7 @@ std::string reason_to_stop(const LiveJob& job) {
   return job.attempt->failing ? "ATTEMPT_FAILED" : "NODE_DRAINED";
 }
 
-}  // namespace
-
-std::shared_ptr<const rank_protocol::Launch> Core::launch_of(const LiveJob& job) const {
+std::shared_ptr<const rank_protocol::Launch> launch_of(const Nodes& nodes, const LiveJob& job) {
   auto launch = std::make_shared<rank_protocol::Launch>();
   launch->job = job.record.name;
   launch->job_uid = job.record.uid;
@@ -46,7 +44,7 @@ std::shared_ptr<const rank_protocol::Launch> Core::launch_of(const LiveJob& job)
     launch->previous_end_message = text::shortened(job.past.back()->end_message, kLongestCause);
   }
   for (const job::Placement& placement : job.attempt->record.placements) {
-    const Node* node = nodes_.find(placement.node);
+    const Node* node = nodes.find(placement.node);
     for (int local = 0; local < placement.num_ranks; ++local) {
       launch->ranks.push_back(
           {placement.first_rank + local, local, placement.node, node == nullptr ? "" : node->record.address});
@@ -55,17 +53,19 @@ std::shared_ptr<const rank_protocol::Launch> Core::launch_of(const LiveJob& job)
   return launch;
 }
 
-void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
+}  // namespace
+
+void send_prepare(Step& step, LiveJob& job, const std::vector<std::string>& nodes) {
   LiveAttempt& attempt = *job.attempt;
   if (attempt.failing || job.record.state == JobState::kStopping) return;
-  const std::shared_ptr<const rank_protocol::Launch> launch = launch_of(job);
+  const std::shared_ptr<const rank_protocol::Launch> launch = launch_of(step.state.nodes, job);
   for (const std::string& name : nodes) {
-    if (session_of(name) == 0) continue;
+    if (session_of(step.state.nodes, name) == 0) continue;
     const NodePart& part = attempt.parts.at(name);
-    Send& sent = effects_.now.sends.emplace_back();
-    sent.session = session_of(name);
+    Send& sent = step.effects.now.sends.emplace_back();
+    sent.session = session_of(step.state.nodes, name);
     sent.launch = launch;
-    sent.form = form_for(*nodes_.find(name), name == attempt.leader());
+    sent.form = form_for(*step.state.nodes.find(name), name == attempt.leader());
     v1::Prepare* prepare = sent.message.mutable_prepare();
     identify(prepare->mutable_id(), job);
     prepare->set_leader(name == attempt.leader());
@@ -77,64 +77,64 @@ void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
     prepare->set_run_as(job.record.run_as);
     prepare->set_run_as_local(job.record.run_as_local);
     prepare->set_run_as_known(job.record.run_as_known);
-    prepare->set_deadline_milliseconds(prepare_milliseconds(attempt));
+    prepare->set_deadline_milliseconds(prepare_milliseconds(step.options, step.now, attempt));
     prepare->set_orphan_timeout_seconds(job.record.spec.restart.orphan_timeout_seconds);
   }
 }
 
 // No attempt can start; where the record is lost, none ever will.
-void Core::take(const SpecUnreadable& input) {
-  const auto live = jobs_.find(input.uid);
-  if (live == jobs_.end() || !live->second.attempt) return;
-  LiveAttempt& attempt = *live->second.attempt;
+void take(Step& step, const SpecUnreadable& input) {
+  LiveJob* live = step.state.jobs.find(input.uid);
+  if (live == nullptr || !live->attempt) return;
+  LiveAttempt& attempt = *live->attempt;
   if (attempt.record.number != input.attempt || attempt.failing) return;
   Change change;
-  add_refusal(live->second, {"", input.lost ? "SPEC_UNREADABLE" : "SPEC_NOT_READ", input.message}, change);
-  touch_nodes_of(live->second);
+  add_refusal(*live, {"", input.lost ? "SPEC_UNREADABLE" : "SPEC_NOT_READ", input.message}, change);
+  touch_nodes_of(step, *live);
   for (auto& [node, part] : attempt.parts) part.ended = part.ended || !part.prepared;
-  conclude(live->second, std::move(change), absl::ZeroDuration());
+  conclude(step, *live, std::move(change), absl::ZeroDuration());
 }
 
-void Core::send_start(LiveJob& job, const std::string& name) {
+void send_start(Step& step, LiveJob& job, const std::string& name) {
   if (job.attempt->failing || job.record.state == JobState::kStopping) return;
   v1::ControllerMessage message;
   identify(message.mutable_start()->mutable_id(), job);
   message.mutable_start()->set_store_host(job.attempt->record.store_host);
   message.mutable_start()->set_store_port(job.attempt->record.store_port);
-  send(name, std::move(message));
+  step.send(name, std::move(message));
 }
 
-void Core::send_checkpoint(LiveJob& job, const std::string& name) {
+void send_checkpoint(Step& step, LiveJob& job, const std::string& name) {
   v1::ControllerMessage message;
   identify(message.mutable_checkpoint()->mutable_id(), job);
-  send(name, std::move(message));
+  step.send(name, std::move(message));
 }
 
-void Core::send_stop(LiveJob& job, const std::string& name) {
-  if (session_of(name) == 0) return;  // Told with its next session.
+void send_stop(Step& step, LiveJob& job, const std::string& name) {
+  if (session_of(step.state.nodes, name) == 0) return;  // Told with its next session.
   const LiveAttempt& attempt = *job.attempt;
   v1::ControllerMessage message;
   v1::Stop* stop = message.mutable_stop();
   identify(stop->mutable_id(), job);
   stop->set_save(!attempt.failing && job.record.intent.save && attempt.start_sent);
-  add_stop_times(*stop, job, stop_deadline(job, job.attempt->parts.at(name)));
+  add_stop_times(step.now, *stop, job, stop_deadline(step.now, job, job.attempt->parts.at(name)));
   stop->set_reason(reason_to_stop(job));
   for (const int rank : attempt.record.named_ranks) {
     if (attempt.parts.at(name).holds(rank)) stop->add_named_ranks(rank);
   }
-  send(name, std::move(message));
+  step.send(name, std::move(message));
 }
 
-void Core::stop_everywhere(LiveJob& job) {
+void stop_everywhere(Step& step, LiveJob& job) {
   if (!job.attempt) return;
   for (const auto& [node, part] : job.attempt->parts) {
-    if (!part.ended) send_stop(job, node);
+    if (!part.ended) send_stop(step, job, node);
   }
 }
 
 // Nothing when nobody speaks for the node: said again when its next session shows the attempt.
-std::optional<Send> Core::forget(const AttemptKey& key, const std::string& name) const {
-  const SessionId session = session_of(name);
+std::optional<Send> forget(const Nodes& nodes, const AttemptKey& key, const std::string& name) {
+  const SessionId session = session_of(nodes, name);
   if (session == 0) return std::nullopt;
   Send send;
   send.session = session;

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
 #include "common/base/text/counted.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -16,103 +16,35 @@ constexpr absl::Duration kSaysBefore = absl::Seconds(20);  // So much earlier th
 constexpr absl::Duration kLeastSave = absl::Seconds(10);   // Of a grace, for who is told late.
 constexpr absl::Duration kLeastTold = absl::Seconds(1);    // Zero would be the node's own patience.
 
+struct GivenUp {
+  std::string reason;  // UPPER_SNAKE.
+  std::string event;
+  std::string message;
+};
+
 std::vector<int> ranks_of(const job::Placement& placement) {
   std::vector<int> ranks;
   for (int i = 0; i < placement.num_ranks; ++i) ranks.push_back(placement.first_rank + i);
   return ranks;
 }
 
-}  // namespace
-
-absl::Duration Core::stop_grace(const LiveJob& job) {
+// To save in.
+absl::Duration stop_grace(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const bool saves = !attempt.failing && job.record.intent.save && attempt.start_sent;
   return saves ? absl::Seconds(job.record.spec.restart.stop_grace_seconds) : absl::ZeroDuration();
 }
 
-absl::Duration Core::stop_time(const LiveJob& job) { return stop_grace(job) + kKillTime; }
-
-// A drain that has to be asked again gives its time again: nobody lost a step for it. What failed or was cancelled has
-// an end that no new session and no second word puts off.
-void Core::set_stop_deadline(LiveJob& job) {
-  if (testing::planted(testing::Bug::kNoStopDeadline)) return;
+void give_up_part(Step& step, LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
   LiveAttempt& attempt = *job.attempt;
-  const absl::Duration by = now_.monotonic + stop_time(job);
-  const bool stands = attempt.stop_by && (attempt.failing || job.stops());
-  attempt.stop_by = stands ? std::min(*attempt.stop_by, by) : by;
-}
-
-// The wall clock alone knows how long a stop of the controller before has lasted, and it may be wrong: it takes nothing
-// of the time to kill, and gives nothing beyond what a stop has.
-void Core::restore_stop_deadline(LiveJob& job) {
-  set_stop_deadline(job);
-  LiveAttempt& attempt = *job.attempt;
-  if (attempt.failing || job.record.intent.deadline_ns == 0 || !attempt.stop_by) return;
-  const absl::Duration left = absl::Nanoseconds(job.record.intent.deadline_ns - now_ns());
-  attempt.stop_by = now_.monotonic + std::clamp(left, kKillTime, stop_time(job));
-}
-
-// By when the node is to have stopped its part. One that could not be told before has the time to do it nevertheless,
-// once.
-absl::Duration Core::stop_deadline(const LiveJob& job, NodePart& part) const {
-  const absl::Duration least = std::min(stop_grace(job), kLeastSave) + kKillTime;
-  if (!part.stop_by) part.stop_by = now_.monotonic + least;
-  return std::max(job.attempt->stop_by.value_or(now_.monotonic + stop_time(job)), *part.stop_by);
-}
-
-void Core::add_stop_times(v1::Stop& stop, const LiveJob& job, absl::Duration by) const {
-  const absl::Duration left = by - now_.monotonic;
-  const absl::Duration grace = std::clamp(left - kKillTime, absl::ZeroDuration(), stop_grace(job));
-  stop.set_grace_milliseconds(absl::ToInt64Milliseconds(grace));
-  stop.set_deadline_milliseconds(absl::ToInt64Milliseconds(std::max(left - kSaysBefore, kLeastTold)));
-}
-
-// The node gives up earlier, and says what it waits for.
-int64_t Core::prepare_milliseconds(const LiveAttempt& attempt) const {
-  if (!attempt.prepare_by) return 0;
-  const absl::Duration left = *attempt.prepare_by - now_.monotonic - options_.prepare_timeout / 5;
-  return absl::ToInt64Milliseconds(std::max(left, kLeastTold));
-}
-
-void Core::check_deadlines() {
-  const absl::Duration now = now_.monotonic;
-  std::vector<std::string> late;  // conclude() may remove a job from the map.
-  for (const auto& [uid, job] : jobs_) {
-    if (!job.attempt) continue;
-    const LiveAttempt& attempt = *job.attempt;
-    bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;
-    if (testing::planted(testing::Bug::kNoPrepareDeadline)) prepares = false;
-    if ((prepares && attempt.prepare_by && now > *attempt.prepare_by) || (attempt.stop_by && now > *attempt.stop_by)) {
-      late.push_back(uid);
-    }
-  }
-  for (const std::string& uid : late) give_up_parts(jobs_.at(uid));
-}
-
-// The job goes on without the part. What it holds stays held until its node says that it is free.
-void Core::leave_devices(LiveJob& job, const std::string& name) {
-  NodePart& part = job.attempt->parts.at(name);
-  const std::vector<int> devices = part.devices;
-  lose(job, name);
-  part.overdue = true;
-  Stray& stray = strays_[name][job.key()];
-  stray.job = job.record.name;
-  stray.ranks = ranks_of(part.placement);
-  stray.devices = part.placement.num_ranks;
-  stray.device_indices = devices;
-  claim_stray(name, job.key(), stray);
-}
-
-void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  leave_devices(job, name);
+  leave_devices(step, job, name);
   // Of an attempt that had failed before, it is not what ended it.
   if (attempt.failing) {
-    blame_nodes(job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});
+    blame_nodes(step, job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});
   } else {
     add_refusal(job, {name, why.reason, why.message}, change);
   }
-  add_event(change, job,
+  add_event(step, change, job,
             {.node = name,
              .attempt = attempt.record.number,
              .reason = why.event,
@@ -120,27 +52,27 @@ void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& wh
              .severity = "warning"});
 }
 
-void Core::give_up_parts(LiveJob& job) {
+void give_up_parts(Step& step, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   const bool stops = attempt.stop_by.has_value();
   attempt.prepare_by.reset();
   Change change;
   for (const auto& [name, part] : attempt.parts) {
-    const Node* node = nodes_.find(name);
+    const Node* node = step.state.nodes.find(name);
     if (part.ended || (!stops && part.prepared) || node == nullptr) continue;
-    if (nodes_.lease_over(*node, now_.monotonic)) continue;  // It is silent: the leases decide.
-    if (stops && part.stop_by && now_.monotonic <= *part.stop_by) continue;
+    if (step.state.nodes.lease_over(*node, step.now.monotonic)) continue;  // It is silent: the leases decide.
+    if (stops && part.stop_by && step.now.monotonic <= *part.stop_by) continue;
     if (stops) {
       give_up_part(
-          job, name,
+          step, job, name,
           {"STOP_TIMEOUT", "StopTimedOut",
            absl::StrCat(counted(part.placement.num_ranks, "rank"), " did not end in time: ",
                         "a process that cannot be killed? Its devices stay taken until the node says otherwise")},
           change);
     } else {
-      give_up_part(job, name, {"PREPARE_TIMEOUT", "PrepareTimedOut", "did not prepare in time: a mount that hangs?"},
-                   change);
-      send_stop(job, name);
+      give_up_part(step, job, name,
+                   {"PREPARE_TIMEOUT", "PrepareTimedOut", "did not prepare in time: a mount that hangs?"}, change);
+      send_stop(step, job, name);
     }
   }
   // An older copy of the store has it prepared where it has run and ended since: those who wait would wait for ever.
@@ -152,29 +84,105 @@ void Core::give_up_parts(LiveJob& job) {
   }
   if (change.mutations.empty()) return;
   put_job(change, job);
-  conclude(job, std::move(change), absl::ZeroDuration());
+  conclude(step, job, std::move(change), absl::ZeroDuration());
+}
+
+}  // namespace
+
+absl::Duration stop_time(const LiveJob& job) { return stop_grace(job) + kKillTime; }
+
+// A drain that has to be asked again gives its time again: nobody lost a step for it. What failed or was cancelled has
+// an end that no new session and no second word puts off.
+void set_stop_deadline(const Now& now, LiveJob& job) {
+  if (testing::planted(testing::Bug::kNoStopDeadline)) return;
+  LiveAttempt& attempt = *job.attempt;
+  const absl::Duration by = now.monotonic + stop_time(job);
+  const bool stands = attempt.stop_by && (attempt.failing || job.stops());
+  attempt.stop_by = stands ? std::min(*attempt.stop_by, by) : by;
+}
+
+// The wall clock alone knows how long a stop of the controller before has lasted, and it may be wrong: it takes nothing
+// of the time to kill, and gives nothing beyond what a stop has.
+void restore_stop_deadline(const Now& now, LiveJob& job) {
+  set_stop_deadline(now, job);
+  LiveAttempt& attempt = *job.attempt;
+  if (attempt.failing || job.record.intent.deadline_ns == 0 || !attempt.stop_by) return;
+  const absl::Duration left = absl::Nanoseconds(job.record.intent.deadline_ns - now.wall_ns());
+  attempt.stop_by = now.monotonic + std::clamp(left, kKillTime, stop_time(job));
+}
+
+// By when the node is to have stopped its part. One that could not be told before has the time to do it nevertheless,
+// once.
+absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part) {
+  const absl::Duration least = std::min(stop_grace(job), kLeastSave) + kKillTime;
+  if (!part.stop_by) part.stop_by = now.monotonic + least;
+  return std::max(job.attempt->stop_by.value_or(now.monotonic + stop_time(job)), *part.stop_by);
+}
+
+void add_stop_times(const Now& now, v1::Stop& stop, const LiveJob& job, absl::Duration by) {
+  const absl::Duration left = by - now.monotonic;
+  const absl::Duration grace = std::clamp(left - kKillTime, absl::ZeroDuration(), stop_grace(job));
+  stop.set_grace_milliseconds(absl::ToInt64Milliseconds(grace));
+  stop.set_deadline_milliseconds(absl::ToInt64Milliseconds(std::max(left - kSaysBefore, kLeastTold)));
+}
+
+// The node gives up earlier, and says what it waits for.
+int64_t prepare_milliseconds(const Options& options, const Now& now, const LiveAttempt& attempt) {
+  if (!attempt.prepare_by) return 0;
+  const absl::Duration left = *attempt.prepare_by - now.monotonic - options.prepare_timeout / 5;
+  return absl::ToInt64Milliseconds(std::max(left, kLeastTold));
+}
+
+void check_deadlines(Step& step) {
+  const absl::Duration now = step.now.monotonic;
+  std::vector<std::string> late;  // conclude() may remove a job from the map.
+  for (const auto& [uid, job] : step.state.jobs.live()) {
+    if (!job.attempt) continue;
+    const LiveAttempt& attempt = *job.attempt;
+    bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;
+    if (testing::planted(testing::Bug::kNoPrepareDeadline)) prepares = false;
+    if ((prepares && attempt.prepare_by && now > *attempt.prepare_by) || (attempt.stop_by && now > *attempt.stop_by)) {
+      late.push_back(uid);
+    }
+  }
+  for (const std::string& uid : late) give_up_parts(step, step.state.jobs.at(uid));
+}
+
+// The job goes on without the part. What it holds stays held until its node says that it is free.
+void leave_devices(Step& step, LiveJob& job, const std::string& name) {
+  NodePart& part = job.attempt->parts.at(name);
+  const std::vector<int> devices = part.devices;
+  lose(step, job, name);
+  part.overdue = true;
+  Stray& stray = step.state.strays.add(name, job.key());
+  stray.job = job.record.name;
+  stray.ranks = ranks_of(part.placement);
+  stray.devices = part.placement.num_ranks;
+  stray.device_indices = devices;
+  claim_stray(step.state, name, job.key(), stray);
 }
 
 // The node itself says that its ranks cannot be ended: there is nothing more to wait for.
-void Core::take_stop_timeout(LiveJob& job, Node& node, const std::string& message) {
+void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& message) {
   const std::string name = node.record.name;
   Change change;
-  add_node_event(change, node, "RankUnkillable", absl::StrCat(job.record.name, ": ", message), "warning", "",
+  add_node_event(step, change, node, "RankUnkillable", absl::StrCat(job.record.name, ": ", message), "warning", "",
                  job.record.name);
-  put_node(change, node);
+  put_node(step, change, node);
   // An attempt that ends as it was asked to blames nobody by itself.
   if (job.stops() && !job.attempt->failing) {
-    blame_nodes(job, {job::Cause::kLaunchFailed, "RANK_UNKILLABLE", message, false, name}, {});
+    blame_nodes(step, job, {job::Cause::kLaunchFailed, "RANK_UNKILLABLE", message, false, name}, {});
   }
-  give_up_part(job, name, {"RANK_UNKILLABLE", "RankUnkillable", message}, change);
+  give_up_part(step, job, name, {"RANK_UNKILLABLE", "RankUnkillable", message}, change);
   put_job(change, job);
-  conclude(job, std::move(change), absl::ZeroDuration());
+  conclude(step, job, std::move(change), absl::ZeroDuration());
 }
 
 // What was given up has ended after all.
-void Core::end_given_up(LiveJob& job, const std::string& node, Change& change) {
-  drop_stray(node, job.key());
-  if (std::optional<Send> told = forget(job.key(), node)) change.then.sends.push_back(*std::move(told));
+void end_given_up(Step& step, LiveJob& job, const std::string& node, Change& change) {
+  drop_stray(step, node, job.key());
+  if (std::optional<Send> told = forget(step.state.nodes, job.key(), node))
+    change.then.sends.push_back(*std::move(told));
 }
 
 }  // namespace titan::core

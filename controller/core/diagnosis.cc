@@ -9,8 +9,8 @@
 #include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -21,6 +21,8 @@ constexpr int kDiagnosesKept = 16;                      // Of a job, those of it
 constexpr int kMostGroups = 1024;
 constexpr int kMostCalls = 4096;
 constexpr int kSigAbort = 6;  // Gloo ends a process so that was sent another size than it asked for.
+
+enum class Question { kNone, kDisagreement, kStandstill };  // What an attempt's end leaves to be asked.
 
 // A collective took too long or ranks disagreed: the rank's own failure, or that of the first to fail, whom it names.
 bool is_about_a_collective(const job::ErrorReport& error) {
@@ -82,9 +84,8 @@ void begin_question(LiveAttempt& attempt, std::set<std::string> nodes, bool stuc
   attempt.findings.stuck = stuck;
 }
 
-}  // namespace
-
-Core::Question Core::question_of(const LiveAttempt& attempt) {
+// What its end leaves to be asked.
+Question question_of(const LiveAttempt& attempt) {
   if (!attempt.start_sent || attempt.diagnosed) return Question::kNone;
   const bool hangs = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
                                  [](const job::Refusal& refusal) { return refusal.reason == "HANG"; });
@@ -95,24 +96,7 @@ Core::Question Core::question_of(const LiveAttempt& attempt) {
   return aborted ? Question::kDisagreement : Question::kNone;
 }
 
-// False: there is nothing to ask, or nobody who could be asked.
-bool Core::ask_ranks(LiveJob& job) {
-  LiveAttempt& attempt = *job.attempt;
-  const Question question = question_of(attempt);
-  if (question == Question::kNone) return false;
-  std::set<std::string> nodes;
-  for (const auto& [name, part] : attempt.parts) {
-    const Node* node = nodes_.find(name);
-    const bool answers = node != nullptr && node->diagnoses && node->session != 0 && !node->suspect;
-    if (answers && !part.lost) nodes.insert(name);
-  }
-  if (nodes.empty()) return false;
-  begin_question(attempt, std::move(nodes), question == Question::kStandstill, now_.monotonic + kPatience);
-  for (const std::string& name : attempt.to_answer) send_diagnose(job, name);
-  return true;
-}
-
-void Core::send_diagnose(const LiveJob& job, const std::string& node) {
+void send_diagnose(Step& step, const LiveJob& job, const std::string& node) {
   const LiveAttempt& attempt = *job.attempt;
   v1::ControllerMessage message;
   v1::Diagnose& diagnose = *message.mutable_diagnose();
@@ -120,20 +104,39 @@ void Core::send_diagnose(const LiveJob& job, const std::string& node) {
   diagnose.mutable_id()->set_number(attempt.record.number);
   diagnose.set_stacks(true);
   diagnose.set_most_calls(job::most_calls(attempt.record.ranks));
-  const absl::Duration left = *attempt.diagnose_by - now_.monotonic;
+  const absl::Duration left = *attempt.diagnose_by - step.now.monotonic;
   diagnose.set_deadline_milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(left) * 5 / 6));
-  send(node, std::move(message));
+  step.send(node, std::move(message));
+}
+
+}  // namespace
+
+// False: there is nothing to ask, or nobody who could be asked.
+bool ask_ranks(Step& step, LiveJob& job) {
+  LiveAttempt& attempt = *job.attempt;
+  const Question question = question_of(attempt);
+  if (question == Question::kNone) return false;
+  std::set<std::string> nodes;
+  for (const auto& [name, part] : attempt.parts) {
+    const Node* node = step.state.nodes.find(name);
+    const bool answers = node != nullptr && node->diagnoses && node->session != 0 && !node->suspect;
+    if (answers && !part.lost) nodes.insert(name);
+  }
+  if (nodes.empty()) return false;
+  begin_question(attempt, std::move(nodes), question == Question::kStandstill, step.now.monotonic + kPatience);
+  for (const std::string& name : attempt.to_answer) send_diagnose(step, job, name);
+  return true;
 }
 
 // Of a node's new session: what it was asked it is asked again.
-void Core::ask_again(LiveJob& job, const Node& node) {
+void ask_again(Step& step, LiveJob& job, const Node& node) {
   if (job.attempt->to_answer.count(node.record.name) == 0) return;
-  if (node.diagnoses) return send_diagnose(job, node.record.name);
+  if (node.diagnoses) return send_diagnose(step, job, node.record.name);
   job.attempt->to_answer.erase(node.record.name);
 }
 
-void Core::on_diagnosis(Node& node, const v1::Diagnosis& answer) {
-  LiveJob* const job = job_of(answer.id());
+void on_diagnosis(Step& step, Node& node, const v1::Diagnosis& answer) {
+  LiveJob* const job = job_of(step.state.jobs, answer.id());
   const NodePart* const part = part_of(job, node.record.name);
   if (part == nullptr || job->attempt->to_answer.count(node.record.name) == 0) return;
   LiveAttempt& attempt = *job->attempt;
@@ -142,53 +145,54 @@ void Core::on_diagnosis(Node& node, const v1::Diagnosis& answer) {
   }
   if (!answer.end()) return;
   attempt.to_answer.erase(node.record.name);
-  if (attempt.to_answer.empty()) end_diagnosis(*job);
+  if (attempt.to_answer.empty()) end_diagnosis(step, *job);
 }
 
-void Core::check_diagnoses() {
-  for (auto& [uid, job] : jobs_) {
+void check_diagnoses(Step& step) {
+  for (auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt || !job.attempt->diagnose_by || job.attempt->compared) continue;
     LiveAttempt& attempt = *job.attempt;
     std::erase_if(attempt.to_answer, [&](const std::string& node) { return attempt.parts.at(node).lost; });
-    if (attempt.to_answer.empty() || now_.monotonic > *attempt.diagnose_by) end_diagnosis(job);
+    if (attempt.to_answer.empty() || step.now.monotonic > *attempt.diagnose_by) end_diagnosis(step, job);
   }
 }
 
 // A predecessor had decided to end it, and may have asked already. Its nodes are asked once they speak.
-void Core::restore_question(LiveJob& job) {
+void restore_question(const Cycles& cycles, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   attempt.diagnosed = attempt.record.diagnosed;
   const Question question = question_of(attempt);
   if (!attempt.failing || question == Question::kNone) return;
   const std::vector<std::string> nodes = attempt.nodes();
-  begin_question(attempt, {nodes.begin(), nodes.end()}, question == Question::kStandstill, schedule_after_ + kPatience);
+  begin_question(attempt, {nodes.begin(), nodes.end()}, question == Question::kStandstill,
+                 cycles.earliest() + kPatience);
 }
 
 // Of ten thousand ranks it takes a good part of a second to compare what they did, and meanwhile others are served.
-void Core::end_diagnosis(LiveJob& job) {
+void end_diagnosis(Step& step, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   if (std::exchange(attempt.compared, true)) return;
   attempt.to_answer.clear();
-  Comparison& wanted = effects_.comparisons.emplace_back();
+  Comparison& wanted = step.effects.comparisons.emplace_back();
   wanted.attempt = job.key();
   wanted.title = absl::StrCat("attempt ", attempt.record.number, " of ", job.record.name, ", ",
                               counted(attempt.findings.ranks.size(), "rank"), " of ", attempt.record.ranks,
-                              " looked at, ", absl::FormatTime(absl::RFC3339_sec, now_.wall, absl::UTCTimeZone()));
+                              " looked at, ", absl::FormatTime(absl::RFC3339_sec, step.now.wall, absl::UTCTimeZone()));
   wanted.findings = std::make_shared<const job::Findings>(std::exchange(attempt.findings, {}));
 }
 
 // Says what was found, and goes on with the attempt's end.
-void Core::take(const Compared& input) {
-  const auto live = jobs_.find(input.attempt.first);
-  if (live == jobs_.end() || !live->second.attempt || live->second.key() != input.attempt) return;
-  LiveJob& job = live->second;
+void take(Step& step, const Compared& input) {
+  LiveJob* live = step.state.jobs.find(input.attempt.first);
+  if (live == nullptr || !live->attempt || live->key() != input.attempt) return;
+  LiveJob& job = *live;
   LiveAttempt& attempt = *job.attempt;
   if (!attempt.compared || attempt.diagnosed) return;
   attempt.diagnose_by.reset();
   attempt.diagnosed = true;
   job::DiagnosisRecord record = input.record;
   record.attempt = attempt.record.number;
-  record.time_ns = now_ns();
+  record.time_ns = step.now.wall_ns();
   Change change;
   if (input.stuck || !record.verdict.empty()) {
     const int number = attempt.record.number;
@@ -201,7 +205,7 @@ void Core::take(const Compared& input) {
     if (number > kDiagnosesKept) {
       change.mutations.push_back(store::erase(diagnosis_key(job.record.uid, number - kDiagnosesKept)));
     }
-    add_event(change, job,
+    add_event(step, change, job,
               {.attempt = number,
                .rank = record.ranks.size() == 1 ? record.ranks.front() : -1,
                .reason = "AttemptDiagnosed",
@@ -211,9 +215,9 @@ void Core::take(const Compared& input) {
                .severity = "warning"});
     put_job(change, job);
   }
-  set_stop_deadline(job);
-  stop_everywhere(job);
-  conclude(job, std::move(change), absl::ZeroDuration());
+  set_stop_deadline(step.now, job);
+  stop_everywhere(step, job);
+  conclude(step, job, std::move(change), absl::ZeroDuration());
 }
 
 }  // namespace titan::core

@@ -2,20 +2,20 @@
 
 #include <utility>
 
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 
-void Core::take(const DrainNode& input) {
-  const Node* node = nodes_.find(input.node);
-  const bool drains = node != nullptr && node->record.cordoned && is_draining(input.node) &&
+void take(Step& step, const DrainNode& input) {
+  const Node* node = step.state.nodes.find(input.node);
+  const bool drains = node != nullptr && node->record.cordoned && is_draining(step.state.nodes, input.node) &&
                       (input.reason.empty() || node->record.cordon_reason == input.reason);
-  if (!drains) return cordon({input.request, input.node, true, input.reason, input.actor}, /*leave=*/true);
-  ask_to_leave(input.node, input.request);  // Whoever waits asks again and again.
+  if (!drains) return cordon(step, {input.request, input.node, true, input.reason, input.actor}, /*leave=*/true);
+  ask_to_leave(step, input.node, input.request);  // Whoever waits asks again and again.
 }
 
-bool Core::is_draining(const std::string& name) const {
-  const Node* node = nodes_.find(name);
+bool is_draining(const Nodes& nodes, const std::string& name) {
+  const Node* node = nodes.find(name);
   return node != nullptr && node->record.drain.time_ns != 0;
 }
 
@@ -23,36 +23,36 @@ bool Core::is_draining(const std::string& name) const {
 // leave, and the next attempt finds the node cordoned. A job that cannot save would lose what it trained: it stays to
 // its end. One that is about to start is asked when it has started; a restarted controller asks when the node
 // registers.
-void Core::empty_node(const std::string& name) {
-  if (!is_draining(name)) return;
-  const std::string actor = nodes_.find(name)->record.drain.actor;
-  for (const std::string& uid : jobs_of(name)) {
-    LiveJob& job = jobs_.at(uid);
+void empty_node(Step& step, const std::string& name) {
+  if (!is_draining(step.state.nodes, name)) return;
+  const std::string actor = step.state.nodes.find(name)->record.drain.actor;
+  for (const std::string& uid : step.state.placed.on(name)) {
+    LiveJob& job = step.state.jobs.at(uid);
     LiveAttempt& attempt = *job.attempt;
     NodePart& part = attempt.parts.at(name);
     if (attempt.failing || !attempt.start_sent || attempt.start_waits || job.stops() || part.ended) continue;
     if (std::exchange(part.asked_to_leave, true)) continue;
     const bool leaves = job.record.spec.saves;
     Change change;
-    add_event(change, job,
+    add_event(step, change, job,
               {.node = name,
                .attempt = attempt.record.number,
                .reason = "NodeDraining",
                .message = leaves ? "the ranks save and go on elsewhere" : "the job cannot save, so it stays to its end",
                .actor = actor});
     put_job(change, job);
-    if (leaves) expect(change, Tell{job.key(), Command::kStop, {name}});
-    commit(std::move(change));
+    if (leaves) step.expect(change, Tell{job.key(), Command::kStop, {name}});
+    step.commit(std::move(change));
   }
 }
 
-void Core::ask_to_leave(const std::string& name, RequestId request) {
-  empty_node(name);
+void ask_to_leave(Step& step, const std::string& name, RequestId request) {
+  empty_node(step, name);
   Change last;
   Reply& reply = last.then.replies.emplace_back();
   reply.request = request;
-  reply.node = node_view(*nodes_.find(name));
-  commit(std::move(last));
+  reply.node = node_view(step.state, *step.state.nodes.find(name));
+  step.commit(std::move(last));
 }
 
 }  // namespace titan::core

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -26,68 +26,10 @@ bool is_wanted(const LiveAttempt& attempt, const job::RankExit& exit) {
          kept.take(exit.exit_code, exit.signal, exit.message);
 }
 
-}  // namespace
-
-// A record of its own: the attempt's is read whenever the job is shown. True when the exit now says so.
-bool Core::keep_failed_log(LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change) {
-  if (said.log_tail().empty() || exit.kept_log_bytes > 0 || !is_wanted(*job.attempt, exit)) return false;
-  job::FailedLog log{said.log_offset(), rank_protocol::failed_log(said.log_tail())};
-  const auto size = static_cast<int64_t>(log.text.size());
-  if (!make_room_for_logs(size)) {
-    job.attempt->record.logs_dropped = job::kNoRoom;  // Written with the attempt's end.
-    measure(Measure::kLogsDropped, static_cast<double>(size), job::kNoRoom);
-    return false;
-  }
-  log.offset += static_cast<int64_t>(said.log_tail().size()) - size;
-  exit.kept_log_bytes = size;
-  kept_logs_.add(job.key(), size);
-  change.mutations.push_back(
-      store::put(failed_log_key(job.record.uid, job.attempt->record.number, exit.rank), job::encode(log)));
-  return true;
-}
-
-// Of the attempt that has just ended, which may go when room is wanted, and of the one that is one too many now.
-void Core::close_failed_logs(LiveJob& job, Change& change) {
-  kept_logs_.may_go({job.record.uid, job.past.back()->number}, now_ns());
-  if (job.past.size() <= kAttemptsWithLogs) return;
-  drop_logs(job.past[job.past.size() - 1 - kAttemptsWithLogs], job, job::kNewerAttempts, change);
-}
-
-// Oldest first, until there is room for so many bytes more. False: what is left is of attempts that have not ended.
-bool Core::make_room_for_logs(int64_t bytes) {
-  while (kept_logs_.bytes() + bytes > options_.kept_logs_bytes) {
-    const std::optional<AttemptKey> oldest = kept_logs_.oldest();
-    if (!oldest) return false;
-    drop_oldest_logs(*oldest);
-  }
-  return true;
-}
-
-// A job that is being deleted takes them along: nothing is written beside its deletion.
-void Core::drop_oldest_logs(const AttemptKey& key) {
-  const auto live = jobs_.find(key.first);
-  const auto over = over_.find(key.first);
-  LiveJob ended = over != over_.end() ? ended_job(*over->second) : LiveJob();
-  LiveJob& job = live != jobs_.end() ? live->second : ended;
-  const auto of_key = [&](const auto& attempt) { return attempt->number == key.second; };
-  const auto found = std::find_if(job.past.begin(), job.past.end(), of_key);
-  if (found == job.past.end() || deleting_.contains(key.first)) {
-    kept_logs_.erase(key);
-    return;
-  }
-  Change change;
-  drop_logs(*found, job, job::kNoRoom, change);
-  if (live == jobs_.end()) {  // Another one is shown by what it does next, and may be in the middle of something.
-    over->second = view_of(job);
-    show(change, job);
-  }
-  commit(std::move(change));
-}
-
 // The attempt's record says so: what is listed as kept is there.
-void Core::drop_logs(std::shared_ptr<const job::AttemptRecord>& attempt, LiveJob& job, const char* why,
-                     Change& change) {
-  const int64_t dropped = kept_logs_.erase({job.record.uid, attempt->number});
+void drop_logs(Step& step, std::shared_ptr<const job::AttemptRecord>& attempt, LiveJob& job, const char* why,
+               Change& change) {
+  const int64_t dropped = step.state.kept_logs.erase({job.record.uid, attempt->number});
   if (dropped == 0) return;
   job::AttemptRecord record = *attempt;
   for (job::RankExit& exit : record.exits) exit.kept_log_bytes = 0;
@@ -95,16 +37,74 @@ void Core::drop_logs(std::shared_ptr<const job::AttemptRecord>& attempt, LiveJob
   change.erased_prefixes.push_back(failed_logs_prefix(job.record.uid, record.number));
   put_attempt(change, job, record);
   attempt = std::make_shared<const job::AttemptRecord>(std::move(record));
-  measure(Measure::kLogsDropped, static_cast<double>(dropped), why);
+  step.measure(Measure::kLogsDropped, static_cast<double>(dropped), why);
+}
+
+// A job that is being deleted takes them along: nothing is written beside its deletion.
+void drop_oldest_logs(Step& step, const AttemptKey& key) {
+  LiveJob* live = step.state.jobs.find(key.first);
+  const JobViewPtr over = step.state.jobs.find_over(key.first);
+  LiveJob ended = over != nullptr ? ended_job(*over) : LiveJob();
+  LiveJob& job = live != nullptr ? *live : ended;
+  const auto of_key = [&](const auto& attempt) { return attempt->number == key.second; };
+  const auto found = std::find_if(job.past.begin(), job.past.end(), of_key);
+  if (found == job.past.end() || step.state.deletions.is_under_way(key.first)) {
+    step.state.kept_logs.erase(key);
+    return;
+  }
+  Change change;
+  drop_logs(step, *found, job, job::kNoRoom, change);
+  if (live == nullptr) {  // Another one is shown by what it does next, and may be in the middle of something.
+    step.state.jobs.end(key.first, view_of(job));
+    show(change, job);
+  }
+  step.commit(std::move(change));
+}
+
+}  // namespace
+
+// A record of its own: the attempt's is read whenever the job is shown. True when the exit now says so.
+bool keep_failed_log(Step& step, LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change) {
+  if (said.log_tail().empty() || exit.kept_log_bytes > 0 || !is_wanted(*job.attempt, exit)) return false;
+  job::FailedLog log{said.log_offset(), rank_protocol::failed_log(said.log_tail())};
+  const auto size = static_cast<int64_t>(log.text.size());
+  if (!make_room_for_logs(step, size)) {
+    job.attempt->record.logs_dropped = job::kNoRoom;  // Written with the attempt's end.
+    step.measure(Measure::kLogsDropped, static_cast<double>(size), job::kNoRoom);
+    return false;
+  }
+  log.offset += static_cast<int64_t>(said.log_tail().size()) - size;
+  exit.kept_log_bytes = size;
+  step.state.kept_logs.add(job.key(), size);
+  change.mutations.push_back(
+      store::put(failed_log_key(job.record.uid, job.attempt->record.number, exit.rank), job::encode(log)));
+  return true;
+}
+
+// Of the attempt that has just ended, which may go when room is wanted, and of the one that is one too many now.
+void close_failed_logs(Step& step, LiveJob& job, Change& change) {
+  step.state.kept_logs.may_go({job.record.uid, job.past.back()->number}, step.now.wall_ns());
+  if (job.past.size() <= kAttemptsWithLogs) return;
+  drop_logs(step, job.past[job.past.size() - 1 - kAttemptsWithLogs], job, job::kNewerAttempts, change);
+}
+
+// Oldest first, until there is room for so many bytes more. False: what is left is of attempts that have not ended.
+bool make_room_for_logs(Step& step, int64_t bytes) {
+  while (step.state.kept_logs.bytes() + bytes > step.options.kept_logs_bytes) {
+    const std::optional<AttemptKey> oldest = step.state.kept_logs.oldest();
+    if (!oldest) return false;
+    drop_oldest_logs(step, *oldest);
+  }
+  return true;
 }
 
 // What was loaded, or was to be deleted and is there still.
-void Core::count_kept_logs(const JobView& view) {
+void count_kept_logs(KeptLogs& kept_logs, const JobView& view) {
   for (const auto& attempt : view.attempts) {
     const AttemptKey key{view.record->uid, attempt->number};
-    kept_logs_.erase(key);
-    for (const job::RankExit& exit : attempt->exits) kept_logs_.add(key, exit.kept_log_bytes);
-    if (attempt->end_time_ns != 0) kept_logs_.may_go(key, attempt->end_time_ns);
+    kept_logs.erase(key);
+    for (const job::RankExit& exit : attempt->exits) kept_logs.add(key, exit.kept_log_bytes);
+    if (attempt->end_time_ns != 0) kept_logs.may_go(key, attempt->end_time_ns);
   }
 }
 

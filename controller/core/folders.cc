@@ -1,15 +1,16 @@
 // One live job a dump folder, under every name that the folder has: its paths, and the id that lies in it.
 
+#include "controller/core/folders.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "common/service/rpc/error.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
 
-// Keys of dump_folders_. Ids are no paths, so they cannot meet.
 std::vector<std::string> names_of(const job::Spec& spec) {
   std::vector<std::string> names{spec.dump_folder};
   if (!spec.real_folder.empty()) names.push_back(spec.real_folder);
@@ -27,72 +28,82 @@ std::string holder_text(const job::JobRecord& holder, const job::Spec& asks) {
 
 }  // namespace
 
-absl::Status Core::check_folder(const job::Spec& spec) const {
+void Folders::claim(const job::JobRecord& job) {
+  for (const std::string& name : names_of(job.spec)) uids_.try_emplace(name, job.uid);
+  if (!job.folder_id.empty()) uids_[job.folder_id] = job.uid;
+}
+
+void Folders::drop(const std::string& uid) {
+  absl::erase_if(uids_, [&](const auto& item) { return item.second == uid; });
+}
+
+const std::string* Folders::holder(const job::Spec& spec) const {
   for (const std::string& name : names_of(spec)) {
-    const auto other = dump_folders_.find(name);
-    if (other == dump_folders_.end()) continue;
-    const auto live = jobs_.find(other->second);
-    const job::JobRecord* record = live == jobs_.end() ? nullptr : &live->second.record;
-    const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
-    std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
-    if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
-    const bool leaves = record != nullptr && leaving_.contains(record->uid);
-    const std::string why =
-        leaves ? absl::StrCat(", of which ", where_left(live->second), "; wait, or choose another folder")
-               : ", which is not over; cancel it or choose another folder";
-    return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
-                      absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder, why), metadata);
+    if (const std::string* uid = find(name)) return uid;
   }
-  return absl::OkStatus();
+  return nullptr;
 }
 
-void Core::claim_folder(const job::JobRecord& record) {
-  for (const std::string& name : names_of(record.spec)) dump_folders_.try_emplace(name, record.uid);
-  if (!record.folder_id.empty()) dump_folders_[record.folder_id] = record.uid;  // Seen, not only said.
+const std::string* Folders::holder_of_id(const std::string& id) const { return find(id); }
+
+const std::string* Folders::find(const std::string& name) const {
+  const auto found = uids_.find(name);
+  return found == uids_.end() ? nullptr : &found->second;
 }
 
-void Core::drop_folder(const job::JobRecord& record) {
-  absl::erase_if(dump_folders_, [&](const auto& item) { return item.second == record.uid; });
+absl::Status check_folder(const State& state, const job::Spec& spec) {
+  const std::string* uid = state.folders.holder(spec);
+  if (uid == nullptr) return absl::OkStatus();
+  const LiveJob* live = state.jobs.find(*uid);
+  const job::JobRecord* record = live == nullptr ? nullptr : &live->record;
+  const std::string holder = record == nullptr ? "a job that is just being created" : holder_text(*record, spec);
+  std::vector<std::pair<std::string, std::string>> metadata{{"dump_folder", spec.dump_folder}};
+  if (record != nullptr && record->spec.project == spec.project) metadata.emplace_back("job", record->name);
+  const bool leaves = record != nullptr && state.left.is_leaving(record->uid);
+  const std::string why =
+      leaves ? absl::StrCat(", of which ", where_left(state, *live), "; wait, or choose another folder")
+             : ", which is not over; cancel it or choose another folder";
+  return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
+                    absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder, why), metadata);
 }
 
 // Its nodes see two folders. Under one id something was trained, or the leader's word is no better than the others'.
-void Core::doubt_folder_id(LiveJob& job) {
+void doubt_folder_id(Folders& folders, LiveJob& job) {
   const job::RestartHistory& history = job.record.history;
   if (history.best_step > 0 || history.best_commit > 0) return;
-  drop_folder(job.record);
+  folders.drop(job.record.uid);
   job.record.folder_id.clear();
-  claim_folder(job.record);
+  folders.claim(job.record);
 }
 
 // The leader's node says which folder it prepared. False: the attempt must not start there.
-bool Core::take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change) {
+bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std::string& id, Change& change) {
   if (job.record.folder_id == id) return true;
   if (job.attempt->failing) return false;
-  const auto refuse = [&](const char* reason, std::string message) {
+  const auto refused = [&](const char* reason, std::string message) {
     add_refusal(job, {node, reason, std::move(message)}, change);
     return false;
   };
   const std::string& folder = job.record.spec.dump_folder;
   if (!job.record.folder_id.empty()) {  // A worker of an older version does not look.
-    return refuse("DUMP_FOLDER_REPLACED",
-                  absl::StrCat("the dump folder ", folder, " is not the one of the job's earlier ",
-                               "attempts; mount or restore that one, or submit the job anew"));
+    return refused("DUMP_FOLDER_REPLACED",
+                   absl::StrCat("the dump folder ", folder, " is not the one of the job's earlier ",
+                                "attempts; mount or restore that one, or submit the job anew"));
   }
-  const auto other = dump_folders_.find(id);
-  if (other != dump_folders_.end() && other->second != job.record.uid) {
-    const auto live = jobs_.find(other->second);
-    const bool first =
-        live != jobs_.end() && (live->second.record.folder_id == id || live->second.record.order < job.record.order);
+  const std::string* other = step.state.folders.holder_of_id(id);
+  if (other != nullptr && *other != job.record.uid) {
+    LiveJob* live = step.state.jobs.find(*other);
+    const bool first = live != nullptr && (live->record.folder_id == id || live->record.order < job.record.order);
     if (first) {
-      return refuse(
+      return refused(
           "DUMP_FOLDER_IN_USE",
-          absl::StrCat("the dump folder ", folder, " belongs to ", holder_text(live->second.record, job.record.spec),
+          absl::StrCat("the dump folder ", folder, " belongs to ", holder_text(live->record, job.record.spec),
                        ", which is not over; cancel it or choose another folder. If this one is a copy, delete ",
                        ".titan-folder and fence.json in it"));
     }
   }
   if (const std::string& seen = job.record.spec.folder_id; !seen.empty() && seen != id) {
-    add_event(change, job,
+    add_event(step, change, job,
               {.node = node,
                .attempt = job.attempt->record.number,
                .reason = "DumpFolderDiffers",
@@ -101,7 +112,7 @@ bool Core::take_folder_id(LiveJob& job, const std::string& node, const std::stri
                .severity = "warning"});
   }
   job.record.folder_id = id;
-  claim_folder(job.record);
+  step.state.folders.claim(job.record);
   put_job(change, job);
   return true;
 }

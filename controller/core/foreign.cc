@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -25,54 +25,52 @@ bool has(const job::AttemptRecord& attempt, const std::string& node, int rank) {
 }  // namespace
 
 // nullptr: this store knows no such attempt, or has lost its record.
-const job::AttemptRecord* Core::recorded(const AttemptKey& key) const {
-  const auto live = jobs_.find(key.first);
-  if (live != jobs_.end() && live->second.attempt && live->second.attempt->record.number == key.second) {
-    return &live->second.attempt->record;
+const job::AttemptRecord* recorded(const Jobs& jobs, const AttemptKey& key) {
+  const LiveJob* live = jobs.find(key.first);
+  if (live != nullptr && live->attempt && live->attempt->record.number == key.second) {
+    return &live->attempt->record;
   }
-  const auto over = over_.find(key.first);
-  if (live == jobs_.end() && over == over_.end()) return nullptr;
-  for (const auto& attempt : live != jobs_.end() ? live->second.past : over->second->attempts) {
+  const JobViewPtr over = jobs.find_over(key.first);
+  if (live == nullptr && over == nullptr) return nullptr;
+  for (const auto& attempt : live != nullptr ? live->past : over->attempts) {
     if (attempt->number == key.second) return attempt.get();
   }
   return nullptr;
 }
 
-bool Core::is_elsewhere(const std::string& node, const AttemptKey& key) const {
-  const job::AttemptRecord* const attempt = recorded(key);
+bool is_elsewhere(const Jobs& jobs, const std::string& node, const AttemptKey& key) {
+  const job::AttemptRecord* const attempt = recorded(jobs, key);
   return attempt != nullptr && !has(*attempt, node);
 }
 
 // Whether what a rank did is this node's to say. Of an attempt that an older copy of the store lacks, whoever was
 // believed that it runs there.
-bool Core::may_tell(const Node& node, const AttemptKey& key, int rank) const {
-  if (const job::AttemptRecord* const attempt = recorded(key)) return has(*attempt, node.record.name, rank);
-  const auto live = jobs_.find(key.first);
-  if (live == jobs_.end()) return true;  // Of a job that is over, nothing is taken.
-  const auto strays = strays_.find(node.record.name);
-  return key.second <= live->second.record.attempts && strays != strays_.end() && strays->second.contains(key);
+bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank) {
+  if (const job::AttemptRecord* const attempt = recorded(state.jobs, key)) return has(*attempt, node.record.name, rank);
+  const LiveJob* live = state.jobs.find(key.first);
+  if (live == nullptr) return true;  // Of a job that is over, nothing is taken.
+  return key.second <= live->record.attempts && state.strays.contains(node.record.name, key);
 }
 
 // Strays are kept and told one by one: no node makes this controller keep more than a node can have.
-bool Core::may_list(Node& node, const v1::AttemptId& id) {
-  const auto strays = strays_.find(node.record.name);
-  if (strays == strays_.end() || strays->second.size() < kMostStrays) return true;
-  if (strays->second.contains({id.job_uid(), id.number()})) return true;
-  note_foreign(node, absl::StrCat("more than ", kMostStrays, " attempts that this controller does not know"));
+bool may_list(Step& step, Node& node, const v1::AttemptId& id) {
+  const Strays::OfNode& there = step.state.strays.on(node.record.name);
+  if (there.size() < kMostStrays || there.contains({id.job_uid(), id.number()})) return true;
+  note_foreign(step, node, absl::StrCat("more than ", kMostStrays, " attempts that this controller does not know"));
   return false;
 }
 
-void Core::note_foreign(Node& node, const std::string& what, const std::string& job) {
+void note_foreign(Step& step, Node& node, const std::string& what, const std::string& job) {
   if (node.session == 0 || std::exchange(node.foreign_told, node.session) == node.session) return;
   Change change;
-  add_node_event(change, node, "NodeSpeaksForOthers",
+  add_node_event(step, change, node, "NodeSpeaksForOthers",
                  absl::StrCat("it sent ", what,
                               ": not taken. Is its titan-worker of an older copy of this cluster? Or somebody else has "
                               "its certificate: `titanctl node cordon ",
                               node.record.name, "`, and give it a new one. No more is told in this session"),
                  "warning", "", job);
-  put_node(change, node);
-  commit(std::move(change));
+  put_node(step, change, node);
+  step.commit(std::move(change));
 }
 
 }  // namespace titan::core

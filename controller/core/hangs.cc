@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/testing/planted.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -47,19 +47,27 @@ std::string who_hangs(const LiveAttempt& attempt) {
   return absl::StrCat(absl::StrJoin(ranks, ", "), all > kRanksNamed ? ", ..." : "");
 }
 
-}  // namespace
-
-void Core::note_advance(LiveAttempt& attempt, bool quiet) const {
-  const absl::Duration pause = attempt.advanced_at ? now_.monotonic - *attempt.advanced_at : absl::ZeroDuration();
-  // What is heard first after a pause of this process, before a tick has noticed that, measures the pause.
-  if (!is_paused()) attempt.longest_pause = std::max(attempt.longest_pause, pause);
-  if (!is_paused() && !quiet) attempt.longest_working_pause = std::max(attempt.longest_working_pause, pause);
-  attempt.advanced_at = now_.monotonic;
+bool all_speak(const Nodes& nodes, const LiveAttempt& attempt) {
+  return std::all_of(attempt.parts.begin(), attempt.parts.end(), [&](const auto& item) {
+    const Node* node = nodes.find(item.first);
+    return item.second.ended || (node != nullptr && node->speaks());
+  });
 }
 
-void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
+}  // namespace
+
+void note_advance(const Pauses& pauses, const Now& now, LiveAttempt& attempt, bool quiet) {
+  const absl::Duration pause = attempt.advanced_at ? now.monotonic - *attempt.advanced_at : absl::ZeroDuration();
+  // What is heard first after a pause of this process, before a tick has noticed that, measures the pause.
+  if (!pauses.is_paused(now.monotonic)) attempt.longest_pause = std::max(attempt.longest_pause, pause);
+  if (!pauses.is_paused(now.monotonic) && !quiet)
+    attempt.longest_working_pause = std::max(attempt.longest_working_pause, pause);
+  attempt.advanced_at = now.monotonic;
+}
+
+void note_beat(Step& step, LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
   LiveAttempt& attempt = *job.attempt;
-  const absl::Duration now = now_.monotonic;
+  const absl::Duration now = step.now.monotonic;
   int64_t counter = 0;
   bool quiet = attempt.record.first_step_time_ns == 0;
   for (const v1::RankStatus& rank : beat.ranks()) {
@@ -75,11 +83,11 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
     attempt.stragglers.see(rank.rank(), rank.own_steps(), rank.own_nanoseconds(), now);
   }
   if (counter > part.counter) {
-    note_advance(attempt, quiet);
-    const absl::Duration step = now - part.last_advance;  // Of this node: others show the same one a little later.
+    note_advance(step.state.pauses, step.now, attempt, quiet);
+    const absl::Duration took = now - part.last_advance;  // Of this node: others show the same one a little later.
     // Beats that waited for a controller that stood still come all at once, and show no step either.
-    if (!quiet && step >= options_.beat / 2 && step != absl::InfiniteDuration()) {
-      attempt.longest_step = std::max(attempt.longest_step, step);
+    if (!quiet && took >= step.options.beat / 2 && took != absl::InfiniteDuration()) {
+      attempt.longest_step = std::max(attempt.longest_step, took);
       job.progress.longest_step_seconds = absl::ToDoubleSeconds(attempt.longest_step);
       ++part.steps_measured;
     }
@@ -90,15 +98,15 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
 }
 
 // Its nodes are told to start: while the disk was full, nobody was. What they do shows from their first beats on.
-void Core::begin_watch(LiveAttempt& attempt) {
+void begin_watch(const Now& now, LiveAttempt& attempt) {
   attempt.start_waits = false;
-  for (auto& [node, part] : attempt.parts) part.last_advance = std::max(part.last_advance, now_.monotonic);
+  for (auto& [node, part] : attempt.parts) part.last_advance = std::max(part.last_advance, now.monotonic);
   if (!testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at.reset();
 }
 
 // Its peers gave up on a rank that lived: whoever had stood still for long, and is furthest behind, is who they waited
 // for. (Ranks that wait stand still, too, but they are ahead of it.)
-std::vector<job::HungRank> Core::hung_ranks(const LiveJob& job) const {
+std::vector<job::HungRank> hung_ranks(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const job::RestartPolicy& policy = job.record.spec.restart;
   const double timeout =
@@ -122,63 +130,50 @@ std::vector<job::HungRank> Core::hung_ranks(const LiveJob& job) const {
   return hung;
 }
 
-bool Core::all_speak(const LiveAttempt& attempt) const {
-  return std::all_of(attempt.parts.begin(), attempt.parts.end(), [this](const auto& item) {
-    const Node* node = nodes_.find(item.first);
-    return item.second.ended || (node != nullptr && node->speaks());
-  });
-}
-
 // Ranks that wait for one that is gone or stopped end by their own timeout, and with them the attempt. This is for what
 // no timeout of a rank covers: all of them stopped, a read that never returns, a deadlock outside of collectives.
-void Core::check_hangs() {
+void check_hangs(Step& step) {
   if (testing::planted(testing::Bug::kNoHangCheck)) return;
-  const absl::Duration now = now_.monotonic;
+  const absl::Duration now = step.now.monotonic;
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
-  for (const auto& [uid, job] : jobs_) {
+  for (const auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
     if (job.attempt->start_waits || job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
     const absl::Duration silent = now - *job.attempt->advanced_at;
     if (silent <= absl::Seconds(least_limit_seconds(job))) continue;  // Without a look at all its ranks.
-    if (silent > hang_limit(job) && all_speak(*job.attempt)) hung.push_back(uid);
+    if (silent > hang_limit(job) && all_speak(step.state.nodes, *job.attempt)) hung.push_back(uid);
   }
   for (const std::string& uid : hung) {
-    LiveJob& job = jobs_.at(uid);
+    LiveJob& job = step.state.jobs.at(uid);
     const absl::Duration silent = now - *job.attempt->advanced_at;
     const std::string message =
         absl::StrCat("no rank has made progress for ", absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))),
                      ": ", who_hangs(*job.attempt));
     Change change;
     add_event(
-        change, job,
+        step, change, job,
         {.attempt = job.attempt->record.number, .reason = "AttemptHung", .message = message, .severity = "warning"});
     add_refusal(job, {"", "HANG", message}, change);
-    conclude(job, std::move(change), silent);
+    conclude(step, job, std::move(change), silent);
   }
 }
 
-absl::Duration Core::longest_tick() const { return std::max(options_.lease / 2, absl::Seconds(1)); }
-
-bool Core::is_paused() const { return now_.monotonic - last_tick_ > longest_tick(); }
-
-// While this process was stopped itself (a suspended machine, a starved one) it has heard nobody. That silence is its
-// own, and what was said meanwhile still waits to be read.
-void Core::excuse_own_pause() {
-  const absl::Duration now = now_.monotonic;
-  const absl::Duration pause = now - std::exchange(last_tick_, now);
-  if (testing::planted(testing::Bug::kOwnPauseIsTheirSilence)) return;
-  if (pause <= longest_tick()) return;
-  awake_since_ = now;
-  nodes_.excuse(pause, now);
-  for (auto& [uid, job] : jobs_) {
+// What this process did not hear while it stood still itself is nobody's silence.
+void excuse_own_pause(Step& step) {
+  const absl::Duration now = step.now.monotonic;
+  const absl::Duration pause = step.state.pauses.tick(now);
+  if (pause == absl::ZeroDuration()) return;
+  step.state.nodes.excuse(pause, now);
+  for (auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt) continue;
     if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
     // What began after the pause, before a tick has noticed that, has all its time already.
-    const absl::Duration prepared = std::max(now, schedule_after_) + options_.prepare_timeout;
+    const absl::Duration prepared = std::max(now, step.state.cycles.earliest()) + step.options.prepare_timeout;
     const absl::Duration stopped = now + stop_time(job);
     if (job.attempt->prepare_by) job.attempt->prepare_by = std::min(*job.attempt->prepare_by + pause, prepared);
     if (job.attempt->stop_by) job.attempt->stop_by = std::min(*job.attempt->stop_by + pause, stopped);
-    if (job.attempt->diagnose_by) job.attempt->diagnose_by = std::max(*job.attempt->diagnose_by, now + options_.beat);
+    if (job.attempt->diagnose_by)
+      job.attempt->diagnose_by = std::max(*job.attempt->diagnose_by, now + step.options.beat);
     for (auto& [node, part] : job.attempt->parts) {
       if (part.stop_by) part.stop_by = std::min(*part.stop_by + pause, stopped);
       part.last_advance = std::min(part.last_advance + pause, now);

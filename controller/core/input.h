@@ -22,6 +22,7 @@ namespace titan::core {
 struct Now {
   absl::Duration monotonic;  // Since any start; leases, deadlines and measures.
   absl::Time wall;           // For records.
+  int64_t wall_ns() const { return absl::ToUnixNanos(wall); }
 };
 
 // --- clients. Each is answered once under `request`, when its change is durable or with an error. `actor` is who asks,

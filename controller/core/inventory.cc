@@ -1,6 +1,7 @@
 // A node has registered: what runs there and what should run there are brought together.
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -9,8 +10,8 @@
 #include "common/base/text/id.h"
 #include "common/base/text/utf8.h"
 #include "common/rank_protocol/name_list.h"
-#include "controller/core/core.h"
 #include "controller/core/node_table.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -93,173 +94,13 @@ bool others_have(const v1::Register& hello, const AttemptKey& key, const std::ve
   });
 }
 
-}  // namespace
-
-void Core::compare_inventory(Node& node, const v1::Register& hello) {
-  std::vector<std::string> adopted;
-  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
-    if (catch_up(node, *item)) adopted.push_back(item->id().job_uid());
-  }
-  std::map<AttemptKey, Stray> before;
-  if (auto strays = strays_.extract(node.record.name)) before = std::move(strays.mapped());
-  for (const auto& [key, stray] : before) scheduler_.release(stray_owner(key), node.record.name);
-  std::map<AttemptKey, Phase::Phase> there;
-  for (const v1::AttemptInventory& item : hello.inventory()) {
-    const AttemptKey key{item.id().job_uid(), item.id().number()};
-    there[key] = item.phase();
-    LiveJob* job = job_of(item.id());
-    const bool has_part = job != nullptr && job->attempt->parts.count(node.record.name) > 0;
-    const bool given_up = has_part && part_of(job, node.record.name) == nullptr;
-    if (has_part && !given_up) note_devices(*job, node.record.name, item);
-    if (has_part && (!given_up || item.phase() == Phase::ENDED)) continue;  // Its report says how it ended.
-    if (!may_list(node, item.id())) continue;
-    if (is_elsewhere(node.record.name, key)) note_foreign(node, what_of(item.id()));
-    const auto known = before.find(key);
-    Stray& stray = stray_of(node, item.id()) = described(item);
-    if (known != before.end()) {
-      stray.unknown = known->second.unknown;
-      stray.dismissed = known->second.dismissed;
-      stray.grace = known->second.grace;
-    }
-    take_stray(node, item.id(), item.phase(), item.devices() > 0);
-    if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(node.record.name, key);
-  }
-  if (strays_[node.record.name].empty()) strays_.erase(node.record.name);  // Whoever looks for some walks all of it.
-  // What it does not name is gone; what it names has just been told to stop.
-  if (const auto left = left_behind_.find(node.record.name); left != left_behind_.end()) {
-    const std::map<AttemptKey, LeftBehind> all = left->second;
-    for (const auto& [key, what] : all) {
-      const auto named = there.find(key);
-      if (named == there.end() || named->second == Phase::ENDED) note_end_there(node.record.name, key);
-    }
-    bound_left_behind(node.record.name);
-  }
-  for (const std::string& uid : jobs_of(node.record.name)) {
-    LiveJob& job = jobs_.at(uid);
-    LiveAttempt& attempt = *job.attempt;
-    NodePart& part = attempt.parts.at(node.record.name);
-    if (attempt.diagnose_by) ask_again(job, node);
-    if (part.ended) continue;
-    const auto seen = there.find({uid, attempt.record.number});
-    const bool present = seen != there.end();
-    const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
-    if (attempt.advanced_at) attempt.advanced_at = now_.monotonic;  // Nobody could see what its ranks did.
-    const bool refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
-                                     [&](const job::Refusal& refusal) { return refusal.node == node.record.name; });
-    // It never heard of it, or has done with it; or all of it was told to a predecessor.
-    const bool nothing_to_lose = !present && (refused || (ending && !attempt.start_sent));
-    const bool was_told =
-        present && seen->second == Phase::ENDED && attempt.exits_on(node.record.name) == part.placement.num_ranks;
-    if (nothing_to_lose || was_told) {
-      part.ended = true;
-      conclude(job, {}, absl::ZeroDuration());
-    } else if (!present && attempt.start_sent) {
-      end_part_that_is_gone(job, node.record.name);
-    } else if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) {
-      continue;
-    } else if (ending ||
-               (part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce))) {
-      if (attempt.stop_waits) continue;   // It is told with all others.
-      if (attempt.diagnose_by) continue;  // After its nodes have looked.
-      set_stop_deadline(job);
-      send_stop(job, node.record.name);
-    } else if (!attempt.start_sent && !present && others_have(hello, job.key(), part.devices)) {
-      // Placed by an older copy of the store: what runs there has just been adopted, or is a stray.
-      part.ended = true;
-      Change change;
-      add_refusal(job, {node.record.name, "DEVICE_TAKEN", "another attempt runs on devices of this one"}, change);
-      conclude(job, std::move(change), absl::ZeroDuration());
-    } else if (!attempt.start_sent) {
-      send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.
-    } else if (!attempt.start_waits) {        // Else it is told with all others.
-      send_start(job, node.record.name);
-      // The request may have been lost with the session; a second checkpoint does no harm.
-      if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(job, node.record.name);
-    }
-  }
-  for (const std::string& uid : adopted) end_parts_that_are_gone(uid, node.record.name);
-  for (const std::string& uid : jobs_of(node.record.name)) {
-    LiveJob& job = jobs_.at(uid);
-    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(job);  // Nobody else can be asked.
-  }
-}
-
-LiveJob* Core::job_of(const v1::AttemptId& id) {
-  const auto it = jobs_.find(id.job_uid());
-  if (it == jobs_.end() || !it->second.attempt) return nullptr;
-  const bool is_present = it->second.attempt->record.number == id.number();
-  return is_present || testing::planted(testing::Bug::kOldReportCounts) ? &it->second : nullptr;
-}
-
-// The node's share of the job's attempt; none when it was given up: then it is a stray like any other.
-NodePart* Core::part_of(LiveJob* job, const std::string& node) {
-  if (job == nullptr) return nullptr;
-  const auto part = job->attempt->parts.find(node);
-  return part == job->attempt->parts.end() || part->second.lost ? nullptr : &part->second;
-}
-
-// An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
-// seen, and what runs is not stopped if it can be followed. What a node has from another controller it has before its
-// first word to this one: later, newer attempts are only in somebody's imagination.
-bool Core::catch_up(Node& node, const v1::AttemptInventory& item) {
-  const auto live = jobs_.find(item.id().job_uid());
-  if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return false;
-  LiveJob& job = live->second;
-  if (node.sessions_here > 1 || item.id().number() - job.record.attempts > kMostBehind) {
-    note_foreign(node,
-                 absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name, ", of which there are ",
-                              job.record.attempts),
-                 job.record.name);
-    return false;
-  }
-  std::vector<job::Placement> placements = placements_of(item, job.record.spec.ranks);
-  if (can_be_adopted(item, placements, job.record.spec, node.record.name) &&
-      !testing::planted(testing::Bug::kNewerAttemptIsStopped)) {
-    adopt(job, item, std::move(placements));
-    return true;
-  }
-  job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
-  Change change;
-  add_event(change, job,
-            {.attempt = job.record.attempts,
-             .reason = "AttemptNumberRaised",
-             .message = absl::StrCat("a node reports attempt ", job.record.attempts,
-                                     ", which this controller's records lack: going on from the next number"),
-             .severity = "warning"});
-  put_job(change, job);
-  commit(std::move(change));
-  return false;
-}
-
-void Core::end_part_that_is_gone(LiveJob& job, const std::string& node) {
-  lose(job, node);
-  Change change;
-  add_refusal(job, {node, "SHIM_LOST", "the node came back without the attempt"}, change);
-  conclude(job, std::move(change), absl::ZeroDuration());
-}
-
-// Of an attempt that was adopted from one node's word: what others had of it they had said by then, or have forgotten,
-// as a newer store than this one had told them.
-void Core::end_parts_that_are_gone(const std::string& uid, const std::string& by) {
-  for (const std::string& node : jobs_.at(uid).attempt->nodes()) {
-    const auto live = jobs_.find(uid);
-    if (live == jobs_.end() || !live->second.attempt) return;
-    const NodePart* const part = part_of(&live->second, node);
-    const Node* const known = nodes_.find(node);
-    if (node == by || part == nullptr || part->ended || known == nullptr || known->sessions_here == 0) continue;
-    const auto strays = strays_.find(node);
-    const bool is_there = strays != strays_.end() && strays->second.contains(live->second.key());
-    if (!is_there) end_part_that_is_gone(live->second, node);
-  }
-}
-
-void Core::end_superseded(LiveJob& job, const v1::AttemptInventory& item, Change& change) {
+void end_superseded(Step& step, LiveJob& job, const v1::AttemptInventory& item, Change& change) {
   const int by = item.id().number();
   job.attempt->failing = true;
-  stop_everywhere(job);
+  stop_everywhere(step, job);
   erase_reports(job, change);
   job::AttemptRecord record = std::move(job.attempt->record);
-  record.end_time_ns = now_ns();
+  record.end_time_ns = step.now.wall_ns();
   record.end_cause = std::string(job::name(job::Cause::kStaleAttempt));
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
   // The controller that made the newer one has told its nodes how this one ended.
@@ -269,19 +110,19 @@ void Core::end_superseded(LiveJob& job, const v1::AttemptInventory& item, Change
   }
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
-  close_failed_logs(job, change);
-  drop_attempt(job);
+  close_failed_logs(step, job, change);
+  drop_attempt(step, job);
 }
 
-void Core::adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements) {
+void adopt(Step& step, LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements) {
   Change change;
-  if (job.attempt) end_superseded(job, item, change);
+  if (job.attempt) end_superseded(step, job, item, change);
   apply(job, JobEvent::kAttemptFailed);
   apply(job, JobEvent::kPlaced);
   apply(job, JobEvent::kPrepared);  // None of the three means anything to a job that is being cancelled: it is stopped.
   LiveAttempt attempt;
   attempt.record.number = item.id().number();
-  attempt.record.start_time_ns = item.start_unix_nanos() != 0 ? item.start_unix_nanos() : now_ns();
+  attempt.record.start_time_ns = item.start_unix_nanos() != 0 ? item.start_unix_nanos() : step.now.wall_ns();
   attempt.record.last_step = last_step(item);
   attempt.record.resumed_step = std::max<int64_t>(0, item.resumed_step());
   attempt.record.mesh = job.record.spec.mesh;
@@ -289,27 +130,27 @@ void Core::adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job
   for (const job::Placement& placement : attempt.record.placements) {
     attempt.record.ranks += placement.num_ranks;
     attempt.parts[placement.node] = {.placement = placement, .prepared = true};
-    if (nodes_.find(placement.node) != nullptr) continue;
+    if (step.state.nodes.find(placement.node) != nullptr) continue;
     job::NodeRecord unheard;  // It has a lease's time to register, too.
     unheard.name = placement.node;
-    nodes_.restore(std::move(unheard), now_.monotonic);
-    tell_of(*nodes_.find(placement.node));
+    step.state.nodes.restore(std::move(unheard), step.now.monotonic);
+    tell_of(step, *step.state.nodes.find(placement.node));
   }
   attempt.start_sent = true;
   attempt.loaded = attempt.record.last_step > 0;  // The event that said so may have gone to the newer store.
   job.record.attempts = attempt.record.number;
   if (job.record.placed_time_ns == 0) job.record.placed_time_ns = attempt.record.start_time_ns;
-  note_time_limit(job);
+  note_time_limit(step.now, job);
   if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank();
   job.progress.step = std::max(job.progress.step, attempt.record.last_step);
-  leave_scheduler(job.record.uid);
-  set_attempt(job, std::move(attempt));
+  step.state.queue.leave(job.record.uid);
+  set_attempt(step, job, std::move(attempt));
   job.record.reserved.clear();
   job.held.clear();
   job.lost_seconds.clear();
   job.clear_pending();
   job.idle_since.reset();
-  add_event(change, job,
+  add_event(step, change, job,
             {.attempt = job.record.attempts,
              .reason = "AttemptAdopted",
              .message = absl::StrCat("the nodes run attempt ", job.record.attempts,
@@ -317,7 +158,216 @@ void Core::adopt(LiveJob& job, const v1::AttemptInventory& item, std::vector<job
              .severity = "warning"});
   put_attempt(change, job, job.attempt->record);
   put_job(change, job);
-  commit(std::move(change));
+  step.commit(std::move(change));
+}
+
+// An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
+// seen, and what runs is not stopped if it can be followed. What a node has from another controller it has before its
+// first word to this one: later, newer attempts are only in somebody's imagination.
+bool catch_up(Step& step, Node& node, const v1::AttemptInventory& item) {
+  LiveJob* live = step.state.jobs.find(item.id().job_uid());
+  if (live == nullptr || item.id().number() <= live->record.attempts) return false;
+  LiveJob& job = *live;
+  if (node.sessions_here > 1 || item.id().number() - job.record.attempts > kMostBehind) {
+    note_foreign(step, node,
+                 absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name, ", of which there are ",
+                              job.record.attempts),
+                 job.record.name);
+    return false;
+  }
+  std::vector<job::Placement> placements = placements_of(item, job.record.spec.ranks);
+  if (can_be_adopted(item, placements, job.record.spec, node.record.name) &&
+      !testing::planted(testing::Bug::kNewerAttemptIsStopped)) {
+    adopt(step, job, item, std::move(placements));
+    return true;
+  }
+  job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
+  Change change;
+  add_event(step, change, job,
+            {.attempt = job.record.attempts,
+             .reason = "AttemptNumberRaised",
+             .message = absl::StrCat("a node reports attempt ", job.record.attempts,
+                                     ", which this controller's records lack: going on from the next number"),
+             .severity = "warning"});
+  put_job(change, job);
+  step.commit(std::move(change));
+  return false;
+}
+
+void end_part_that_is_gone(Step& step, LiveJob& job, const std::string& node) {
+  lose(step, job, node);
+  Change change;
+  add_refusal(job, {node, "SHIM_LOST", "the node came back without the attempt"}, change);
+  conclude(step, job, std::move(change), absl::ZeroDuration());
+}
+
+// Of an attempt that was adopted from one node's word: what others had of it they had said by then, or have forgotten,
+// as a newer store than this one had told them.
+void end_parts_that_are_gone(Step& step, const std::string& uid, const std::string& by) {
+  for (const std::string& node : step.state.jobs.at(uid).attempt->nodes()) {
+    LiveJob* live = step.state.jobs.find(uid);
+    if (live == nullptr || !live->attempt) return;
+    const NodePart* const part = part_of(live, node);
+    const Node* const known = step.state.nodes.find(node);
+    if (node == by || part == nullptr || part->ended || known == nullptr || known->sessions_here == 0) continue;
+    if (!step.state.strays.contains(node, live->key())) end_part_that_is_gone(step, *live, node);
+  }
+}
+
+std::map<AttemptKey, Phase::Phase> phases_of(const v1::Register& hello) {
+  std::map<AttemptKey, Phase::Phase> phases;
+  for (const v1::AttemptInventory& item : hello.inventory()) {
+    phases[{item.id().job_uid(), item.id().number()}] = item.phase();
+  }
+  return phases;
+}
+
+// Uids of the jobs of which an attempt was adopted.
+std::vector<std::string> adopt_newer(Step& step, Node& node, const v1::Register& hello) {
+  std::vector<std::string> adopted;
+  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
+    if (catch_up(step, node, *item)) adopted.push_back(item->id().job_uid());
+  }
+  return adopted;
+}
+
+// Whether the item is of a part that should be there. One that was given up is a stray until it has ended, of which its
+// report says how.
+bool is_of_part(Step& step, const std::string& node, const v1::AttemptInventory& item) {
+  LiveJob* job = job_of(step.state.jobs, item.id());
+  if (job == nullptr || !job->attempt->parts.contains(node)) return false;
+  const bool is_given_up = part_of(job, node) == nullptr;
+  if (!is_given_up) note_devices(step.state.queue, *job, node, item);
+  return !is_given_up || item.phase() == Phase::ENDED;
+}
+
+// What was known of a stray outlives the session in which it was said.
+void compare_strays(Step& step, Node& node, const v1::Register& hello) {
+  const std::string& name = node.record.name;
+  const Strays::OfNode before = step.state.strays.take(name);
+  for (const auto& [key, stray] : before) step.state.queue.release(stray_owner(key), name);
+  for (const v1::AttemptInventory& item : hello.inventory()) {
+    const AttemptKey key{item.id().job_uid(), item.id().number()};
+    if (is_of_part(step, name, item) || !may_list(step, node, item.id())) continue;
+    if (is_elsewhere(step.state.jobs, name, key)) note_foreign(step, node, what_of(item.id()));
+    Stray& stray = stray_of(step, node, item.id()) = described(item);
+    if (const auto known = before.find(key); known != before.end()) {
+      stray.unknown = known->second.unknown;
+      stray.dismissed = known->second.dismissed;
+      stray.grace = known->second.grace;
+    }
+    take_stray(step, node, item.id(), item.phase(), item.devices() > 0);
+    if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(step, name, key);
+  }
+}
+
+// What it does not name is gone; what it names has just been told to stop.
+void compare_left_behind(Step& step, const std::string& node, const std::map<AttemptKey, Phase::Phase>& there) {
+  for (const auto& [key, left] : LeftRanks::OfNode(step.state.left.on(node))) {
+    const auto named = there.find(key);
+    if (named == there.end() || named->second == Phase::ENDED) note_end_there(step, node, key);
+  }
+  bound_left_behind(step, node);
+}
+
+enum class Remedy { kNothing, kEnd, kGiveUp, kStop, kRefuse, kPrepare, kStart };
+
+// What a part needs, by what is wanted of it and what its node says. `seen`: nothing where it does not name it.
+Remedy remedy_for(const LiveJob& job, const std::string& node, std::optional<Phase::Phase> seen,
+                  const v1::Register& hello) {
+  const LiveAttempt& attempt = *job.attempt;
+  const NodePart& part = attempt.parts.at(node);
+  const bool is_ending = attempt.failing || job.record.state == job::JobState::kStopping;
+  const bool was_refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
+                                       [&](const job::Refusal& refusal) { return refusal.node == node; });
+  // It never heard of it, or has done with it; or all of it was told to a predecessor.
+  if (!seen && (was_refused || (is_ending && !attempt.start_sent))) return Remedy::kEnd;
+  if (seen == Phase::ENDED && attempt.exits_on(node) == part.placement.num_ranks) return Remedy::kEnd;
+  if (!seen && attempt.start_sent) return Remedy::kGiveUp;
+  if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) return Remedy::kNothing;
+  const bool is_to_leave =
+      part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce);
+  // It is told with all others, or after its nodes have looked.
+  if (is_ending || is_to_leave) return attempt.stop_waits || attempt.diagnose_by ? Remedy::kNothing : Remedy::kStop;
+  if (attempt.start_sent) return attempt.start_waits ? Remedy::kNothing : Remedy::kStart;
+  // Placed by an older copy of the store: what runs there has just been adopted, or is a stray.
+  if (!seen && others_have(hello, job.key(), part.devices)) return Remedy::kRefuse;
+  return Remedy::kPrepare;
+}
+
+// May end the attempt, and the job with it.
+void carry_out(Step& step, Remedy remedy, LiveJob& job, const std::string& node) {
+  NodePart& part = job.attempt->parts.at(node);
+  switch (remedy) {
+    case Remedy::kNothing:
+      return;
+    case Remedy::kEnd:
+      part.ended = true;
+      return conclude(step, job, {}, absl::ZeroDuration());
+    case Remedy::kGiveUp:
+      return end_part_that_is_gone(step, job, node);
+    case Remedy::kStop:
+      set_stop_deadline(step.now, job);
+      return send_stop(step, job, node);
+    case Remedy::kRefuse: {
+      part.ended = true;
+      Change change;
+      add_refusal(job, {node, "DEVICE_TAKEN", "another attempt runs on devices of this one"}, change);
+      return conclude(step, job, std::move(change), absl::ZeroDuration());
+    }
+    case Remedy::kPrepare:
+      return send_prepare(step, job, {node});  // Answered with the state that is, also when it is done already.
+    case Remedy::kStart:
+      send_start(step, job, node);
+      // The request may have been lost with the session; a second checkpoint does no harm.
+      if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(step, job, node);
+      return;
+  }
+}
+
+void compare_parts(Step& step, const Node& node, const v1::Register& hello,
+                   const std::map<AttemptKey, Phase::Phase>& there) {
+  const std::string& name = node.record.name;
+  for (const std::string& uid : step.state.placed.on(name)) {
+    LiveJob& job = step.state.jobs.at(uid);
+    LiveAttempt& attempt = *job.attempt;
+    if (attempt.diagnose_by) ask_again(step, job, node);
+    if (attempt.parts.at(name).ended) continue;
+    if (attempt.advanced_at) attempt.advanced_at = step.now.monotonic;  // Nobody could see what its ranks did.
+    const auto seen = there.find(job.key());
+    const auto phase = seen == there.end() ? std::nullopt : std::optional(seen->second);
+    carry_out(step, remedy_for(job, name, phase, hello), job, name);
+  }
+}
+
+}  // namespace
+
+void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
+  const std::string& name = node.record.name;
+  const std::map<AttemptKey, Phase::Phase> there = phases_of(hello);
+  const std::vector<std::string> adopted = adopt_newer(step, node, hello);
+  compare_strays(step, node, hello);
+  compare_left_behind(step, name, there);
+  compare_parts(step, node, hello, there);
+  for (const std::string& uid : adopted) end_parts_that_are_gone(step, uid, name);
+  for (const std::string& uid : step.state.placed.on(name)) {
+    LiveJob& job = step.state.jobs.at(uid);
+    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(step, job);  // Nobody else is left.
+  }
+}
+
+LiveJob* job_of(Jobs& jobs, const v1::AttemptId& id) {
+  LiveJob* job = jobs.find(id.job_uid());
+  if (job == nullptr || !job->attempt) return nullptr;
+  const bool is_present = job->attempt->record.number == id.number();
+  return is_present || testing::planted(testing::Bug::kOldReportCounts) ? job : nullptr;
+}
+
+// The node's share of the job's attempt; none when it was given up: then it is a stray like any other.
+NodePart* part_of(LiveJob* job, const std::string& node) {
+  if (job == nullptr) return nullptr;
+  const auto part = job->attempt->parts.find(node);
+  return part == job->attempt->parts.end() || part->second.lost ? nullptr : &part->second;
 }
 
 }  // namespace titan::core

@@ -2,13 +2,15 @@
 // attempt has, and their node is not off the list. They end at the latest when they have heard of no controller for
 // restart.orphan_timeout_seconds; an operator who knows that the machine is off need not wait for that.
 
+#include "controller/core/left_behind.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/text/counted.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -25,87 +27,111 @@ absl::Duration longest_life(const LiveJob& job) {
   return absl::Seconds(timeout > 0 ? timeout : kUsualOrphanTimeout) + kOrphanGrace + kKillTime;
 }
 
+// The newest attempt alone counts: an older one finds itself fenced and leaves with nothing changed.
+bool is_left_behind(const LeftRanks& left, const LiveJob& job) {
+  return !job.past.empty() && left.may_train({job.record.uid, job.past.back()->number});
+}
+
 }  // namespace
 
-void Core::leave_behind(LiveJob& job, const std::string& node) {
+bool LeftRanks::erase(const std::string& node, const AttemptKey& key) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end() || found->second.erase(key) == 0) return false;
+  if (found->second.empty()) by_node_.erase(found);
+  return true;
+}
+
+bool LeftRanks::bound(const std::string& node, absl::Duration until, absl::Time until_wall) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end()) return false;
+  for (auto& [key, left] : found->second) {
+    if (until >= left.until) continue;
+    left.until = until;
+    left.until_wall = until_wall;
+  }
+  return true;
+}
+
+const LeftRanks::OfNode& LeftRanks::on(const std::string& node) const {
+  static const auto* const kNone = new OfNode();
+  const auto found = by_node_.find(node);
+  return found == by_node_.end() ? *kNone : found->second;
+}
+
+bool LeftRanks::may_train(const std::string& node, const AttemptKey& key) const {
+  const OfNode& there = on(node);
+  const auto left = there.find(key);
+  return left != there.end() && left->second.may_train;
+}
+
+bool LeftRanks::may_train(const AttemptKey& key) const {
+  return std::any_of(by_node_.begin(), by_node_.end(), [&](const auto& left) { return may_train(left.first, key); });
+}
+
+std::vector<std::pair<std::string, AttemptKey>> LeftRanks::over(absl::Duration now) const {
+  std::vector<std::pair<std::string, AttemptKey>> found;
+  for (const auto& [node, left] : by_node_) {
+    for (const auto& [key, what] : left) {
+      if (now >= what.until) found.emplace_back(node, key);
+    }
+  }
+  return found;
+}
+
+void leave_behind(Step& step, LiveJob& job, const std::string& node) {
   const LiveAttempt& attempt = *job.attempt;
   const int ranks = attempt.parts.at(node).placement.num_ranks;
-  const Node* const known = nodes_.find(node);
-  const absl::Duration silent_since = known == nullptr ? now_.monotonic : known->last_beat;
-  LeftBehind& left = left_behind_[node][job.key()];
+  const Node* const known = step.state.nodes.find(node);
+  const absl::Duration silent_since = known == nullptr ? step.now.monotonic : known->last_beat;
+  LeftBehind left;
   left.job = job.record.name;
   left.ranks = ranks;
-  left.until = std::max(silent_since + longest_life(job), now_.monotonic);
-  left.until_wall = now_.wall + (left.until - now_.monotonic);
+  left.until = std::max(silent_since + longest_life(job), step.now.monotonic);
+  left.until_wall = step.now.wall + (left.until - step.now.monotonic);
   left.may_train = attempt.start_sent && attempt.exits_on(node) < ranks;
-  touch(node);
+  step.state.left.add(node, job.key(), std::move(left));
+  step.touch(node);
 }
 
 // The wall clock alone knows how long that was ago, and it may be wrong: it gives nothing beyond what there was.
-void Core::restore_left_behind(const LiveJob& job) {
+void restore_left_behind(Step& step, const LiveJob& job) {
   for (const auto& attempt : job.past) {
     for (const std::string& node : attempt->left_on) {
-      if (nodes_.find(node) == nullptr) continue;
+      if (step.state.nodes.find(node) == nullptr) continue;
       const absl::Duration most = longest_life(job);
-      const absl::Duration left = most - absl::Nanoseconds(now_ns() - attempt->end_time_ns);
+      const absl::Duration left = most - absl::Nanoseconds(step.now.wall_ns() - attempt->end_time_ns);
       if (left <= absl::ZeroDuration()) continue;
       const absl::Duration rest = std::min(left, most);
       const auto on_it = [&](const job::Placement& placement) { return placement.node == node; };
       const auto placement = std::find_if(attempt->placements.begin(), attempt->placements.end(), on_it);
       const int ranks = placement == attempt->placements.end() ? 0 : placement->num_ranks;
-      left_behind_[node][{job.record.uid, attempt->number}] = {job.record.name, ranks, now_.monotonic + rest,
-                                                               now_.wall + rest};
-      touch(node);
+      step.state.left.add(node, {job.record.uid, attempt->number},
+                          {job.record.name, ranks, step.now.monotonic + rest, step.now.wall + rest});
+      step.touch(node);
     }
   }
 }
 
 // The node has said that they are gone, or that it cannot end them, which is told elsewhere.
-void Core::note_end_there(const std::string& node, const AttemptKey& key) {
-  const auto left = left_behind_.find(node);
-  if (left == left_behind_.end() || left->second.erase(key) == 0) return;
-  if (left->second.empty()) left_behind_.erase(left);
-  touch(node);
+void note_end_there(Step& step, const std::string& node, const AttemptKey& key) {
+  if (step.state.left.erase(node, key)) step.touch(node);
 }
 
 // The node speaks and has been told to stop them. What it does not answer is not waited for without end.
-void Core::bound_left_behind(const std::string& node) {
-  const auto left = left_behind_.find(node);
-  if (left == left_behind_.end()) return;
-  for (auto& [key, what] : left->second) {
-    const absl::Duration until = now_.monotonic + kToldTime;
-    if (until >= what.until) continue;
-    what.until = until;
-    what.until_wall = now_.wall + kToldTime;
-  }
-  touch(node);
+void bound_left_behind(Step& step, const std::string& node) {
+  if (step.state.left.bound(node, step.now.monotonic + kToldTime, step.now.wall + kToldTime)) step.touch(node);
 }
 
-bool Core::may_train_there(const std::string& node, const AttemptKey& key) const {
-  const auto left = left_behind_.find(node);
-  if (left == left_behind_.end()) return false;
-  const auto there = left->second.find(key);
-  return there != left->second.end() && there->second.may_train;
-}
-
-// The newest attempt alone counts: an older one finds itself fenced and leaves with nothing changed.
-bool Core::is_left_behind(const LiveJob& job) const {
-  if (job.past.empty()) return false;
-  const AttemptKey newest{job.record.uid, job.past.back()->number};
-  return std::any_of(left_behind_.begin(), left_behind_.end(),
-                     [&](const auto& left) { return may_train_there(left.first, newest); });
-}
-
-std::string Core::where_left(const LiveJob& job) const {
+std::string where_left(const State& state, const LiveJob& job) {
   if (job.past.empty()) return "";
   const AttemptKey newest{job.record.uid, job.past.back()->number};
   std::vector<std::string> places, silent;
   absl::Time until = absl::InfinitePast();
-  for (const auto& [node, left] : left_behind_) {
+  for (const auto& [node, left] : state.left.all()) {
     const auto there = left.find(newest);
     if (there == left.end() || !there->second.may_train) continue;
     places.push_back(absl::StrCat(counted(there->second.ranks, "rank"), " on ", node));
-    if (const Node* known = nodes_.find(node); known == nullptr || !known->speaks()) silent.push_back(node);
+    if (const Node* known = state.nodes.find(node); known == nullptr || !known->speaks()) silent.push_back(node);
     until = std::max(until, there->second.until_wall);
   }
   const std::string at_most =
@@ -117,66 +143,61 @@ std::string Core::where_left(const LiveJob& job) const {
 }
 
 // A job whose ranks may still train is not over: it is STOPPING until they cannot be there any more.
-void Core::end_or_leave(LiveJob& job, JobEvent over, Change& change) {
+void end_or_leave(Step& step, LiveJob& job, JobEvent over, Change& change) {
   const std::string uid = job.record.uid;
   apply(job, JobEvent::kAttemptFailed);
-  if (!is_left_behind(job)) {
-    leaving_.erase(uid);
+  if (!is_left_behind(step.state.left, job)) {
+    step.state.left.erase_job(uid);
     apply(job, over);
-    return end_job(job, change);
+    return end_job(step, job, change);
   }
   apply(job, JobEvent::kStopRequested);
-  if (leaving_.insert(uid).second) {
-    add_event(change, job, {.reason = "RanksLeftBehind", .message = where_left(job), .severity = "warning"});
+  if (step.state.left.add_job(uid)) {
+    add_event(step, change, job,
+              {.reason = "RanksLeftBehind", .message = where_left(step.state, job), .severity = "warning"});
   }
-  leave_scheduler(uid);
+  step.state.queue.leave(uid);
   job.record.reserved.clear();
   job.held.clear();
-  set_pending(job, "NODE_UNREACHABLE", where_left(job), change);
+  set_pending(job, "NODE_UNREACHABLE", where_left(step.state, job), change);
   put_job(change, job);
 }
 
-void Core::check_left_behind() {
-  std::vector<std::pair<std::string, AttemptKey>> over;
-  for (const auto& [node, left] : left_behind_) {
-    for (const auto& [key, what] : left) {
-      if (now_.monotonic >= what.until) over.emplace_back(node, key);
-    }
-  }
-  for (const auto& [node, key] : over) note_end_there(node, key);
-  for (const std::string& uid : std::set<std::string>(leaving_)) {
-    const auto live = jobs_.find(uid);
-    if (live == jobs_.end() || live->second.attempt) {  // One that a node still runs was adopted.
-      leaving_.erase(uid);
+void check_left_behind(Step& step) {
+  for (const auto& [node, key] : step.state.left.over(step.now.monotonic)) note_end_there(step, node, key);
+  for (const std::string& uid : std::set<std::string>(step.state.left.jobs())) {
+    LiveJob* live = step.state.jobs.find(uid);
+    if (live == nullptr || live->attempt) {  // One that a node still runs was adopted.
+      step.state.left.erase_job(uid);
       continue;
     }
-    LiveJob& job = live->second;
+    LiveJob& job = *live;
     Change change;
-    if (is_left_behind(job)) {
-      set_pending(job, "NODE_UNREACHABLE", where_left(job), change);
-      commit(std::move(change));
+    if (is_left_behind(step.state.left, job)) {
+      set_pending(job, "NODE_UNREACHABLE", where_left(step.state, job), change);
+      step.commit(std::move(change));
       continue;
     }
     const bool failed = !job.record.failure_reason.empty();
-    end_or_leave(job, failed ? JobEvent::kGaveUp : JobEvent::kStopped, change);
-    commit(std::move(change));
-    leave_queue(job);
+    end_or_leave(step, job, failed ? JobEvent::kGaveUp : JobEvent::kStopped, change);
+    step.commit(std::move(change));
+    leave_queue(step.state, job);
   }
 }
 
 // An operator says that the machine is off: nothing runs there any more.
-void Core::give_up_node(const std::string& node) {
-  for (const std::string& uid : jobs_of(node)) {
-    const auto live = jobs_.find(uid);
-    if (live != jobs_.end() && live->second.attempt && !live->second.attempt->parts.at(node).ended) {
-      lose_part(live->second, node);
+void give_up_node(Step& step, const std::string& node) {
+  for (const std::string& uid : step.state.placed.on(node)) {
+    LiveJob* live = step.state.jobs.find(uid);
+    if (live != nullptr && live->attempt && !live->attempt->parts.at(node).ended) {
+      lose_part(step, *live, node);
     }
   }
-  left_behind_.erase(node);
-  if (const auto strays = strays_.extract(node)) {
-    for (const auto& [key, stray] : strays.mapped()) scheduler_.release(stray_owner(key), node);
+  step.state.left.drop(node);
+  for (const auto& [key, stray] : step.state.strays.take(node)) {
+    step.state.queue.release(stray_owner(key), node);
   }
-  schedule_requested_ = true;
+  step.state.cycles.request();
 }
 
 }  // namespace titan::core

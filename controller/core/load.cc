@@ -10,9 +10,17 @@
 #include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
+
+// What was said of an attempt that has not ended.
+struct Reports {
+  std::map<int, job::RankExit> exits;
+  std::vector<job::ErrorReport> errors;
+  std::vector<job::Refusal> refusals;
+};
 
 constexpr absl::Duration kPerRegistration = absl::Milliseconds(2);
 
@@ -56,155 +64,16 @@ std::optional<std::string> after(absl::string_view prefix, const std::string& ke
 
 std::string rest(const store::Record& record, absl::string_view prefix) { return record.key.substr(prefix.size()); }
 
-}  // namespace
-
-const std::vector<std::string>& Core::loaded_prefixes() {
-  static const auto* const prefixes =
-      new std::vector<std::string>{"attempt/", "cancel/", "cursor/",   "deleted/", "error/", "exit/",
-                                   "job/",     "node/",   "progress/", "refusal/", "update/"};
-  return *prefixes;
-}
-
-void Core::set_aside(const store::Record& record, std::string why) {
-  effects_.set_aside.emplace_back(record, std::move(why));
-}
-
+// Nothing: it is set aside.
 template <typename Record>
-std::optional<Record> Core::read(const store::Record& record) {
+std::optional<Record> read(Step& step, const store::Record& record) {
   absl::StatusOr<Record> decoded = job::decode<Record>(record.value);
   if (decoded.ok()) return *std::move(decoded);
-  set_aside(record, std::string(decoded.status().message()));
+  set_aside(step, record, std::string(decoded.status().message()));
   return std::nullopt;
 }
 
-Effects Core::load(const std::vector<store::Record>& records, const std::vector<std::string>& lost, const Now& now) {
-  now_ = now;
-  last_tick_ = awake_since_ = now.monotonic;
-  const absl::Span<const store::Record> nodes = below("node/", records);
-  // All of them come back at once, and registering takes its time.
-  const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
-  for (const store::Record& record : nodes) {
-    std::optional<job::NodeRecord> node = read<job::NodeRecord>(record);
-    nodes_.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), now_.monotonic + grace);
-  }
-  for (const auto& [name, node] : nodes_.all()) tell_of(node);
-  // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
-  schedule_after_ = nodes.empty() ? now_.monotonic : now_.monotonic + options_.lease + grace;
-  load_jobs(records, lost);
-  for (const store::Record& record : below("deleted/", records)) {
-    bury(rest(record, "deleted/"), read<job::Tombstone>(record).value_or(job::Tombstone()));
-  }
-  // Of what is lost, the key alone may say what matters.
-  for (const std::string& key : lost) {
-    if (const auto name = after("node/", key); name && nodes_.find(*name) == nullptr) {
-      nodes_.restore(damaged_node(*name), now_.monotonic + grace);
-      tell_of(*nodes_.find(*name));
-    }
-    if (const auto uid = after("deleted/", key)) bury(*uid, {});
-    if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, "", ""});
-  }
-  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return end_step();
-  // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
-  for (const store::Record& record : below("cancel/", records)) {
-    std::vector<std::string> parts =
-        absl::StrSplit(record.value, absl::MaxSplits(' ', 2));  // How, who, by which request.
-    parts.resize(3);
-    start_cancel({/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
-  }
-  for (const store::Record& record : below("update/", records)) load_update(record);
-  make_room_for_logs(0);  // The limit may be lower now.
-  return end_step();
-}
-
-void Core::load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
-  std::set<std::string> damaged(lost.begin(), lost.end());
-  std::map<std::string, std::vector<job::AttemptRecord>> attempts;
-  for (const store::Record& record : below("attempt/", records)) {
-    std::optional<job::AttemptRecord> attempt = read<job::AttemptRecord>(record);
-    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
-    if (!attempt) damaged.insert(record.key);
-    if (attempt) attempts[parts[1]].push_back(*std::move(attempt));  // In key order: oldest first.
-  }
-  // A job was last shown when any of its records changed.
-  std::map<std::string, int64_t> revisions;
-  for (const char* prefix : {"attempt/", "error/", "exit/", "progress/", "refusal/"}) {
-    for (const store::Record& record : below(prefix, records)) {
-      const std::string uid = rest(record, prefix);
-      int64_t& revision = revisions[uid.substr(0, uid.find('/'))];
-      revision = std::max(revision, record.revision);
-    }
-  }
-  std::map<std::string, job::Progress> progress;
-  for (const store::Record& record : below("progress/", records)) {
-    if (std::optional<job::Progress> one = read<job::Progress>(record)) progress[rest(record, "progress/")] = *one;
-  }
-  for (const store::Record& record : below("cursor/", records)) {
-    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
-    int attempt = 0, rank = 0;
-    int64_t sequence = 0;
-    if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &attempt) || !absl::SimpleAtoi(parts[3], &rank) ||
-        !absl::SimpleAtoi(record.value, &sequence)) {
-      set_aside(record, "is not a cursor");
-      continue;
-    }
-    cursors_[{parts[1], attempt, rank}] = sequence;
-  }
-  std::map<AttemptKey, Reports> reports = load_reports(records);
-  for (const store::Record& record : below("job/", records)) {
-    LiveJob job;
-    std::optional<job::JobRecord> decoded = read<job::JobRecord>(record);
-    if (!decoded) continue;
-    job.record = *std::move(decoded);
-    if (!testing::planted(testing::Bug::kLimitForgottenAtLoad)) note_time_limit(job);
-    const std::string uid = job.record.uid;
-    // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
-    // whole, and its ranks are listed as those of an unknown job and left alone.
-    std::vector<job::AttemptRecord>& of_job = attempts[uid];
-    if (lacks_newest(job.record, of_job, damaged)) {
-      set_aside(record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
-      continue;
-    }
-    if (const auto known = progress.find(uid); known != progress.end()) job.progress = known->second;
-    job::note_progress(job.record.history, job.progress.step, job.progress.committed_step);
-    for (job::AttemptRecord& attempt : of_job) {
-      if (attempt.end_time_ns == 0 && !job::is_final(job.record.state)) {
-        const AttemptKey key{uid, attempt.number};
-        restore_attempt(job, std::move(attempt), std::move(reports[key]));
-      } else {
-        job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
-      }
-    }
-    if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
-    if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
-      job.record.attempts = std::max(0, job.record.attempts - 1);
-    restore_left_behind(job);
-    names_[job.record.name] = uid;
-    if (!job.record.request_id.empty()) requests_[job.record.request_id] = uid;
-    next_order_ = std::max(next_order_, job.record.order + 1);
-    const auto shown = revisions.find(uid);
-    const bool older = testing::planted(testing::Bug::kRevisionGoesBack) || shown == revisions.end();
-    auto view = std::make_shared<JobView>(*view_of(job));
-    view->revision = older ? record.revision : std::max(record.revision, shown->second);
-    effects_.now.views.push_back(view);
-    count_kept_logs(*view);
-    if (job::is_final(job.record.state)) {
-      over_[uid] = std::move(view);
-      continue;
-    }
-    if (!job.attempt) job.idle_since = now_.monotonic;
-    if (!job.attempt && job.record.state == job::JobState::kStopping) leaving_.insert(uid);
-    const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - now_ns());
-    const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
-    job.restart_at = now_.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
-    claim_folder(job.record);
-    LiveJob& kept = jobs_.emplace(uid, std::move(job)).first->second;
-    if (!kept.waits_for_nodes()) continue;
-    restore_held(kept);
-    hold_back(kept);
-  }
-}
-
-std::map<AttemptKey, Core::Reports> Core::load_reports(const std::vector<store::Record>& records) {
+std::map<AttemptKey, Reports> load_reports(Step& step, const std::vector<store::Record>& records) {
   std::map<AttemptKey, Reports> reports;
   const auto attempt_of = [&reports](const store::Record& record) -> Reports* {
     const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
@@ -213,34 +82,25 @@ std::map<AttemptKey, Core::Reports> Core::load_reports(const std::vector<store::
     return &reports[{parts[1], attempt}];
   };
   for (const store::Record& record : below("exit/", records)) {
-    std::optional<job::RankExit> exit = read<job::RankExit>(record);
+    std::optional<job::RankExit> exit = read<job::RankExit>(step, record);
     Reports* const of = attempt_of(record);
     if (exit && of != nullptr) of->exits[exit->rank] = *std::move(exit);  // Else its node says it again.
   }
   for (const store::Record& record : below("error/", records)) {
-    std::optional<job::ErrorReport> error = read<job::ErrorReport>(record);
+    std::optional<job::ErrorReport> error = read<job::ErrorReport>(step, record);
     Reports* const of = attempt_of(record);
     if (error && of != nullptr) of->errors.push_back(*std::move(error));
   }
   for (const store::Record& record : below("refusal/", records)) {
-    std::optional<job::Refusal> refusal = read<job::Refusal>(record);
+    std::optional<job::Refusal> refusal = read<job::Refusal>(step, record);
     Reports* const of = attempt_of(record);
     if (refusal && of != nullptr) of->refusals.push_back(*std::move(refusal));
   }
   return reports;
 }
 
-// The devices that it waits to come back to: those of its newest attempt.
-void Core::restore_held(LiveJob& job) {
-  const int attempt = job.past.empty() ? 0 : job.past.back()->number;
-  for (const auto& [node, devices] : job.record.reserved) {
-    job.held[node] =
-        claim(job.record.uid, node, recorded_devices({job.record.uid, attempt}, node), devices, expected_end(job));
-  }
-}
-
 // Its nodes will say what became of it; until then it counts as running where it was.
-void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, Reports reports) {
+void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Reports reports) {
   LiveAttempt attempt;
   attempt.exits = std::move(reports.exits);
   attempt.errors = std::move(reports.errors);
@@ -268,13 +128,199 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, Reports repo
   // The first step that is seen has begun before, and looks short: alone it tells nothing.
   const bool knows_steps = attempt.longest_step > absl::ZeroDuration();
   for (auto& [node, part] : attempt.parts) part.steps_measured = knows_steps ? kStepsToKnow - 1 : 0;
-  if (attempt.failing) attempt.stop_time_ns = now_ns();
+  if (attempt.failing) attempt.stop_time_ns = step.now.wall_ns();
   attempt.record.exits = job::most_telling(attempt.exits);
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
-  if (!attempt.start_sent) attempt.prepare_by = schedule_after_ + options_.prepare_timeout;
-  set_attempt(job, std::move(attempt));
-  restore_question(job);
-  if (job.attempt->failing || job.stops()) restore_stop_deadline(job);
+  if (!attempt.start_sent) attempt.prepare_by = step.state.cycles.earliest() + step.options.prepare_timeout;
+  set_attempt(step, job, std::move(attempt));
+  restore_question(step.state.cycles, job);
+  if (job.attempt->failing || job.stops()) restore_stop_deadline(step.now, job);
+}
+
+// The devices that it waits to come back to: those of its newest attempt.
+void restore_held(State& state, LiveJob& job) {
+  const int attempt = job.past.empty() ? 0 : job.past.back()->number;
+  for (const auto& [node, devices] : job.record.reserved) {
+    job.held[node] =
+        state.queue.claim(job.record.uid, node, recorded_devices(state.jobs, {job.record.uid, attempt}, node), devices,
+                          expected_end(job));
+  }
+}
+
+// What the records of jobs are put together from.
+struct Parts {
+  std::set<std::string> damaged;                                    // Keys of records that cannot be read.
+  std::map<std::string, std::vector<job::AttemptRecord>> attempts;  // By uid, oldest first.
+  std::map<AttemptKey, Reports> reports;
+  std::map<std::string, job::Progress> progress;  // By uid.
+  std::map<std::string, int64_t> revisions;       // By uid: of the newest of the records above.
+};
+
+void load_attempts(Step& step, const std::vector<store::Record>& records, Parts& parts) {
+  for (const store::Record& record : below("attempt/", records)) {
+    std::optional<job::AttemptRecord> attempt = read<job::AttemptRecord>(step, record);
+    const std::vector<std::string> key = absl::StrSplit(record.key, '/');
+    if (!attempt) parts.damaged.insert(record.key);
+    if (attempt) parts.attempts[key[1]].push_back(*std::move(attempt));  // In key order.
+  }
+}
+
+void load_progress(Step& step, const std::vector<store::Record>& records, Parts& parts) {
+  for (const store::Record& record : below("progress/", records)) {
+    std::optional<job::Progress> progress = read<job::Progress>(step, record);
+    if (progress) parts.progress[rest(record, "progress/")] = *std::move(progress);
+  }
+}
+
+void load_cursors(Step& step, const std::vector<store::Record>& records) {
+  for (const store::Record& record : below("cursor/", records)) {
+    const std::vector<std::string> key = absl::StrSplit(record.key, '/');
+    int attempt = 0, rank = 0;
+    int64_t sequence = 0;
+    const bool is_cursor = key.size() == 4 && absl::SimpleAtoi(key[2], &attempt) && absl::SimpleAtoi(key[3], &rank) &&
+                           absl::SimpleAtoi(record.value, &sequence);
+    if (is_cursor) {
+      step.state.spools.cursor({key[1], attempt, rank}) = sequence;
+    } else {
+      set_aside(step, record, "is not a cursor");
+    }
+  }
+}
+
+// A job was last shown when any of its records changed.
+std::map<std::string, int64_t> revisions_of(const std::vector<store::Record>& records) {
+  std::map<std::string, int64_t> revisions;
+  for (const char* prefix : {"attempt/", "error/", "exit/", "progress/", "refusal/"}) {
+    for (const store::Record& record : below(prefix, records)) {
+      const std::string uid = rest(record, prefix);
+      int64_t& revision = revisions[uid.substr(0, uid.find('/'))];
+      revision = std::max(revision, record.revision);
+    }
+  }
+  return revisions;
+}
+
+void restore_attempts(Step& step, LiveJob& job, Parts& parts) {
+  const std::string& uid = job.record.uid;
+  for (job::AttemptRecord& attempt : parts.attempts[uid]) {
+    if (attempt.end_time_ns == 0 && !job::is_final(job.record.state)) {
+      const AttemptKey key{uid, attempt.number};
+      restore_attempt(step, job, std::move(attempt), std::move(parts.reports[key]));
+    } else {
+      job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
+    }
+  }
+  if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
+  if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
+    job.record.attempts = std::max(0, job.record.attempts - 1);
+}
+
+JobViewPtr loaded_view(const LiveJob& job, int64_t record_revision, const Parts& parts) {
+  const auto shown = parts.revisions.find(job.record.uid);
+  const bool is_older = testing::planted(testing::Bug::kRevisionGoesBack) || shown == parts.revisions.end();
+  auto view = std::make_shared<JobView>(*view_of(job));
+  view->revision = is_older ? record_revision : std::max(record_revision, shown->second);
+  return view;
+}
+
+// It goes on where this controller's predecessor left it.
+void resume(Step& step, LiveJob job) {
+  if (!job.attempt) job.idle_since = step.now.monotonic;
+  if (!job.attempt && job.record.state == job::JobState::kStopping) step.state.left.add_job(job.record.uid);
+  const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - step.now.wall_ns());
+  const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
+  job.restart_at = step.now.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
+  step.state.folders.claim(job.record);
+  LiveJob& live = step.state.jobs.add(std::move(job));
+  if (!live.waits_for_nodes()) return;
+  restore_held(step.state, live);
+  hold_back(step.state.queue, live);
+}
+
+void load_job(Step& step, const store::Record& record, Parts& parts) {
+  std::optional<job::JobRecord> decoded = read<job::JobRecord>(step, record);
+  if (!decoded) return;
+  LiveJob job;
+  job.record = *std::move(decoded);
+  if (!testing::planted(testing::Bug::kLimitForgottenAtLoad)) note_time_limit(step.now, job);
+  const std::string uid = job.record.uid;
+  // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
+  // whole, and its ranks are listed as those of an unknown job and left alone.
+  if (lacks_newest(job.record, parts.attempts[uid], parts.damaged)) {
+    return set_aside(step, record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
+  }
+  if (const auto known = parts.progress.find(uid); known != parts.progress.end()) job.progress = known->second;
+  job::note_progress(job.record.history, job.progress.step, job.progress.committed_step);
+  restore_attempts(step, job, parts);
+  restore_left_behind(step, job);
+  step.state.jobs.restore(job.record);
+  step.state.requests.add(job.record.request_id, uid);
+  const JobViewPtr view = loaded_view(job, record.revision, parts);
+  step.effects.now.views.push_back(view);
+  count_kept_logs(step.state.kept_logs, *view);
+  if (job::is_final(job.record.state)) return step.state.jobs.end(uid, view);
+  resume(step, std::move(job));
+}
+
+void load_jobs(Step& step, const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
+  Parts parts;
+  parts.damaged.insert(lost.begin(), lost.end());
+  load_attempts(step, records, parts);
+  parts.revisions = revisions_of(records);
+  load_progress(step, records, parts);
+  load_cursors(step, records);
+  parts.reports = load_reports(step, records);
+  for (const store::Record& record : below("job/", records)) load_job(step, record, parts);
+}
+
+}  // namespace
+
+const std::vector<std::string>& Core::loaded_prefixes() {
+  static const auto* const prefixes =
+      new std::vector<std::string>{"attempt/", "cancel/", "cursor/",   "deleted/", "error/", "exit/",
+                                   "job/",     "node/",   "progress/", "refusal/", "update/"};
+  return *prefixes;
+}
+
+void set_aside(Step& step, const store::Record& record, std::string why) {
+  step.effects.set_aside.emplace_back(record, std::move(why));
+}
+
+void load_all(Step& step, const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
+  step.state.pauses.start(step.now.monotonic);
+  const absl::Span<const store::Record> nodes = below("node/", records);
+  // All of them come back at once, and registering takes its time.
+  const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
+  for (const store::Record& record : nodes) {
+    std::optional<job::NodeRecord> node = read<job::NodeRecord>(step, record);
+    step.state.nodes.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), step.now.monotonic + grace);
+  }
+  for (const auto& [name, node] : step.state.nodes.all()) tell_of(step, node);
+  // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
+  step.state.cycles.wait_until(nodes.empty() ? step.now.monotonic : step.now.monotonic + step.options.lease + grace);
+  load_jobs(step, records, lost);
+  for (const store::Record& record : below("deleted/", records)) {
+    bury(step.state, step.now, rest(record, "deleted/"), read<job::Tombstone>(step, record).value_or(job::Tombstone()));
+  }
+  // Of what is lost, the key alone may say what matters.
+  for (const std::string& key : lost) {
+    if (const auto name = after("node/", key); name && step.state.nodes.find(*name) == nullptr) {
+      step.state.nodes.restore(damaged_node(*name), step.now.monotonic + grace);
+      tell_of(step, *step.state.nodes.find(*name));
+    }
+    if (const auto uid = after("deleted/", key)) bury(step.state, step.now, *uid, {});
+    if (const auto uid = after("cancel/", key)) start_cancel(step, {/*request=*/0, *uid, /*now=*/false, "", ""});
+  }
+  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return;
+  // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
+  for (const store::Record& record : below("cancel/", records)) {
+    std::vector<std::string> parts =
+        absl::StrSplit(record.value, absl::MaxSplits(' ', 2));  // How, who, by which request.
+    parts.resize(3);
+    start_cancel(step, {/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
+  }
+  for (const store::Record& record : below("update/", records)) load_update(step, record);
+  make_room_for_logs(step, 0);  // The limit may be lower now.
 }
 
 }  // namespace titan::core

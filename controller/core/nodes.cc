@@ -4,13 +4,35 @@
 #include "absl/strings/str_join.h"
 #include "common/base/text/counted.h"
 #include "common/service/rpc/error.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
 
 constexpr size_t kNamed = 8;  // Of what a node may run.
+
+// What a node may run as far as is known, in words; empty: nothing.
+std::string may_run_there(const State& state, const std::string& name) {
+  std::vector<std::string> all;
+  for (const std::string& uid : state.placed.on(name)) {
+    const LiveJob& job = state.jobs.at(uid);
+    const NodePart& part = job.attempt->parts.at(name);
+    if (part.lost) continue;  // It is among those below.
+    all.push_back(absl::StrCat(counted(part.placement.num_ranks, "rank"), " of ", job.record.name));
+  }
+  for (const auto& [key, left] : state.left.on(name)) {
+    if (!left.may_train) continue;
+    all.push_back(absl::StrCat(counted(left.ranks, "rank"), " of ", left.job, " (attempt ", key.second, ") until ",
+                               absl::FormatTime(absl::RFC3339_sec, left.until_wall, absl::UTCTimeZone())));
+  }
+  for (const auto& [key, stray] : state.strays.on(name)) {
+    all.push_back(absl::StrCat("attempt ", key.second, " of ", stray.job.empty() ? key.first : stray.job));
+  }
+  const size_t more = all.size() > kNamed ? all.size() - kNamed : 0;
+  all.resize(all.size() - more);
+  return absl::StrCat(absl::StrJoin(all, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
 
 }  // namespace
 
@@ -18,20 +40,14 @@ absl::Status no_such_node(const std::string& name) {
   return rpc::error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node ", name), {{"node", name}});
 }
 
-std::vector<std::string> Core::jobs_of(const std::string& node) const {
-  const auto it = jobs_on_.find(node);
-  if (it == jobs_on_.end()) return {};
-  return {it->second.begin(), it->second.end()};
-}
-
-NodeView Core::node_view(const Node& node) const {
+NodeView node_view(const State& state, const Node& node) {
   const std::string& name = node.record.name;
   NodeView view;
   view.node = node;
   if (node.speaks() && !node.unusable.empty()) view.node.state = NodeState::kUnusable;
-  view.devices_used = devices_of_strays(name);
-  for (const std::string& uid : jobs_of(name)) {
-    const LiveJob& job = jobs_.at(uid);
+  view.devices_used = state.strays.devices_on(name);
+  for (const std::string& uid : state.placed.on(name)) {
+    const LiveJob& job = state.jobs.at(uid);
     const NodePart& part = job.attempt->parts.at(name);
     if (part.ended) continue;
     view.devices_used += part.placement.num_ranks;
@@ -41,131 +57,100 @@ NodeView Core::node_view(const Node& node) const {
     view.slow.insert(view.slow.end(), slow.begin(), slow.end());
   }
   view.is_slow |= view.slow.size() > 1;
-  if (const auto left = left_behind_.find(name); left != left_behind_.end()) {
-    for (const auto& [key, what] : left->second) {
-      if (!what.may_train) continue;
-      view.left.emplace_back(key, what);
-      // Until the node says what runs there they are taken to run: a node of many ranks would look idle.
-      if (view.node.state != core::NodeState::kReconciling) continue;
-      view.devices_used += what.ranks;
-      view.jobs.push_back(what.job);
-    }
+  for (const auto& [key, left] : state.left.on(name)) {
+    if (!left.may_train) continue;
+    view.left.emplace_back(key, left);
+    // Until the node says what runs there they are taken to run: a node of many ranks would look idle.
+    if (view.node.state != core::NodeState::kReconciling) continue;
+    view.devices_used += left.ranks;
+    view.jobs.push_back(left.job);
   }
-  if (const auto strays = strays_.find(name); strays != strays_.end()) {
-    for (const auto& [key, stray] : strays->second) {
-      if (stray.unknown) view.unknown.emplace_back(key, stray);
-    }
+  for (const auto& [key, stray] : state.strays.on(name)) {
+    if (stray.unknown) view.unknown.emplace_back(key, stray);
   }
   return view;
 }
 
 // One that is no node of this cluster has a name, and why it is not let in.
-std::optional<NodeView> Core::shown_node(const std::string& name) const {
-  const Node* node = nodes_.find(name);
-  const auto refused = refused_.find(name);
-  if (node == nullptr && refused == refused_.end()) return std::nullopt;
+std::optional<NodeView> shown_node(const State& state, const std::string& name) {
+  const Node* node = state.nodes.find(name);
+  const Refused* refused = state.refusals.find(name);
+  if (node == nullptr && refused == nullptr) return std::nullopt;
   NodeView view;
-  if (node != nullptr) view = node_view(*node);
-  if (refused == refused_.end()) return view;
-  view.refusal = absl::StrCat(refused->second.reason, ": ", refused->second.message);
+  if (node != nullptr) view = node_view(state, *node);
+  if (refused == nullptr) return view;
+  view.refusal = absl::StrCat(refused->reason, ": ", refused->message);
   // A request by another daemon for this node's id says nothing about the node, whose state stays as it is.
-  const bool is_impostor = node != nullptr && node->record.instance != refused->second.instance;
+  const bool is_impostor = node != nullptr && node->record.instance != refused->instance;
   if (view.node.session == 0 && !is_impostor) view.node.state = NodeState::kRefused;
   if (node != nullptr) return view;
   view.node.record.name = name;
-  view.node.record.address = refused->second.address;
-  view.node.record.version = refused->second.version;
+  view.node.record.address = refused->address;
+  view.node.record.version = refused->version;
   return view;
 }
 
-std::vector<NodeView> Core::nodes() const {
+std::vector<NodeView> node_views(const State& state) {
   std::set<std::string> names;
-  for (const auto& [name, node] : nodes_.all()) names.insert(name);
-  for (const auto& [name, refused] : refused_) names.insert(name);
+  for (const auto& [name, node] : state.nodes.all()) names.insert(name);
+  for (const std::string& name : state.refusals.nodes()) names.insert(name);
   std::vector<NodeView> views;
-  for (const std::string& name : names) views.push_back(*shown_node(name));
+  for (const std::string& name : names) views.push_back(*shown_node(state, name));
   return views;
 }
 
-void Core::touch_nodes_of(const LiveJob& job) {
-  for (const auto& [node, part] : job.attempt->parts) touch(node);
+void touch_nodes_of(Step& step, const LiveJob& job) {
+  for (const auto& [node, part] : job.attempt->parts) step.touch(node);
 }
 
 // With what the step wants, its nodes as they are now.
-Effects Core::end_step() {
-  for (const std::string& name : std::exchange(touched_, {})) {
-    std::optional<NodeView> view = shown_node(name);
+void end_step(Step& step) {
+  for (const std::string& name : std::exchange(step.touched, {})) {
+    std::optional<NodeView> view = shown_node(step.state, name);
     if (view) {
-      effects_.nodes.push_back(std::make_shared<const NodeView>(*std::move(view)));
+      step.effects.nodes.push_back(std::make_shared<const NodeView>(*std::move(view)));
     } else {
-      effects_.nodes_gone.push_back(name);
+      step.effects.nodes_gone.push_back(name);
     }
   }
-  effects_.kept_log_bytes = kept_logs_.bytes();
-  return std::exchange(effects_, {});
-}
-
-// What a node may run as far as is known, in words; empty: nothing.
-std::string Core::may_run_there(const std::string& name) const {
-  std::vector<std::string> all;
-  for (const std::string& uid : jobs_of(name)) {
-    const LiveJob& job = jobs_.at(uid);
-    const NodePart& part = job.attempt->parts.at(name);
-    if (part.lost) continue;  // It is among those below.
-    all.push_back(absl::StrCat(counted(part.placement.num_ranks, "rank"), " of ", job.record.name));
-  }
-  if (const auto left = left_behind_.find(name); left != left_behind_.end()) {
-    for (const auto& [key, what] : left->second) {
-      if (!what.may_train) continue;
-      all.push_back(absl::StrCat(counted(what.ranks, "rank"), " of ", what.job, " (attempt ", key.second, ") until ",
-                                 absl::FormatTime(absl::RFC3339_sec, what.until_wall, absl::UTCTimeZone())));
-    }
-  }
-  if (const auto strays = strays_.find(name); strays != strays_.end()) {
-    for (const auto& [key, stray] : strays->second) {
-      all.push_back(absl::StrCat("attempt ", key.second, " of ", stray.job.empty() ? key.first : stray.job));
-    }
-  }
-  const size_t more = all.size() > kNamed ? all.size() - kNamed : 0;
-  all.resize(all.size() - more);
-  return absl::StrCat(absl::StrJoin(all, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+  step.effects.kept_log_bytes = step.state.kept_logs.bytes();
 }
 
 // Gone at once, so that nothing is decided about it while that is on its way to the store. A worker that comes back
 // after all registers as a new one.
-void Core::take(const DeleteNode& input) {
-  const Node* node = nodes_.find(input.node);
-  if (node == nullptr) return refuse(input.request, no_such_node(input.node));
+void take(Step& step, const DeleteNode& input) {
+  const Node* node = step.state.nodes.find(input.node);
+  if (node == nullptr) return step.refuse(input.request, no_such_node(input.node));
   const auto refuse_since = [&](const char* reason, const std::string& why) {
-    refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, reason,
-                                     absl::StrCat("node ", input.node, " ", why), {{"node", input.node}}));
+    step.refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, reason,
+                                          absl::StrCat("node ", input.node, " ", why), {{"node", input.node}}));
   };
   if (node->state != NodeState::kLost || node->session != 0) {
     return refuse_since("NODE_NOT_LOST", absl::StrCat("is ", name(node->state),
                                                       ": only one that is LOST can be deleted; stop its titan-worker"));
   }
-  const std::string in_use = may_run_there(input.node);
+  const std::string in_use = may_run_there(step.state, input.node);
   if (!in_use.empty() && !input.force) {
     return refuse_since("NODE_IN_USE", absl::StrCat("may still run ", in_use, ". `titanctl node delete --force ",
                                                     input.node, "` says that the machine is off"));
   }
-  if (!in_use.empty()) give_up_node(input.node);
+  if (!in_use.empty()) give_up_node(step, input.node);
   Change change;
   change.mutations.push_back(store::erase(node_key(input.node)));
   change.erased_prefixes.push_back(node_events_prefix(input.node));
   Reply& reply = change.then.replies.emplace_back();
   reply.request = input.request;
-  reply.node = node_view(*node);
+  reply.node = node_view(step.state, *node);
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "NodeDeleted", {}});
   line.add("node", input.node).add("actor", input.actor);
-  touch(input.node);
-  scheduler_.remove_node(input.node);
-  nodes_.remove(input.node);
-  commit(std::move(change));
+  step.touch(input.node);
+  step.state.queue.remove_node(input.node);
+  step.state.nodes.remove(input.node);
+  step.commit(std::move(change));
 }
 
-SessionId Core::session_of(const std::string& name) const {
-  const Node* node = nodes_.find(name);
+SessionId session_of(const Nodes& nodes, const std::string& name) {
+  const Node* node = nodes.find(name);
   return node == nullptr ? 0 : node->session;
 }
 

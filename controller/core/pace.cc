@@ -3,20 +3,17 @@
 
 #include <algorithm>
 
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Seconds(5);
 constexpr int64_t kFewSteps = 3;                       // Fewer say nothing of a pace.
 constexpr absl::Duration kSameEnd = absl::Seconds(5);  // Or a tenth of what is left: the scheduler is not told.
 
-}  // namespace
-
 // The quicker of its pace since it trains, saves and validations included, and of its newest one: what was slow at the
 // start must not make a job that waits for it wait longer than it has to.
-std::optional<absl::Duration> Core::steps_left_take(LiveAttempt& attempt, int64_t total, absl::Duration now) {
+std::optional<absl::Duration> steps_left_take(LiveAttempt& attempt, int64_t total, absl::Duration now) {
   const int64_t step = attempt.record.last_step;
   if (!attempt.pace_since) attempt.pace_since = attempt.pace_seen = {now, step};
   if (step - attempt.pace_since->step < kFewSteps) return std::nullopt;
@@ -28,25 +25,26 @@ std::optional<absl::Duration> Core::steps_left_take(LiveAttempt& attempt, int64_
   return each * std::max<int64_t>(0, total - step);
 }
 
-void Core::estimate_ends() {
-  if (now_.monotonic < next_estimate_) return;
-  next_estimate_ = now_.monotonic + kLookEvery;
-  for (auto& [uid, job] : jobs_) {
-    const bool trains =
-        job.record.state == job::JobState::kRunning || job.record.state == job::JobState::kCheckpointing;
-    if (!trains || !job.attempt || job.ends_by || job.record.spec.total_steps <= 0) continue;
-    const auto left = steps_left_take(*job.attempt, job.record.spec.total_steps, now_.monotonic);
-    if (left) tell_end(job, now_.monotonic + *left + absl::Seconds(job.save_seconds));
-  }
-}
-
-void Core::tell_end(LiveJob& job, absl::Duration end) {
+void tell_end(Queue& queue, const Now& now, LiveJob& job, absl::Duration end) {
   LiveAttempt& attempt = *job.attempt;
-  const absl::Duration same = std::max(kSameEnd, (end - now_.monotonic) / 10);
+  const absl::Duration same = std::max(kSameEnd, (end - now.monotonic) / 10);
   if (attempt.ends_about && absl::AbsDuration(end - *attempt.ends_about) < same) return;
   attempt.ends_about = end;
   for (const auto& [node, part] : attempt.parts) {
-    if (!part.ended) scheduler_.occupy(job.record.uid, node, {}, scheduler_time(end));
+    if (!part.ended) queue.expect_end(job.record.uid, node, scheduler_time(end));
+  }
+}
+
+}  // namespace
+
+void estimate_ends(State& state, const Now& now) {
+  if (!state.estimate.is_due(now.monotonic)) return;
+  for (auto& [uid, job] : state.jobs.live()) {
+    const bool trains =
+        job.record.state == job::JobState::kRunning || job.record.state == job::JobState::kCheckpointing;
+    if (!trains || !job.attempt || job.ends_by || job.record.spec.total_steps <= 0) continue;
+    const auto left = steps_left_take(*job.attempt, job.record.spec.total_steps, now.monotonic);
+    if (left) tell_end(state.queue, now, job, now.monotonic + *left + absl::Seconds(job.save_seconds));
   }
 }
 

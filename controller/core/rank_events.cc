@@ -1,240 +1,67 @@
 // Lines of the ranks' spools: each is taken exactly once, in order, and acknowledged when that is durable.
 
+#include <algorithm>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
 #include "common/base/text/gibibytes.h"
-#include "common/rank_protocol/launch.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/rank_event.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
 
-namespace event = rank_protocol::event;
+// Which rank says something, and what comes of it.
+struct Word {
+  LiveJob& job;
+  const int attempt;
+  const int rank;
+  const std::string& node;
+  Change& change;
+  bool is_job_changed = false;  // Its record is to be written.
 
-// Ranks of another version may leave members out or change their types; that must cost one figure, never the line.
-double number(const nlohmann::json& json, const char* key) {
-  const auto it = json.find(key);
-  if (it == json.end() || !it->is_number()) return std::numeric_limits<double>::quiet_NaN();
-  return it->get<double>();
+  bool is_current() const { return job.attempt && job.attempt->record.number == attempt; }
+};
+
+void tell(const Step& step, Word& word, const char* reason, std::string message, const char* severity = "info") {
+  add_event(step, word.change, word.job,
+            {.node = word.node,
+             .attempt = word.attempt,
+             .rank = word.rank,
+             .reason = reason,
+             .message = std::move(message),
+             .severity = severity});
+  word.is_job_changed = true;
 }
 
-// 0 for what no counter of a training comes to, and what could not be added to.
-int64_t integer(const nlohmann::json& json, const char* key) {
-  constexpr double kMost = 1e15;
-  const double value = number(json, key);
-  return value > -kMost && value < kMost ? static_cast<int64_t>(value) : 0;
-}
-
-std::string text(const nlohmann::json& json, const char* key) {
-  const auto it = json.find(key);
-  return it == json.end() || !it->is_string() ? "" : it->get<std::string>();
-}
-
-constexpr size_t kDamageTold = 16;  // Of one rank's events.
-
-bool flag(const nlohmann::json& json, const char* key) {
-  const auto it = json.find(key);
-  return it != json.end() && it->is_boolean() && it->get<bool>();
-}
-
-}  // namespace
-
-void Core::on_rank_events(Node& node, const v1::RankEvents& events) {
-  const std::string& uid = events.id().job_uid();
-  const int attempt = events.id().number(), rank = events.rank();
-  if (events.events().empty() && events.damage().empty()) return;
-  if (!knows(uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
-  if (!may_tell(node, {uid, attempt}, rank)) {
-    return note_foreign(node, absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,
-                                           ", which is not placed there"));
-  }
-  const auto live = jobs_.find(uid);
-  Change change;
-  if (live != jobs_.end()) {
-    LiveJob& job = live->second;
-    int64_t& cursor = cursors_[{uid, attempt, rank}];
-    bool job_changed = false;
-    for (const v1::SpoolDamage& damage : events.damage()) {
-      take_damage(job, attempt, rank, node.record.name, damage, change, job_changed);
-    }
-    for (const v1::RankEvent& line : events.events()) {
-      if (line.sequence() <= cursor) continue;  // Sent again after a reconnect.
-      cursor = line.sequence();
-      const nlohmann::json parsed = nlohmann::json::parse(line.json(), nullptr, /*allow_exceptions=*/false);
-      if (parsed.is_object()) take_rank_event(job, attempt, rank, node.record.name, parsed, change, job_changed);
-    }
-    if (!events.events().empty()) {
-      change.mutations.push_back(store::put(cursor_key(uid, attempt, rank), absl::StrCat(cursor)));
-    }
-    if (job_changed) put_job(change, job);
-  }
-  if (events.events().empty()) return commit(std::move(change));
-  // Of a job that is over there is nothing left to learn; its lines are acknowledged all the same.
-  Send& ack = change.then.sends.emplace_back();
-  ack.session = node.session;
-  *ack.message.mutable_events_ack()->mutable_id() = events.id();
-  ack.message.mutable_events_ack()->set_rank(rank);
-  ack.message.mutable_events_ack()->set_sequence(events.events().rbegin()->sequence());
-  if (testing::planted(testing::Bug::kAckedBeforeDurable)) effects_.now.sends.push_back(ack);
-  commit(std::move(change));
+// What ranks may repeat without end.
+void tell_problem(Step& step, Word& word, const char* reason, std::string message, const char* severity = "warning") {
+  if (!step.state.spools.is_to_be_told({word.job.record.uid, word.attempt}, reason, message)) return;
+  tell(step, word, reason, std::move(message), severity);
 }
 
 // A node that reconnects says it again. What was lost may be the commit that somebody waits for: whether that
 // checkpoint is there is not known, and nothing waits for its word any more.
-void Core::take_damage(LiveJob& job, int attempt, int rank, const std::string& node, const v1::SpoolDamage& damage,
-                       Change& change, bool& job_changed) {
-  std::set<int64_t>& told = damage_told_[{job.record.uid, attempt, rank}];
-  if (told.size() >= kDamageTold || !told.insert(damage.offset()).second) return;
-  const bool is_last = told.size() == kDamageTold;
-  add_event(
-      change, job,
-      {.node = node,
-       .attempt = attempt,
-       .rank = rank,
-       .reason = "SpoolDamaged",
-       .message = absl::StrCat(damage.message(), is_last ? "; no more damage of this rank's events is reported" : ""),
-       .severity = "warning"});
-  job_changed = true;
-  const bool current = job.attempt && job.attempt->record.number == attempt;
-  if (rank != 0 || !current || !apply(job, job::JobEvent::kCheckpointDone)) return;
+void take_damage(Step& step, Word& word, const v1::SpoolDamage& damage) {
+  LiveJob& job = word.job;
+  const Spools::Damage noted =
+      step.state.spools.note_damage({job.record.uid, word.attempt, word.rank}, damage.offset());
+  if (noted == Spools::Damage::kNotToBeTold) return;
+  const bool is_last = noted == Spools::Damage::kLastToBeTold;
+  tell(step, word, "SpoolDamaged",
+       absl::StrCat(damage.message(), is_last ? "; no more damage of this rank's events is reported" : ""), "warning");
+  if (word.rank != 0 || !word.is_current() || !apply(job, job::JobEvent::kCheckpointDone)) return;
   end_explanation(job);
   job.progress.failed_save = "its outcome is not known: events of rank 0 were lost";
-  put_progress(change, job);
-}
-
-void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& json,
-                           Change& change, bool& job_changed) {
-  const std::string kind = text(json, "kind");
-  const int64_t step = integer(json, "step");
-  const bool current = job.attempt && job.attempt->record.number == attempt;
-  const auto tell = [&](const char* reason, std::string message, absl::string_view severity) {
-    if (severity != "info" && !is_to_be_told({job.record.uid, attempt}, reason, message)) return;
-    add_event(change, job,
-              {.node = node,
-               .attempt = attempt,
-               .rank = rank,
-               .reason = reason,
-               .message = std::move(message),
-               .severity = std::string(severity)});
-    job_changed = true;
-  };
-  if (kind == event::kStep) {
-    take_step(job, attempt, json, change);
-  } else if (kind == event::kLoaded) {
-    if (rank != 0) return;
-    const std::string source = text(json, "source");
-    tell("AttemptLoaded",
-         source == "checkpoint" ? absl::StrCat("checkpoint of step ", step)
-                                : absl::StrCat("initial weights (", source, ")"),
-         "info");
-    if (!current) {
-      return change_ended(job, attempt, change, [step](job::AttemptRecord& record) {
-        return std::exchange(record.resumed_step, step) != step;
-      });
-    }
-    if (job.attempt->loaded) return;
-    job.attempt->loaded = true;
-    job.attempt->record.resumed_step = step;
-    job.attempt->logged_step = step;
-    note_phase(job, "load", job.attempt->started_at);
-    job.attempt->loaded_at = now_.monotonic;
-    put_attempt(change, job, job.attempt->record);
-  } else if (kind == event::kStaged) {
-    if (rank == 0) tell("CheckpointStaged", absl::StrCat("step ", step), "info");
-  } else if (kind == event::kCommitted) {
-    if (rank != 0) return;
-    const bool full = flag(json, "full");
-    const double seconds = number(json, "seconds");
-    tell("CheckpointCommitted", absl::StrCat("step ", step, full ? "" : " (export, not a resume point)"), "info");
-    if (seconds == seconds) measure(Measure::kCheckpoint, seconds);
-    if (seconds > 0) job.save_seconds = seconds;
-    // The newest in time: after a fall-back to an older step the numbers begin lower again.
-    if (full) {
-      job.progress.committed_step = current ? step : std::max(job.progress.committed_step, step);
-      job.progress.commit_time_ns = now_ns();
-    }
-    job.progress.failed_save.clear();
-    take_finished_step(job, attempt, step, change);
-    put_progress(change, job);
-    if (!current) return;
-    take_progress(job, step, full ? step : 0, change);
-    if (apply(job, job::JobEvent::kCheckpointDone)) end_explanation(job);
-  } else if (kind == event::kCheckpointFailed) {
-    job.progress.failed_save = absl::StrCat("step ", step, ": ", text(json, "reason"));
-    tell("CheckpointFailed", job.progress.failed_save, "warning");
-    measure(Measure::kCheckpointFailed, 1);
-    put_progress(change, job);
-    show(change, job);
-    // It is over; earlier checkpoints stay, training goes on.
-    if (current && apply(job, job::JobEvent::kCheckpointDone)) {
-      end_explanation(job);
-      job_changed = true;  // Also where the warning is one of many and makes no event.
-    }
-  } else if (kind == event::kRejected) {
-    tell("CheckpointRejected", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
-  } else if (kind == event::kTrace) {
-    tell("TraceRecorded",
-         absl::StrCat("steps ", integer(json, "first_step"), " to ", integer(json, "last_step"), ", ",
-                      mebibytes(integer(json, "bytes"))),
-         "info");
-  } else if (kind == event::kWarning) {
-    tell("RankWarning", text(json, "message"), "warning");
-  } else if (kind == event::kError) {
-    tell("RankError", absl::StrCat(text(json, "reason"), ": ", text(json, "message")), "error");
-    if (!current) return;
-    const bool same_job = !json.contains("same_job") || flag(json, "same_job");
-    const auto holder = static_cast<int>(integer(json, "holder_attempt"));
-    add_error(job,
-              {rank, text(json, "class"), text(json, "reason"), text(json, "message"), text(json, "holder_job"), holder,
-               same_job},
-              change);
-  } else if (kind == event::kFinished || kind == event::kStopped) {
-    if (rank != 0) return;
-    if (kind == event::kStopped) tell("AttemptStopped", absl::StrCat("saved and left at step ", step), "info");
-    take_finished_step(job, attempt, step, change);
-    put_progress(change, job);
-  }
-}
-
-void Core::take_step(LiveJob& job, int attempt, const nlohmann::json& json, Change& change) {
-  const int64_t step = integer(json, "step");
-  const nlohmann::json metrics = json.value("metrics", nlohmann::json::object());
-  const auto take = [&](const char* key, double& figure) {  // A line of a validation has other figures.
-    if (metrics.contains(key)) figure = number(metrics, key);
-  };
-  take("loss_metrics/global_avg_loss", job.progress.loss);
-  take("grad_norm", job.progress.grad_norm);
-  take("throughput(tps)", job.progress.tokens_per_second);
-  take("mfu(%)", job.progress.mfu_percent);
-  take("moe/max_over_mean", job.progress.expert_max_over_mean);
-  job.progress.update_time_ns = now_ns();
-  const bool current = job.attempt && job.attempt->record.number == attempt;
-  if (current) note_stall(*job.attempt, step, metrics);
-  if (current) note_first_step(job, change);
-  take_finished_step(job, attempt, step, change);
-  put_progress(change, job);
-  show(change, job);
-}
-
-// Lines give what saves took of the training's time for each step since the line before; a validation's say nothing of
-// it.
-void Core::note_stall(LiveAttempt& attempt, int64_t step, const nlohmann::json& metrics) {
-  const double each = number(metrics, "time_metrics/checkpoint(s)");
-  if (each != each) return;
-  const std::optional<int64_t> before = std::exchange(attempt.logged_step, step);
-  if (before && step > *before && each > 0)
-    measure(Measure::kCheckpointStall, each * static_cast<double>(step - *before));
+  put_progress(word.change, job);
 }
 
 // What a late event says of an attempt that has ended; `apply` says whether it has changed anything.
-void Core::change_ended(LiveJob& job, int attempt, Change& change,
-                        const std::function<bool(job::AttemptRecord&)>& apply) {
+void change_ended(LiveJob& job, int attempt, Change& change, const std::function<bool(job::AttemptRecord&)>& apply) {
   for (std::shared_ptr<const job::AttemptRecord>& past : job.past) {
     if (past->number != attempt) continue;
     job::AttemptRecord record = *past;
@@ -245,21 +72,179 @@ void Core::change_ended(LiveJob& job, int attempt, Change& change,
   }
 }
 
+// Lines give what saves took of the training's time for each step since the line before; a validation's say nothing of
+// it.
+void note_stall(Step& step, LiveAttempt& attempt, const StepLogged& logged) {
+  if (!logged.checkpoint_seconds) return;
+  const double each = *logged.checkpoint_seconds;
+  const std::optional<int64_t> before = std::exchange(attempt.logged_step, logged.step);
+  if (before && logged.step > *before && each > 0)
+    step.measure(Measure::kCheckpointStall, each * static_cast<double>(logged.step - *before));
+}
+
+void take_event(Step& step, Word& word, const StepLogged& logged) {
+  job::Progress& progress = word.job.progress;
+  progress.loss = logged.loss.value_or(progress.loss);
+  progress.grad_norm = logged.grad_norm.value_or(progress.grad_norm);
+  progress.tokens_per_second = logged.tokens_per_second.value_or(progress.tokens_per_second);
+  progress.mfu_percent = logged.mfu_percent.value_or(progress.mfu_percent);
+  progress.expert_max_over_mean = logged.expert_max_over_mean.value_or(progress.expert_max_over_mean);
+  progress.update_time_ns = step.now.wall_ns();
+  if (word.is_current()) {
+    note_stall(step, *word.job.attempt, logged);
+    note_first_step(step, word.job, word.change);
+  }
+  take_finished_step(step, word.job, word.attempt, logged.step, word.change);
+  put_progress(word.change, word.job);
+  show(word.change, word.job);
+}
+
+void take_event(Step& step, Word& word, const Loaded& loaded) {
+  if (word.rank != 0) return;
+  tell(step, word, "AttemptLoaded",
+       loaded.source == "checkpoint" ? absl::StrCat("checkpoint of step ", loaded.step)
+                                     : absl::StrCat("initial weights (", loaded.source, ")"));
+  if (!word.is_current()) {
+    return change_ended(word.job, word.attempt, word.change, [&loaded](job::AttemptRecord& record) {
+      return std::exchange(record.resumed_step, loaded.step) != loaded.step;
+    });
+  }
+  LiveAttempt& attempt = *word.job.attempt;
+  if (std::exchange(attempt.loaded, true)) return;
+  attempt.record.resumed_step = loaded.step;
+  attempt.logged_step = loaded.step;
+  note_phase(step, word.job, "load", attempt.started_at);
+  attempt.loaded_at = step.now.monotonic;
+  put_attempt(word.change, word.job, attempt.record);
+}
+
+void take_event(Step& step, Word& word, const CheckpointStaged& staged) {
+  if (word.rank == 0) tell(step, word, "CheckpointStaged", absl::StrCat("step ", staged.step));
+}
+
+void take_event(Step& step, Word& word, const CheckpointCommitted& committed) {
+  if (word.rank != 0) return;
+  LiveJob& job = word.job;
+  tell(step, word, "CheckpointCommitted",
+       absl::StrCat("step ", committed.step, committed.is_full ? "" : " (export, not a resume point)"));
+  if (committed.seconds) step.measure(Measure::kCheckpoint, *committed.seconds);
+  if (committed.seconds.value_or(0) > 0) job.save_seconds = *committed.seconds;
+  // The newest in time: after a fall-back to an older step the numbers begin lower again.
+  if (committed.is_full) {
+    const int64_t before = job.progress.committed_step;
+    job.progress.committed_step = word.is_current() ? committed.step : std::max(before, committed.step);
+    job.progress.commit_time_ns = step.now.wall_ns();
+  }
+  job.progress.failed_save.clear();
+  take_finished_step(step, job, word.attempt, committed.step, word.change);
+  put_progress(word.change, job);
+  if (!word.is_current()) return;
+  take_progress(step, job, committed.step, committed.is_full ? committed.step : 0, word.change);
+  if (apply(job, job::JobEvent::kCheckpointDone)) end_explanation(job);
+}
+
+void take_event(Step& step, Word& word, const CheckpointFailed& failed) {
+  LiveJob& job = word.job;
+  job.progress.failed_save = absl::StrCat("step ", failed.step, ": ", failed.reason);
+  tell_problem(step, word, "CheckpointFailed", job.progress.failed_save);
+  step.measure(Measure::kCheckpointFailed, 1);
+  put_progress(word.change, job);
+  show(word.change, job);
+  // It is over; earlier checkpoints stay, training goes on.
+  if (!word.is_current() || !apply(job, job::JobEvent::kCheckpointDone)) return;
+  end_explanation(job);
+  word.is_job_changed = true;  // Also where the warning is one of many and makes no event.
+}
+
+void take_event(Step& step, Word& word, const CheckpointRejected& rejected) {
+  tell_problem(step, word, "CheckpointRejected", absl::StrCat("step ", rejected.step, ": ", rejected.reason));
+}
+
+void take_event(Step& step, Word& word, const TraceWritten& trace) {
+  tell(step, word, "TraceRecorded",
+       absl::StrCat("steps ", trace.first_step, " to ", trace.last_step, ", ", mebibytes(trace.bytes)));
+}
+
+void take_event(Step& step, Word& word, const RankWarning& warning) {
+  tell_problem(step, word, "RankWarning", warning.message);
+}
+
+void take_event(Step& step, Word& word, const RankError& error) {
+  tell_problem(step, word, "RankError", absl::StrCat(error.reason, ": ", error.message), "error");
+  if (!word.is_current()) return;
+  add_error(word.job,
+            {word.rank, error.error_class, error.reason, error.message, error.holder_job, error.holder_attempt,
+             error.is_same_job},
+            word.change);
+}
+
+void take_event(Step& step, Word& word, const TrainingEnded& ended) {
+  if (word.rank != 0) return;
+  if (ended.is_stopped) tell(step, word, "AttemptStopped", absl::StrCat("saved and left at step ", ended.step));
+  take_finished_step(step, word.job, word.attempt, ended.step, word.change);
+  put_progress(word.change, word.job);
+}
+
+// Each line once: what was taken before was sent again after a reconnect.
+void take_lines(Step& step, Word& word, const v1::RankEvents& events) {
+  int64_t& cursor = step.state.spools.cursor({word.job.record.uid, word.attempt, word.rank});
+  for (const v1::SpoolDamage& damage : events.damage()) take_damage(step, word, damage);
+  for (const v1::RankEvent& line : events.events()) {
+    if (line.sequence() <= cursor) continue;
+    cursor = line.sequence();
+    const std::optional<RankEvent> event = parse_rank_event(line.json());
+    if (event) std::visit([&](const auto& what) { take_event(step, word, what); }, *event);
+  }
+  if (!events.events().empty()) {
+    const std::string key = cursor_key(word.job.record.uid, word.attempt, word.rank);
+    word.change.mutations.push_back(store::put(key, absl::StrCat(cursor)));
+  }
+  if (word.is_job_changed) put_job(word.change, word.job);
+}
+
+}  // namespace
+
+void on_rank_events(Step& step, Node& node, const v1::RankEvents& events) {
+  const std::string& uid = events.id().job_uid();
+  const int attempt = events.id().number(), rank = events.rank();
+  if (events.events().empty() && events.damage().empty()) return;
+  if (!knows(step.state, uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
+  if (!may_tell(step.state, node, {uid, attempt}, rank)) {
+    return note_foreign(step, node,
+                        absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,
+                                     ", which is not placed there"));
+  }
+  Change change;
+  if (LiveJob* live = step.state.jobs.find(uid)) {
+    Word word{*live, attempt, rank, node.record.name, change};
+    take_lines(step, word, events);
+  }
+  if (events.events().empty()) return step.commit(std::move(change));
+  // Of a job that is over there is nothing left to learn; its lines are acknowledged all the same.
+  Send& ack = change.then.sends.emplace_back();
+  ack.session = node.session;
+  *ack.message.mutable_events_ack()->mutable_id() = events.id();
+  ack.message.mutable_events_ack()->set_rank(rank);
+  ack.message.mutable_events_ack()->set_sequence(events.events().rbegin()->sequence());
+  if (testing::planted(testing::Bug::kAckedBeforeDurable)) step.effects.now.sends.push_back(ack);
+  step.commit(std::move(change));
+}
+
 // What a job shows is the last step that its present attempt has finished, whether or not it logged that one; between
 // attempts, the last one's.
-void Core::take_finished_step(LiveJob& job, int attempt, int64_t step, Change& change) {
+void take_finished_step(Step& step, LiveJob& job, int attempt, int64_t train_step, Change& change) {
   if (!job.attempt ||
       job.attempt->record.number != attempt) {  // A late word of one that has ended: progress all the same.
-    change_ended(job, attempt, change, [step](job::AttemptRecord& record) {
-      if (step <= record.last_step) return false;
-      record.last_step = step;
+    change_ended(job, attempt, change, [train_step](job::AttemptRecord& record) {
+      if (train_step <= record.last_step) return false;
+      record.last_step = train_step;
       return true;
     });
-    if (!job.attempt) job.progress.step = std::max(job.progress.step, step);
-    if (job::note_progress(job.record.history, step, 0)) put_job(change, job);
+    if (!job.attempt) job.progress.step = std::max(job.progress.step, train_step);
+    if (job::note_progress(job.record.history, train_step, 0)) put_job(change, job);
     return;
   }
-  take_progress(job, step, 0, change);
+  take_progress(step, job, train_step, 0, change);
   if (job.progress.step == job.attempt->record.last_step) return;
   job.progress.step = job.attempt->record.last_step;
   show(change, job);

@@ -1,9 +1,14 @@
 // Workers that are not let in: why, and where an operator sees it.
 
+#include "controller/core/refusals.h"
+
+#include <iterator>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/text/id.h"
 #include "common/service/rpc/error.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -14,61 +19,81 @@ constexpr size_t kNamesKept = 1000;                      // Of nodes that nobody
 
 }  // namespace
 
-absl::Status Core::check_cluster(const v1::Register& hello) const {
-  if (hello.cluster().empty() || options_.cluster.empty() || hello.cluster() == options_.cluster) {
+Refusals::Noted Refusals::note(const std::string& node, Refused refused) {
+  const auto known = by_node_.find(node);
+  const bool is_new = known == by_node_.end();
+  if (is_new && by_node_.size() >= kNamesKept) return Noted::kNoRoom;
+  const absl::Duration now = refused.at;
+  const bool say =
+      is_new || known->second.refused.reason != refused.reason || now - known->second.said_at >= kSaidAgain;
+  const absl::Duration said_at = say ? now : known->second.said_at;
+  by_node_[node] = {std::move(refused), said_at};
+  return say ? Noted::kToBeSaid : Noted::kSaidBefore;
+}
+
+void Refusals::forget(const std::string& node) { by_node_.erase(node); }
+
+std::vector<std::string> Refusals::take_old(absl::Duration now) {
+  std::vector<std::string> old;
+  for (auto it = by_node_.begin(); it != by_node_.end();) {
+    const bool is_old = now - it->second.refused.at > kShownFor;
+    if (is_old) old.push_back(it->first);
+    it = is_old ? by_node_.erase(it) : std::next(it);
+  }
+  return old;
+}
+
+const Refused* Refusals::find(const std::string& node) const {
+  const auto found = by_node_.find(node);
+  return found == by_node_.end() ? nullptr : &found->second.refused;
+}
+
+std::vector<std::string> Refusals::nodes() const {
+  std::vector<std::string> names;
+  for (const auto& [node, entry] : by_node_) names.push_back(node);
+  return names;
+}
+
+absl::Status check_cluster(const Options& options, const v1::Register& hello) {
+  if (hello.cluster().empty() || options.cluster.empty() || hello.cluster() == options.cluster) {
     return absl::OkStatus();
   }
   return rpc::error(
       absl::StatusCode::kFailedPrecondition, "WRONG_CLUSTER",
       absl::StrCat(
           "node ", hello.node(), " belongs to cluster ", hello.cluster(), " and this controller is of cluster ",
-          options_.cluster,
+          options.cluster,
           ": it is not let in, and its ranks go on. Give its titan-worker the right --controller; or, if it is "
           "to follow this one, restart it once with --adopt-cluster"),
-      {{"node", hello.node()}, {"worker_cluster", hello.cluster()}, {"controller_cluster", options_.cluster}});
+      {{"node", hello.node()}, {"worker_cluster", hello.cluster()}, {"controller_cluster", options.cluster}});
 }
 
-void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
-  const absl::Duration now = now_.monotonic;
+void note_refusal(Step& step, const v1::Register& hello, const absl::Status& why) {
   const std::string reason = rpc::reason(why);
-  measure(Measure::kNodeRefused, 1, reason);
+  step.measure(Measure::kNodeRefused, 1, reason);
   if (!text::is_id(hello.node())) return;  // Nothing that could be listed.
-  forget_refusals();
-  const bool is_new = refused_.count(hello.node()) == 0;
-  if (is_new && refused_.size() >= kNamesKept) return;
-  Refused& refused = refused_[hello.node()];
-  const bool say = is_new || refused.reason != reason || now - refused.said_at >= kSaidAgain;
-  refused = {hello.address(),
-             hello.version(),
-             hello.instance(),
-             reason,
-             std::string(why.message()),
-             now,
-             say ? now : refused.said_at};
-  touch(hello.node());
-  Node* node = nodes_.find(hello.node());
-  if (!say) return;
+  forget_refusals(step);
+  const Refused refused{hello.address(),   hello.version(), hello.instance(), reason, std::string(why.message()),
+                        step.now.monotonic};
+  const Refusals::Noted noted = step.state.refusals.note(hello.node(), refused);
+  if (noted == Refusals::Noted::kNoRoom) return;
+  step.touch(hello.node());
+  Node* node = step.state.nodes.find(hello.node());
+  if (noted == Refusals::Noted::kSaidBefore) return;
   Change change;
   if (node == nullptr) {
     journal::Line line{journal::Level::kWarning, "NodeRefused", {}};
     line.add("node", hello.node()).add("message", absl::StrCat(reason, ": ", refused.message));
     change.then.lines.push_back(std::move(line));
-    return commit(std::move(change));
+    return step.commit(std::move(change));
   }
-  add_node_event(change, *node, "NodeRefused", absl::StrCat(reason, ": ", refused.message), "warning");
-  put_node(change, *node);
-  commit(std::move(change));
+  add_node_event(step, change, *node, "NodeRefused", absl::StrCat(reason, ": ", refused.message), "warning");
+  put_node(step, change, *node);
+  step.commit(std::move(change));
 }
 
-void Core::forget_refusals() {
-  for (auto it = refused_.begin(); it != refused_.end();) {
-    if (now_.monotonic - it->second.at <= kShownFor) {
-      ++it;
-      continue;
-    }
-    touch(it->first);
-    it = refused_.erase(it);
-  }
+void forget_refusals(Step& step) {
+  for (const std::string& node : step.state.refusals.take_old(step.now.monotonic)) step.touch(node);
 }
 
 }  // namespace titan::core

@@ -4,16 +4,11 @@
 
 #include "common/base/testing/planted.h"
 #include "common/base/text/counted.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 #include "controller/scheduler/scheduler.h"
 
 namespace titan::core {
 namespace {
-
-// Whatever is new makes all that wait look again, and shows what changed of why. With thousands of nodes and jobs, of
-// which many may come in at once, that takes no more than a tenth of the time.
-constexpr size_t kFew = 64;
-constexpr absl::Duration kPause = absl::Microseconds(10);
 
 // It has not registered since this controller's start.
 bool is_awaited(const std::pair<const std::string, Node>& node) { return node.second.state == NodeState::kReconciling; }
@@ -34,6 +29,52 @@ int unit_of(const job::Spec& spec) {
   return tensor->second;
 }
 
+void pause_scheduling(State& state, const Now& now) {
+  state.cycles.pause(now.monotonic, state.jobs.live().size() + state.nodes.all().size());
+}
+
+bool may_schedule(State& state, const Now& now) {
+  if (state.cycles.has_begun()) return true;
+  const bool all_heard = std::none_of(state.nodes.all().begin(), state.nodes.all().end(), is_awaited);
+  if (state.cycles.begin(now.monotonic, all_heard)) return true;
+  pause_scheduling(state, now);
+  return false;
+}
+
+// Jobs whose backoff is over may be placed; one whose older attempt still saves may not.
+void fill_queue(Step& step, Change& reasons) {
+  const std::set<std::string> saving = jobs_that_still_save(step.state, step.now);
+  for (const std::string& uid : saving) {
+    if (step.state.queue.waits(uid)) hold_back(step.state.queue, step.state.jobs.at(uid));
+    if (step.state.queue.held_back().count(uid) == 0) continue;
+    step.state.cycles.request();
+    set_pending(step.state.jobs.at(uid), "OLD_ATTEMPT_SAVES",
+                "an attempt that this controller's records lack saves and ends first", reasons);
+  }
+  for (const std::string& uid : std::set<std::string>(step.state.queue.held_back())) {
+    LiveJob& job = step.state.jobs.at(uid);
+    if (testing::planted(testing::Bug::kBackoffNeverEnds) && job.record.state == job::JobState::kRecovering) continue;
+    if (job.restart_at <= step.now.monotonic && saving.count(uid) == 0) enter_queue(step, job);
+  }
+}
+
+void schedule(Step& step) {
+  step.effects.scheduled = true;
+  step.state.cycles.take_request();
+  Change reasons;
+  fill_queue(step, reasons);
+  pause_scheduling(step.state, step.now);
+  for (const scheduler::Outcome& outcome : step.state.queue.cycle(scheduler_time(step.now.monotonic))) {
+    LiveJob& job = step.state.jobs.at(outcome.uid);
+    if (outcome.runs.empty()) {
+      set_pending(job, outcome.reason, outcome.message, reasons);
+    } else {
+      start_attempt(step, job, placements_of(outcome.runs));
+    }
+  }
+  step.commit(std::move(reasons));
+}
+
 }  // namespace
 
 scheduler::Job asked_for(const job::Spec& spec) {
@@ -48,94 +89,41 @@ scheduler::Job asked_for(const job::Spec& spec) {
 
 // Urgent: something ended or came back. A new job may wait a little when the queue is long, or thousands of submissions
 // a second would each walk it.
-void Core::request_schedule(bool urgent) {
-  if ((!urgent && now_.monotonic < next_cycle_) || !may_schedule()) {
-    schedule_requested_ = true;
+void request_schedule(Step& step, bool urgent) {
+  if ((!urgent && step.state.cycles.is_paused(step.now.monotonic)) || !may_schedule(step.state, step.now)) {
+    step.state.cycles.request();
     return;
   }
-  schedule();
-}
-
-bool Core::may_schedule() {
-  if (scheduling_) return true;
-  const bool all_heard = std::none_of(nodes_.all().begin(), nodes_.all().end(), is_awaited);
-  scheduling_ = now_.monotonic >= schedule_after_ || all_heard;
-  if (!scheduling_) pause_scheduling();
-  return scheduling_;
+  schedule(step);
 }
 
 // A start with thousands of nodes takes its time.
-void Core::say_who_is_awaited() {
-  const auto awaited = std::count_if(nodes_.all().begin(), nodes_.all().end(), is_awaited);
+void say_who_is_awaited(Step& step) {
+  const auto awaited = std::count_if(step.state.nodes.all().begin(), step.state.nodes.all().end(), is_awaited);
   const std::string message = absl::StrCat("the controller has just started and waits for ", counted(awaited, "node"),
-                                           " of ", nodes_.all().size());
+                                           " of ", step.state.nodes.all().size());
   Change reasons;
-  for (auto& [uid, job] : jobs_) {
+  for (auto& [uid, job] : step.state.jobs.live()) {
     if (job.waits_for_nodes() && job.pending_reason.empty()) set_pending(job, "NODES_RECONCILING", message, reasons);
   }
-  commit(std::move(reasons));
+  step.commit(std::move(reasons));
 }
 
-void Core::pause_scheduling() {
-  const size_t length = jobs_.size() + nodes_.all().size();
-  if (length > kFew)
-    next_cycle_ = now_.monotonic + std::min(absl::Milliseconds(200), kPause * static_cast<int64_t>(length));
-}
-
-void Core::set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change) {
+void set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change) {
   if (job.pending_reason == reason && job.pending_message == message) return;
   job.pending_reason = reason;
   job.pending_message = message;
   show(change, job);
 }
 
-bool Core::schedule_is_due() {
-  const absl::Duration now = now_.monotonic;
-  if (!scheduling_) return may_schedule();
-  if (std::any_of(held_back_.begin(), held_back_.end(),
-                  [&](const std::string& uid) { return jobs_.at(uid).restart_at <= now; })) {
+bool schedule_is_due(State& state, const Now& now) {
+  if (!state.cycles.has_begun()) return may_schedule(state, now);
+  const std::set<std::string>& held_back = state.queue.held_back();
+  if (std::any_of(held_back.begin(), held_back.end(),
+                  [&](const std::string& uid) { return state.jobs.at(uid).restart_at <= now.monotonic; })) {
     return true;
   }
-  return now >= next_cycle_ && (schedule_requested_ || scheduler_.has_work());
-}
-
-// Jobs whose backoff is over may be placed; one whose older attempt still saves may not.
-void Core::fill_queue(Change& reasons) {
-  const std::set<std::string> saving = jobs_that_still_save();
-  for (const std::string& uid : saving) {
-    if (scheduler_.waits(uid)) hold_back(jobs_.at(uid));
-    if (held_back_.count(uid) == 0) continue;
-    schedule_requested_ = true;
-    set_pending(jobs_.at(uid), "OLD_ATTEMPT_SAVES",
-                "an attempt that this controller's records lack saves and ends first", reasons);
-  }
-  const std::vector<std::string> held_back(held_back_.begin(), held_back_.end());
-  for (const std::string& uid : held_back) {
-    LiveJob& job = jobs_.at(uid);
-    if (testing::planted(testing::Bug::kBackoffNeverEnds) && job.record.state == job::JobState::kRecovering) continue;
-    if (job.restart_at <= now_.monotonic && saving.count(uid) == 0) enter_queue(job);
-  }
-}
-
-void Core::schedule() {
-  effects_.scheduled = true;
-  schedule_requested_ = false;
-  Change reasons;
-  fill_queue(reasons);
-  pause_scheduling();
-  for (const scheduler::Outcome& outcome : scheduler_.cycle(scheduler_time(now_.monotonic))) {
-    LiveJob& job = jobs_.at(outcome.uid);
-    if (outcome.runs.empty()) {
-      set_pending(job, outcome.reason, outcome.message, reasons);
-    } else {
-      start_attempt(job, placements_of(outcome.runs));
-    }
-  }
-  commit(std::move(reasons));
-}
-
-std::optional<scheduler::Misfit> Core::misfit(const job::Spec& spec) const {
-  return scheduler_.misfit(asked_for(spec));
+  return !state.cycles.is_paused(now.monotonic) && (state.cycles.is_requested() || state.queue.has_work());
 }
 
 }  // namespace titan::core

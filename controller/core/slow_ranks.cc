@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -27,7 +27,7 @@ std::string node_of(const LiveAttempt& attempt, int rank) {
 
 }  // namespace
 
-std::vector<SlowRank> Core::slow_ranks_on(const LiveJob& job, const std::string& node) {
+std::vector<SlowRank> slow_ranks_on(const LiveJob& job, const std::string& node) {
   const auto& slow = job.attempt->stragglers.slow();
   const NodePart& part = job.attempt->parts.at(node);
   std::vector<SlowRank> found;
@@ -37,7 +37,7 @@ std::vector<SlowRank> Core::slow_ranks_on(const LiveJob& job, const std::string&
   return found;
 }
 
-std::vector<SlowRank> Core::slow_ranks(const LiveJob& job) {
+std::vector<SlowRank> slow_ranks(const LiveJob& job) {
   std::vector<SlowRank> all;
   if (!job.attempt || job.attempt->stragglers.slow().empty()) return all;
   for (const auto& [node, part] : job.attempt->parts) {
@@ -46,14 +46,14 @@ std::vector<SlowRank> Core::slow_ranks(const LiveJob& job) {
   return all;
 }
 
-void Core::compare_ranks(LiveJob& job) {
+void compare_ranks(Step& step, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   if (attempt.failing || !attempt.start_sent) return;
   const auto pipeline = attempt.record.mesh.find("pp");
   const int stages = pipeline == attempt.record.mesh.end() ? 1 : pipeline->second;
-  const auto changes = attempt.stragglers.judge(now_.monotonic, attempt.record.ranks, stages);
+  const auto changes = attempt.stragglers.judge(step.now.monotonic, attempt.record.ranks, stages);
   if (changes.empty()) return;
-  for (const auto& one : changes) touch(node_of(attempt, one.rank));
+  for (const auto& one : changes) step.touch(node_of(attempt, one.rank));
   Change change;
   for (size_t i = 0; i < changes.size() && i < kMostTold; ++i) {
     const bool slow = changes[i].slow;
@@ -62,7 +62,7 @@ void Core::compare_ranks(LiveJob& job) {
     if (i + 1 == kMostTold && changes.size() > kMostTold) {
       absl::StrAppend(&message, "; the pace of ", changes.size() - kMostTold, " other ranks has changed, too");
     }
-    add_event(change, job,
+    add_event(step, change, job,
               {.node = node,
                .attempt = attempt.record.number,
                .rank = changes[i].rank,
@@ -71,7 +71,7 @@ void Core::compare_ranks(LiveJob& job) {
                .severity = slow ? "warning" : "info"});
   }
   put_job(change, job);
-  commit(std::move(change));
+  step.commit(std::move(change));
 }
 
 }  // namespace titan::core

@@ -43,15 +43,4 @@ struct LeftBehind {
 // Under which the scheduler knows its devices.
 inline std::string stray_owner(const AttemptKey& key) { return absl::StrCat("stray/", key.first, "/", key.second); }
 
-// A worker that is not let in.
-struct Refused {
-  std::string address;
-  std::string version;
-  std::string instance;
-  std::string reason;
-  std::string message;
-  absl::Duration at;       // Monotonic: the last time.
-  absl::Duration said_at;  // When it was last logged.
-};
-
 }  // namespace titan::core

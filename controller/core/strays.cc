@@ -1,12 +1,15 @@
 // Attempts on nodes that are not the present one of a live job. What this store knows and has left behind is stopped;
 // what it has never heard of is somebody's work, and is listed until somebody decides.
 
+#include "controller/core/strays.h"
+
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
 #include "common/service/rpc/error.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -34,126 +37,154 @@ int newest_recorded(const LiveJob& job) {
   return job.past.empty() ? 0 : job.past.back()->number;
 }
 
-}  // namespace
-
-bool Core::knows(const std::string& uid) const {
-  return jobs_.count(uid) > 0 || over_.contains(uid) || deleted_.contains(uid);
-}
-
-Stray& Core::stray_of(Node& node, const v1::AttemptId& id) {
-  touch(node.record.name);
-  return strays_[node.record.name][{id.job_uid(), id.number()}];
-}
-
-// `holds`: it is refused, and a process of it that is not gone has its devices all the same. `overdue`: the node says
-// that it has not ended what it was told to stop; were it told again, it would say that again, without end.
-void Core::take_stray(Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds, bool overdue) {
-  if (node.session == 0) return;
-  const AttemptKey key{id.job_uid(), id.number()};
-  const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
-  Stray& stray = stray_of(node, id);
-  if (!ended) stray.devices = std::max(stray.devices, static_cast<int>(stray.ranks.size()));
-  if (holds && stray.devices == 0) {
-    stray.device_indices = recorded_devices(key, node.record.name);
-    stray.devices = static_cast<int>(stray.device_indices.size());
-  }
-  const bool unknown = !knows(key.first);
-  stray.ended = ended;
-  if (ended || overdue) note_end_there(node.record.name, key);  // What it cannot end, it has said.
-  if (ended && (!unknown || stray.dismissed)) {
-    holds ? claim_stray(node.record.name, key, stray) : drop_stray(node.record.name, key);
-    if (std::optional<Send> told = forget(key, node.record.name)) effects_.now.sends.push_back(*std::move(told));
-    return;
-  }
-  if (ended && !holds) stray.devices = 0;
-  claim_stray(node.record.name, key, stray);
-  if (unknown && !testing::planted(testing::Bug::kUnknownAttemptIsStopped)) return list_unknown(node, key, stray);
-  if (!overdue) stop_stray(node, key, stray);
+// Whether it is the newest attempt of a job that was told to save and end: nothing has taken its dump folder since.
+bool may_still_save(const Jobs& jobs, const AttemptKey& key) {
+  const LiveJob* live = jobs.find(key.first);
+  if (live == nullptr || live->attempt || live->past.empty()) return false;
+  const LiveJob& job = *live;
+  return job.stops() && job.record.intent.save && job.past.back()->number == key.second;
 }
 
 // An attempt of a job that is over, or that another attempt has replaced. What is newer than this store's records may
 // hold work that no checkpoint has yet.
-void Core::stop_stray(Node& node, const AttemptKey& key, Stray& stray) {
-  const auto live = jobs_.find(key.first);
+void stop_stray(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
+  LiveJob* live = step.state.jobs.find(key.first);
   stray.unknown = false;
-  const bool saves = live != jobs_.end() && key.second > newest_recorded(live->second) &&
-                     key.second <= live->second.record.attempts;  // Else nobody believes that it is there.
-  if (saves && !stray.saving) stray.saves_until = now_.monotonic + kSaveTime + kKillTime;
+  const bool saves = live != nullptr && key.second > newest_recorded(*live) &&
+                     key.second <= live->record.attempts;  // Else nobody believes that it is there.
+  if (saves && !stray.saving) stray.saves_until = step.now.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
-  if (may_still_save(key))
-    return send(node.record.name, stop_message(key, kSaveTime, live->second.record.intent.cause));
-  send(node.record.name, stop_message(key, saves ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
+  if (may_still_save(step.state.jobs, key))
+    return step.send(node.record.name, stop_message(key, kSaveTime, live->record.intent.cause));
+  step.send(node.record.name, stop_message(key, saves ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
-// It speaks again in the session in which it fell silent: no inventory and, while an attempt prepares, no beat tells of
-// what it has.
-void Core::stop_lost(const std::string& node) {
-  const auto left = left_behind_.find(node);
-  if (left == left_behind_.end()) return;
-  for (const auto& [key, what] : left->second) {
-    if (may_still_save(key)) {
-      send(node, stop_message(key, kSaveTime, jobs_.at(key.first).record.intent.cause));
-    } else {
-      send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
-    }
-  }
-  bound_left_behind(node);
-}
-
-// Whether it is the newest attempt of a job that was told to save and end: nothing has taken its dump folder since.
-bool Core::may_still_save(const AttemptKey& key) const {
-  const auto live = jobs_.find(key.first);
-  if (live == jobs_.end() || live->second.attempt || live->second.past.empty()) return false;
-  const LiveJob& job = live->second;
-  return job.stops() && job.record.intent.save && job.past.back()->number == key.second;
-}
-
-// Likewise what an operator wants gone, in a node's next session.
-void Core::stop_dismissed(const std::string& node, const AttemptKey& key) {
-  const auto strays = strays_.find(node);
-  if (strays == strays_.end() || strays->second.count(key) == 0) return;
-  const Stray& stray = strays->second.at(key);
-  if (stray.dismissed && !stray.ended) send(node, stop_message(key, stray.grace, "STOPPED_BY_OPERATOR"));
-}
-
-void Core::list_unknown(Node& node, const AttemptKey& key, Stray& stray) {
+void list_unknown(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
   if (std::exchange(stray.unknown, true)) return;
   Change change;
-  add_node_event(change, node, "UnknownAttempt",
+  add_node_event(step, change, node, "UnknownAttempt",
                  absl::StrCat("attempt ", key.second, " of job ", stray.job.empty() ? "without a name" : stray.job,
                               " (uid ", key.first, ") ", stray.ended ? "has ended" : "runs",
                               " here and this controller has no such job: left alone; `titanctl node stop ",
                               node.record.name, " --unknown ", key.first, "` ends it"),
                  "warning", "", stray.job);
-  put_node(change, node);
-  commit(std::move(change));
+  put_node(step, change, node);
+  step.commit(std::move(change));
 }
 
-void Core::drop_stray(const std::string& node, const AttemptKey& key) {
-  note_end_there(node, key);
-  const auto strays = strays_.find(node);
-  if (strays == strays_.end() || strays->second.erase(key) == 0) return;
-  touch(node);
-  if (!testing::planted(testing::Bug::kFreedDevicesStayTaken)) scheduler_.release(stray_owner(key), node);
-  if (strays->second.empty()) strays_.erase(strays);
-  schedule_requested_ = true;  // Its devices are free; the next tick looks.
+}  // namespace
+
+bool Strays::erase(const std::string& node, const AttemptKey& key) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end() || found->second.erase(key) == 0) return false;
+  if (found->second.empty()) by_node_.erase(found);
+  return true;
+}
+
+Strays::OfNode Strays::take(const std::string& node) {
+  auto taken = by_node_.extract(node);
+  return taken.empty() ? OfNode() : std::move(taken.mapped());
+}
+
+Stray* Strays::find(const std::string& node, const AttemptKey& key) {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end()) return nullptr;
+  const auto stray = found->second.find(key);
+  return stray == found->second.end() ? nullptr : &stray->second;
+}
+
+const Strays::OfNode& Strays::on(const std::string& node) const {
+  static const auto* const kNone = new OfNode();
+  const auto found = by_node_.find(node);
+  return found == by_node_.end() ? *kNone : found->second;
+}
+
+int Strays::devices_on(const std::string& node) const {
+  int devices = 0;
+  for (const auto& [key, stray] : on(node)) devices += stray.devices;
+  return devices;
+}
+
+bool knows(const State& state, const std::string& uid) {
+  return state.jobs.find(uid) != nullptr || state.jobs.find_over(uid) != nullptr || state.deletions.contains(uid);
+}
+
+Stray& stray_of(Step& step, Node& node, const v1::AttemptId& id) {
+  step.touch(node.record.name);
+  return step.state.strays.add(node.record.name, {id.job_uid(), id.number()});
+}
+
+// `holds`: it is refused, and a process of it that is not gone has its devices all the same. `overdue`: the node says
+// that it has not ended what it was told to stop; were it told again, it would say that again, without end.
+void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds,
+                bool overdue) {
+  if (node.session == 0) return;
+  const AttemptKey key{id.job_uid(), id.number()};
+  const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
+  Stray& stray = stray_of(step, node, id);
+  if (!ended) stray.devices = std::max(stray.devices, static_cast<int>(stray.ranks.size()));
+  if (holds && stray.devices == 0) {
+    stray.device_indices = recorded_devices(step.state.jobs, key, node.record.name);
+    stray.devices = static_cast<int>(stray.device_indices.size());
+  }
+  const bool unknown = !knows(step.state, key.first);
+  stray.ended = ended;
+  if (ended || overdue) note_end_there(step, node.record.name, key);  // What it cannot end, it has said.
+  if (ended && (!unknown || stray.dismissed)) {
+    holds ? claim_stray(step.state, node.record.name, key, stray) : drop_stray(step, node.record.name, key);
+    if (std::optional<Send> told = forget(step.state.nodes, key, node.record.name))
+      step.effects.now.sends.push_back(*std::move(told));
+    return;
+  }
+  if (ended && !holds) stray.devices = 0;
+  claim_stray(step.state, node.record.name, key, stray);
+  if (unknown && !testing::planted(testing::Bug::kUnknownAttemptIsStopped)) return list_unknown(step, node, key, stray);
+  if (!overdue) stop_stray(step, node, key, stray);
+}
+
+// It speaks again in the session in which it fell silent: no inventory and, while an attempt prepares, no beat tells of
+// what it has.
+void stop_lost(Step& step, const std::string& node) {
+  for (const auto& [key, left] : step.state.left.on(node)) {
+    if (may_still_save(step.state.jobs, key)) {
+      step.send(node, stop_message(key, kSaveTime, step.state.jobs.at(key.first).record.intent.cause));
+    } else {
+      step.send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
+    }
+  }
+  bound_left_behind(step, node);
+}
+
+// Likewise what an operator wants gone, in a node's next session.
+void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key) {
+  const Stray* stray = step.state.strays.find(node, key);
+  if (stray == nullptr || !stray->dismissed || stray->ended) return;
+  step.send(node, stop_message(key, stray->grace, "STOPPED_BY_OPERATOR"));
+}
+
+void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
+  note_end_there(step, node, key);
+  if (!step.state.strays.erase(node, key)) return;
+  step.touch(node);
+  if (!testing::planted(testing::Bug::kFreedDevicesStayTaken)) step.state.queue.release(stray_owner(key), node);
+  step.state.cycles.request();  // Its devices are free; the next tick looks.
 }
 
 // Whoever else comes to the node does not get what it has there.
-void Core::claim_stray(const std::string& node, const AttemptKey& key, Stray& stray) {
+void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray) {
   if (testing::planted(testing::Bug::kReturningNodeIsEmpty)) return;
-  if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(key, node);
+  if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(state.jobs, key, node);
   if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
   const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;
   if (told && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
-  scheduler_.release(stray_owner(key), node);
+  state.queue.release(stray_owner(key), node);
   stray.claimed.clear();
-  if (stray.devices > 0) stray.claimed = claim(stray_owner(key), node, stray.device_indices, stray.devices);
+  if (stray.devices > 0) stray.claimed = state.queue.claim(stray_owner(key), node, stray.device_indices, stray.devices);
 }
 
 // Where the controller had placed it; empty: not known.
-std::vector<int> Core::recorded_devices(const AttemptKey& key, const std::string& node) const {
-  const job::AttemptRecord* const attempt = recorded(key);
+std::vector<int> recorded_devices(const Jobs& jobs, const AttemptKey& key, const std::string& node) {
+  const job::AttemptRecord* const attempt = recorded(jobs, key);
   if (attempt == nullptr) return {};
   for (const job::Placement& placement : attempt->placements) {
     if (placement.node == node) return placement.devices;
@@ -161,77 +192,72 @@ std::vector<int> Core::recorded_devices(const AttemptKey& key, const std::string
   return {};
 }
 
-int Core::devices_of_strays(const std::string& node) const {
-  const auto strays = strays_.find(node);
-  int devices = 0;
-  if (strays == strays_.end()) return 0;
-  for (const auto& [key, stray] : strays->second) devices += stray.devices;
-  return devices;
-}
-
-std::set<std::string> Core::jobs_that_still_save() const {
+std::set<std::string> jobs_that_still_save(const State& state, const Now& now) {
   std::set<std::string> uids;
-  for (const auto& [name, strays] : strays_) {
-    const Node* node = nodes_.find(name);
+  for (const auto& [name, strays] : state.strays.all()) {
+    const Node* node = state.nodes.find(name);
     if (node == nullptr || !node->speaks()) continue;  // Its word would be waited for in vain.
     for (const auto& [key, stray] : strays) {
-      if (stray.saving && !stray.ended && now_.monotonic < stray.saves_until) uids.insert(key.first);
+      if (stray.saving && !stray.ended && now.monotonic < stray.saves_until) uids.insert(key.first);
     }
   }
   return uids;
 }
 
-void Core::take(const StopUnknown& input) {
+void take(Step& step, const StopUnknown& input) {
   const std::string& name = input.node;
-  Node* node = nodes_.find(name);
-  if (node == nullptr) return refuse(input.request, no_such_node(name));
+  Node* node = step.state.nodes.find(name);
+  if (node == nullptr) return step.refuse(input.request, no_such_node(name));
   std::vector<AttemptKey> keys;
-  for (const auto& [key, stray] : strays_[name]) {
+  for (const auto& [key, stray] : step.state.strays.on(name)) {
     if (stray.unknown && key.first == input.uid) keys.push_back(key);
   }
   if (keys.empty()) {
-    return refuse(input.request, rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_UNKNOWN",
-                                            absl::StrCat("node ", name, " runs no attempt of an unknown job with uid ",
-                                                         input.uid, "; `titanctl node describe ", name, "` lists them"),
-                                            {{"node", name}, {"job_uid", input.uid}}));
+    return step.refuse(input.request,
+                       rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_UNKNOWN",
+                                  absl::StrCat("node ", name, " runs no attempt of an unknown job with uid ", input.uid,
+                                               "; `titanctl node describe ", name, "` lists them"),
+                                  {{"node", name}, {"job_uid", input.uid}}));
   }
   if (node->session == 0) {
-    return refuse(input.request, rpc::error(absl::StatusCode::kUnavailable, "NODE_UNREACHABLE",
-                                            absl::StrCat("node ", name, " cannot be reached now"), {{"node", name}}));
+    return step.refuse(input.request,
+                       rpc::error(absl::StatusCode::kUnavailable, "NODE_UNREACHABLE",
+                                  absl::StrCat("node ", name, " cannot be reached now"), {{"node", name}}));
   }
   Change change;
   for (const AttemptKey& key : keys) {
-    Stray& stray = strays_[name][key];
+    Stray& stray = step.state.strays.add(name, key);
     stray.dismissed = true;
     stray.grace = input.grace;
-    add_node_event(change, *node, "UnknownAttemptStopped",
+    add_node_event(step, change, *node, "UnknownAttemptStopped",
                    absl::StrCat("attempt ", key.second, " of job ", stray.job, " (uid ", key.first,
                                 ") is ended on request, saving first"),
                    "info", input.actor, stray.job);
   }
-  put_node(change, *node);
-  expect(change, Dismissed{input, keys});
-  commit(std::move(change));
+  put_node(step, change, *node);
+  step.expect(change, Dismissed{input, keys});
+  step.commit(std::move(change));
 }
 
-void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
+void go_on(Step& step, const Dismissed& dismissed, const absl::Status& status) {
   const StopUnknown& asked = dismissed.asked;
-  if (!status.ok()) return refuse(asked.request, status);
-  const Node* node = nodes_.find(asked.node);
-  if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
+  if (!status.ok()) return step.refuse(asked.request, status);
+  const Node* node = step.state.nodes.find(asked.node);
+  if (node == nullptr) return step.refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   for (const AttemptKey& key : dismissed.keys) {
-    const auto strays = strays_.find(asked.node);
-    if (session_of(asked.node) == 0 || strays == strays_.end() || strays->second.count(key) == 0) continue;
-    if (strays->second.at(key).ended) {
-      drop_stray(asked.node, key);
-      if (std::optional<Send> told = forget(key, asked.node)) effects_.now.sends.push_back(*std::move(told));
+    const Stray* stray = step.state.strays.find(asked.node, key);
+    if (session_of(step.state.nodes, asked.node) == 0 || stray == nullptr) continue;
+    if (stray->ended) {
+      drop_stray(step, asked.node, key);
+      if (std::optional<Send> told = forget(step.state.nodes, key, asked.node))
+        step.effects.now.sends.push_back(*std::move(told));
     } else {
-      stop_dismissed(asked.node, key);
+      stop_dismissed(step, asked.node, key);
     }
   }
-  Reply& reply = effects_.now.replies.emplace_back();
+  Reply& reply = step.effects.now.replies.emplace_back();
   reply.request = asked.request;
-  reply.node = node_view(*node);
+  reply.node = node_view(step.state, *node);
 }
 
 }  // namespace titan::core

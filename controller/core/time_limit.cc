@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -19,57 +19,57 @@ absl::Duration grace(const LiveJob& job) { return absl::Seconds(job.record.spec.
 
 absl::Duration limit(const LiveJob& job) { return absl::Seconds(job.record.spec.time_limit_seconds); }
 
-}  // namespace
-
-// The scheduler compares times with each other alone.
-absl::Time Core::scheduler_time(absl::Duration monotonic) { return absl::UnixEpoch() + monotonic; }
-
-void Core::note_time_limit(LiveJob& job) const {
-  if (job.record.spec.time_limit_seconds <= 0 || job.record.placed_time_ns == 0 || job.ends_by) return;
-  const absl::Duration passed = absl::Nanoseconds(now_ns() - job.record.placed_time_ns);
-  job.ends_by = now_.monotonic + std::clamp(limit(job) - passed, absl::ZeroDuration(), limit(job));  // Clocks are set.
-}
-
-// How long it has devices at most, from now on or, if it was never placed, from its placement on.
-absl::Duration Core::time_left(const LiveJob& job) const {
-  if (job.record.spec.time_limit_seconds <= 0) return absl::InfiniteDuration();
-  const absl::Duration left = job.ends_by ? *job.ends_by - now_.monotonic : limit(job);
-  return std::max(left, absl::ZeroDuration()) + grace(job);
-}
-
-// By its limit, or as its pace says.
-absl::Time Core::expected_end(const LiveJob& job) const {
-  if (job.ends_by) return scheduler_time(*job.ends_by + grace(job));
-  return job.attempt && job.attempt->ends_about ? scheduler_time(*job.attempt->ends_about) : absl::InfiniteFuture();
-}
-
-void Core::check_time_limits() {
-  std::vector<std::string> over;  // What has no attempt leaves the map.
-  for (const auto& [uid, job] : jobs_) {
-    if (leaving_.contains(uid)) continue;  // Its end is decided.
-    if (job.ends_by && now_.monotonic >= *job.ends_by && !job.stops()) over.push_back(uid);
-  }
-  for (const std::string& uid : over) end_by_time_limit(jobs_.at(uid));
-}
-
 // As a cancel that saves first, but nobody's request: a full disk does not refuse it.
-void Core::end_by_time_limit(LiveJob& job) {
-  job.record.intent = {true, true, kTimeLimit, "", now_ns(), /*deadline_ns=*/0, {}};
+void end_by_time_limit(Step& step, LiveJob& job) {
+  job.record.intent = {true, true, kTimeLimit, "", step.now.wall_ns(), /*deadline_ns=*/0, {}};
   const bool waits = !job.attempt;
   Change change;
-  add_event(change, job,
+  add_event(step, change, job,
             {.reason = "TimeLimitReached",
              .message = absl::StrCat(absl::FormatDuration(limit(job)), " after its first placement: it ",
                                      waits ? "ends" : "saves and ends"),
              .severity = "warning"});
   if (waits) explain_time_limit(job);  // What runs may save once more: its end explains.
-  carry_out_stop(job, JobEvent::kGaveUp, std::move(change));
-  if (waits) request_schedule(/*urgent=*/true);
+  carry_out_stop(step, job, JobEvent::kGaveUp, std::move(change));
+  if (waits) request_schedule(step, /*urgent=*/true);
 }
 
-bool Core::is_out_of_time(const LiveJob& job) { return job.stops() && job.record.intent.cause == kTimeLimit; }
+}  // namespace
 
-void Core::explain_time_limit(LiveJob& job) {
+// The scheduler compares times with each other alone.
+absl::Time scheduler_time(absl::Duration monotonic) { return absl::UnixEpoch() + monotonic; }
+
+void note_time_limit(const Now& now, LiveJob& job) {
+  if (job.record.spec.time_limit_seconds <= 0 || job.record.placed_time_ns == 0 || job.ends_by) return;
+  const absl::Duration passed = absl::Nanoseconds(now.wall_ns() - job.record.placed_time_ns);
+  job.ends_by = now.monotonic + std::clamp(limit(job) - passed, absl::ZeroDuration(), limit(job));  // Clocks are set.
+}
+
+// How long it has devices at most, from now on or, if it was never placed, from its placement on.
+absl::Duration time_left(const Now& now, const LiveJob& job) {
+  if (job.record.spec.time_limit_seconds <= 0) return absl::InfiniteDuration();
+  const absl::Duration left = job.ends_by ? *job.ends_by - now.monotonic : limit(job);
+  return std::max(left, absl::ZeroDuration()) + grace(job);
+}
+
+// By its limit, or as its pace says.
+absl::Time expected_end(const LiveJob& job) {
+  if (job.ends_by) return scheduler_time(*job.ends_by + grace(job));
+  return job.attempt && job.attempt->ends_about ? scheduler_time(*job.attempt->ends_about) : absl::InfiniteFuture();
+}
+
+void check_time_limits(Step& step) {
+  std::vector<std::string> over;  // What has no attempt leaves the map.
+  for (const auto& [uid, job] : step.state.jobs.live()) {
+    if (step.state.left.is_leaving(uid)) continue;  // Its end is decided.
+    if (job.ends_by && step.now.monotonic >= *job.ends_by && !job.stops()) over.push_back(uid);
+  }
+  for (const std::string& uid : over) end_by_time_limit(step, step.state.jobs.at(uid));
+}
+
+bool is_out_of_time(const LiveJob& job) { return job.stops() && job.record.intent.cause == kTimeLimit; }
+
+void explain_time_limit(LiveJob& job) {
   job.record.failure_reason = kTimeLimit;
   job.record.failure_message = absl::StrCat(
       "its limit of ", absl::FormatDuration(limit(job)), " (scheduling.time_limit_seconds) was over at step ",

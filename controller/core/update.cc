@@ -7,9 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "common/service/rpc/error.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
 #include "controller/core/labels.h"
+#include "controller/core/step.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::core {
@@ -99,13 +99,40 @@ UpdateJob decode(const std::string& text) {
   return asked;
 }
 
+void start_update(Step& step, const UpdateJob& asked) {
+  Change written;
+  written.mutations.push_back(store::erase(update_key(asked.uid)));
+  LiveJob* live = step.state.jobs.find(asked.uid);
+  const JobViewPtr over = step.state.jobs.find_over(asked.uid);
+  if (live == nullptr && (over == nullptr || step.state.deletions.is_under_way(asked.uid))) {
+    step.commit(std::move(written));
+    return step.refuse(asked.request, no_such_job(asked.uid));
+  }
+  LiveJob ended = live == nullptr ? ended_job(*over) : LiveJob();
+  LiveJob& job = live != nullptr ? *live : ended;
+  // Another update, or the job's end, may have come in between.
+  if (const absl::Status bad = check_update(asked, job.record); !bad.ok()) {
+    step.commit(std::move(written));
+    return step.refuse(asked.request, bad);
+  }
+  if (std::string what = change(job.record, asked); !what.empty()) {
+    add_event(step, written, job, {.reason = "JobUpdated", .message = std::move(what), .actor = asked.actor});
+    put_job(written, job);
+    if (live == nullptr) step.state.jobs.end(asked.uid, view_of(ended));
+    if (step.state.queue.waits(asked.uid)) enter_queue(step, job);  // By its new priority.
+  }
+  step.commit(std::move(written));
+  answer_when_shown(step, asked.request, asked.uid);
+  request_schedule(step, /*urgent=*/true);
+}
+
 }  // namespace
 
-absl::StatusOr<JobViewPtr> Core::would_update(const UpdateJob& input) const {
-  const auto live = jobs_.find(input.uid);
-  const auto over = over_.find(input.uid);
-  if (live == jobs_.end() && (over == over_.end() || deleting_.contains(input.uid))) return no_such_job(input.uid);
-  const JobViewPtr now = live != jobs_.end() ? view_of(live->second) : over->second;
+absl::StatusOr<JobViewPtr> would_update(const State& state, const UpdateJob& input) {
+  const LiveJob* live = state.jobs.find(input.uid);
+  const JobViewPtr over = state.jobs.find_over(input.uid);
+  if (live == nullptr && (over == nullptr || state.deletions.is_under_way(input.uid))) return no_such_job(input.uid);
+  const JobViewPtr now = live != nullptr ? view_of(*live) : over;
   TITAN_RETURN_IF_ERROR(check_update(input, *now->record));
   job::JobRecord record = *now->record;
   change(record, input);
@@ -115,56 +142,29 @@ absl::StatusOr<JobViewPtr> Core::would_update(const UpdateJob& input) const {
 }
 
 // In two transactions, as a cancel: a full disk may refuse the request, and not what follows from an accepted one.
-void Core::take(const UpdateJob& input) {
-  const absl::StatusOr<JobViewPtr> view = would_update(input);
-  if (!view.ok()) return refuse(input.request, view.status());
+void take(Step& step, const UpdateJob& input) {
+  const absl::StatusOr<JobViewPtr> view = would_update(step.state, input);
+  if (!view.ok()) return step.refuse(input.request, view.status());
   Change change;
   change.when_full = store::WhenFull::kRefuse;
   change.mutations.push_back(store::put(update_key(input.uid), encode(input)));
-  expect(change, UpdateAccepted{input});
-  commit(std::move(change));
+  step.expect(change, UpdateAccepted{input});
+  step.commit(std::move(change));
 }
 
-void Core::go_on(const UpdateAccepted& accepted, const absl::Status& status) {
-  if (!status.ok()) return refuse(accepted.asked.request, status);
-  start_update(accepted.asked);
+void go_on(Step& step, const UpdateAccepted& accepted, const absl::Status& status) {
+  if (!status.ok()) return step.refuse(accepted.asked.request, status);
+  start_update(step, accepted.asked);
 }
 
-void Core::load_update(const store::Record& record) {
+void load_update(Step& step, const store::Record& record) {
   try {
     UpdateJob asked = decode(record.value);
     asked.uid = record.key.substr(update_key("").size());
-    start_update(asked);
+    start_update(step, asked);
   } catch (const nlohmann::json::exception& error) {
-    set_aside(record, error.what());
+    set_aside(step, record, error.what());
   }
-}
-
-void Core::start_update(const UpdateJob& asked) {
-  Change written;
-  written.mutations.push_back(store::erase(update_key(asked.uid)));
-  const auto live = jobs_.find(asked.uid);
-  const auto over = over_.find(asked.uid);
-  if (live == jobs_.end() && (over == over_.end() || deleting_.contains(asked.uid))) {
-    commit(std::move(written));
-    return refuse(asked.request, no_such_job(asked.uid));
-  }
-  LiveJob ended = live == jobs_.end() ? ended_job(*over->second) : LiveJob();
-  LiveJob& job = live != jobs_.end() ? live->second : ended;
-  // Another update, or the job's end, may have come in between.
-  if (const absl::Status bad = check_update(asked, job.record); !bad.ok()) {
-    commit(std::move(written));
-    return refuse(asked.request, bad);
-  }
-  if (std::string what = change(job.record, asked); !what.empty()) {
-    add_event(written, job, {.reason = "JobUpdated", .message = std::move(what), .actor = asked.actor});
-    put_job(written, job);
-    if (live == jobs_.end()) over->second = view_of(ended);
-    if (scheduler_.waits(asked.uid)) enter_queue(job);  // By its new priority.
-  }
-  commit(std::move(written));
-  answer_when_shown(asked.request, asked.uid);
-  request_schedule(/*urgent=*/true);
 }
 
 }  // namespace titan::core

@@ -6,14 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/text/counted.h"
-#include "controller/core/core.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
 
 using job::JobState;
 
-constexpr absl::Duration kExplainEvery = absl::Seconds(5);
+struct Wait {
+  std::string reason;  // UPPER_SNAKE.
+  std::string message;
+};
+
 constexpr size_t kNodesNamed = 3;
 constexpr char kPreparing[] = "PREPARING", kStoreWaits[] = "STORE_WAITS", kStarting[] = "STARTING_RANKS",
                kNoStepYet[] = "NO_STEP_YET", kSaving[] = "SAVING", kEnding[] = "ENDING", kDiagnosing[] = "DIAGNOSING";
@@ -37,43 +41,43 @@ std::string phases_of(const LiveAttempt& attempt) {
   });
 }
 
-}  // namespace
-
 // "2 of 8 nodes: n3, n5 (silent)".
-std::string Core::named_parts(const LiveAttempt& attempt, const std::vector<std::string>& nodes) const {
+std::string named_parts(const Nodes& nodes, const LiveAttempt& attempt, const std::vector<std::string>& names) {
   std::vector<std::string> named;
-  for (const std::string& name : nodes) {
+  for (const std::string& name : names) {
     if (named.size() == kNodesNamed) break;
-    const Node* node = nodes_.find(name);
+    const Node* node = nodes.find(name);
     named.push_back(node != nullptr && node->speaks() ? name : absl::StrCat(name, " (silent)"));
   }
-  const size_t more = nodes.size() - named.size();
-  return absl::StrCat(nodes.size(), " of ", counted(attempt.parts.size(), "node"), ": ", absl::StrJoin(named, ", "),
+  const size_t more = names.size() - named.size();
+  return absl::StrCat(names.size(), " of ", counted(attempt.parts.size(), "node"), ": ", absl::StrJoin(named, ", "),
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
 // Empty: nothing that had to be explained.
-Core::Wait Core::wait_of(const LiveJob& job) const {
+Wait wait_of(const Nodes& nodes, const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const auto those = [&](const auto& is) {
-    std::vector<std::string> nodes;
+    std::vector<std::string> names;
     for (const auto& [node, part] : attempt.parts) {
-      if (!part.ended && is(part)) nodes.push_back(node);
+      if (!part.ended && is(part)) names.push_back(node);
     }
-    return nodes;
+    return names;
   };
   const auto any = [](const NodePart&) { return true; };
   switch (job.record.state) {
     case JobState::kReserving:
       return {kPreparing,
               absl::StrCat("the attempt is not prepared on ",
-                           named_parts(attempt, those([](const NodePart& part) { return !part.prepared; })))};
+                           named_parts(nodes, attempt, those([](const NodePart& part) { return !part.prepared; })))};
     case JobState::kStarting: {
       if (attempt.start_waits) {
         return {kStoreWaits, "its nodes are told to start when that is durable: is the controller's disk full?"};
       }
-      const std::vector<std::string> nodes = those([](const NodePart& part) { return !part.started; });
-      if (!nodes.empty()) return {kStarting, absl::StrCat("its ranks do not run yet on ", named_parts(attempt, nodes))};
+      const std::vector<std::string> unstarted = those([](const NodePart& part) { return !part.started; });
+      if (!unstarted.empty()) {
+        return {kStarting, absl::StrCat("its ranks do not run yet on ", named_parts(nodes, attempt, unstarted))};
+      }
       return {kNoStepYet, absl::StrCat("no rank has finished a step yet: ", phases_of(attempt))};
     }
     case JobState::kCheckpointing:
@@ -82,32 +86,34 @@ Core::Wait Core::wait_of(const LiveJob& job) const {
     case JobState::kRecovering:
       if (attempt.compared && attempt.diagnose_by) return {kDiagnosing, "what its ranks did is being compared"};
       if (attempt.diagnose_by) {
-        return {kDiagnosing, absl::StrCat("before its ranks are ended, their nodes say what they do: ",
-                                          named_parts(attempt, {attempt.to_answer.begin(), attempt.to_answer.end()}))};
+        return {kDiagnosing,
+                absl::StrCat("before its ranks are ended, their nodes say what they do: ",
+                             named_parts(nodes, attempt, {attempt.to_answer.begin(), attempt.to_answer.end()}))};
       }
       return {kEnding, absl::StrCat(attempt.failing ? "what is left of the failed attempt" : "the attempt",
                                     job.record.intent.save && !attempt.failing ? ", which may still save," : "",
-                                    " has not ended on ", named_parts(attempt, those(any)))};
+                                    " has not ended on ", named_parts(nodes, attempt, those(any)))};
     default:
       return {};
   }
 }
 
-void Core::explain_waits() {
-  if (now_.monotonic < next_explanation_) return;
-  next_explanation_ = now_.monotonic + kExplainEvery;
+}  // namespace
+
+void explain_waits(Step& step) {
+  if (!step.state.explanation.is_due(step.now.monotonic)) return;
   Change change;
-  for (auto& [uid, job] : jobs_) {
+  for (auto& [uid, job] : step.state.jobs.live()) {
     const bool is_ours = is_explanation(job.pending_reason);
     if (!job.attempt || (!is_ours && !job.pending_reason.empty())) continue;
-    const Wait wait = wait_of(job);
+    const Wait wait = wait_of(step.state.nodes, job);
     if (is_ours || !wait.reason.empty()) set_pending(job, wait.reason, wait.message, change);
   }
-  commit(std::move(change));
+  step.commit(std::move(change));
 }
 
 // It has done what was waited for. Whoever calls shows the job.
-void Core::end_explanation(LiveJob& job) {
+void end_explanation(LiveJob& job) {
   if (is_explanation(job.pending_reason)) job.clear_pending();
 }
 

@@ -10,8 +10,8 @@
 #include "common/rank_protocol/exit_kind.h"
 #include "common/rank_protocol/launch.h"
 #include "common/service/rpc/error.h"
-#include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/step.h"
 
 namespace titan::core {
 namespace {
@@ -40,6 +40,7 @@ std::string plain(const std::string& text) {
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
 constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";    // Why a job waits.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
+constexpr char kStopTimeout[] = "STOP_TIMEOUT";            // A node cannot end what it was told to.
 
 bool speaks_of_its_own(const NodePart& part, const v1::AttemptBeat& beat) {
   return std::all_of(beat.ranks().begin(), beat.ranks().end(),
@@ -82,281 +83,151 @@ std::string how(const v1::RankExitReport& exit) {
   return absl::StrCat("left with exit code ", exit.exit_code(), words);
 }
 
-}  // namespace
-
-void Core::take(const OpenSession& input) {
-  const v1::Register& hello = input.hello;
-  const absl::Status ours = check_cluster(hello);
-  const absl::StatusOr<Nodes::Opened> opened =
-      ours.ok() ? nodes_.open_session(hello, input.session, now_.monotonic, now_.wall) : ours;
-  if (!opened.ok()) {
-    // Nobody is kept out: the node speaks already, by its later session.
-    if (rpc::reason(opened.status()) != kSessionReplaced) note_refusal(hello, opened.status());
-    effects_.refused = opened.status();
-    return;
-  }
-  if (opened->replaced != 0) {
-    effects_.closes.emplace_back(opened->replaced, "a newer session of this node took over");
-  }
-  refused_.erase(hello.node());
-  Change change;
-  add_node_event(change, *opened->node, "NodeRegistered",
-                 absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
-                              counted(hello.resources().cpu_cores(), "core"), ", version ", hello.version()),
-                 "info", input.peer);
-  put_node(change, *opened->node);
-  commit(std::move(change));
-  note_condition(*opened->node, hello.unusable(), hello.unix_nanoseconds());
-  if (nodes_.mark_flapping(*opened->node, now_.monotonic)) note_flapping(*opened->node);
-  welcome(*opened->node, hello);
-}
-
 // What is placed there would be cut off again and again. What runs there is left alone: ranks need no controller.
-void Core::note_flapping(Node& node) {
+void note_flapping(Step& step, Node& node) {
   Change change;
-  add_node_event(change, node, "NodeFlapping",
+  add_node_event(step, change, node, "NodeFlapping",
                  absl::StrCat("its worker began ", node.sessions.size(), " sessions within a minute"), "warning");
-  if (!node.record.cordoned && may_cordon(node)) cordon_by_controller(node, "its link goes up and down", change);
-  put_node(change, node);
-  commit(std::move(change));
+  if (!node.record.cordoned && may_cordon(step.state.nodes, node))
+    cordon_by_controller(step, node, "its link goes up and down", change);
+  put_node(step, change, node);
+  step.commit(std::move(change));
 }
 
-void Core::note_steady(Node& node) {
+void note_steady(Step& step, Node& node) {
   Change change;
-  add_node_event(change, node, "NodeSteady",
+  add_node_event(step, change, node, "NodeSteady",
                  absl::StrCat("no new session for a minute", node.record.cordoned ? "; it stays cordoned" : ""),
                  "info");
-  put_node(change, node);
-  commit(std::move(change));
-}
-
-// At once, not when its record is durable: on a full disk its ranks would end as orphans.
-void Core::welcome(Node& node, const v1::Register& hello) {
-  const std::string& name = hello.node();
-  v1::ControllerMessage message;
-  message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
-  message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
-  message.mutable_welcome()->set_cluster(options_.cluster);
-  const bool late = testing::planted(testing::Bug::kWelcomeWaitsForWrite);
-  std::vector<Send>& sends = late ? effects_.changes.back().then.sends : effects_.now.sends;
-  sends.push_back({node.session, std::move(message), nullptr});
-  tell_of(node);  // What it is; that it takes ranks, once it is known what it has.
-  node.state = NodeState::kReady;
-  end_waiting_for(name);
-  excuse_parts(name);
-  compare_inventory(node, hello);
-  empty_node(name);
-  tell_of(node);
-  request_schedule(/*urgent=*/false);
-}
-
-// Nobody could see what its ranks did: they may have advanced all the time.
-void Core::excuse_parts(const std::string& node) {
-  for (const std::string& uid : jobs_of(node)) jobs_.at(uid).attempt->parts.at(node).last_advance = now_.monotonic;
+  put_node(step, change, node);
+  step.commit(std::move(change));
 }
 
 // A node of waiting jobs speaks again.
-void Core::end_waiting_for(const std::string& node) {
-  for (const std::string& uid : jobs_of(node)) {
-    LiveJob& job = jobs_.at(uid);
+void end_waiting_for(Step& step, const std::string& node) {
+  for (const std::string& uid : step.state.placed.on(node)) {
+    LiveJob& job = step.state.jobs.at(uid);
     if (job.pending_reason != kNodeUnreachable) continue;
     Change change;
     set_pending(job, "", "", change);
-    commit(std::move(change));
+    step.commit(std::move(change));
   }
 }
 
-void Core::take(const CloseSession& input) {
-  const bool any = testing::planted(testing::Bug::kOldSessionsEndCounts);
-  nodes_.close_session(input.node, any ? session_of(input.node) : input.session);
-  if (const Node* node = nodes_.find(input.node); node != nullptr) tell_of(*node);
+// Nobody could see what its ranks did: they may have advanced all the time.
+void excuse_parts(State& state, const Now& now, const std::string& node) {
+  for (const std::string& uid : state.placed.on(node))
+    state.jobs.at(uid).attempt->parts.at(node).last_advance = now.monotonic;
 }
 
-void Core::take(const Heard& input) {
-  Node* node = nodes_.owner(input.node, input.session);
-  if (node == nullptr) return;
-  const bool could_take_ranks = node->can_take_ranks();
-  const bool was_over = nodes_.lease_over(*node, now_.monotonic);
-  if (!node->deaf || input.message.has_beat()) {  // Whatever it says, it lives; only a beat tells whether it hears.
-    nodes_.beat(*node, now_.monotonic, now_.wall, deafness(input.message));
-    effects_.beats.emplace_back(input.node, now_.wall);
-  }
-  const bool is_over = nodes_.lease_over(*node, now_.monotonic);
-  if (was_over && !is_over) excuse_parts(input.node);
-  const bool is_back = !is_over && (node->state == NodeState::kLost || node->state == NodeState::kUnreachable);
-  if (is_back) {
-    node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
-    end_waiting_for(input.node);
-    stop_lost(input.node);
-  }
-  if (!input.message.has_beat()) touch(input.node);
-  hear(*node, input.message);
-  if (!could_take_ranks) tell_of(*node);
-  if (is_back) touch(input.node);
-  if (is_back) request_schedule(/*urgent=*/false);  // After it has said what still runs there. Thousands may.
+// At once, not when its record is durable: on a full disk its ranks would end as orphans.
+void welcome(Step& step, Node& node, const v1::Register& hello) {
+  const std::string& name = hello.node();
+  v1::ControllerMessage message;
+  message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
+  message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(step.options.lease));
+  message.mutable_welcome()->set_cluster(step.options.cluster);
+  const bool late = testing::planted(testing::Bug::kWelcomeWaitsForWrite);
+  std::vector<Send>& sends = late ? step.effects.changes.back().then.sends : step.effects.now.sends;
+  sends.push_back({node.session, std::move(message), nullptr});
+  tell_of(step, node);  // What it is; that it takes ranks, once it is known what it has.
+  node.state = NodeState::kReady;
+  end_waiting_for(step, name);
+  excuse_parts(step.state, step.now, name);
+  compare_inventory(step, node, hello);
+  empty_node(step, name);
+  tell_of(step, node);
+  request_schedule(step, /*urgent=*/false);
 }
 
 // For how long a worker has heard nothing of this controller, as its beat says; zero for what is usual between a beat
 // and its answer, and for what this process was stopped for itself.
-absl::Duration Core::deafness(const v1::WorkerMessage& message) const {
+absl::Duration deafness(const Step& step, const v1::WorkerMessage& message) {
   const absl::Duration unanswered = absl::Milliseconds(message.beat().unanswered_milliseconds());
-  if (unanswered <= 2 * nodes_.beat_interval()) return absl::ZeroDuration();
-  const bool was_asleep = is_paused() || now_.monotonic - awake_since_ < unanswered;
+  if (unanswered <= 2 * step.state.nodes.beat_interval()) return absl::ZeroDuration();
+  const bool was_asleep =
+      step.state.pauses.is_paused(step.now.monotonic) || step.state.pauses.awake_for(step.now.monotonic) < unanswered;
   return was_asleep ? absl::ZeroDuration() : unanswered;
 }
 
-void Core::hear(Node& node, const v1::WorkerMessage& message) {
-  switch (message.kind_case()) {
-    case v1::WorkerMessage::kBeat:
-      return on_beat(node, message.beat());
-    case v1::WorkerMessage::kAttempt:
-      return on_report(node, message.attempt());
-    case v1::WorkerMessage::kEvents:
-      return on_rank_events(node, message.events());
-    case v1::WorkerMessage::kDiagnosis:
-      return on_diagnosis(node, message.diagnosis());
-    case v1::WorkerMessage::kLog:  // The reader's, see api: these came from another node than was asked.
-    case v1::WorkerMessage::kTrace:
-      return note_foreign(node, "an answer to a question that another node was asked");
-    case v1::WorkerMessage::kRegister:
-    case v1::WorkerMessage::KIND_NOT_SET:
-      return;
-  }
-}
-
-void Core::on_beat(Node& node, const v1::Beat& beat) {
-  note_condition(node, beat.unusable(), beat.unix_nanoseconds());
+void on_beat(Step& step, Node& node, const v1::Beat& beat) {
+  note_condition(step, node, beat.unusable(), beat.unix_nanoseconds());
   v1::ControllerMessage ack;
   ack.mutable_beat_ack()->set_sequence(beat.sequence());
-  send(node.record.name, std::move(ack));
+  step.send(node.record.name, std::move(ack));
   for (const v1::AttemptBeat& item : beat.attempts()) {
-    LiveJob* job = job_of(item.id());
+    LiveJob* job = job_of(step.state.jobs, item.id());
     NodePart* part = part_of(job, node.record.name);
     if (part == nullptr) {
-      if (is_elsewhere(node.record.name, {item.id().job_uid(), item.id().number()})) {
-        note_foreign(node, absl::StrCat("the beat of attempt ", item.id().number(), " of job uid ", item.id().job_uid(),
-                                        ", which is placed elsewhere"));
+      if (is_elsewhere(step.state.jobs, node.record.name, {item.id().job_uid(), item.id().number()})) {
+        note_foreign(step, node,
+                     absl::StrCat("the beat of attempt ", item.id().number(), " of job uid ", item.id().job_uid(),
+                                  ", which is placed elsewhere"));
       }
-      if (!may_list(node, item.id())) continue;
-      Stray& stray = stray_of(node, item.id());
+      if (!may_list(step, node, item.id())) continue;
+      Stray& stray = stray_of(step, node, item.id());
       stray.ranks.clear();
       for (const v1::RankStatus& rank : item.ranks()) {
         stray.ranks.push_back(rank.rank());
         stray.step = std::max(stray.step, rank.step());
       }
-      take_stray(node, item.id(), Phase::STARTED);
+      take_stray(step, node, item.id(), Phase::STARTED);
       continue;
     }
     if (!speaks_of_its_own(*part, item)) {
-      note_foreign(node, absl::StrCat("the beat of ranks of job ", job->record.name, " that are not placed there"),
+      note_foreign(step, node,
+                   absl::StrCat("the beat of ranks of job ", job->record.name, " that are not placed there"),
                    job->record.name);
       continue;
     }
-    note_beat(*job, *part, item);
-    compare_ranks(*job);
-    if (!slow_ranks_on(*job, node.record.name).empty()) touch(node.record.name);  // By how much.
-    int64_t step = 0;
-    for (const v1::RankStatus& rank : item.ranks()) step = std::max(step, rank.step());
-    if (!job->attempt->loaded || step <= job->attempt->record.resumed_step) continue;
+    note_beat(step, *job, *part, item);
+    compare_ranks(step, *job);
+    if (!slow_ranks_on(*job, node.record.name).empty()) step.touch(node.record.name);  // By how much.
+    int64_t train_step = 0;
+    for (const v1::RankStatus& rank : item.ranks()) train_step = std::max(train_step, rank.step());
+    if (!job->attempt->loaded || train_step <= job->attempt->record.resumed_step) continue;
     Change change;
-    note_first_step(*job, change);
+    note_first_step(step, *job, change);
     const bool is_first = !change.mutations.empty();
-    take_finished_step(*job, job->attempt->record.number, step, change);
+    take_finished_step(step, *job, job->attempt->record.number, train_step, change);
     if (is_first) put_progress(change, *job);  // From now on it is this attempt's.
-    commit(std::move(change));
+    step.commit(std::move(change));
   }
-}
-
-void Core::on_report(Node& node, const v1::AttemptReport& report) {
-  LiveJob* job = job_of(report.id());
-  const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
-  if (is_stray && is_elsewhere(node.record.name, {report.id().job_uid(), report.id().number()})) {
-    note_foreign(node, absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
-                                    ", which is placed elsewhere"));
-  }
-  if (is_stray && !may_list(node, report.id())) return;
-  if (is_stray)
-    return take_stray(node, report.id(), report.phase(), report.holds_devices(),
-                      /*overdue=*/report.error_reason() == "STOP_TIMEOUT");
-  LiveAttempt& attempt = *job->attempt;
-  NodePart& part = attempt.parts.at(node.record.name);
-  Change change;
-  absl::Duration since_failure;
-  take_exits(*job, node, report, change, since_failure);
-  if (report.store_port() != 0 && node.record.name == attempt.leader()) attempt.record.store_port = report.store_port();
-  const bool is_prepared = report.phase() == Phase::PREPARED || report.phase() == Phase::STARTED;
-  if (is_prepared && !report.folder_id().empty() && node.record.name == attempt.leader() &&
-      !take_folder_id(*job, node.record.name, report.folder_id(), change)) {
-    return conclude(*job, std::move(change), since_failure);
-  }
-  if (report.error_reason() == "STOP_TIMEOUT" && !part.ended) {
-    commit(std::move(change));
-    return take_stop_timeout(*job, node, report.error_message());
-  }
-  switch (report.phase()) {
-    case Phase::STARTED:
-      part.prepared = true;
-      if (!part.started) part.last_advance = std::max(part.last_advance, now_.monotonic);  // Its ranks begin.
-      if (!std::exchange(part.started, true) && attempt.all(&NodePart::started) && attempt.placed_at) {
-        note_phase(*job, "start", attempt.placed_at);
-        attempt.started_at = now_.monotonic;
-      }
-      break;
-    case Phase::PREPARED:
-      part.prepared = true;
-      break;
-    case Phase::REFUSED:
-    case Phase::ENDED:
-      if (part.lost && !report.holds_devices()) end_given_up(*job, node.record.name, change);
-      if (!part.ended && !report.error_reason().empty()) {
-        add_refusal(*job, {node.record.name, report.error_reason(), report.error_message(), report.highest_attempt()},
-                    change);
-      } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
-                 attempt.exits_on(node.record.name) < part.placement.num_ranks) {
-        add_refusal(*job, ended_early(node.record.name, report.stopped()), change);
-      }
-      if (report.holds_devices() && !part.ended) leave_devices(*job, node.record.name);
-      part.ended = true;
-      break;
-    default:
-      return;
-  }
-  start_when_prepared(*job, change);
-  conclude(*job, std::move(change), since_failure);
 }
 
 // Each is a record of its own: a job of ten thousand ranks fails with as many.
-void Core::take_exits(LiveJob& job, Node& node, const v1::AttemptReport& report, Change& change,
-                      absl::Duration& since_failure) {
+void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& report, Change& change,
+                absl::Duration& since_failure) {
   LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
     if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) {
       note_foreign(
-          node,
+          step, node,
           absl::StrCat("the end of rank ", exit.rank(), " of job ", job.record.name, ", which is not placed there"),
           job.record.name);
       continue;
     }
     if (const auto known = attempt.exits.find(exit.rank()); known != attempt.exits.end()) {
-      if (keep_failed_log(job, exit, known->second, change)) put_exit(job, known->second, change);  // It came late.
+      if (keep_failed_log(step, job, exit, known->second, change))
+        put_exit(job, known->second, change);  // It came late.
       continue;
     }
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
     job::RankExit seen{exit.rank(),          node.record.name,         exit.exit_code(),         exit.signal(),
                        exit.out_of_memory(), exit.time_unix_nanos(),   plain(exit.last_words()), exit.stop_reason(),
                        attempt.exit_reports, exit.memory_limit_bytes()};
-    keep_failed_log(job, exit, seen, change);
+    keep_failed_log(step, job, exit, seen, change);
     attempt.exits.emplace(exit.rank(), seen);
     if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(seen);
     put_exit(job, seen, change);
-    if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
+    if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), step.now.wall_ns()));
     const size_t count = attempt.exits.size();
     if (count > kExitEvents) continue;
     told = true;
     add_event(
-        change, job,
+        step, change, job,
         {.node = node.record.name,
          .attempt = attempt.record.number,
          .rank = exit.rank(),
@@ -369,72 +240,118 @@ void Core::take_exits(LiveJob& job, Node& node, const v1::AttemptReport& report,
   if (told) put_job(change, job);  // The others are shown with the attempt's end.
 }
 
-void Core::take(const Tick&) {
-  excuse_own_pause();
-  for (const Node* node : nodes_.mark_suspects(now_.monotonic)) tell_of(*node);
-  for (Node* node : nodes_.end_flapping(now_.monotonic)) note_steady(*node);
-  check_leases();
-  check_hangs();
-  check_diagnoses();
-  check_deadlines();
-  check_time_limits();
-  check_left_behind();
-  estimate_ends();
-  explain_waits();
-  give_up_wishes();
-  forget_refusals();
-  if (schedule_is_due()) request_schedule(/*urgent=*/true);
-  if (!scheduling_) say_who_is_awaited();
-  delete_old_jobs();
-  forget_deleted_jobs();
+// Of an attempt of which nothing is placed on the node, or which is not the present one of its job.
+void on_stray_report(Step& step, Node& node, const v1::AttemptReport& report) {
+  if (is_elsewhere(step.state.jobs, node.record.name, {report.id().job_uid(), report.id().number()})) {
+    note_foreign(step, node,
+                 absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
+                              ", which is placed elsewhere"));
+  }
+  if (!may_list(step, node, report.id())) return;
+  take_stray(step, node, report.id(), report.phase(), report.holds_devices(),
+             /*overdue=*/report.error_reason() == kStopTimeout);
 }
 
-void Core::check_leases() {
-  const absl::Duration now = now_.monotonic;
-  // By job, until something of it is given up: the same for all its silent nodes, which may be thousands.
-  std::map<std::string, bool> still_runs;
-  for (auto& [name, node] : nodes_.all()) {
-    if (!nodes_.lease_over(node, now)) continue;
-    bool runs = false;
-    for (const std::string& uid : jobs_of(name)) {
-      LiveJob& job = jobs_.at(uid);
-      if (job.attempt->parts.at(name).ended) continue;
-      if (testing::planted(testing::Bug::kLostNodeStays)) continue;
-      const auto known = still_runs.find(uid);
-      const bool runs_without = known != still_runs.end() ? known->second : still_runs_without(job, name);
-      still_runs[uid] = runs_without;
-      if (runs_without) {
-        runs = true;
-      } else if (job.pending_reason != kNodeUnreachable) {
-        lose_part(job, name);
-        still_runs.erase(uid);
-      }
-    }
-    const NodeState state = runs ? NodeState::kUnreachable : NodeState::kLost;
-    if (node.state == state) continue;
-    node.state = state;
-    tell_of(node);
-    Change change;
-    add_node_event(change, node, runs ? "NodeUnreachable" : "NodeLost",
-                   absl::StrCat(node.deaf ? "hears nothing for " : "silent for ",
-                                absl::FormatDuration(absl::Trunc(now - node.last_beat, absl::Milliseconds(1))),
-                                runs ? "; the job's other nodes show that it advances" : ""),
-                   "warning");
-    put_node(change, node);
-    commit(std::move(change));
+// Where its ranks meet and which folder they write to are the leader's to say. False: the attempt must not start there.
+bool take_leader_words(Step& step, LiveJob& job, const v1::AttemptReport& report, Change& change) {
+  if (report.store_port() != 0) job.attempt->record.store_port = report.store_port();
+  const bool is_prepared = report.phase() == Phase::PREPARED || report.phase() == Phase::STARTED;
+  return !is_prepared || report.folder_id().empty() ||
+         take_folder_id(step, job, job.attempt->leader(), report.folder_id(), change);
+}
+
+void start_part(Step& step, LiveJob& job, NodePart& part) {
+  LiveAttempt& attempt = *job.attempt;
+  part.prepared = true;
+  if (std::exchange(part.started, true)) return;
+  part.last_advance = std::max(part.last_advance, step.now.monotonic);  // Its ranks begin.
+  if (!attempt.all(&NodePart::started) || !attempt.placed_at) return;
+  note_phase(step, job, "start", attempt.placed_at);
+  attempt.started_at = step.now.monotonic;
+}
+
+void end_part(Step& step, LiveJob& job, const std::string& node, const v1::AttemptReport& report, Change& change) {
+  const LiveAttempt& attempt = *job.attempt;
+  NodePart& part = job.attempt->parts.at(node);
+  if (part.lost && !report.holds_devices()) end_given_up(step, job, node, change);
+  if (part.ended) return;
+  const bool was_to_run = !attempt.failing && job.record.state != job::JobState::kStopping;
+  if (!report.error_reason().empty()) {
+    add_refusal(job, {node, report.error_reason(), report.error_message(), report.highest_attempt()}, change);
+  } else if (was_to_run && attempt.exits_on(node) < part.placement.num_ranks) {
+    add_refusal(job, ended_early(node, report.stopped()), change);
+  }
+  if (report.holds_devices()) leave_devices(step, job, node);
+  part.ended = true;
+}
+
+// How far the part is. False: the report does not say.
+bool take_phase(Step& step, LiveJob& job, const std::string& node, const v1::AttemptReport& report, Change& change) {
+  NodePart& part = job.attempt->parts.at(node);
+  switch (report.phase()) {
+    case Phase::STARTED:
+      start_part(step, job, part);
+      return true;
+    case Phase::PREPARED:
+      part.prepared = true;
+      return true;
+    case Phase::REFUSED:
+    case Phase::ENDED:
+      end_part(step, job, node, report, change);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void on_report(Step& step, Node& node, const v1::AttemptReport& report) {
+  const std::string& name = node.record.name;
+  LiveJob* job = job_of(step.state.jobs, report.id());
+  if (job == nullptr || !job->attempt->parts.contains(name)) return on_stray_report(step, node, report);
+  Change change;
+  absl::Duration since_failure;
+  take_exits(step, *job, node, report, change, since_failure);
+  if (name == job->attempt->leader() && !take_leader_words(step, *job, report, change)) {
+    return conclude(step, *job, std::move(change), since_failure);
+  }
+  if (report.error_reason() == kStopTimeout && !job->attempt->parts.at(name).ended) {
+    step.commit(std::move(change));
+    return take_stop_timeout(step, *job, node, report.error_message());
+  }
+  if (!take_phase(step, *job, name, report, change)) return;
+  start_when_prepared(step, *job, change);
+  conclude(step, *job, std::move(change), since_failure);
+}
+
+void hear(Step& step, Node& node, const v1::WorkerMessage& message) {
+  switch (message.kind_case()) {
+    case v1::WorkerMessage::kBeat:
+      return on_beat(step, node, message.beat());
+    case v1::WorkerMessage::kAttempt:
+      return on_report(step, node, message.attempt());
+    case v1::WorkerMessage::kEvents:
+      return on_rank_events(step, node, message.events());
+    case v1::WorkerMessage::kDiagnosis:
+      return on_diagnosis(step, node, message.diagnosis());
+    case v1::WorkerMessage::kLog:  // The reader's, see api: these came from another node than was asked.
+    case v1::WorkerMessage::kTrace:
+      return note_foreign(step, node, "an answer to a question that another node was asked");
+    case v1::WorkerMessage::kRegister:
+    case v1::WorkerMessage::KIND_NOT_SET:
+      return;
   }
 }
 
 // A silent node's share of a job is left alone while the job's other nodes advance, and for a grace while nobody else
 // could tell. Sets NODE_UNREACHABLE as the job's reason while it waits.
-bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
+bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node) {
   const LiveAttempt& attempt = *job.attempt;
-  const absl::Duration now = now_.monotonic;
+  const absl::Duration now = step.now.monotonic;
   const auto set_reason = [&](const std::string& reason, const std::string& message) {
     if (reason.empty() && job.pending_reason != kNodeUnreachable) return;
     Change change;
     set_pending(job, reason, message, change);
-    commit(std::move(change));
+    step.commit(std::move(change));
   };
   if (attempt.failing || (job.stops() && !job.record.intent.save)) {
     set_reason("", "");
@@ -443,12 +360,12 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
   bool anybody_speaks = false, advancing = false;
   absl::Duration last_word = -absl::InfiniteDuration();
   for (const auto& [name, part] : attempt.parts) {
-    const Node* node = nodes_.find(name);
+    const Node* node = step.state.nodes.find(name);
     if (part.ended || node == nullptr) continue;
     last_word = std::max(last_word, node->last_beat);
     if (name == silent_node || !node->speaks()) continue;  // A suspect one: nobody can tell yet.
     anybody_speaks = true;
-    advancing = advancing || now - part.last_advance <= patience(attempt, part, options_.beat);
+    advancing = advancing || now - part.last_advance <= patience(attempt, part, step.options.beat);
   }
   if (anybody_speaks) {
     set_reason("", "");
@@ -456,7 +373,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
   }
   absl::Duration grace = absl::Seconds(job.record.spec.restart.unreachable_grace_seconds);
   if (testing::planted(testing::Bug::kNoGraceWhileNobodySpeaks)) grace = absl::ZeroDuration();
-  if (now - last_word > options_.lease + grace) {
+  if (now - last_word > step.options.lease + grace) {
     set_reason("", "");
     return false;
   }
@@ -467,19 +384,134 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
   return false;
 }
 
-void Core::lose_part(LiveJob& job, const std::string& node) {
-  const NodePart& part = job.attempt->parts.at(node);
-  lose(job, node);
-  leave_behind(job, node);
+void check_leases(Step& step) {
+  const absl::Duration now = step.now.monotonic;
+  // By job, until something of it is given up: the same for all its silent nodes, which may be thousands.
+  std::map<std::string, bool> still_runs;
+  for (auto& [name, node] : step.state.nodes.all()) {
+    if (!step.state.nodes.lease_over(node, now)) continue;
+    bool runs = false;
+    for (const std::string& uid : step.state.placed.on(name)) {
+      LiveJob& job = step.state.jobs.at(uid);
+      if (job.attempt->parts.at(name).ended) continue;
+      if (testing::planted(testing::Bug::kLostNodeStays)) continue;
+      const auto known = still_runs.find(uid);
+      const bool runs_without = known != still_runs.end() ? known->second : still_runs_without(step, job, name);
+      still_runs[uid] = runs_without;
+      if (runs_without) {
+        runs = true;
+      } else if (job.pending_reason != kNodeUnreachable) {
+        lose_part(step, job, name);
+        still_runs.erase(uid);
+      }
+    }
+    const NodeState state = runs ? NodeState::kUnreachable : NodeState::kLost;
+    if (node.state == state) continue;
+    node.state = state;
+    tell_of(step, node);
+    Change change;
+    add_node_event(step, change, node, runs ? "NodeUnreachable" : "NodeLost",
+                   absl::StrCat(node.deaf ? "hears nothing for " : "silent for ",
+                                absl::FormatDuration(absl::Trunc(now - node.last_beat, absl::Milliseconds(1))),
+                                runs ? "; the job's other nodes show that it advances" : ""),
+                   "warning");
+    put_node(step, change, node);
+    step.commit(std::move(change));
+  }
+}
+
+}  // namespace
+
+void take(Step& step, const OpenSession& input) {
+  const v1::Register& hello = input.hello;
+  const absl::Status ours = check_cluster(step.options, hello);
+  const absl::StatusOr<Nodes::Opened> opened =
+      ours.ok() ? step.state.nodes.open_session(hello, input.session, step.now.monotonic, step.now.wall) : ours;
+  if (!opened.ok()) {
+    // Nobody is kept out: the node speaks already, by its later session.
+    if (rpc::reason(opened.status()) != kSessionReplaced) note_refusal(step, hello, opened.status());
+    step.effects.refused = opened.status();
+    return;
+  }
+  if (opened->replaced != 0) {
+    step.effects.closes.emplace_back(opened->replaced, "a newer session of this node took over");
+  }
+  step.state.refusals.forget(hello.node());
   Change change;
-  add_event(change, job,
+  add_node_event(step, change, *opened->node, "NodeRegistered",
+                 absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
+                              counted(hello.resources().cpu_cores(), "core"), ", version ", hello.version()),
+                 "info", input.peer);
+  put_node(step, change, *opened->node);
+  step.commit(std::move(change));
+  note_condition(step, *opened->node, hello.unusable(), hello.unix_nanoseconds());
+  if (step.state.nodes.mark_flapping(*opened->node, step.now.monotonic)) note_flapping(step, *opened->node);
+  welcome(step, *opened->node, hello);
+}
+
+void take(Step& step, const CloseSession& input) {
+  const bool any = testing::planted(testing::Bug::kOldSessionsEndCounts);
+  step.state.nodes.close_session(input.node, any ? session_of(step.state.nodes, input.node) : input.session);
+  if (const Node* node = step.state.nodes.find(input.node); node != nullptr) tell_of(step, *node);
+}
+
+void take(Step& step, const Heard& input) {
+  Node* node = step.state.nodes.owner(input.node, input.session);
+  if (node == nullptr) return;
+  const bool could_take_ranks = node->can_take_ranks();
+  const bool was_over = step.state.nodes.lease_over(*node, step.now.monotonic);
+  if (!node->deaf || input.message.has_beat()) {  // Whatever it says, it lives; only a beat tells whether it hears.
+    step.state.nodes.beat(*node, step.now.monotonic, step.now.wall, deafness(step, input.message));
+    step.effects.beats.emplace_back(input.node, step.now.wall);
+  }
+  const bool is_over = step.state.nodes.lease_over(*node, step.now.monotonic);
+  if (was_over && !is_over) excuse_parts(step.state, step.now, input.node);
+  const bool is_back = !is_over && (node->state == NodeState::kLost || node->state == NodeState::kUnreachable);
+  if (is_back) {
+    node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
+    end_waiting_for(step, input.node);
+    stop_lost(step, input.node);
+  }
+  if (!input.message.has_beat()) step.touch(input.node);
+  hear(step, *node, input.message);
+  if (!could_take_ranks) tell_of(step, *node);
+  if (is_back) step.touch(input.node);
+  if (is_back) request_schedule(step, /*urgent=*/false);  // After it has said what still runs there. Thousands may.
+}
+
+void take(Step& step, const Tick&) {
+  excuse_own_pause(step);
+  for (const Node* node : step.state.nodes.mark_suspects(step.now.monotonic)) tell_of(step, *node);
+  for (Node* node : step.state.nodes.end_flapping(step.now.monotonic)) note_steady(step, *node);
+  check_leases(step);
+  check_hangs(step);
+  check_diagnoses(step);
+  check_deadlines(step);
+  check_time_limits(step);
+  check_left_behind(step);
+  estimate_ends(step.state, step.now);
+  explain_waits(step);
+  give_up_wishes(step);
+  forget_refusals(step);
+  if (schedule_is_due(step.state, step.now)) request_schedule(step, /*urgent=*/true);
+  if (!step.state.cycles.has_begun()) say_who_is_awaited(step);
+  delete_old_jobs(step);
+  forget_deleted_jobs(step);
+}
+
+void lose_part(Step& step, LiveJob& job, const std::string& node) {
+  const NodePart& part = job.attempt->parts.at(node);
+  lose(step, job, node);
+  leave_behind(step, job, node);
+  Change change;
+  add_event(step, change, job,
             {.node = node,
              .attempt = job.attempt->record.number,
              .reason = "NodeLost",
              .message = absl::StrCat("node ", node, " is lost with ", counted(part.placement.num_ranks, "rank")),
              .severity = "warning"});
   put_job(change, job);
-  conclude(job, std::move(change), now_.monotonic - nodes_.find(node)->last_beat);
+  conclude(step, job, std::move(change), step.now.monotonic - step.state.nodes.find(node)->last_beat);
 }
 
 }  // namespace titan::core

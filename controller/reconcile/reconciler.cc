@@ -61,20 +61,8 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
   for (const auto& answer : answers) answer();
 }
 
-void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-                        Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels,
-                        const RunAs& run_as, const absl::Status& unfit) {
-  core::CreateJob request;
+void Reconciler::create(core::CreateJob request, Done<JobViewPtr> done) {
   request.uid = options_.new_id();
-  request.spec = std::move(spec);
-  request.stored = stored.SerializeAsString();
-  request.request_id = request_id;
-  request.fingerprint = fingerprint;
-  request.actor = actor;
-  request.labels = labels;
-  request.run_as = run_as.user;
-  request.run_as_local = run_as.local;
-  request.unfit = unfit;
   ask(std::move(request), std::move(done), nullptr);
 }
 

@@ -43,12 +43,6 @@ struct Options : core::Options {
   std::function<void(const absl::Status& why)> on_superseded;
 };
 
-// The unix user whom the creator of a job has proven to be: see job::JobRecord.
-struct RunAs {
-  std::string user;
-  bool local = false;
-};
-
 class Reconciler {
  public:
   // Loads what the store holds. Errors: those of Core::load.
@@ -57,9 +51,7 @@ class Reconciler {
 
   // Clients: see the inputs of the same name. Each `done` runs once, when the change is durable, or with an error.
   // `actor` is who asks, as whoever let the call in knows them; empty: nobody that is known.
-  void create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-              Done<JobViewPtr> done, const std::string& actor = "", const core::Labels& labels = {},
-              const RunAs& run_as = {}, const absl::Status& unfit = absl::OkStatus());
+  void create(core::CreateJob request, Done<JobViewPtr> done);  // The job's uid is made here.
   void update(core::UpdateJob request, Done<JobViewPtr> done);
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor = "",
               const std::string& request_id = "");

@@ -158,13 +158,23 @@ class World {
     spec.saves = saves;
     return spec;
   }
-  RunAs run_as;  // Who submits.
-  absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
+  std::string run_as;  // The user who submits,
+  bool run_as_local = false;
+  core::CreateJob create_job(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
     v1::JobSpec stored;
     stored.set_config_json(config_json);
+    core::CreateJob create;
+    create.spec = spec;
+    create.stored = stored.SerializeAsString();
+    create.request_id = request;
+    create.fingerprint = print;
+    create.run_as = run_as;
+    create.run_as_local = run_as_local;
+    return create;
+  }
+  absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
     absl::StatusOr<JobViewPtr> result = absl::InternalError("never answered");
-    const auto done = [&](const absl::StatusOr<JobViewPtr>& r) { result = r; };
-    reconciler->create(spec, stored, request, print, done, /*actor=*/"", /*labels=*/{}, run_as);
+    reconciler->create(create_job(spec, request, print), [&](const auto& answer) { result = answer; });
     settle();
     return result;
   }

@@ -152,7 +152,12 @@ void Scenario::submit(int number) {
 void Scenario::create(const job::Spec& spec, const std::string& id, uint32_t fingerprint) {
   v1::JobSpec stored;
   stored.set_config_json("{}");
-  cluster_.controller->create(spec, stored, "request-" + id, fingerprint, [this, id](const auto& made) {
+  core::CreateJob request;
+  request.spec = spec;
+  request.stored = stored.SerializeAsString();
+  request.request_id = "request-" + id;
+  request.fingerprint = fingerprint;
+  cluster_.controller->create(std::move(request), [this, id](const auto& made) {
     if (made.ok()) created(id, (*made)->record->uid);
   });
 }

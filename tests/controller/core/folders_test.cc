@@ -96,7 +96,8 @@ TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
 // Whose job it is was proven when it was made, and holds for its attempts of later days.
 TEST_F(FoldersTest, AnAttemptIsToldWhoseItIs) {
   add_node("n1");
-  run_as = {"alice", true};
+  run_as = "alice";
+  run_as_local = true;
   ASSERT_TRUE(submit(spec_at("a", "/dump/a")).ok());
   EXPECT_EQ(last_prepare().run_as(), "alice");
   EXPECT_TRUE(last_prepare().run_as_local());

@@ -52,9 +52,7 @@ TEST_F(LifeTest, NothingHappensBeforeItIsDurable) {
   FakeNode& node = add_node("n1");
   node.session->inbox.clear();
   bool answered = false;
-  v1::JobSpec stored;
-  stored.set_config_json("{}");
-  reconciler->create(spec("a", 1, 0), stored, "", 1, [&](const auto& result) { answered = result.ok(); });
+  reconciler->create(create_job(spec("a", 1, 0)), [&](const auto& result) { answered = result.ok(); });
   EXPECT_FALSE(answered);
   EXPECT_EQ(job("a"), nullptr);
   EXPECT_TRUE(node.session->inbox.empty());

@@ -25,8 +25,9 @@ TEST_F(RequestsTest, WhatFitsNoMoreIsTheSameJobStill) {
   const absl::Status unfit = absl::FailedPreconditionError("fits nowhere");
   absl::StatusOr<JobViewPtr> answer;
   const auto ask = [&](const std::string& id, const absl::Status& why) {
-    reconciler->create(
-        spec(id), {}, "request-" + id, 1, [&](const auto& made) { answer = made; }, "", {}, {}, why);
+    core::CreateJob request = create_job(spec(id), "request-" + id);
+    request.unfit = why;
+    reconciler->create(std::move(request), [&](const auto& made) { answer = made; });
     settle();
     return answer.ok() ? (*answer)->record->uid : std::string(answer.status().message());
   };
@@ -43,8 +44,8 @@ TEST_F(RequestsTest, WhatFitsNoMoreIsTheSameJobStill) {
 TEST_F(RequestsTest, TwoCopiesInFlightGiveOneJob) {
   std::vector<std::string> uids;
   const auto keep = [&](const absl::StatusOr<JobViewPtr>& result) { uids.push_back((*result)->record->uid); };
-  reconciler->create(spec("a"), {}, "r1", 1, keep);
-  reconciler->create(spec("a"), {}, "r1", 1, keep);
+  reconciler->create(create_job(spec("a"), "r1"), keep);
+  reconciler->create(create_job(spec("a"), "r1"), keep);
   settle();
   ASSERT_EQ(uids.size(), 2u);
   EXPECT_EQ(uids[0], uids[1]);

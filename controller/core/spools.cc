@@ -1,14 +1,16 @@
 // Ranks repeat themselves: a full disk makes a warning of each rank at each logged step, and ten thousand ranks lose
 // the same peer. Of one kind the first few are events, then those that show that it goes on.
 
+#include "controller/core/spools.h"
+
 #include "absl/strings/str_cat.h"
 #include "common/base/text/shape.h"
-#include "controller/core/core.h"
 
 namespace titan::core {
 namespace {
 
 constexpr int64_t kToldEach = 3;    // Of one kind; then the 10th, the 100th, ...
+constexpr size_t kDamageTold = 16;  // Of one rank's events.
 constexpr size_t kMostKinds = 200;  // Of one attempt; what is beyond them counts as one kind a reason.
 
 bool is_power_of_ten(int64_t number) {
@@ -18,9 +20,8 @@ bool is_power_of_ten(int64_t number) {
 
 }  // namespace
 
-// Counts the message and adds the count to it. A restarted controller counts from zero.
-bool Core::is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message) {
-  std::map<std::string, int64_t>& counts = repeats_[attempt];
+bool Spools::is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message) {
+  std::map<std::string, int64_t>& counts = warnings_[attempt];
   std::string kind = absl::StrCat(reason, " ", text::shape_of(message));
   if (counts.size() >= kMostKinds && counts.count(kind) == 0) kind = reason;
   const int64_t count = ++counts[kind];
@@ -28,6 +29,23 @@ bool Core::is_to_be_told(const AttemptKey& attempt, const std::string& reason, s
     absl::StrAppend(&message, " (said 3 times by now: from here on the 10th, the 100th, ... are told)");
   if (count > kToldEach) absl::StrAppend(&message, " (said ", count, " times by now)");
   return count <= kToldEach || is_power_of_ten(count);
+}
+
+Spools::Damage Spools::note_damage(const RankKey& rank, int64_t offset) {
+  std::set<int64_t>& told = damage_[rank];
+  if (told.size() >= kDamageTold || !told.insert(offset).second) return Damage::kNotToBeTold;
+  return told.size() == kDamageTold ? Damage::kLastToBeTold : Damage::kToBeTold;
+}
+
+std::vector<RankKey> Spools::drop(const std::string& uid) {
+  std::vector<RankKey> had;
+  for (auto it = cursors_.lower_bound({uid, 0, 0}); it != cursors_.end() && std::get<0>(it->first) == uid;) {
+    had.push_back(it->first);
+    it = cursors_.erase(it);
+  }
+  std::erase_if(warnings_, [&](const auto& counted) { return counted.first.first == uid; });
+  std::erase_if(damage_, [&](const auto& told) { return std::get<0>(told.first) == uid; });
+  return had;
 }
 
 }  // namespace titan::core

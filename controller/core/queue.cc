@@ -1,0 +1,56 @@
+#include "controller/core/queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/testing/planted.h"
+
+namespace titan::core {
+
+std::vector<int> Queue::claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
+                              absl::Time ends) {
+  if (devices.empty()) {
+    devices = scheduler_.free_devices(node);
+    devices.resize(std::min(devices.size(), static_cast<size_t>(count)));
+  }
+  scheduler_.occupy(owner, node, devices, ends);
+  if (testing::planted(testing::Bug::kUsedDevicesArePlaced)) scheduler_.release(owner, node);
+  return devices;
+}
+
+void Queue::expect_end(const std::string& owner, const std::string& node, absl::Time ends) {
+  scheduler_.occupy(owner, node, {}, ends);
+}
+
+void Queue::hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held, absl::Time ends) {
+  scheduler_.remove_job(uid);
+  scheduler_.release(uid);
+  for (const auto& [node, devices] : held) scheduler_.occupy(uid, node, devices, ends);
+  held_back_.insert(uid);
+}
+
+void Queue::enter(scheduler::Job job, std::optional<absl::Duration> choosy_until) {
+  const std::string uid = job.uid;
+  scheduler_.add_job(std::move(job));
+  scheduler_.release(uid);
+  held_back_.erase(uid);
+  if (choosy_until) choosy_until_.emplace(uid, *choosy_until);
+}
+
+void Queue::leave(const std::string& uid) {
+  scheduler_.remove_job(uid);
+  scheduler_.release(uid);
+  held_back_.erase(uid);
+  choosy_until_.erase(uid);
+}
+
+std::vector<std::string> Queue::take_choosy(absl::Duration now) {
+  std::vector<std::string> over;
+  for (const auto& [uid, until] : choosy_until_) {
+    if (now > until) over.push_back(uid);
+  }
+  for (const std::string& uid : over) choosy_until_.erase(uid);
+  return over;
+}
+
+}  // namespace titan::core

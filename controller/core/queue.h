@@ -1,0 +1,56 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/scheduler/scheduler.h"
+
+namespace titan::core {
+
+// The scheduler with what it knows (the nodes, who owns which of their devices, and the jobs that wait for devices),
+// and the jobs that wait for something else first. Every change is reported to it at once, so that the next cycle sees
+// it.
+//
+// A job owns devices under its uid: those of its attempt and, while it is held back, those that it will come back to. A
+// stray has an owner's name of its own.
+class Queue {
+ public:
+  void set_node(scheduler::Node node) { scheduler_.set_node(std::move(node)); }
+  void remove_node(const std::string& node) { scheduler_.remove_node(node); }
+
+  // Returns the devices that the owner has now: `devices` or, if they are not known, `count` free ones.
+  std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
+                         absl::Time ends = absl::InfiniteFuture());
+  void release(const std::string& owner, const std::string& node) { scheduler_.release(owner, node); }
+  // The owner's devices on the node are expected to be free then.
+  void expect_end(const std::string& owner, const std::string& node, absl::Time ends);
+
+  // The job waits, but not for devices yet. Nobody else gets `held`: by node, the devices that it comes back to.
+  void hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held, absl::Time ends);
+  // The job waits for devices from now on. Until `choosy_until` it insists on the devices that it holds and on avoiding
+  // nodes; nothing: it does neither.
+  void enter(scheduler::Job job, std::optional<absl::Duration> choosy_until);
+  // The job's attempt has devices.
+  void place(const std::string& uid) { choosy_until_.erase(uid); }
+  void leave(const std::string& uid);  // The job neither waits nor has devices.
+
+  bool waits(const std::string& uid) const { return scheduler_.waits(uid); }
+  const std::set<std::string>& held_back() const { return held_back_; }
+  // Returns the jobs that have insisted for long enough; they do not insist any longer.
+  std::vector<std::string> take_choosy(absl::Duration now);
+  bool has_work() const { return scheduler_.has_work(); }
+  std::vector<scheduler::Outcome> cycle(absl::Time now) { return scheduler_.cycle(now); }
+  std::optional<scheduler::Misfit> misfit(const scheduler::Job& job) const { return scheduler_.misfit(job); }
+
+ private:
+  scheduler::Scheduler scheduler_;
+  std::set<std::string> held_back_;  // Uids of jobs that wait and are not in the scheduler's queue yet.
+  std::map<std::string, absl::Duration> choosy_until_;  // By uid: of those in it.
+};
+
+}  // namespace titan::core

@@ -1,0 +1,43 @@
+#pragma once
+
+// Workers that were refused within the last minute, and when each refusal was last reported: a worker tries about once
+// a second.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace titan::core {
+
+struct Refused {
+  std::string address;
+  std::string version;
+  std::string instance;
+  std::string reason;  // UPPER_SNAKE.
+  std::string message;
+  absl::Duration at;  // Monotonic: the last time.
+};
+
+class Refusals {
+ public:
+  enum class Noted { kNoRoom, kSaidBefore, kToBeSaid };
+  // kNoRoom: there are too many names that are not nodes' already.
+  Noted note(const std::string& node, Refused refused);
+  void forget(const std::string& node);
+  // Forgets the workers that were last refused more than a minute ago, and returns their names.
+  std::vector<std::string> take_old(absl::Duration now);
+
+  const Refused* find(const std::string& node) const;
+  std::vector<std::string> nodes() const;
+
+ private:
+  struct Entry {
+    Refused refused;
+    absl::Duration said_at;
+  };
+  std::map<std::string, Entry> by_node_;
+};
+
+}  // namespace titan::core

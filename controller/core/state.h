@@ -1,0 +1,55 @@
+#pragma once
+
+// All that a core knows, ahead of the store by the changes that are on their way there.
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controller/core/continuation.h"
+#include "controller/core/cycles.h"
+#include "controller/core/deletions.h"
+#include "controller/core/folders.h"
+#include "controller/core/jobs.h"
+#include "controller/core/kept_logs.h"
+#include "controller/core/left_behind.h"
+#include "controller/core/node_table.h"
+#include "controller/core/options.h"
+#include "controller/core/pauses.h"
+#include "controller/core/periodic.h"
+#include "controller/core/placed_jobs.h"
+#include "controller/core/queue.h"
+#include "controller/core/refusals.h"
+#include "controller/core/requests.h"
+#include "controller/core/spools.h"
+#include "controller/core/strays.h"
+
+namespace titan::core {
+
+struct State {
+  explicit State(const Options& options) : nodes(options.lease, options.beat), pauses(options.lease) {}
+
+  Expected expected;
+
+  Jobs jobs;
+  Nodes nodes;
+  PlacedJobs placed;
+  Folders folders;
+  Deletions deletions;
+  Requests requests;
+  Spools spools;
+  Strays strays;
+  LeftRanks left;
+  Refusals refusals;
+  Queue queue;
+  KeptLogs kept_logs;
+  Cycles cycles;
+  Pauses pauses;
+  Periodic deletion_by_age{absl::Minutes(1)};
+  Periodic explanation{absl::Seconds(5)};  // Of what attempts wait for: waits.cc.
+  Periodic estimate{absl::Seconds(5)};     // Of when jobs end: pace.cc.
+};
+
+}  // namespace titan::core

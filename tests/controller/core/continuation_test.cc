@@ -1,0 +1,31 @@
+#include "controller/core/continuation.h"
+
+#include <variant>
+
+#include "gtest/gtest.h"
+
+namespace titan::core {
+namespace {
+
+TEST(ExpectedTest, WhatWaitsIsTakenOnce) {
+  Expected expected;
+  const Token first = expected.add(Created{"a"}), second = expected.add(Created{"b"});
+  const std::optional<Continuation> taken = expected.take(first);
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(std::get<Created>(*taken).uid, "a");
+  EXPECT_FALSE(expected.take(first).has_value());
+  EXPECT_EQ(std::get<Created>(*expected.take(second)).uid, "b");
+}
+
+// 0 is the token of a transaction that nobody waits for, and an outcome may come late.
+TEST(ExpectedTest, TokensAreNotZeroAndNotUsedAgain) {
+  Expected expected;
+  const Token first = expected.add(Created{"a"});
+  EXPECT_NE(first, 0);
+  expected.take(first);
+  EXPECT_NE(expected.add(Created{"b"}), first);
+  EXPECT_FALSE(expected.take(0).has_value());
+}
+
+}  // namespace
+}  // namespace titan::core
