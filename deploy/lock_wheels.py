@@ -42,7 +42,7 @@ def lists_of(group):
 
 
 class Resolver:
-    """pip in an environment of its own: newer than Debian's, which would download every wheel to read its requirements."""
+    """pip in a separate environment: newer than Debian's, which would download every wheel to read its requirements."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
