@@ -36,6 +36,9 @@ endif()
 # For code that runs once, or once a request or step: tests, and programs but for what touches every byte or operator.
 # A quarter of the time to compile it was spent on making it fast.
 set(TITAN_COLD_FLAGS -O1)
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(TITAN_COLD_FLAGS "")
+endif()
 
 function(_titan_configure target torch cold)
   titan_unity(${target})
