@@ -49,9 +49,12 @@ class Resolver:
         # A folder of wheels on this machine must not decide what is locked.
         self.environment = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS"}
         subprocess.run([PYTHON, "-m", "venv", self.folder / "venv"], check=True)
-        self.pip(["install", "--quiet", "--upgrade", "pip>=24"])
+        code, said = self.pip(["install", "--quiet", "--upgrade", "pip>=24"])
+        if code != 0:
+            sys.exit(f"lock_wheels: cannot install a newer pip:\n{said}")
 
     def pip(self, words):
+        """Its exit code, and what it said on stderr."""
         done = subprocess.run([self.folder / "venv/bin/python", "-m", "pip", *words], env=self.environment, stderr=subprocess.PIPE, text=True)
         return done.returncode, done.stderr
 
