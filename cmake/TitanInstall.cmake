@@ -9,7 +9,7 @@
 #   lib/systemd/system/        units that start the programs of P
 #   share/titan/               configs, the text and tokenizer that they train on (assets), what Prometheus and Grafana take
 #   share/titan/env/           settings of the units, to be copied to /etc/titan
-#   share/doc/titan/           the pages of docs/
+#   share/doc/titan/           the pages of docs/, the licence and the changelog
 #   share/{bash-completion,zsh,fish}/   completion of titanctl
 #
 # Components, which are also the Debian packages (deploy/package.sh): titanctl, titan-controller, titan-worker, titan-rank,
@@ -37,6 +37,7 @@ endforeach()
 install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION share/titan COMPONENT titan-common
   FILES_MATCHING PATTERN "*.yml" PATTERN "*.json" PATTERN "alerts_test.yml" EXCLUDE)
 install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan-doc FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
+install(FILES LICENSE CHANGELOG.md DESTINATION share/doc/titan COMPONENT titan-doc)
 
 if(TITAN_TORCH)
   set(_torch_to lib/titan/torch/lib)

@@ -37,6 +37,9 @@ endif()
 # For code that runs once, or once a request or step: tests, and programs but for what touches every byte or operator.
 # A quarter of the time to compile it was spent on making it fast.
 set(TITAN_COLD_FLAGS -O1)
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(TITAN_COLD_FLAGS "")
+endif()
 # What GTest::gtest defines. A precompiled header fits files with its own definitions only, and some files of tests/ do not link GoogleTest.
 set(TITAN_TEST_DEFINITIONS GTEST_HAS_PTHREAD=1)
 

@@ -8,7 +8,8 @@
 #   --with-cuda      also the CUDA toolkit's wheels, for building the CUDA device library
 #   --quiet          print only what is installed and errors
 #
-# Packages go into the system, wheels and assets into .deps/ (TITAN_DEPS moves it).
+# Packages go into the system, wheels and assets into .deps/ (TITAN_DEPS moves it). Debian's packages are those of its release; wheels have
+# the versions and hashes in deploy/requirements, which deploy/lock_wheels.py writes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +19,7 @@ for argument in "$@"; do
     --with-oracles) oracles=1 ;;
     --with-cuda) cuda=1 ;;
     --quiet) quiet=1 ;;
-    -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     *) echo "bootstrap: unknown option '$argument' (see --help)" >&2; exit 2 ;;
   esac
 done
@@ -37,6 +38,13 @@ logged() {
     exit 1
   fi
 }
+
+# Debian's packages are pinned by its release, whose versions change for fixes only; the wheels' hashes are those for its Python.
+release=bookworm
+found_release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null || true)
+if [ "$found_release" != $release ] || [ "$(uname -m)" != x86_64 ]; then
+  echo "bootstrap: warning: made for Debian 12 ($release) on x86_64; this is ${found_release:-unknown} on $(uname -m), where packages may be missing and wheels may not fit" >&2
+fi
 
 python_packages=(ca-certificates python3 python3-venv)  # What fetches wheels.
 debian_packages=(
@@ -91,57 +99,39 @@ step() {
   say "$name: done in $((SECONDS - start)) s"
 }
 
-torch="torch==2.11.0"
-# libtorch_cpu itself needs only these two of the CUDA wheels.
-torch_libraries="nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
-base_tools="tokenizers==0.22.2 googleapis-common-protos==1.70.0"
-client_packages="grpcio==1.85.3 moto==5.2.5 flask==3.1.3 flask-cors==6.0.5 py-partiql-parser==0.6.3"  # Calls of whoever keeps to nothing (tests/integration/hostile), and an object store.
-parquet_packages="pyarrow==26.0.1"  # Arrow reads Parquet files; optional.
-oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 peft==0.18.0 bitsandbytes==0.50.2 safetensors tensorboard torch-tb-profiler==0.4.3 tiktoken==0.14.0 sentencepiece==0.2.3 pandas numpy"
-# Tests that read and write folders of Hugging Face run with both generations of transformers: PYTHONPATH=.deps/transformers5 takes this one.
-transformers5_packages="transformers==5.24.0 huggingface_hub==1.33.0 tokenizers==0.23.3"
-cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
-
-pip_install() { logged "$deps/venv/bin/python" -m pip install --no-input --progress-bar off "$@"; }
+# Wheels are those that deploy/requirements lists, each with its version and hash (deploy/lock_wheels.py): pip chooses nothing.
+requirements=$PWD/deploy/requirements
+install_group() {
+  logged "$deps/venv/bin/python" -m pip install --no-input --progress-bar off --require-hashes --no-deps -r "$requirements/$1.txt" "${@:2}"
+}
 make_venv() {
-  # Of Debian's own python3, which this script installs: another one that comes first in PATH pickles and imports differently.
+  # Debian's python3, which this script installs: another one that comes first in PATH pickles and imports differently.
   if [ "$(readlink -f "$deps/venv/bin/python" 2>/dev/null)" != "$(readlink -f /usr/bin/python3)" ]; then
     rm -rf "$deps/venv"
     logged /usr/bin/python3 -m venv "$deps/venv"
   fi
-  # shellcheck disable=SC2086
-  pip_install $base_tools
-  # shellcheck disable=SC2086
-  pip_install --no-deps $torch $torch_libraries
+  install_group base
 }
-# shellcheck disable=SC2086
-install_clients() { pip_install $client_packages; }
-# shellcheck disable=SC2086
-install_parquet() { pip_install $parquet_packages; }
-# shellcheck disable=SC2086
-install_oracles() { pip_install $torch $oracle_packages; }
-# Its other requirements are those of the oracles, which the environment has.
 install_transformers5() {
   rm -rf "$deps/transformers5"
-  # shellcheck disable=SC2086
-  pip_install --no-deps --target "$deps/transformers5" $transformers5_packages
+  install_group transformers5 --target "$deps/transformers5"
 }
-# shellcheck disable=SC2086
-install_cuda() { pip_install $cuda_packages; }
+# step_wheels NAME GROUP COMMAND...: once for each content of the group's file, and for each Python.
+step_wheels() {
+  step "$1" "$2 $(sha256sum <"$requirements/$2.txt" | cut -d' ' -f1), $(/usr/bin/python3 --version) of Debian" "${@:3}"
+}
 
 # Everything that needs no package but Python's.
 install_wheels() {
   log=$deps/wheels.log
-  local python  # A virtual environment of another one is made again, with all that was in it.
-  python="$(/usr/bin/python3 --version) of Debian"
-  step "LibTorch" "$torch $torch_libraries $base_tools, $python" make_venv
-  step "Parquet" "$parquet_packages, $python" install_parquet
-  step "test clients" "$client_packages, $python" install_clients
+  step_wheels "LibTorch" base make_venv
+  step_wheels "Parquet" parquet install_group parquet
+  step_wheels "test clients" clients install_group clients
   if [ "$oracles" = 1 ]; then
-    step "test oracles" "$torch $oracle_packages, $python" install_oracles
-    step "transformers 5" "$transformers5_packages, $python" install_transformers5
+    step_wheels "test oracles" oracles install_group oracles
+    step_wheels "transformers 5" transformers5 install_transformers5
   fi
-  if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages, $python" install_cuda; fi
+  if [ "$cuda" = 1 ]; then step_wheels "CUDA wheels" cuda install_group cuda; fi
   step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"
 }
 

@@ -39,7 +39,7 @@ version=${version:-$(cached CMAKE_PROJECT_VERSION)}
 architecture=$(dpkg --print-architecture)
 wheels=$(find "$(cached TITAN_DEPS)/venv/lib" -maxdepth 2 -name site-packages 2>/dev/null | head -n 1 || true)
 maintainer="${DEBFULLNAME:-Titan} <${DEBEMAIL:-titan@example.org}>"
-torch=$(sed -n 's/^torch="torch==\(.*\)"$/\1/p' "$source/deploy/bootstrap.sh")
+torch=$(sed -n 's/^torch==\([^ ]*\) .*/\1/p' "$source/deploy/requirements/base.txt")
 date=$(git -C "$source" log -1 --format=%cd --date=rfc2822 2>/dev/null || date -R)
 
 work=$(mktemp -d)

@@ -64,7 +64,9 @@ ordered_json environment() {
 }
 
 void add_local(DebugBundle& bundle) {
-  bundle.add("local/version.json", ordered_json{{"titanctl", version()}, {"revision", revision()}});
+  ordered_json build = ordered_json::object();
+  for (const auto& [name, value] : build_manifest()) build[name] = value;
+  bundle.add("local/version.json", ordered_json{{"titanctl", version()}, {"revision", revision()}, {"build", build}});
   bundle.add("local/host.json", ordered_json(host::facts({".", "/", "/tmp", "/var/lib"})));
   bundle.add("local/environment.json", environment());
   for (const char* name : {"controller.env", "worker.env"}) {
@@ -219,6 +221,7 @@ void add_diagnostics(Client& client, DebugBundle& bundle) {
   add_map("configuration", found->configuration());
   add_map("store", found->store());
   add_map("host", found->host());
+  add_map("build", found->build());
 }
 
 // Everything that a controller is needed for.

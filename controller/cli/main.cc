@@ -61,7 +61,7 @@ class Program {
     app_.add_option("-o,--output", output_, "table, wide, json or yaml; wide: a table with more columns")
         ->capture_default_str();
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
-    app_.set_version_flag("--version", version_line("titanctl"));
+    app_.set_version_flag("--version", version_text("titanctl", arguments_.words), kVersionHelp);
     app_.add_option("--timeout", timeout_,
                     "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait; for `profile` how "
                     "long a rank may stand still (120)");

@@ -19,9 +19,12 @@ namespace {
 
 int show_version(const Globals& globals) {
   if (globals.format == Format::kTable) {
-    print(version_line("titanctl") + "\n");
+    print(version_text("titanctl", {globals.wide ? "--verbose" : ""}) + "\n");
   } else {
-    print(nlohmann::ordered_json{{"version", version()}, {"revision", revision()}}, globals.format);
+    nlohmann::ordered_json shown = {
+        {"version", version()}, {"revision", revision()}, {"build", nlohmann::ordered_json::object()}};
+    for (const auto& [name, value] : build_manifest()) shown["build"][name] = value;
+    print(shown, globals.format);
   }
   return kExitOk;
 }

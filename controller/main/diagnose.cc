@@ -6,6 +6,7 @@
 #include "common/base/host/facts.h"
 #include "common/base/redact/redact.h"
 #include "common/base/text/utf8.h"
+#include "common/base/version/version.h"
 #include "controller/store/backup.h"
 
 namespace titan {
@@ -60,6 +61,7 @@ v1::Diagnostics diagnose(const Flags& flags, const journal::Recent& journal, con
   add_store(flags, store, *all.mutable_store());
   for (const auto& [name, fact] : host::facts({flags.store.empty() ? flags.state : "/"}))
     (*all.mutable_host())[name] = fact;
+  for (const auto& [name, value] : build_manifest()) (*all.mutable_build())[name] = value;
   return all;
 }
 

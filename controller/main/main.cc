@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/service/failpoint.
-  app.set_version_flag("--version", titan::version_line("titan-controller"));
+  app.set_version_flag("--version", titan::version_text("titan-controller", {argv, argv + argc}), titan::kVersionHelp);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

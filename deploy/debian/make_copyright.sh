@@ -10,16 +10,21 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 package=$1 wheels=$2
 
+# NAME FILE...: the licence NAME, whose text is in the files.
+licence_text() {
+  printf '\nLicense: %s\n' "$1"
+  cat "${@:2}" | tr -d '\r' | sed -e 's/[[:space:]]*$//' -e 's/^$/./' -e 's/^/ /'
+}
 # NAME WHEEL: the licence NAME as the wheel states it.
 licence() {
   local name=$1 texts
   mapfile -t texts < <(find "$wheels/$2"-*.dist-info -type f \( -iname 'licen[cs]e*' -o -iname 'notice*' \) | sort)
   [ ${#texts[@]} -gt 0 ] || { echo "make_copyright: the wheel $2 states no licence in $wheels" >&2; exit 1; }
-  printf '\nLicense: %s\n' "$name"
-  cat "${texts[@]}" | tr -d '\r' | sed -e 's/[[:space:]]*$//' -e 's/^$/./' -e 's/^/ /'
+  licence_text "$name" "${texts[@]}"
 }
 
 cat "$here/copyright"
+licence_text BSD-3-clause "$here/../../LICENSE"
 [ ! -f "$here/$package.copyright" ] || { echo; cat "$here/$package.copyright"; }
 case $package in
   titan-libtorch) licence PyTorch torch; licence NVIDIA-EULA nvidia_cuda_runtime ;;

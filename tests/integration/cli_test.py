@@ -370,6 +370,20 @@ class Cli(unittest.TestCase):
             self.assertEqual((0, ""), (done.returncode, done.stderr))
             self.assertIn("--version", done.stdout)
 
+    def test_every_program_tells_what_it_was_built_with(self):
+        build = json.loads(titanctl("version", "-o", "json").stdout)["build"]
+        self.assertRegex(build["commit"], r"^([0-9a-f]{12}(, modified)?|unknown)$")
+        for name in ("build type", "compiler", "CUDA", "LibTorch", "gRPC", "protobuf", "abseil", "OpenSSL", "SQLite", "curl", "zstd", "pcre2", "yaml-cpp"):
+            self.assertTrue(build.get(name), name)
+        self.assertEqual(titanctl("--version", "--verbose").stdout, titanctl("version", "-o", "wide").stdout)
+        for program in ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-stacks", "titan-rank", "titan-checkpoint", "titan-data",
+                        "titan-generate"):
+            done = subprocess.run([BIN / program, "--version", "--verbose"], capture_output=True, text=True, timeout=30)
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+            said = done.stdout.splitlines()
+            self.assertEqual(subprocess.run([BIN / program, "--version"], capture_output=True, text=True, timeout=30).stdout, said[0] + "\n")
+            self.assertEqual(build, dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in said[1:]), program)
+
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])
         self.assertEqual(titanctl("version").stdout.split()[1], json.loads(titanctl("version", "-o", "json").stdout)["version"])

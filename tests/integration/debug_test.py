@@ -89,6 +89,8 @@ class Debug(unittest.TestCase):
             self.assertEqual(("127.0.0.1:0", "", "no"), tuple(configuration[key] for key in ("listen", "tls_ca", "insecure")))
             for host in ("controller/host.json", "local/host.json"):
                 self.assertTrue({"system", "limits", "memory", "cgroup"} <= set(json.loads(files[host])), host)
+            for build in (json.loads(files["controller/build.json"]), json.loads(files["local/version.json"])["build"]):
+                self.assertTrue({"commit", "compiler", "build type", "gRPC", "SQLite"} <= set(build), build)
             self.assertEqual("(left out)", json.loads(files["local/environment.json"])["TITAN_REGISTRY_TOKEN"])
             self.assertEqual("http://(left out)@proxy:3128", json.loads(files["local/environment.json"])["HTTPS_PROXY"])
 

@@ -94,6 +94,10 @@ class Install(unittest.TestCase):
         said = subprocess.run(["ldd", library], check=True, capture_output=True, text=True).stdout
         self.assertEqual([], [line for line in said.splitlines() if "not found" in line])
 
+    def test_the_licence_is_there(self):
+        for name in ("LICENSE", "third-party.md", "CHANGELOG.md"):
+            self.assertTrue((self.prefix / "share/doc/titan" / name).is_file(), name)
+
     def test_every_program_says_its_version(self):
         self.assertEqual(sorted(PROGRAMS), sorted(path.name for path in (self.prefix / "bin").iterdir()))
         for name in PROGRAMS:

@@ -26,11 +26,11 @@ if (BIN / "titan-rank").exists():
 DAEMONS = ("titan-controller", "titan-worker")
 # What packages hold of others' work, and its licence.
 OF_OTHERS = {
-    "titanctl": {"usr/bin/titanctl": "none-chosen-yet and BSD-3-clause and Expat"},
-    "titan-common": {"usr/share/titan/assets/c4_test/data.json": "GPL-1+ or Artistic", "usr/share/titan/configs/a.toml": "none-chosen-yet"},
+    "titanctl": {"usr/bin/titanctl": "BSD-3-clause and BSD-3-clause-Cincinnati and Expat"},
+    "titan-common": {"usr/share/titan/assets/c4_test/data.json": "GPL-1+ or Artistic", "usr/share/titan/configs/a.toml": "BSD-3-clause"},
     "titan-libtorch": {"usr/lib/titan/torch/lib/libtorch_cpu.so": "PyTorch", "usr/lib/titan/nvidia/cu13/lib/libcudart.so.13": "NVIDIA-EULA",
                        "usr/lib/titan/torch/lib/libgomp.so.1": "GPL-3+ with GCC-Runtime-Library exception"},
-    "titan-parquet": {"usr/lib/titan/arrow/libarrow.so.2600": "Apache-Arrow", "usr/lib/titan/titan-parquet.so": "none-chosen-yet and Apache-Arrow"},
+    "titan-parquet": {"usr/lib/titan/arrow/libarrow.so.2600": "Apache-Arrow", "usr/lib/titan/titan-parquet.so": "BSD-3-clause and Apache-Arrow"},
 }
 
 
@@ -159,7 +159,8 @@ class Packages(unittest.TestCase):
                 texts = {one["License"].split("\n")[0] for one in stanzas if "Files" not in one and "\n" in one.get("License", "")}
                 self.assertEqual(texts, {name for one in files for name in re.split(r" and | or ", one["License"])})
                 self.assertEqual(1 + len(files) + len(texts), len(stanzas))
-                self.assertIn("All rights reserved by the authors of Titan until a licence is chosen.", text)
+                titan = (SOURCE / "LICENSE").read_text().splitlines()
+                self.assertIn("".join(f" {line or '.'}\n" for line in titan), text)
                 for path, licence in OF_OTHERS.get(package, {}).items():
                     self.assertEqual(licence, [one["License"] for one in files if fnmatch.fnmatchcase(path, one["Files"])][-1], path)
                 if package in self.packages:

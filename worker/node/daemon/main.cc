@@ -180,7 +180,6 @@ void declare(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/service/failpoint.
-  app.set_version_flag("--version", titan::version_line("titan-worker"));
   app.footer(
       "The daemon may be killed and restarted at any time: its ranks train on, and the next daemon with the same "
       "--state takes\n"
@@ -204,6 +203,7 @@ int main(int argc, char** argv) {
   CLI::App app("The daemon of a node: starts ranks, watches them, and tells titan-controller.", "titan-worker");
   Flags flags;
   declare(app, flags);
+  app.set_version_flag("--version", titan::version_text("titan-worker", {argv, argv + argc}), titan::kVersionHelp);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -24,7 +24,7 @@ constexpr char kUsage[] =
     "  --spec FILE       What to run. Its folder is the run folder: launch.json, logs, event spools and exit records "
     "are there.\n"
     "  --control-fd FD   A connected socket of the daemon that starts this shim.\n"
-    "  --version         Print version and revision.\n"
+    "  --version         Print version and revision; with --verbose after it also what the program was built with.\n"
     "  --help            Print this text.\n"
     "\n"
     "SIGTERM: the ranks save at the next step edge and stop.\n";
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--help" || flag == "-h") return std::fputs(kUsage, stdout) < 0;
-    if (flag == "--version") return std::puts(titan::version_line("titan-shim").c_str()) < 0;
+    if (flag == "--version") return std::puts(titan::version_text("titan-shim", {argv, argv + argc}).c_str()) < 0;
     if (i + 1 < argc && flag == "--spec") {
       spec = argv[++i];
     } else if (i + 1 < argc && flag == "--control-fd") {

@@ -30,7 +30,7 @@ constexpr char kUsage[] =
     "  --most-frames N             Of a stack (64).\n"
     "  --out-dir DIR               Write files there instead: PID.stacks, complete as soon as they have their name.\n"
     "  --name PID=FILE             With --out-dir: this file for that process.\n"
-    "  --version                   Print version and revision.\n"
+    "  --version                   Print version and revision; with --verbose also what the program was built with.\n"
     "  --help                      Print this text.\n"
     "\n"
     "Exit code: 0 when there is something about every process, 1 otherwise, 2 for a wrong usage.\n";
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--help" || flag == "-h") return std::fputs(kUsage, stdout) < 0;
-    if (flag == "--version") return std::puts(titan::version_line("titan-stacks").c_str()) < 0;
+    if (flag == "--version") return std::puts(titan::version_text("titan-stacks", {argv, argv + argc}).c_str()) < 0;
   }
   Arguments arguments;
   const std::string problem = parse(argc, argv, arguments);

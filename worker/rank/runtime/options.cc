@@ -37,7 +37,7 @@ const char kUsage[] =
     "  --listen-fd FD     rank 0 only: listen on this inherited socket instead\n"
     "  --run-dir DIR      for events, beacon and ledger (default: the launch file's folder, or {dump_folder}/run)\n"
     "  --json             a dry run (comm.mode fake_backend) prints its result as JSON\n"
-    "  --version          version and revision\n"
+    "  --version          version and revision; with --verbose after it also what the program was built with\n"
     "  --help             this text\n"
     "\n"
     "By hand, any key of the configuration can be set: --training.steps 20 --checkpoint.enable\n";

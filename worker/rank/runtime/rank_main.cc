@@ -120,7 +120,7 @@ int run(const std::vector<std::string>& words) {
     return rank_protocol::kExitFinished;
   }
   if (options->version) {
-    std::printf("%s\n", version_line("titan-rank").c_str());
+    std::printf("%s\n", version_text("titan-rank", words).c_str());
     return rank_protocol::kExitFinished;
   }
   const absl::StatusOr<RankJob> job = read_job(*options);

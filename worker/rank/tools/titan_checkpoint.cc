@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", titan::version_line("titan-checkpoint"));
+  app.set_version_flag("--version", titan::version_text("titan-checkpoint", {argv, argv + argc}), titan::kVersionHelp);
 
   std::string path, target, output = "text";
   bool tensors = false;

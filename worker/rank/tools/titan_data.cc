@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
       "  titan-data chat --tokenizer assets/tokenizer chats.jsonl\n",
       "titan-data"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", titan::version_line("titan-data"));
+  app.set_version_flag("--version", titan::version_text("titan-data", {argv, argv + argc}), titan::kVersionHelp);
   titan::tools::add_tokenize(app);
   titan::tools::add_verify(app);
   titan::tools::add_encode(app);

@@ -329,7 +329,7 @@ int main(int argc, char** argv) {
       "  titan-generate --checkpoint assets/Llama-3.2-1B --prompts questions.txt --temperature 0.7 --top-p 0.9 -o "
       "json\n",
       "titan-generate"};
-  app.set_version_flag("--version", titan::version_line("titan-generate"));
+  app.set_version_flag("--version", titan::version_text("titan-generate", {argv, argv + argc}), titan::kVersionHelp);
   Arguments arguments;
   add_options(app, arguments);
   try {

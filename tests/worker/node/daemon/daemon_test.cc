@@ -950,7 +950,7 @@ TEST(WorkerFlagsTest, AreCheckedAndNamed) {
   EXPECT_EQ(rank, 1);
   EXPECT_THAT(rank_text, HasSubstr("/none/titan-rank"));
   EXPECT_EQ(run("--help").first, 0);
-  EXPECT_THAT(run("--version").second, HasSubstr("titan-worker 0."));
+  EXPECT_THAT(run("--version").second, HasSubstr("titan-worker " TITAN_VERSION));
 }
 
 }  // namespace
