@@ -6,7 +6,7 @@
 #include "worker/rank/device/host_waits.h"
 #include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/moe_rows.h"
-#include "worker/rank/parallel/overlapped_exchange.h"
+#include "worker/rank/parallel/async_exchange.h"
 
 namespace titan::parallel {
 namespace {
@@ -61,8 +61,8 @@ at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& count
   const std::vector<int64_t> sent = sums_by_rank(exchanged.sent, group.size());
   const std::vector<int64_t> received = sums_by_rank(exchanged.received, group.size());
   const Move to_experts = move_rows(group, sent, received), to_tokens = move_rows(group, received, sent);
-  const auto there = c10::make_intrusive<OverlappedExchange>(to_experts, to_tokens);
-  const auto back = c10::make_intrusive<OverlappedExchange>(to_tokens, to_experts);
+  const auto there = c10::make_intrusive<AsyncExchange>(to_experts, to_tokens);
+  const auto back = c10::make_intrusive<AsyncExchange>(to_tokens, to_experts);
   const at::Tensor arriving = begin_exchange(sorted, there);
   meanwhile();
   at::Tensor rows = finish_exchange(arriving, there);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "worker/rank/nn/kept_results.h"
-#include "worker/rank/parallel/overlapped_exchange.h"
+#include "worker/rank/parallel/async_exchange.h"
 
 namespace titan::parallel {
 namespace {
@@ -51,9 +51,9 @@ at::Tensor count_local(const at::Tensor& experts, int64_t local) {
 at::Tensor gather_and_sum(const nn::MixtureOfExperts& moe, const at::Tensor& tokens, const nn::Routing& routing,
                           const std::function<void()>& meanwhile, const comm::Group& group) {
   const int64_t local = moe.experts.local_experts();
-  const auto scores_there = c10::make_intrusive<OverlappedExchange>(gathering(group), summing(group));
-  const auto tokens_there = c10::make_intrusive<OverlappedExchange>(gathering(group), summing(group));
-  const auto back = c10::make_intrusive<OverlappedExchange>(summing(group), gathering(group));
+  const auto scores_there = c10::make_intrusive<AsyncExchange>(gathering(group), summing(group));
+  const auto tokens_there = c10::make_intrusive<AsyncExchange>(gathering(group), summing(group));
+  const auto back = c10::make_intrusive<AsyncExchange>(summing(group), gathering(group));
   const at::Tensor chosen = gather_choices(routing.experts, group);
   const at::Tensor arriving_scores = begin_exchange(routing.scores, scores_there);
   at::Tensor all = begin_exchange(tokens, tokens_there);

@@ -1,4 +1,4 @@
-#include "worker/rank/parallel/overlapped_exchange.h"
+#include "worker/rank/parallel/async_exchange.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,17 +10,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-void remember(AutogradContext* context, const c10::intrusive_ptr<OverlappedExchange>& exchange) {
+void remember(AutogradContext* context, const c10::intrusive_ptr<AsyncExchange>& exchange) {
   context->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
 }
 
-c10::intrusive_ptr<OverlappedExchange> exchange_of(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<OverlappedExchange>(context->saved_data["exchange"].toCapsule());
+c10::intrusive_ptr<AsyncExchange> exchange_of(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<AsyncExchange>(context->saved_data["exchange"].toCapsule());
 }
 
 struct Begin : torch::autograd::Function<Begin> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const c10::intrusive_ptr<OverlappedExchange>& exchange) {
+                            const c10::intrusive_ptr<AsyncExchange>& exchange) {
     remember(context, exchange);
     return nn::kept_or({.kind = nn::OpCall::Kind::kExchange}, [&] { return exchange->forth(rows, exchange->pending); });
   }
@@ -33,7 +33,7 @@ struct Begin : torch::autograd::Function<Begin> {
 
 struct Finish : torch::autograd::Function<Finish> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const c10::intrusive_ptr<OverlappedExchange>& exchange) {
+                            const c10::intrusive_ptr<AsyncExchange>& exchange) {
     remember(context, exchange);
     exchange->pending.wait();
     return rows;
@@ -47,11 +47,11 @@ struct Finish : torch::autograd::Function<Finish> {
 
 }  // namespace
 
-at::Tensor begin_exchange(const at::Tensor& rows, const c10::intrusive_ptr<OverlappedExchange>& exchange) {
+at::Tensor begin_exchange(const at::Tensor& rows, const c10::intrusive_ptr<AsyncExchange>& exchange) {
   return Begin::apply(rows, exchange);
 }
 
-at::Tensor finish_exchange(const at::Tensor& arriving, const c10::intrusive_ptr<OverlappedExchange>& exchange) {
+at::Tensor finish_exchange(const at::Tensor& arriving, const c10::intrusive_ptr<AsyncExchange>& exchange) {
   return Finish::apply(arriving, exchange);
 }
 

@@ -16,8 +16,8 @@ namespace titan::parallel {
 using Move = std::function<at::Tensor(const at::Tensor& rows, comm::Pending& pending)>;
 
 // One exchange: how rows are sent, and how their gradients come back.
-struct OverlappedExchange : torch::CustomClassHolder {
-  OverlappedExchange(Move forth, Move back) : forth(std::move(forth)), back(std::move(back)) {}
+struct AsyncExchange : torch::CustomClassHolder {
+  AsyncExchange(Move forth, Move back) : forth(std::move(forth)), back(std::move(back)) {}
 
   const Move forth, back;
   comm::Pending pending;
@@ -26,7 +26,7 @@ struct OverlappedExchange : torch::CustomClassHolder {
 
 // The arriving rows, not to be read before finish(). Between the two calls may lie other exchanges, in the same order
 // on all ranks.
-at::Tensor begin_exchange(const at::Tensor& rows, const c10::intrusive_ptr<OverlappedExchange>& exchange);
-at::Tensor finish_exchange(const at::Tensor& arriving, const c10::intrusive_ptr<OverlappedExchange>& exchange);
+at::Tensor begin_exchange(const at::Tensor& rows, const c10::intrusive_ptr<AsyncExchange>& exchange);
+at::Tensor finish_exchange(const at::Tensor& arriving, const c10::intrusive_ptr<AsyncExchange>& exchange);
 
 }  // namespace titan::parallel
