@@ -9,7 +9,7 @@ namespace {
 using Noted = Refusals::Noted;
 
 Refused refused_at(absl::Duration at, const std::string& reason = "WRONG_CLUSTER") {
-  return {"10.0.0.1:1", "0.1.0", "instance", reason, "a message", at};
+  return {"10.0.0.1:1", "2.0", "instance", reason, "a message", at};
 }
 
 TEST(RefusalsTest, TheSameReasonIsSaidOnceAMinute) {
