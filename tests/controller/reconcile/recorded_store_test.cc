@@ -19,7 +19,7 @@ class RecordedStoreTest : public ::testing::TestWithParam<std::string>, protecte
   void SetUp() override {
     const std::string recording = data() + "/" + GetParam();
     expected_ = json::parse(std::ifstream(recording + ".json"));
-    // Opened by the present build, which may bring the file's schema forward.
+    // Opened by the present build, which writes to it.
     const std::string copy = folder_.file("store.db");
     std::filesystem::copy(recording + ".db", copy);
     const auto opened = store::SqliteStore::open(copy);
@@ -168,9 +168,9 @@ TEST_P(RecordedStoreTest, OldAndNewJobsAreOneHistory) {
   EXPECT_EQ(state("new"), "STARTING");
 }
 
-// Before decisions were a core of their own; then with its first records of intent, reservations and exits; then with
-// owners, labels, devices by number and a job that was deleted.
-INSTANTIATE_TEST_SUITE_P(Of, RecordedStoreTest, ::testing::Values("before_core", "first_core", "first_labels"),
+// With the first records of intent, reservations and exits; then with owners, labels, devices by number and a job that
+// was deleted.
+INSTANTIATE_TEST_SUITE_P(Of, RecordedStoreTest, ::testing::Values("first_core", "first_labels"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
