@@ -79,7 +79,6 @@ void Core::go_on(const Deleted& deleted, const absl::Status& status) {
 // Its request is known as long as it is: whoever repeats it has not heard of the deletion, and gets no second job.
 void Core::bury(const std::string& uid, job::Tombstone tombstone) {
   if (deleted_.contains(uid)) return;
-  if (tombstone.time_ns == 0) tombstone.time_ns = now_ns();  // Of an older version: at least since now.
   if (!tombstone.request_id.empty()) requests_.emplace(tombstone.request_id, uid);
   deleted_by_age_.emplace(tombstone.time_ns, uid);
   deleted_.emplace(uid, std::move(tombstone));
