@@ -11,15 +11,12 @@ struct NodeRow {
   std::string host;   // Of a row that is one node with its address; else empty.
 };
 
-// Whether each node's ranks follow each other, with local ranks from 0 and one address: what the forms by node tell.
-bool is_by_node(const Launch& launch);
-
-// Where an attempt's ranks are, in rank order, of a launch that is by node. Names are told together, so that it does
-// not grow with nodes that are counted through. `addressed`: a node that has a row with its address.
+// Where an attempt's ranks are, in rank order. Names are told together, so that it does not grow with nodes that are
+// counted through. `addressed`: a node that has a row with its address.
 std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addressed = "");
 
-// The form by such rows. Sent to a node that does not lead and says so (Register.takes_folded_launch), without any
-// address, and what a node keeps for its ranks, with its own alone. launch_from_json() reads it, with empty hosts.
+// By such rows: sent to a node that does not lead, without any address, and what a node keeps for its ranks, with its
+// own alone. launch_from_json() reads it, with empty hosts.
 nlohmann::json to_folded_json(const Launch& launch, const std::string& addressed = "");
 
 }  // namespace titan::rank_protocol

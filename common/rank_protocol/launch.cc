@@ -40,31 +40,6 @@ absl::Status read_text(const json& from, const char* member, const std::string& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<RankPlace> place_from_json(const json& from, int index) {
-  const std::string where = absl::StrCat("ranks[", index, "].");
-  if (!from.is_object()) return wrong(absl::StrCat("ranks[", index, "]"), "an object");
-  RankPlace place;
-  TITAN_RETURN_IF_ERROR(read_int(from, "rank", where, 0, place.rank));
-  TITAN_RETURN_IF_ERROR(read_int(from, "local_rank", where, 0, place.local_rank));
-  TITAN_RETURN_IF_ERROR(read_text(from, "node", where, place.node));
-  TITAN_RETURN_IF_ERROR(read_text(from, "host", where, place.host));
-  if (place.rank != index) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("launch file: ", where, "rank is ", place.rank, ", but ranks must be listed in order from 0"));
-  }
-  return place;
-}
-
-absl::Status read_listed(const json& from, std::vector<RankPlace>& ranks) {
-  if (!from.is_array() || from.empty()) return wrong("ranks", "a list with a rank in it");
-  ranks.reserve(from.size());
-  for (const json& place : from) {
-    TITAN_ASSIGN_OR_RETURN(RankPlace read, place_from_json(place, static_cast<int>(ranks.size())));
-    ranks.push_back(std::move(read));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status add_node(RankPlace place, int count, std::vector<RankPlace>& ranks) {
   if (static_cast<size_t>(count) > kMostRanks - ranks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("launch file: more than ", kMostRanks, " ranks"));
@@ -97,7 +72,7 @@ absl::Status read_row(const json& row, const std::string& where, std::vector<Ran
   return absl::OkStatus();
 }
 
-absl::Status read_by_node(const json& from, std::vector<RankPlace>& ranks) {
+absl::Status read_nodes(const json& from, std::vector<RankPlace>& ranks) {
   if (!from.is_array() || from.empty()) return wrong("nodes", "a list with a node in it");
   for (size_t i = 0; i < from.size(); ++i) {
     if (!from[i].is_object()) return wrong(absl::StrCat("nodes[", i, "]"), "an object");
@@ -122,17 +97,6 @@ json without_ranks(const Launch& launch) {
 }  // namespace
 
 json to_json(const Launch& launch) {
-  json ranks = json::array();
-  for (const RankPlace& place : launch.ranks) {
-    ranks.push_back(
-        {{"rank", place.rank}, {"local_rank", place.local_rank}, {"node", place.node}, {"host", place.host}});
-  }
-  json whole = without_ranks(launch);
-  whole["ranks"] = std::move(ranks);
-  return whole;
-}
-
-json to_compact_json(const Launch& launch) {
   json nodes = json::array();
   for (const RankPlace& place : launch.ranks) {
     if (place.local_rank == 0) {
@@ -144,19 +108,6 @@ json to_compact_json(const Launch& launch) {
   json whole = without_ranks(launch);
   whole["nodes"] = std::move(nodes);
   return whole;
-}
-
-bool is_by_node(const Launch& launch) {
-  for (size_t i = 0; i < launch.ranks.size(); ++i) {
-    const RankPlace& place = launch.ranks[i];
-    if (place.local_rank == 0) continue;
-    if (i == 0) return false;
-    const RankPlace& before = launch.ranks[i - 1];
-    if (place.local_rank != before.local_rank + 1 || place.node != before.node || place.host != before.host) {
-      return false;
-    }
-  }
-  return true;
 }
 
 std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addressed) {
@@ -214,8 +165,8 @@ absl::StatusOr<Launch> launch_from_json(const json& from) {
   TITAN_RETURN_IF_ERROR(read_text(from, "job_uid", "", launch.job_uid));
   TITAN_RETURN_IF_ERROR(read_int(from, "attempt", "", 1, launch.attempt));
   TITAN_RETURN_IF_ERROR(read_int(from, "threads_per_rank", "", 1, launch.threads_per_rank));
-  if (const auto step = from.find("committed_step");
-      step != from.end()) {  // Older controllers do not say this and the next ones.
+  // Who writes a launch file by hand may leave out this and the next ones.
+  if (const auto step = from.find("committed_step"); step != from.end()) {
     if (!step->is_number_integer()) return wrong("committed_step", "an integer");
     launch.committed_step = step->get<int64_t>();
   }
@@ -227,12 +178,8 @@ absl::StatusOr<Launch> launch_from_json(const json& from) {
   const auto config = from.find("config");
   if (config == from.end() || !config->is_object()) return wrong("config", "an object");
   launch.config = *config;
-  if (const auto nodes = from.find("nodes"); nodes != from.end()) {
-    TITAN_RETURN_IF_ERROR(read_by_node(*nodes, launch.ranks));
-  } else {
-    const auto ranks = from.find("ranks");
-    TITAN_RETURN_IF_ERROR(read_listed(ranks == from.end() ? json() : *ranks, launch.ranks));
-  }
+  const auto nodes = from.find("nodes");
+  TITAN_RETURN_IF_ERROR(read_nodes(nodes == from.end() ? json() : *nodes, launch.ranks));
   return launch;
 }
 

@@ -25,25 +25,23 @@ struct Launch {
   int version = kVersion;
   std::string job;  // Full job name, for messages; empty without a control plane.
   std::string job_uid;
-  int attempt = 1;               // Fencing token: publishing is allowed only while the dump folder's fence names it.
-  nlohmann::json config;         // Resolved common/plan/config JobConfig, every key present.
-  std::vector<RankPlace> ranks;  // In rank order; size is the world size.
-  int threads_per_rank = 1;      // Fixed for the job's life: results depend on it bit for bit.
+  int attempt = 1;        // Fencing token: publishing is allowed only while the dump folder's fence names it.
+  nlohmann::json config;  // Resolved common/plan/config JobConfig, every key present.
+  // In rank order; size is the world size. A node's ranks follow each other, with local ranks from 0 and one address.
+  std::vector<RankPlace> ranks;
+  int threads_per_rank = 1;  // Fixed for the job's life: results depend on it bit for bit.
   // Newest full step that the job is known to have committed; -1: none. An attempt that finds no step although there
   // was one must not begin anew.
   int64_t committed_step = -1;
   std::string folder_id;  // Of the dump folder (common/io/storage/folder_id.h); empty before the first attempt saw it.
   // How the attempt before this one ended: a controller whose store is older than that learns it from a node.
-  std::string previous_end_cause = {};  // UPPER_SNAKE; empty: there was none, or a controller of an older version.
+  std::string previous_end_cause = {};  // UPPER_SNAKE; empty: there was none.
   std::string previous_end_message = {};
 };
 
-// Every rank is listed.
+// Every node has a row in "nodes", with its address and number of ranks.
 nlohmann::json to_json(const Launch& launch);
-// The form in which it may be sent to a worker that says so (Register.takes_compact_launch): "nodes" with a count of
-// ranks each in place of "ranks". A node's ranks follow each other, with local ranks from 0.
-nlohmann::json to_compact_json(const Launch& launch);
-// Reads these and the folded form (folded_launch.h). Errors: InvalidArgument naming the missing or wrong member, or the
+// Rows may be of many nodes, too (folded_launch.h). Errors: InvalidArgument naming the missing or wrong member, or the
 // version when it is newer than kVersion.
 absl::StatusOr<Launch> launch_from_json(const nlohmann::json& json);
 absl::StatusOr<Launch> read_launch(const std::string& path);

@@ -376,7 +376,7 @@ v1::Event to_proto(const job::EventRecord& record, int64_t revision) {
   event.set_attempt(record.attempt);
   event.set_rank(record.rank);
   event.set_reason(record.reason);
-  event.set_message(text::shortened(record.message, job::kLongestMessage));
+  event.set_message(record.message);
   event.set_severity(record.severity);
   event.set_actor(record.actor);
   return event;

@@ -20,12 +20,6 @@ void identify(v1::AttemptId* id, const LiveJob& job) {
   id->set_number(job.attempt->record.number);
 }
 
-// Whoever leads looks whether all others could reach it, and so gets their addresses.
-Send::Form form_for(const Node& node, bool leads) {
-  if (node.takes_folded_launch && !leads) return Send::Form::kFolded;
-  return node.takes_compact_launch ? Send::Form::kCompact : Send::Form::kListed;
-}
-
 std::string reason_to_stop(const LiveJob& job) {
   if (job.stops()) return job.record.intent.cause;
   return job.attempt->failing ? "ATTEMPT_FAILED" : "NODE_DRAINED";
@@ -65,7 +59,8 @@ void send_prepare(Step& step, LiveJob& job, const std::vector<std::string>& node
     Send& sent = step.effects.now.sends.emplace_back();
     sent.session = session_of(step.state.nodes, name);
     sent.launch = launch;
-    sent.form = form_for(*step.state.nodes.find(name), name == attempt.leader());
+    // Whoever leads looks whether all others could reach it, and so gets their addresses.
+    sent.with_addresses = name == attempt.leader();
     v1::Prepare* prepare = sent.message.mutable_prepare();
     identify(prepare->mutable_id(), job);
     prepare->set_leader(name == attempt.leader());

@@ -31,8 +31,7 @@ struct Send {
   // Of a Prepare: what its ranks are launched with but for the job's configuration, which the shell reads from the
   // store and adds. Shared by all nodes of the attempt.
   std::shared_ptr<const rank_protocol::Launch> launch;
-  enum class Form { kListed, kCompact, kFolded };  // Of the launch, as the node takes it.
-  Form form = Form::kListed;
+  bool with_addresses = false;  // The launch tells every node's address.
 };
 
 struct Reply {

@@ -105,7 +105,6 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
   attempt.exits = std::move(reports.exits);
   attempt.errors = std::move(reports.errors);
   attempt.refusals = std::move(reports.refusals);
-  for (const job::RankExit& exit : record.exits) attempt.exits.emplace(exit.rank, exit);  // Of an older version.
   for (const auto& [rank, exit] : attempt.exits) attempt.exit_reports = std::max(attempt.exit_reports, exit.report);
   for (const job::Placement& placement : record.placements) {
     NodePart& part = attempt.parts[placement.node];

@@ -78,8 +78,6 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
   record.device_model = hello.resources().device_model();
   record.device_memory_bytes = hello.resources().device_memory_bytes();
   record.labels = {hello.labels().begin(), hello.labels().end()};
-  node.takes_compact_launch = hello.takes_compact_launch();
-  node.takes_folded_launch = hello.takes_folded_launch();
   node.diagnoses = hello.diagnoses();
   node.boot_id = hello.boot_id();
   node.boot_nanoseconds = hello.boot_nanoseconds();

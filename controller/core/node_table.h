@@ -33,14 +33,12 @@ inline constexpr char kSessionReplaced[] = "SESSION_REPLACED";
 struct Node {
   job::NodeRecord record;
   NodeState state = NodeState::kReconciling;
-  SessionId session = 0;              // 0: nobody speaks for the node now.
-  absl::Duration last_beat;           // Monotonic. The last one at which it heard the controller, too.
-  bool deaf = false;                  // It speaks, and the controller's words do not arrive.
-  absl::Time last_beat_time;          // For people.
-  bool takes_compact_launch = false;  // As its session's Register says,
-  bool takes_folded_launch = false;   // as is this,
-  bool diagnoses = false;             // and this: it answers Diagnose.
-  std::string boot_id;                // Likewise: when it was written.
+  SessionId session = 0;      // 0: nobody speaks for the node now.
+  absl::Duration last_beat;   // Monotonic. The last one at which it heard the controller, too.
+  bool deaf = false;          // It speaks, and the controller's words do not arrive.
+  absl::Time last_beat_time;  // For people.
+  bool diagnoses = false;     // As its session's Register says: it answers Diagnose.
+  std::string boot_id;        // Likewise: when it was written.
   int64_t boot_nanoseconds = 0;
   bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.
   int sessions_here = 0;                // Begun since this process started.

@@ -81,18 +81,14 @@ bool read_quickly(const std::string& text, JobRecord& record) {
   return read_whole(text, record);
 }
 
-// One without a world is an old one: see upgrade().
 template <>
 bool read_quickly(const std::string& text, AttemptRecord& record) {
-  return read_whole(text, record) && record.ranks > 0;
+  return read_whole(text, record);
 }
 
-// Until 0.1 a tombstone was the job's name alone.
 template <>
 bool read_quickly(const std::string& text, Tombstone& tombstone) {
-  if (!text.empty() && text[0] == '{') return read_whole(text, tombstone);
-  tombstone.name = text;
-  return true;
+  return read_whole(text, tombstone);
 }
 
 template <>
@@ -103,23 +99,6 @@ bool read_quickly(const std::string& text, EventRecord& record) {
 template <>
 bool read_quickly(const std::string& text, NodeRecord& record) {
   return read_whole(text, record);
-}
-
-// Until 0.1 the only intent was a cancel, as one bool.
-template <>
-void upgrade<JobRecord>(nlohmann::json& json) {
-  const auto old = json.find("cancel_requested");
-  if (old == json.end() || json.contains("intent")) return;
-  if (old->is_boolean() && old->get<bool>()) json["intent"] = {{"stop", true}, {"cause", "CANCELLED"}};
-}
-
-// Until 0.1 only the job had a world.
-template <>
-void upgrade<AttemptRecord>(nlohmann::json& json) {
-  if (!json.is_object() || json.contains("ranks") || !json.contains("placements")) return;
-  int ranks = 0;
-  for (const nlohmann::json& placement : json.at("placements")) ranks += placement.value("num_ranks", 0);
-  json["ranks"] = ranks;
 }
 
 std::string etag(const JobRecord& record) {

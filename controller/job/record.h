@@ -94,10 +94,10 @@ struct JobRecord {
   int64_t restart_time_ns = 0;             // Its backoff ends then.
   std::map<std::string, std::string> labels;
   std::string owner;  // Who created it; empty: not known.
-  // The unix user whom they have proven to be; empty: nobody, or a record of an older version. See v1.Prepare.
+  // The unix user whom they have proven to be; empty: nobody. See v1.Prepare.
   std::string run_as;
   bool run_as_local = false;
-  bool run_as_known = false;  // False: a record of an older version.
+  bool run_as_known = false;  // It was looked for.
 };
 
 struct Placement {
@@ -190,13 +190,13 @@ struct Progress {
   double mfu_percent = 0;           // 0: the device's peak is not known.
   double expert_max_over_mean = 0;  // Tokens of the most popular expert over the mean; 0: the model has no experts.
   int64_t committed_step = 0;
-  int64_t commit_time_ns = 0;  // When the controller heard of it; 0: of none, or a record of an older version.
+  int64_t commit_time_ns = 0;  // When the controller heard of it; 0: of none.
   std::string failed_save;     // "step 12: No space left on device": the newest save, when it failed; else empty.
   int64_t update_time_ns = 0;
   double longest_step_seconds = 0;  // As its nodes showed it: a restarted controller knows how patient to be.
 };
 
-// Bytes of an event's message. Older versions wrote longer ones.
+// Bytes of an event's message.
 inline constexpr size_t kLongestMessage = 4096;
 
 struct EventRecord {
@@ -235,7 +235,7 @@ struct NodeRecord {
   int cpu_cores = 0;
   int64_t memory_bytes = 0;
   std::string device_model;
-  int64_t device_memory_bytes = 0;  // Of one device; 0: not known, or a record of an older version.
+  int64_t device_memory_bytes = 0;  // Of one device; 0: not known.
   bool cordoned = false;
   std::string cordon_reason;
   Drain drain;
@@ -249,7 +249,7 @@ struct NodeRecord {
 struct Tombstone {
   std::string name;          // Full name.
   std::string actor;         // Who deleted it; empty: the cluster itself, by age.
-  int64_t time_ns = 0;       // When; 0: not known, of an older version.
+  int64_t time_ns = 0;       // When.
   std::string request_id;    // Of the request that created the job: repeated, it makes no other.
   uint32_t fingerprint = 0;  // Of that request's content.
 };
@@ -300,14 +300,6 @@ std::string encode(const Record& record) {
   return nlohmann::json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Brings a record of an older version to the present one's members.
-template <typename Record>
-void upgrade(nlohmann::json&) {}
-template <>
-void upgrade<JobRecord>(nlohmann::json& json);
-template <>
-void upgrade<AttemptRecord>(nlohmann::json& json);
-
 // Whether the text is of the plain form that encode() writes now, which is read several times faster.
 template <typename Record>
 bool read_quickly(const std::string&, Record&) {
@@ -329,9 +321,7 @@ template <typename Record>
 absl::StatusOr<Record> decode(const std::string& text) {
   if (Record record; read_quickly(text, record)) return record;
   try {
-    nlohmann::json json = nlohmann::json::parse(text);
-    upgrade<Record>(json);
-    return json.get<Record>();
+    return nlohmann::json::parse(text).get<Record>();
   } catch (const nlohmann::json::exception& error) {
     return absl::DataLossError(error.what());
   }

@@ -176,7 +176,7 @@ std::string who_stopped(const EndFacts& facts) {
     }
     return absl::StrCat("node ", exit.node, " stopped its ranks (", exit.stop_reason, ")");
   }
-  // Of an older version's records, or of a node that was asked and whose ranks were quicker.
+  // Its node was asked, and its ranks were quicker.
   if (!facts.drained.empty()) {
     const auto& [node, actor] = *facts.drained.begin();
     return absl::StrCat("node ", node, " was drained", by(actor));

@@ -1,7 +1,7 @@
 // What becomes of the core's effects: written, sent, answered and shown, in the order in which they were decided.
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -22,18 +22,6 @@ std::string attempt_in(const core::Change& change) {
     return mutation.key.substr(prefix.size(), mutation.key.rfind('/') - prefix.size());
   }
   return "";
-}
-
-nlohmann::json in_form(const rank_protocol::Launch& launch, core::Send::Form form) {
-  switch (form) {
-    case core::Send::Form::kListed:
-      return rank_protocol::to_json(launch);
-    case core::Send::Form::kCompact:
-      return rank_protocol::to_compact_json(launch);
-    case core::Send::Form::kFolded:
-      return rank_protocol::to_folded_json(launch);
-  }
-  return {};
 }
 
 }  // namespace
@@ -153,20 +141,20 @@ void Reconciler::answer(const core::Reply& reply, Answers& answers) {
   finish(std::move(waiting.job), view != nullptr ? absl::StatusOr<JobViewPtr>(view) : no_such_job(reply.job));
 }
 
-// Nodes of one attempt get one launch file: made once for each of its forms and shared, since the table of thousands of
-// ranks is long.
+// Nodes of one attempt get one launch file: made once with addresses and once without, and shared, since the table of
+// thousands of ranks is long.
 void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
   const rank_protocol::Launch* made = nullptr;
-  std::map<core::Send::Form, std::shared_ptr<const std::string>> forms;
+  std::array<std::shared_ptr<const std::string>, 2> files;  // Of it: without and with addresses.
   std::vector<core::SpecUnreadable> unreadable;
   for (core::Send& send : sends) {
     if (send.launch != nullptr && send.launch.get() != made) {
       made = send.launch.get();
-      forms.clear();
+      files = {};
     }
-    std::shared_ptr<const std::string>& shared = forms[send.form];
+    std::shared_ptr<const std::string>& shared = files[send.with_addresses ? 1 : 0];
     if (send.launch != nullptr && shared == nullptr) {
-      absl::StatusOr<std::string> json = launch_json(*made, send.form);
+      absl::StatusOr<std::string> json = launch_json(*made, send.with_addresses);
       if (!json.ok()) {
         unreadable.push_back(
             {made->job_uid, made->attempt, std::string(json.status().message()), absl::IsDataLoss(json.status())});
@@ -189,10 +177,10 @@ void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
   for (const core::SpecUnreadable& one : unreadable) take(one, answers);
 }
 
-absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch, core::Send::Form form) const {
+absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch, bool with_addresses) const {
   TITAN_ASSIGN_OR_RETURN(const ConfigCache::Config config, config_of(launch.job_uid));
   launch.config = *config;
-  return in_form(launch, form).dump();
+  return (with_addresses ? to_json(launch) : to_folded_json(launch)).dump();
 }
 
 void Reconciler::measure(const core::Measure& one) {

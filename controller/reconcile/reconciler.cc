@@ -6,7 +6,6 @@
 #include "common/base/status/status.h"
 #include "common/service/rpc/error.h"
 #include "controller/reconcile/failpoints.h"
-#include "controller/reconcile/migrate.h"
 
 namespace titan::reconcile {
 
@@ -32,7 +31,6 @@ absl::Status Reconciler::load() {
     TITAN_ASSIGN_OR_RETURN(std::vector<store::Record> found, store::scan_all(store_, prefix));
     std::move(found.begin(), found.end(), std::back_inserter(records));
   }
-  migrate(store_, records);
   std::vector<std::string> lost;
   for (const store::Quarantined& record : store_.quarantined()) {
     if (record.lost) lost.push_back(record.key);

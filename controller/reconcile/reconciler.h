@@ -128,7 +128,7 @@ class Reconciler {
   void release_waiting(Answers& answers) TITAN_REQUIRES(mutex_);
   void answer(const core::Reply& reply, Answers& answers) TITAN_REQUIRES(mutex_);
   void send_all(std::vector<core::Send>& sends, Answers& answers) TITAN_REQUIRES(mutex_);
-  absl::StatusOr<std::string> launch_json(rank_protocol::Launch launch, core::Send::Form form) const;
+  absl::StatusOr<std::string> launch_json(rank_protocol::Launch launch, bool with_addresses) const;
   void measure(const core::Measure& one);
   void note_later_leader(const std::string& node, int64_t epoch) const;
   void write(const std::vector<journal::Line>& lines) const;

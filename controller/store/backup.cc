@@ -64,7 +64,6 @@ absl::Status read_cluster(sqlite3* database, StoreInfo& info) {
   info.cluster = meta.id;
   info.revision = std::max(meta.last_revision, meta.compacted_revision);
   if (info.cluster.empty()) return absl::DataLossError("has no cluster id");
-  if (meta.schema < kSchemaVersion) return absl::OkStatus();  // Its heads are made anew when it is opened.
   TITAN_ASSIGN_OR_RETURN(const std::string damage, damage_of_heads(database, meta));
   return damage.empty() ? absl::OkStatus() : absl::DataLossError(damage);
 }
@@ -162,7 +161,6 @@ absl::Status raise_epoch(const std::string& path) {
   const Database database(raw);
   if (code != SQLITE_OK) return sqlite_status(raw, code, absl::StrCat("open ", path));
   TITAN_ASSIGN_OR_RETURN(Meta meta, read_meta(raw));
-  if (meta.schema < kSchemaVersion) return absl::OkStatus();  // Gets such an epoch when it is brought forward.
   meta.epoch = std::max(meta.epoch, absl::ToUnixSeconds(absl::Now()));
   TITAN_ASSIGN_OR_RETURN(Statement set,
                          Statement::prepare(raw, "UPDATE meta SET value = ? WHERE CAST(key AS TEXT) = 'state'"));

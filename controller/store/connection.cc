@@ -22,8 +22,8 @@ absl::StatusOr<std::unique_ptr<SqliteStore::Connection>> SqliteStore::Connection
     is_new = pages.integer(0) == 0;
   }
   // FULL also under WAL: a commit returns after its fsync. When the log is folded back is the store's to say: SQLite
-  // itself would pass over the errors. Free pages can be given back in new files, and in older ones after
-  // bring_forward(); asking for that writes, so that a file that is there is not asked on a full disk.
+  // itself would pass over the errors. That free pages can be given back is asked of a new file: it writes, and a file
+  // that is there is opened on a full disk, too.
   if (is_new) TITAN_RETURN_IF_ERROR(execute(raw, "PRAGMA auto_vacuum=INCREMENTAL"));
   TITAN_RETURN_IF_ERROR(execute(raw,
                                 "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0;"

@@ -43,9 +43,8 @@ struct Sum {
 };
 
 // Old heads that the log does not confirm: the row that they name is damaged or gone.
-absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, bool checksums, int64_t limit, std::vector<Quarantined>& lost) {
-  TITAN_ASSIGN_OR_RETURN(Statement heads, Statement::prepare(database, checksums ? "SELECT key, id, crc FROM heads"
-                                                                                 : "SELECT key, id, 0 FROM heads"));
+absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, int64_t limit, std::vector<Quarantined>& lost) {
+  TITAN_ASSIGN_OR_RETURN(Statement heads, Statement::prepare(database, "SELECT key, id, crc FROM heads"));
   TITAN_ASSIGN_OR_RETURN(Statement find, Statement::prepare(database, "SELECT id FROM new_heads WHERE key = ?"));
   TITAN_ASSIGN_OR_RETURN(Statement drop, Statement::prepare(database, "DELETE FROM new_heads WHERE key = ?"));
   Sum sum;
@@ -55,10 +54,9 @@ absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, bool checksums, int64_t 
     if (absl::IsDataLoss(more.status())) return sum;  // No further can it be read; the log knows the rest.
     if (!more.ok()) return more.status();
     if (!*more) return sum;
-    Head head = read_head(heads);
+    const Head head = read_head(heads);
     if (++seen > limit) return sum;  // In circles.
-    if (!checksums) head.crc = head_checksum(head.key, head.row);
-    if (checksums && !head.whole) continue;  // The log tells the right one.
+    if (!head.whole) continue;       // The log tells the right one.
     TITAN_ASSIGN_OR_RETURN(const bool found, find.bind(head.key).step());
     const int64_t row = found ? find.integer(0) : 0;
     find.reset();
@@ -100,12 +98,11 @@ absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta)
   return absl::StrCat(sum.heads, " heads are there, not those ", meta.heads, " that were written");
 }
 
-absl::Status rebuild_heads(sqlite3* database, Meta& meta, bool counted, bool checksums,
-                           std::vector<Quarantined>& lost) {
+absl::Status rebuild_heads(sqlite3* database, Meta& meta, std::vector<Quarantined>& lost) {
   TITAN_RETURN_IF_ERROR(replay_log(database));
-  TITAN_ASSIGN_OR_RETURN(const Sum gone, drop_unconfirmed(database, checksums, 2 * meta.last_row + 1, lost));
+  TITAN_ASSIGN_OR_RETURN(const Sum gone, drop_unconfirmed(database, 2 * meta.last_row + 1, lost));
   TITAN_ASSIGN_OR_RETURN(const Sum there, sum_of(database, "SELECT key, id, crc FROM new_heads"));
-  if (counted && (there.heads + gone.heads != meta.heads || there.sum + gone.sum != meta.heads_sum)) {
+  if (there.heads + gone.heads != meta.heads || there.sum + gone.sum != meta.heads_sum) {
     return absl::DataLossError(absl::StrCat("the log holds ", there.heads + gone.heads, " records, not those ",
                                             meta.heads, " that were written; restore the state folder from a backup"));
   }

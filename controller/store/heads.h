@@ -1,6 +1,6 @@
 #pragma once
 
-// The table "heads", made from the log when it is damaged or of an older schema.
+// The table "heads", made from the log when it is damaged.
 
 #include <string>
 #include <vector>
@@ -15,9 +15,8 @@ namespace titan::store {
 absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta);
 
 // Makes the table anew from the log and counts it in `meta`, inside the caller's transaction. A record whose present
-// row is damaged has none and goes to `lost`. `counted`: heads and lost ones must be those that `meta` counted, no more
-// and no fewer. `checksums`: the old table has them.
-// Errors: DataLoss when that is not so.
-absl::Status rebuild_heads(sqlite3* database, Meta& meta, bool counted, bool checksums, std::vector<Quarantined>& lost);
+// row is damaged has none and goes to `lost`.
+// Errors: DataLoss when heads and lost ones are not those that `meta` counted, no more and no fewer.
+absl::Status rebuild_heads(sqlite3* database, Meta& meta, std::vector<Quarantined>& lost);
 
 }  // namespace titan::store

@@ -1,7 +1,6 @@
-// How a store's file is made, brought forward and looked through when it is opened.
+// How a store's file is made and looked through when it is opened.
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/service/failpoint/failpoint.h"
@@ -10,8 +9,8 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point schema_point("store.schema"), schema_made_point("store.schema.made"), forward_point("store.forward"),
-    forward_done_point("store.forward.done"), heads_point("store.heads"), heads_made_point("store.heads.made");
+failpoint::Point schema_point("store.schema"), schema_made_point("store.schema.made"), heads_point("store.heads"),
+    heads_made_point("store.heads.made");
 
 absl::StatusOr<int64_t> number(sqlite3* database, const char* query) {
   TITAN_ASSIGN_OR_RETURN(Statement read, Statement::prepare(database, query));
@@ -28,11 +27,10 @@ absl::Status SqliteStore::make_schema() {
   if (there != 0 && there != 3) return absl::DataLossError("lacks a table; restore the state folder from a backup");
   if (there == 3) {
     TITAN_ASSIGN_OR_RETURN(meta_, read_meta(db));
-    if (meta_.schema == 1) return bring_forward();
   }
   if (meta_.schema == 0) {
     meta_.schema = kSchemaVersion;
-    if (meta_.id.empty()) meta_.id = host::random_hex(8);
+    meta_.id = host::random_hex(8);
     return in_transaction([&] {
       schema_point.pass();
       TITAN_RETURN_IF_ERROR(execute(db, kSchema));
@@ -43,33 +41,6 @@ absl::Status SqliteStore::make_schema() {
   }
   TITAN_RETURN_IF_ERROR(write_->prepare());
   return load_aside();
-}
-
-// Version 1 had no checksum over heads and state, and an index of the log.
-absl::Status SqliteStore::bring_forward() {
-  sqlite3* db = write_->database.get();
-  TITAN_ASSIGN_OR_RETURN(const int64_t last_row, number(db, "SELECT max(id) FROM log"));
-  TITAN_ASSIGN_OR_RETURN(const int64_t last_revision, number(db, "SELECT max(revision) FROM log"));
-  meta_.last_row = std::max(last_row, meta_.compacted_row);
-  meta_.last_revision = std::max(last_revision, meta_.compacted_revision);
-  meta_.schema = kSchemaVersion;
-  meta_.epoch = absl::ToUnixSeconds(absl::Now());  // As restore_store() does: it may be a backup.
-  std::vector<Quarantined> lost;
-  forward_point.pass();
-  TITAN_RETURN_IF_ERROR(in_transaction([&] {
-    TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, /*counted=*/false, /*checksums=*/false, lost));
-    TITAN_RETURN_IF_ERROR(execute(db, kSchema));
-    TITAN_RETURN_IF_ERROR(execute(db, "DROP INDEX IF EXISTS log_revision; DELETE FROM meta"));
-    TITAN_RETURN_IF_ERROR(write_->prepare());
-    TITAN_RETURN_IF_ERROR(write_->set_meta.bind("schema_version").bind(int64_t{kSchemaVersion}).run());
-    return set_lost_aside(lost);
-  }));
-  forward_done_point.pass();
-  // Room that is free goes back to the file system from now on. Without the room to do this the file keeps it and uses
-  // it again.
-  TITAN_ASSIGN_OR_RETURN(const int64_t automatic, number(db, "PRAGMA auto_vacuum"));
-  if (automatic == 0) (void)execute(db, "PRAGMA auto_vacuum=INCREMENTAL; VACUUM");
-  return absl::OkStatus();
 }
 
 absl::Status SqliteStore::set_lost_aside(const std::vector<Quarantined>& lost) {
@@ -87,7 +58,7 @@ absl::Status SqliteStore::check_heads() {
   std::vector<Quarantined> lost;
   heads_point.pass();
   return in_transaction([&] {
-    TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, /*counted=*/true, /*checksums=*/true, lost));
+    TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, lost));
     heads_made_point.pass();
     TITAN_RETURN_IF_ERROR(keep_aside({"", 0, absl::StrCat(damage, "; the heads were made anew from the log"), false}));
     return set_lost_aside(lost);

@@ -51,15 +51,17 @@ absl::StatusOr<Meta> read_meta(sqlite3* database) {
     if (!row) break;
     const std::string key = read.text(0);
     if (key == "schema_version") meta.schema = read.integer(1);
-    if (key == "id") meta.id = read.text(1);
-    if (key == "compacted_row") meta.compacted_row = read.integer(1);
-    if (key == "compacted_revision") meta.compacted_revision = read.integer(1);
     if (key == "state") state = read.text(1);
   }
   if (meta.schema > kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat("has schema version ", meta.schema,
                                                       " and this titan-controller knows ", kSchemaVersion,
                                                       "; use the newer titan-controller"));
+  }
+  if (meta.schema != 0 && meta.schema < kSchemaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("has schema version ", meta.schema,
+                     ", which an unreleased titan-controller wrote, and this one knows ", kSchemaVersion, " alone"));
   }
   if (state.has_value() != (meta.schema == kSchemaVersion)) {
     return absl::DataLossError(

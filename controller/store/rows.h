@@ -12,11 +12,10 @@
 
 namespace titan::store {
 
-// 2: checksums over heads and over the state, an epoch, a quarantine; no index of the log.
+// Version 1 was never released.
 inline constexpr int kSchemaVersion = 2;
 
-// The table "meta". From version 2 on everything but the version is one row behind a checksum, written with every
-// group of transactions.
+// The table "meta". Everything but the version is one row behind a checksum, written with every group of transactions.
 struct Meta {
   int64_t schema = 0;  // 0: nothing was written yet.
   std::string id;      // The cluster's.
@@ -29,7 +28,7 @@ struct Meta {
   int64_t heads = 0;
   int64_t heads_sum = 0;
 };
-// Errors: FailedPrecondition when a newer program wrote it; DataLoss.
+// Errors: FailedPrecondition when it is of another schema, naming both versions; DataLoss.
 absl::StatusOr<Meta> read_meta(sqlite3* database);
 // The value of the row "state".
 std::string encode_state(const Meta& meta);

@@ -101,7 +101,6 @@ class SqliteStore : public Store {
   explicit SqliteStore(SqliteOptions options);
   absl::Status initialise();
   absl::Status make_schema();
-  absl::Status bring_forward();
   absl::Status check_heads();
   absl::Status load_aside();
   absl::Status lost_files() const;

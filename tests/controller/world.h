@@ -65,9 +65,8 @@ class FakeNode {
   int devices;
   std::string device = "cpu";
   std::map<std::string, std::string> labels;
-  bool tells_devices = true;         // One of an older version says only how many are in use,
-  bool takes_compact_launch = true;  // and wants every rank listed,
-  bool takes_folded_launch = true;   // or every node with its address; it tells its own attempts so, too.
+  bool tells_devices = true;  // One of an older version says only how many are in use,
+  bool tells_nodes = true;    // and tells its attempts by placements.
   std::string instance = "i";
   bool diagnoses = false;              // Of this version: it answers what its ranks do,
   bool tells_findings = true;          // at once, or when the test says so.
@@ -218,8 +217,6 @@ class World {
     hello.set_node(node.name);
     hello.set_instance(node.instance);
     hello.set_address(node.name + ".local");
-    hello.set_takes_compact_launch(node.takes_compact_launch);
-    hello.set_takes_folded_launch(node.takes_folded_launch);
     hello.set_diagnoses(node.diagnoses);
     hello.mutable_resources()->set_device(node.device);
     hello.mutable_labels()->insert(node.labels.begin(), node.labels.end());
@@ -245,17 +242,18 @@ class World {
       item->set_previous_end_message(attempt.launch.value("previous_end_message", ""));
       item->set_job(attempt.launch["job"]);
       item->set_threads_per_rank(attempt.launch["threads_per_rank"]);
-      if (node.takes_folded_launch) {
-        for (const auto& row : rank_protocol::node_rows(*rank_protocol::launch_from_json(attempt.launch))) {
+      const rank_protocol::Launch launch = *rank_protocol::launch_from_json(attempt.launch);
+      if (node.tells_nodes) {
+        for (const auto& row : rank_protocol::node_rows(launch)) {
           item->add_nodes()->set_names(row.names);
           item->mutable_nodes()->rbegin()->set_ranks(row.ranks);
         }
         continue;
       }
-      for (const nlohmann::json& place : attempt.launch["ranks"]) {
-        if (item->placements().empty() || item->placements().rbegin()->node() != place["node"]) {
-          item->add_placements()->set_node(place["node"]);
-          item->mutable_placements()->rbegin()->set_first_rank(place["rank"]);
+      for (const rank_protocol::RankPlace& place : launch.ranks) {
+        if (item->placements().empty() || item->placements().rbegin()->node() != place.node) {
+          item->add_placements()->set_node(place.node);
+          item->mutable_placements()->rbegin()->set_first_rank(place.rank);
         }
         v1::Placement& last = *item->mutable_placements()->rbegin();
         last.set_num_ranks(last.num_ranks() + 1);

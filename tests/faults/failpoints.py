@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import BIN, SOURCE, Cluster, wait_until  # noqa: E402
 
 TESTS = Path(os.environ.get("TITAN_TESTS", BIN.parent / "tests"))
-SCHEMA_V1 = SOURCE / "tests/controller/store/data/schema_v1.db"
 LIMIT = 30.0  # For anything to happen; a loaded machine may take long without being wrong.
 FOREVER = {"steps": -1, "step_ms": 100}
 SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100, "error": "a word"}}}  # The second rank leaves first, with an error's event.
@@ -305,16 +304,6 @@ def opened(point):
         assert alone.jobs() == [job], point
 
 
-def brought_forward(point):
-    with Alone() as alone:
-        alone.state.mkdir()
-        shutil.copy(SCHEMA_V1, alone.state / "titan.db")
-        alone.launch(point)
-        alone.dies(point)
-        alone.start()
-        alone.submit()
-
-
 def set_aside(point, damage, lost):
     """One record of two is damaged: its job may be missing, the other one is served, before and after."""
     with Alone() as alone:
@@ -486,8 +475,6 @@ def visit(walk, point):
         return in_etcd(point)
     if names_are_of(point, "store.schema", "store.opened", "store.epoch"):
         return opened(point)
-    if names_are_of(point, "store.forward"):
-        return brought_forward(point)
     if names_are_of(point, "store.heads"):
         return set_aside(point, HEAD, lost=0)
     if names_are_of(point, "store.aside"):

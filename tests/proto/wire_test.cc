@@ -1,5 +1,5 @@
-// Workers, clients and stores of other versions read what this one writes: no field, value or call that was ever there
-// may change its number or type. wire.txt holds all of them; TITAN_WIRE=FILE writes the present ones, to be added to
+// Workers, clients and stores of other versions read what this one writes: no field, value or call since 0.1 may
+// change its number or type. wire.txt holds all of them; TITAN_WIRE=FILE writes the present ones, to be added to
 // it.
 
 #include <cstdlib>
@@ -47,6 +47,12 @@ void list(const Descriptor& message, Lines& lines) {
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     lines.insert(absl::StrCat(message.full_name(), " ", field.number(), " = ", field.name(), ": ", type_of(field)));
+  }
+  for (int i = 0; i < message.reserved_range_count(); ++i) {
+    const Descriptor::ReservedRange& range = *message.reserved_range(i);
+    for (int number = range.start; number < range.end; ++number) {
+      lines.insert(absl::StrCat(message.full_name(), " ", number, " is reserved"));
+    }
   }
   for (int i = 0; i < message.nested_type_count(); ++i) list(*message.nested_type(i), lines);
   for (int i = 0; i < message.enum_type_count(); ++i) list(*message.enum_type(i), lines);

@@ -171,8 +171,6 @@ v1::WorkerMessage Fleet::hello(const Node& node, const FleetOptions& options) {
   hello->set_instance(absl::StrCat("instance-", node.index));
   hello->set_address("127.0.0.1");
   hello->set_version("scale");
-  hello->set_takes_compact_launch(options.takes_compact_launch);
-  hello->set_takes_folded_launch(options.takes_compact_launch);
   hello->mutable_resources()->set_device("cpu");
   hello->mutable_resources()->set_devices(options.devices);
   hello->mutable_resources()->set_cpu_cores(2 * options.devices);

@@ -23,8 +23,7 @@ struct FleetOptions {
   int workers = 100;
   int devices = 8;
   int channels = 8;
-  bool beats_show_steps = true;      // Ranks advance a step with every beat.
-  bool takes_compact_launch = true;  // As workers of the present version say.
+  bool beats_show_steps = true;  // Ranks advance a step with every beat.
 };
 
 class Fleet {

@@ -36,7 +36,6 @@ struct Flags {
   int read_one_in = 20;
   int stuck = 0;
   bool own = false;
-  bool old_workers = false;
   int finished = 10'000;
   int first = 0;
   int in_flight = 64;
@@ -102,8 +101,7 @@ std::map<std::string, int> nodes_by_state(const std::string& controller) {
 struct Cluster {
   explicit Cluster(const Flags& flags)
       : process(flags.controller_pid),
-        fleet({flags.controller, flags.workers, flags.devices, flags.channels, /*beats_show_steps=*/true,
-               !flags.old_workers}),
+        fleet({flags.controller, flags.workers, flags.devices, flags.channels, /*beats_show_steps=*/true}),
         jobs(v1::JobService::NewStub(rpc::make_channel(flags.controller))) {}
 
   std::string start(const Flags& flags) {
@@ -401,8 +399,6 @@ int main(int argc, char** argv) {
     command->add_option("--jobs", flags.jobs, "Jobs that run on them")->capture_default_str();
     command->add_option("--ranks", flags.ranks, "Of each job; 0: they share all devices")->capture_default_str();
     command->add_option("--seconds", flags.seconds, "See the subcommand")->capture_default_str();
-    command->add_flag("--old-workers", flags.old_workers,
-                      "They take no compact launch, as those of the version before");
     return command;
   };
   const auto* workers = add_fleet(app.add_subcommand("workers", "Workers that beat, for --seconds"));

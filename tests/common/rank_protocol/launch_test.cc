@@ -39,23 +39,35 @@ TEST(LaunchTest, RoundTrips) {
 }
 
 // One node has two ranks, which need not be told twice; two nodes may share an address.
-TEST(LaunchTest, TheCompactFormSaysTheSame) {
+TEST(LaunchTest, NodesAreTold) {
   Launch launch = example();
   launch.ranks = {{0, 0, "n1", "10.0.0.1"}, {1, 1, "n1", "10.0.0.1"}, {2, 0, "n2", "10.0.0.1"}, {3, 0, "n3", ""}};
-  const json compact = to_compact_json(launch);
-  EXPECT_FALSE(compact.contains("ranks"));
-  EXPECT_EQ(compact["nodes"].size(), 3U);
-  const absl::StatusOr<Launch> read = launch_from_json(compact);
+  const json written = to_json(launch);
+  EXPECT_EQ(written["nodes"], json::parse(R"([{"node":"n1","host":"10.0.0.1","ranks":2},)"
+                                          R"({"node":"n2","host":"10.0.0.1","ranks":1},)"
+                                          R"({"node":"n3","host":"","ranks":1}])"));
+  const absl::StatusOr<Launch> read = launch_from_json(written);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(to_json(*read), to_json(launch));
+  EXPECT_EQ(to_json(*read), written);
+  ASSERT_EQ(read->ranks.size(), launch.ranks.size());
+  for (size_t rank = 0; rank < launch.ranks.size(); ++rank) {
+    EXPECT_EQ(read->ranks[rank].rank, launch.ranks[rank].rank);
+    EXPECT_EQ(read->ranks[rank].local_rank, launch.ranks[rank].local_rank);
+    EXPECT_EQ(read->ranks[rank].node, launch.ranks[rank].node);
+    EXPECT_EQ(read->ranks[rank].host, launch.ranks[rank].host);
+  }
 
-  json none = compact, text = compact, nobody = compact;
+  json none = written, text = written, nobody = written, listed = written;
   none["nodes"][1]["ranks"] = 0;
   EXPECT_THAT(std::string(launch_from_json(none).status().message()), HasSubstr("nodes[1].ranks is 0"));
   text["nodes"][0] = "n1";
   EXPECT_THAT(std::string(launch_from_json(text).status().message()), HasSubstr("nodes[0]"));
   nobody["nodes"] = json::array();
   EXPECT_THAT(std::string(launch_from_json(nobody).status().message()), HasSubstr("nodes"));
+  listed.erase("nodes");
+  listed["ranks"] = json::parse(R"([{"rank":0,"local_rank":0,"node":"n1","host":"10.0.0.1"}])");
+  EXPECT_EQ(launch_from_json(listed).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(launch_from_json(listed).status().message()), HasSubstr("nodes is missing"));
 }
 
 // As many nodes as there are take no more room, and ranks are where they were; addresses are not told.
@@ -92,9 +104,9 @@ TEST(LaunchTest, TheFoldedFormTellsNodesTogether) {
 
 TEST(LaunchTest, EveryMissingMemberIsNamed) {
   const json whole = to_json(example());
-  const std::set<std::string> newer = {"committed_step", "folder_id", "previous_end_cause", "previous_end_message"};
+  const std::set<std::string> optional = {"committed_step", "folder_id", "previous_end_cause", "previous_end_message"};
   for (const auto& member : whole.items()) {
-    if (newer.contains(member.key())) continue;  // Older controllers lack them.
+    if (optional.contains(member.key())) continue;
     json cut = whole;
     cut.erase(member.key());
     const absl::Status status = launch_from_json(cut).status();
@@ -103,13 +115,13 @@ TEST(LaunchTest, EveryMissingMemberIsNamed) {
   }
 }
 
-TEST(LaunchTest, AnOlderControllerKnowsNoCommittedStep) {
-  json old = to_json(example());
-  old.erase("committed_step");
-  old.erase("folder_id");
-  old.erase("previous_end_cause");
-  old.erase("previous_end_message");
-  const absl::StatusOr<Launch> read = launch_from_json(old);
+TEST(LaunchTest, WhatAnAttemptContinuesMayBeLeftOut) {
+  json first = to_json(example());
+  first.erase("committed_step");
+  first.erase("folder_id");
+  first.erase("previous_end_cause");
+  first.erase("previous_end_message");
+  const absl::StatusOr<Launch> read = launch_from_json(first);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->committed_step, -1);
   EXPECT_EQ(read->folder_id, "");
@@ -120,9 +132,9 @@ TEST(LaunchTest, NamesWrongValues) {
   json newer = to_json(example());
   newer["version"] = 2;
   EXPECT_THAT(std::string(launch_from_json(newer).status().message()), HasSubstr("version 2 is newer than 1"));
-  json disordered = to_json(example());
-  disordered["ranks"][1]["rank"] = 5;
-  EXPECT_THAT(std::string(launch_from_json(disordered).status().message()), HasSubstr("ranks[1].rank is 5"));
+  json host = to_json(example());
+  host["nodes"][1]["host"] = 5;
+  EXPECT_THAT(std::string(launch_from_json(host).status().message()), HasSubstr("nodes[1].host"));
   json attempt = to_json(example());
   attempt["attempt"] = 0;
   EXPECT_THAT(std::string(launch_from_json(attempt).status().message()), HasSubstr("attempt is 0"));

@@ -253,7 +253,7 @@ TEST_F(OlderCopyTest, ItsJobGoesOnUntouched) {
 
 // They list every node where later ones tell names together.
 TEST_F(OlderCopyTest, WhatWorkersOfAnOlderVersionRunGoesOnToo) {
-  for (auto& [name, node] : nodes) node.takes_folded_launch = false;
+  for (auto& [name, node] : nodes) node.tells_nodes = false;
   crash_to(copy_);
   connect_all();
   EXPECT_EQ(count_events("a", "AttemptAdopted"), 1);

@@ -11,7 +11,9 @@
 #include <future>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/host/whole_file.h"
 #include "controller/store/sqlite.h"
 #include "controller/store/sqlite_store.h"
 #include "gmock/gmock.h"
@@ -126,20 +128,32 @@ TEST_F(BackupTest, ADamagedOneIsNotRestored) {
   EXPECT_EQ(restore_store(path("none"), path("state")).status().code(), absl::StatusCode::kNotFound);
 }
 
-// What a newer program wrote is neither opened nor restored, and both say so in the same words.
-TEST_F(BackupTest, AStoreOfANewerProgramIsRefused) {
+// What a program of another schema wrote is neither opened nor restored, all say so in the same words, and it is left
+// as it is.
+TEST_F(BackupTest, AStoreOfAnotherSchemaIsRefused) {
   store_.reset();
-  {
-    sqlite3* raw = nullptr;
-    ASSERT_EQ(sqlite3_open(path("titan.db").c_str(), &raw), SQLITE_OK);
-    const Database database(raw);
-    ASSERT_TRUE(execute(raw, "UPDATE meta SET value = 99 WHERE CAST(key AS TEXT) = 'schema_version'").ok());
-  }
-  for (const absl::Status& refused :
-       {SqliteStore::open(path("titan.db")).status(), check_store(path("titan.db")).status()}) {
-    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-    EXPECT_THAT(std::string(refused.message()),
-                HasSubstr("titan.db: has schema version 99 and this titan-controller knows 2; use the newer"));
+  const std::pair<int, const char*> others[] = {
+      {99, "titan.db: has schema version 99 and this titan-controller knows 2; use the newer titan-controller"},
+      {1, "titan.db: has schema version 1, which an unreleased titan-controller wrote, and this one knows 2 alone"}};
+  for (const auto& [version, words] : others) {
+    {
+      sqlite3* raw = nullptr;
+      ASSERT_EQ(sqlite3_open(path("titan.db").c_str(), &raw), SQLITE_OK);
+      const Database database(raw);
+      ASSERT_TRUE(
+          execute(raw, absl::StrCat("UPDATE meta SET value = ", version, " WHERE CAST(key AS TEXT) = 'schema_version'"))
+              .ok());
+    }
+    const absl::Status opened = SqliteStore::open(path("titan.db")).status();
+    const absl::StatusOr<std::string> before = host::read_file(path("titan.db"));
+    for (const absl::Status& refused :
+         {opened, SqliteStore::open(path("titan.db")).status(), check_store(path("titan.db")).status(),
+          restore_store(path("titan.db"), path("state")).status()}) {
+      EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+      EXPECT_THAT(std::string(refused.message()), HasSubstr(words));
+    }
+    EXPECT_EQ(*host::read_file(path("titan.db")), *before);
+    EXPECT_FALSE(fs::exists(path("state/titan.db")));
   }
 }
 

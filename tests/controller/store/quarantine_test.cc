@@ -305,47 +305,6 @@ TEST_F(QuarantineTest, TheEpochGrowsWithEachOpening) {
   }
 }
 
-// A file of the schema before this one, written by a controller with two jobs of which one was cancelled.
-TEST_F(QuarantineTest, AFileOfTheFirstSchemaIsBroughtForward) {
-  fs::copy(absl::StrCat(getenv("TITAN_SOURCE"), "/tests/controller/store/data/schema_v1.db"), path_);
-  std::map<std::string, int64_t> sizes;
-  {
-    sqlite3* raw = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &raw), SQLITE_OK);
-    const Database database(raw);
-    Statement rows = *Statement::prepare(raw, "SELECT h.key, length(l.value) FROM heads h JOIN log l USING (id)");
-    while (*rows.step()) sizes[rows.text(0)] = rows.integer(1);
-  }
-  ASSERT_EQ(sizes.size(), 8u);
-  ASSERT_TRUE(check_store(path_).ok());
-  const absl::StatusOr<StoreInfo> before = check_store(path_);
-  for (int opening = 0; opening < 2; ++opening) {
-    open();
-    const std::vector<Record> records = *scan_all(*store_, "");
-    ASSERT_EQ(records.size(), sizes.size());
-    for (const Record& record : records) EXPECT_EQ(static_cast<int64_t>(record.value.size()), sizes[record.key]);
-    EXPECT_EQ(store_->id(), before->cluster);
-    EXPECT_EQ(store_->revision(), before->revision);
-    EXPECT_EQ(store_->changes(0, 100)->back().revision, before->revision);
-    EXPECT_GT(store_->epoch(), 0);
-    EXPECT_TRUE(store_->quarantined().empty());
-  }
-  EXPECT_EQ(*commit({put("new", "x")}), before->revision + 1);
-  store_.reset();
-  EXPECT_EQ(number("PRAGMA auto_vacuum"), 2);
-  ASSERT_TRUE(check_store(path_).ok());
-}
-
-// A record that was damaged already does not hold it up.
-TEST_F(QuarantineTest, ADamagedFileOfTheFirstSchemaIsBroughtForward) {
-  fs::copy(absl::StrCat(getenv("TITAN_SOURCE"), "/tests/controller/store/data/schema_v1.db"), path_);
-  change("UPDATE log SET value = x'00' WHERE id = 2");
-  open();
-  ASSERT_EQ(store_->quarantined().size(), 1u);
-  EXPECT_THAT(store_->quarantined()[0].key, HasSubstr("spec/"));
-  EXPECT_EQ(scan_all(*store_, "")->size(), 7u);
-}
-
 // Purged history gives its room back, and what stays is whole.
 TEST_F(QuarantineTest, ShrinkGivesRoomBack) {
   open();

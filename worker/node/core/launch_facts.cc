@@ -15,7 +15,6 @@ LaunchFacts facts_of(const rank_protocol::Launch& launch) {
   facts.committed_step = std::max<int64_t>(0, launch.committed_step);
   facts.previous_end_cause = launch.previous_end_cause;
   facts.previous_end_message = launch.previous_end_message;
-  if (!rank_protocol::is_by_node(launch)) return facts;
   auto nodes = std::make_shared<std::vector<v1::NodeRow>>();
   for (rank_protocol::NodeRow& row : rank_protocol::node_rows(launch)) {
     v1::NodeRow& told = nodes->emplace_back();

@@ -283,8 +283,6 @@ v1::Register NodeCore::make_register(Now now) const {
   message.set_boot_nanoseconds(now.monotonic);
   if (!state_.adopting) message.set_cluster(state_.cluster);
   message.set_leader_epoch(state_.leader_epoch);
-  message.set_takes_compact_launch(true);
-  message.set_takes_folded_launch(true);
   message.set_diagnoses(true);
   message.set_unusable(state_.unusable);
   message.set_unix_nanoseconds(now.unix_nanos);

@@ -167,8 +167,7 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
 // What ranks read: they listen at their own node's address, and need no
 // other's. A worker that comes after this one reads it too.
 json for_ranks(const AttemptRecord& record, const rank_protocol::Launch& launch) {
-  if (record.ranks.empty() || !rank_protocol::is_by_node(launch)) return to_json(launch);
-  return to_folded_json(launch, launch.ranks[record.ranks[0]].node);
+  return to_folded_json(launch, record.ranks.empty() ? "" : launch.ranks[record.ranks[0]].node);
 }
 
 // Of a launch file that makes no sense: nothing, and whoever reads all of it says what is wrong.

@@ -528,7 +528,7 @@ class TitanRankTest(unittest.TestCase):
         os.makedirs(run)
         launch = {
             "version": 1, "job": "default/tiny", "job_uid": "u-1", "attempt": 3, "threads_per_rank": 1,
-            "ranks": [{"rank": 0, "local_rank": 0, "node": "n1", "host": "127.0.0.1"}],
+            "nodes": [{"node": "n1", "host": "127.0.0.1", "ranks": 1}],
             "config": {"job": {"dump_folder": folder, "umask": "002"}, "training": {"steps": 2, "seq_len": 64, "local_batch_size": 1},
                        "lr_scheduler": {"warmup_steps": 1}, "activation_checkpoint": {"mode": "none"}},
         }
@@ -550,8 +550,6 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn("metrics.jsonl", modes)
         self.assertIn("fence.json", modes)
         self.assertEqual({}, {name: oct(mode) for name, mode in modes.items() if mode not in (0o664, 0o775)})
-        del launch["ranks"]  # As daemons write it, by node.
-        launch["nodes"] = [{"node": "n1", "host": "127.0.0.1", "ranks": 1}]
         code, events, output = start(2)  # Late: its successor has taken the folder over.
         self.assertEqual(code, 15, output)
         self.assertEqual(events[-1]["class"], "fenced")
@@ -566,7 +564,7 @@ class TitanRankTest(unittest.TestCase):
             os.makedirs(run)
             launch = {
                 "version": 1, "job": "default/tiny", "job_uid": uid, "attempt": attempt, "threads_per_rank": 1,
-                "ranks": [{"rank": r, "local_rank": r, "node": "n1", "host": "127.0.0.1"} for r in (0, 1)],
+                "nodes": [{"node": "n1", "host": "127.0.0.1", "ranks": 2}],
                 "config": {"job": {"dump_folder": self.folder(uid)}, "lr_scheduler": {"warmup_steps": 1},
                            "training": {"steps": 2, "seq_len": 64, "local_batch_size": 1, "mixed_precision_param": "float32"},
                            "comm": {"init_timeout_seconds": 60 if (uid, attempt) == ("u-1", 2) else 3}},
