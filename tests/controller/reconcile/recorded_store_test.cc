@@ -1,5 +1,5 @@
-// A store that another build wrote, as recorded by tests/controller/store/data/record.py: nothing in it is lost, and
-// the cluster goes on from it.
+// A store that a controller of 0.1 wrote, as recorded by tests/controller/store/data/record.py. It is read for ever:
+// whatever a later version changes, nothing in it is lost, and the cluster goes on from it.
 
 #include <filesystem>
 #include <fstream>
@@ -96,10 +96,17 @@ TEST_P(RecordedStoreTest, NothingIsLost) {
         EXPECT_EQ(attempt.placements[p].node, was["placements"][p][0]);
         EXPECT_EQ(attempt.placements[p].first_rank, was["placements"][p][1]);
         EXPECT_EQ(attempt.placements[p].num_ranks, was["placements"][p][2]);
+        EXPECT_EQ(attempt.placements[p].devices, was["placements"][p][3]);
+        EXPECT_EQ(attempt.placements[p].devices.size(), static_cast<size_t>(attempt.placements[p].num_ranks));
       }
     }
     EXPECT_FALSE(store::scan_all(store, job_events_prefix(view->record->uid))->empty()) << name;
   }
+  const std::string deleted = expected_["deleted"];
+  EXPECT_EQ(reconciler->published().find(deleted), nullptr);
+  const auto tombstone = job::decode<job::Tombstone>((*store.get(core::deleted_key(deleted)))->value);
+  ASSERT_TRUE(tombstone.ok()) << tombstone.status();
+  EXPECT_EQ(tombstone->actor, expected_["jobs"]["done"]["owner"]);
   for (const NodeView& view : reconciler->nodes()) {
     const std::string& name = view.node.record.name;
     EXPECT_EQ(view.node.record.cordoned, expected_["cordoned"].contains(name)) << name;
@@ -168,7 +175,7 @@ TEST_P(RecordedStoreTest, OldAndNewJobsAreOneHistory) {
   EXPECT_EQ(state("new"), "STARTING");
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, RecordedStoreTest, ::testing::Values("first_labels"),
+INSTANTIATE_TEST_SUITE_P(Of, RecordedStoreTest, ::testing::Values("recorded_0_1"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
