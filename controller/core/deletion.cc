@@ -78,8 +78,7 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
 // Its request is known as long as it is: whoever repeats it has not heard of the deletion, and gets no second job.
 void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone) {
   if (state.deletions.contains(uid)) return;
-  if (tombstone.time_ns == 0)
-    tombstone.time_ns = now.wall_ns();  // Its record was lost: it has been so since now, at least.
+  if (tombstone.time_ns == 0) tombstone.time_ns = now.wall_ns();  // Its record was lost: since now, at least.
   state.requests.add_if_new(tombstone.request_id, uid);
   state.deletions.remember(uid, std::move(tombstone));
 }
