@@ -20,7 +20,7 @@ TEST(RankEventTest, AStepHasTheFiguresThatAreThere) {
 }
 
 TEST(RankEventTest, MembersThatAreMissingOrOfAnotherTypeCostNothingElse) {
-  const auto& committed = std::get<CheckpointCommitted>(
+  const auto committed = std::get<CheckpointCommitted>(
       parse_rank_event(R"({"kind":"checkpoint_committed","step":"10","full":true,"seconds":null})").value());
   EXPECT_EQ(committed.step, 0);
   EXPECT_TRUE(committed.is_full);
