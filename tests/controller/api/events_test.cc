@@ -132,26 +132,5 @@ TEST_F(EventsTest, OneThatMakesNoSenseIsSetAside) {
   EXPECT_THAT(aside, ElementsAre(first, second));
 }
 
-// Of a version that wrote them whole.
-TEST_F(EventsTest, ALongMessageIsCutForWhoReadsIt) {
-  v1::Job created;
-  ASSERT_TRUE(create(job("a"), &created).ok());
-  job::EventRecord event;
-  event.job = created.name();
-  event.message = std::string(10'000, 'w');
-  put_record(core::event_key(core::job_events_prefix(created.uid()), 900), job::encode(event));
-  v1::ListEventsRequest of_job;
-  of_job.set_job("a");
-  for (const v1::ListEventsRequest& request : {v1::ListEventsRequest(), of_job}) {
-    grpc::ClientContext context;
-    rpc::set_deadline(context, absl::Seconds(20));
-    const auto stream = jobs_->ListEvents(&context, request);
-    v1::Event last;
-    for (v1::Event next; stream->Read(&next);) last = next;
-    EXPECT_TRUE(stream->Finish().ok());
-    EXPECT_THAT(last.message(), ::testing::AllOf(::testing::SizeIs(4096), ::testing::EndsWith("...")));
-  }
-}
-
 }  // namespace
 }  // namespace titan::api
