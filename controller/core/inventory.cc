@@ -1,7 +1,6 @@
 // A node has registered: what runs there and what should run there are brought together.
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -272,18 +271,18 @@ void compare_left_behind(Step& step, const std::string& node, const std::map<Att
 
 enum class Remedy { kNothing, kEnd, kGiveUp, kStop, kRefuse, kPrepare, kStart };
 
-// What a part needs, by what is wanted of it and what its node says. `seen`: nothing where it does not name it.
-Remedy remedy_for(const LiveJob& job, const std::string& node, std::optional<Phase::Phase> seen,
-                  const v1::Register& hello) {
+// What a part needs, by what is wanted of it and what its node says. `seen`: null where it does not name it.
+Remedy remedy_for(const LiveJob& job, const std::string& node, const Phase::Phase* seen, const v1::Register& hello) {
   const LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node);
   const bool is_ending = attempt.failing || job.record.state == job::JobState::kStopping;
   const bool was_refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
                                        [&](const job::Refusal& refusal) { return refusal.node == node; });
   // It never heard of it, or has done with it; or all of it was told to a predecessor.
-  if (!seen && (was_refused || (is_ending && !attempt.start_sent))) return Remedy::kEnd;
-  if (seen == Phase::ENDED && attempt.exits_on(node) == part.placement.num_ranks) return Remedy::kEnd;
-  if (!seen && attempt.start_sent) return Remedy::kGiveUp;
+  if (seen == nullptr && (was_refused || (is_ending && !attempt.start_sent))) return Remedy::kEnd;
+  if (seen != nullptr && *seen == Phase::ENDED && attempt.exits_on(node) == part.placement.num_ranks)
+    return Remedy::kEnd;
+  if (seen == nullptr && attempt.start_sent) return Remedy::kGiveUp;
   if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) return Remedy::kNothing;
   const bool is_to_leave =
       part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce);
@@ -291,7 +290,7 @@ Remedy remedy_for(const LiveJob& job, const std::string& node, std::optional<Pha
   if (is_ending || is_to_leave) return attempt.stop_waits || attempt.diagnose_by ? Remedy::kNothing : Remedy::kStop;
   if (attempt.start_sent) return attempt.start_waits ? Remedy::kNothing : Remedy::kStart;
   // Placed by an older copy of the store: what runs there has just been adopted, or is a stray.
-  if (!seen && others_have(hello, job.key(), part.devices)) return Remedy::kRefuse;
+  if (seen == nullptr && others_have(hello, job.key(), part.devices)) return Remedy::kRefuse;
   return Remedy::kPrepare;
 }
 
@@ -335,7 +334,7 @@ void compare_parts(Step& step, const Node& node, const v1::Register& hello,
     if (attempt.parts.at(name).ended) continue;
     if (attempt.advanced_at) attempt.advanced_at = step.now.monotonic;  // Nobody could see what its ranks did.
     const auto seen = there.find(job.key());
-    const auto phase = seen == there.end() ? std::nullopt : std::optional(seen->second);
+    const Phase::Phase* const phase = seen == there.end() ? nullptr : &seen->second;
     carry_out(step, remedy_for(job, name, phase, hello), job, name);
   }
 }
