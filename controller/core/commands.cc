@@ -59,7 +59,7 @@ void send_prepare(Step& step, LiveJob& job, const std::vector<std::string>& node
     Send& sent = step.effects.now.sends.emplace_back();
     sent.session = session_of(step.state.nodes, name);
     sent.launch = launch;
-    // Whoever leads looks whether all others could reach it, and so gets their addresses.
+    // The leader checks that all other nodes can reach it, so it gets their addresses.
     sent.with_addresses = name == attempt.leader();
     v1::Prepare* prepare = sent.message.mutable_prepare();
     identify(prepare->mutable_id(), job);

@@ -11,7 +11,7 @@ void take(Step& step, const DrainNode& input) {
   const bool drains = node != nullptr && node->record.cordoned && is_draining(step.state.nodes, input.node) &&
                       (input.reason.empty() || node->record.cordon_reason == input.reason);
   if (!drains) return cordon(step, {input.request, input.node, true, input.reason, input.actor}, /*leave=*/true);
-  ask_to_leave(step, input.node, input.request);  // Whoever waits asks again and again.
+  ask_to_leave(step, input.node, input.request);  // The client that waits polls with this request.
 }
 
 bool is_draining(const Nodes& nodes, const std::string& name) {

@@ -160,9 +160,9 @@ void adopt(Step& step, LiveJob& job, const v1::AttemptInventory& item, std::vect
   step.commit(std::move(change));
 }
 
-// An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
-// seen, and what runs is not stopped if it can be followed. What a node has from another controller it has before its
-// first word to this one: later, newer attempts are only in somebody's imagination.
+// Handles an attempt that this controller has never made: its store is an older copy. Numbers continue from those that
+// the nodes have seen, and ranks that can be adopted are not stopped. A node can only have such an attempt from before
+// its first session with this controller: newer attempts that it reports later are not believed.
 bool catch_up(Step& step, Node& node, const v1::AttemptInventory& item) {
   LiveJob* live = step.state.jobs.find(item.id().job_uid());
   if (live == nullptr || item.id().number() <= live->record.attempts) return false;

@@ -26,12 +26,12 @@ struct Step {
   const Options& options;
   const Now now;
   Effects& effects;
-  std::set<std::string> touched = {};  // Nodes that this step shows anew.
+  std::set<std::string> touched = {};  // Nodes whose views this step publishes again.
 
   void commit(Change change);
   // A change has one continuation: what happens to several jobs is several changes.
   void expect(Change& change, Continuation continuation);
-  // To whoever speaks for the node; nobody: every command is said again to its next session.
+  // Sends to the node's session. Without one nothing is lost: every command is repeated to its next session.
   void send(const std::string& node, v1::ControllerMessage message);
   void refuse(RequestId request, const absl::Status& why);
   void measure(Measure::Kind kind, double value, std::string label = "");

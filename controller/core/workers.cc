@@ -460,7 +460,8 @@ void take(Step& step, const Heard& input) {
   if (node == nullptr) return;
   const bool could_take_ranks = node->can_take_ranks();
   const bool was_over = step.state.nodes.lease_over(*node, step.now.monotonic);
-  if (!node->deaf || input.message.has_beat()) {  // Whatever it says, it lives; only a beat tells whether it hears.
+  if (!node->deaf ||
+      input.message.has_beat()) {  // Any message shows that it lives; only a beat shows whether it hears.
     step.state.nodes.beat(*node, step.now.monotonic, step.now.wall, deafness(step, input.message));
     step.effects.beats.emplace_back(input.node, step.now.wall);
   }

@@ -13,7 +13,7 @@ absl::StatusOr<std::string> read_file(const std::string& path);
 
 // Replaces a file in one step, by way of PATH.new: a reader, or a new process after a kill, finds the old bytes or the
 // new ones. `durable` also holds over a power failure. Errors: the system's, naming the file; FailedPrecondition where
-// PATH.new is no file. No link is followed.
+// PATH.new is not a regular file. Symbolic links are not followed.
 absl::Status replace_file(const std::string& path, const std::string& bytes, bool durable = false, mode_t mode = 0644);
 
 }  // namespace titan::host

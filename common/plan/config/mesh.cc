@@ -31,17 +31,15 @@ bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
   return true;
 }
 
-// How rows are cut, whatever their length.
-mesh::Sizes row_sizes(const Parallelism& parallelism) {
-  return {.chunks_per_context_rank = parallelism.context_parallel_load_balancer.has_value() ? 2 : 1,
-          .sequence_parallel = parallelism.enable_sequence_parallel};
+// `sizes` with how rows are cut, whatever their length.
+mesh::Sizes with_row_cuts(mesh::Sizes sizes, const Parallelism& parallelism) {
+  sizes.chunks_per_context_rank = parallelism.context_parallel_load_balancer.has_value() ? 2 : 1;
+  sizes.sequence_parallel = parallelism.enable_sequence_parallel;
+  return sizes;
 }
 
 mesh::Sizes all_sizes(const JobConfig& config, const std::optional<models::ModelSpec>& spec, const mesh::Mesh& mesh) {
-  mesh::Sizes sizes = spec.has_value() ? models::split_sizes(*spec) : mesh::Sizes();
-  const mesh::Sizes rows = row_sizes(config.parallelism);
-  sizes.chunks_per_context_rank = rows.chunks_per_context_rank;
-  sizes.sequence_parallel = rows.sequence_parallel;
+  mesh::Sizes sizes = with_row_cuts(spec.has_value() ? models::split_sizes(*spec) : mesh::Sizes(), config.parallelism);
   sizes.seq_len = config.training.seq_len;
   const bool staged = mesh.size(mesh::Axis::kPipeline) > 1;
   sizes.rows = staged ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
@@ -51,7 +49,7 @@ mesh::Sizes all_sizes(const JobConfig& config, const std::optional<models::Model
 // Held-out rows are split like the training ones.
 void check_validation_mesh(Checker& check, const mesh::Mesh& mesh) {
   const JobConfig& config = check.config();
-  mesh::Sizes rows = row_sizes(config.parallelism);
+  mesh::Sizes rows = with_row_cuts({}, config.parallelism);
   rows.seq_len = config.validation.seq_len;
   if (absl::Status bad = mesh::check_divisible(mesh, rows); !bad.ok()) {
     const std::string message = absl::StrReplaceAll(bad.message(), {{"training.seq_len", "validation.seq_len"}});

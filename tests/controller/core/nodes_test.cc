@@ -63,8 +63,8 @@ class NodesTest : public ::testing::Test, protected World {
   int64_t step_ = 1;
 };
 
-// Whoever leads looks whether all others could reach it; they need no address but their own, and what they are sent
-// does not grow with them.
+// The leader checks that all other nodes can reach it. They need only their own address, and what is sent to each does
+// not grow with their number.
 TEST_F(NodesTest, OnlyWhoLeadsIsToldEveryAddress) {
   for (const char* name : {"n1", "n2", "n3", "n4"}) add_node(name);
   ASSERT_TRUE(submit(spec("a", 4)).ok());

@@ -35,7 +35,7 @@ TEST(RefusalsTest, OneIsKeptForAMinuteAfterItsLastTry) {
   EXPECT_EQ(refusals.find("n2"), nullptr);
 }
 
-// Whoever reaches the port may make names up.
+// Anyone who can reach the port can make up names.
 TEST(RefusalsTest, ThousandNamesAreKept) {
   Refusals refusals;
   for (int i = 0; i < 1000; ++i) refusals.note(absl::StrCat("n", i), refused_at(absl::Seconds(1)));

@@ -1,5 +1,5 @@
 // A store that a controller of 0.1 wrote, as recorded by tests/controller/store/data/record.py. It is read for ever:
-// whatever a later version changes, nothing in it is lost, and the cluster goes on from it.
+// whatever a later version changes, nothing in it is lost, and the cluster resumes from it.
 
 #include <filesystem>
 #include <fstream>

@@ -15,8 +15,8 @@ void take_dump_folder(const RankJob& job, RankContext& context);
 // Whether the dump folder is there and this attempt's. Not under the fence's lock, for which all ranks would queue.
 absl::Status has_dump_folder(const RankContext& context);
 
-// {dump}/config.json: what the newest attempt trains with, for whoever finds the folder. titanctl takes it as it is. A
-// disk that has no room for it costs this file, not the job. Throws Failure when the folder is another attempt's.
+// Writes {dump}/config.json: the newest attempt's configuration, for users who find the folder; titanctl accepts it as
+// it is. On a full disk the file is missing and the job runs. Throws Failure when the folder is another attempt's.
 void save_config(const RankContext& context);
 
 // A fenced rank says who has the folder, or else its checkpoints in an object store.

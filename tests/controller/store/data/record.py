@@ -3,7 +3,7 @@
     TITAN_SOURCE=. TITAN_BIN=OLD/bin python tests/controller/store/data/record.py tests/controller/store/data/NAME
 
 One recording is made of every release that changes the form of a store, by that release; recorded_store_test.cc reads them all, and none
-is made anew. Ranks are stand-ins (tests/worker/node/shim/fake_rank.cc), so that no LibTorch is needed: how a rank trains is in no record.
+is ever recorded again. Ranks are stand-ins (tests/worker/node/shim/fake_rank.cc), so that no LibTorch is needed: how a rank trains is in no record.
 """
 
 import json

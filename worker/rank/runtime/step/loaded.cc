@@ -111,8 +111,8 @@ void settle_base(const RankContext& context, const WeightsRead& read, Built& bui
   if (saved != read.job.train_state.end()) check(check_base(*saved, loaded.base), kExitUserError, "LORA_BASE");
 }
 
-// Own steps come first, which whoever names other weights may not expect. An attempt that takes over from an earlier
-// one of its job is no surprise.
+// The job's own checkpoints take precedence, which a user who names other weights may not expect. An attempt that
+// follows an earlier one of its job is expected to.
 void tell_unused_start(const RankContext& context, const LoadResult& read) {
   const config::Checkpoint& keys = context.config.checkpoint;
   if (context.rank != 0 || read.source != checkpoint::Source::kCheckpoint) return;
