@@ -20,7 +20,7 @@ namespace titan::cli {
 namespace {
 
 using ::testing::HasSubstr;
-using Kind = rpc::Identity::Kind;
+using Role = rpc::Identity::Kind;
 
 // Far apart, so that an immediate answer is distinguished from waiting on any machine.
 constexpr absl::Duration kTimeout = absl::Seconds(60), kAtOnce = absl::Seconds(20);
@@ -46,7 +46,7 @@ class TlsMistakesTest : public ::testing::Test {
     return {where + "/ca.crt", where + "/tls.crt", where + "/tls.key"};
   }
   void serve(const std::string& name, const pki::Pair& authority, absl::Duration length = absl::Hours(12),
-             const std::string& host = "127.0.0.1", const rpc::Identity& identity = {Kind::kController, ""}) {
+             const std::string& host = "127.0.0.1", const rpc::Identity& identity = {Role::kController, ""}) {
     listen(rpc::server_credentials("127.0.0.1:0", certify(name, authority, identity, length, host)).value());
   }
   void listen(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
@@ -88,7 +88,7 @@ class TlsMistakesTest : public ::testing::Test {
 
 TEST_F(TlsMistakesTest, WhatIsRightIsNoMistake) {
   serve("controller", ours_);
-  const rpc::Security admin = certify("admin", ours_, {Kind::kAdmin, "root"});
+  const rpc::Security admin = certify("admin", ours_, {Role::kAdmin, "root"});
   EXPECT_TRUE(rpc::connection_fault(address_, admin, absl::Seconds(10)).ok());
   EXPECT_TRUE(rpc::connection_fault(address_, {.ca = admin.ca}, absl::Seconds(10)).ok());
   EXPECT_EQ(Client(address_, kTimeout, {.security = admin}).get_job("a").status().code(),
@@ -103,11 +103,11 @@ TEST_F(TlsMistakesTest, PlaintextToATlsPort) {
 
 TEST_F(TlsMistakesTest, TlsToAPlainPort) {
   listen(grpc::InsecureServerCredentials());
-  EXPECT_EQ(mistake(certify("admin", ours_, {Kind::kAdmin, "root"})), "TLS_NOT_SPOKEN");
+  EXPECT_EQ(mistake(certify("admin", ours_, {Role::kAdmin, "root"})), "TLS_NOT_SPOKEN");
 }
 
 TEST_F(TlsMistakesTest, TheControllersCertificate) {
-  const rpc::Security admin = certify("admin", ours_, {Kind::kAdmin, "root"});
+  const rpc::Security admin = certify("admin", ours_, {Role::kAdmin, "root"});
   serve("foreign", theirs_);
   EXPECT_EQ(mistake(admin), "CONTROLLER_CERTIFICATE_UNTRUSTED");
   EXPECT_THAT(said(), HasSubstr("theirs"));
@@ -117,17 +117,17 @@ TEST_F(TlsMistakesTest, TheControllersCertificate) {
   serve("other", ours_, absl::Hours(12), "c1.example");
   EXPECT_EQ(mistake(admin), "CONTROLLER_NAME_DIFFERS");
   EXPECT_THAT(said(), HasSubstr("but for c1.example"));
-  serve("node", ours_, absl::Hours(12), "127.0.0.1", {Kind::kNode, "n1"});
+  serve("node", ours_, absl::Hours(12), "127.0.0.1", {Role::kNode, "n1"});
   EXPECT_EQ(mistake(admin), "NOT_A_CONTROLLER");
   EXPECT_THAT(said(), HasSubstr("titan:node:n1"));
 }
 
 TEST_F(TlsMistakesTest, OurOwnCertificate) {
   serve("controller", ours_);
-  EXPECT_EQ(mistake(certify("expired", ours_, {Kind::kAdmin, "root"}, absl::Hours(1))), "CERTIFICATE_EXPIRED");
+  EXPECT_EQ(mistake(certify("expired", ours_, {Role::kAdmin, "root"}, absl::Hours(1))), "CERTIFICATE_EXPIRED");
   EXPECT_THAT(said(), HasSubstr("expired/tls.crt"));
-  rpc::Security stranger = certify("stranger", theirs_, {Kind::kAdmin, "root"});
-  stranger.ca = certify("admin", ours_, {Kind::kAdmin, "root"}).ca;
+  rpc::Security stranger = certify("stranger", theirs_, {Role::kAdmin, "root"});
+  stranger.ca = certify("admin", ours_, {Role::kAdmin, "root"}).ca;
   EXPECT_EQ(mistake(stranger), "CERTIFICATE_UNTRUSTED");
   EXPECT_THAT(said(), HasSubstr("stranger/tls.crt"));
 }
@@ -138,7 +138,7 @@ TEST_F(TlsMistakesTest, AnotherAddressMayBeRight) {
   const std::string plain = address_;
   const std::unique_ptr<grpc::Server> first = std::move(server_);
   serve("controller", ours_);
-  const rpc::Security admin = certify("admin", ours_, {Kind::kAdmin, "root"});
+  const rpc::Security admin = certify("admin", ours_, {Role::kAdmin, "root"});
   Client client(absl::StrCat(plain, ",", address_), kTimeout, {.security = admin});
   EXPECT_EQ(client.get_job("a").status().code(), absl::StatusCode::kUnimplemented);
 }
