@@ -11,7 +11,7 @@
 #include "common/base/text/id.h"
 #include "common/base/text/utf8.h"
 #include "common/plan/config/json.h"
-#include "common/plan/config/mesh.h"
+#include "common/plan/config/parallelism.h"
 #include "common/plan/config/validate.h"
 #include "common/service/rpc/error.h"
 #include "controller/api/job_source.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/base/text/project_name.h"
+#include "common/base/text/id.h"
 #include "common/service/rpc/error.h"
 #include "controller/api/convert.h"
 #include "controller/api/filter.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/flight_tail.h"
 #include "common/service/rpc/error.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "controller/api/answer_router.h"
 #include "controller/api/convert.h"
 #include "controller/api/stream.h"

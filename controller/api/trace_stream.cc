@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status/status.h"
-#include "common/base/text/rounded.h"
+#include "common/base/text/quantities.h"
 
 namespace titan::api {
 namespace {

@@ -14,9 +14,9 @@
 #include "absl/strings/strip.h"
 #include "common/base/digest/digest.h"
 #include "common/base/status/status.h"
-#include "common/base/text/project_name.h"
+#include "common/base/text/id.h"
 #include "common/service/rpc/error.h"
-#include "common/service/rpc/token.h"
+#include "common/service/rpc/identity.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::auth {

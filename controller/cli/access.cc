@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/service/rpc/token.h"
+#include "common/service/rpc/identity.h"
 
 namespace titan::cli {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
-#include "common/base/text/shown.h"
+#include "common/base/text/message_text.h"
+#include "common/base/text/quantities.h"
 #include "common/io/hub/get.h"
 #include "common/io/hub/names.h"
 #include "common/io/hub/settings.h"

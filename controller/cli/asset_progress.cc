@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/text/counted.h"
-#include "common/base/text/shown.h"
+#include "common/base/text/message_text.h"
+#include "common/base/text/quantities.h"
 #include "common/io/hub/names.h"
 #include "controller/cli/asset_text.h"
 #include "controller/cli/output.h"

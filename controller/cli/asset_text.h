@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/gibibytes.h"
+#include "common/base/text/quantities.h"
 
 namespace titan::cli {
 

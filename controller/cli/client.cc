@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/status/status.h"
-#include "common/base/text/rounded.h"
+#include "common/base/text/quantities.h"
 #include "common/service/rpc/address.h"
 #include "common/service/rpc/connection_fault.h"
 #include "common/service/rpc/credentials.h"

@@ -8,9 +8,8 @@
 #include "absl/strings/strip.h"
 #include "common/io/data_files/check_files.h"
 #include "common/io/data_files/cursor_file.h"
-#include "common/io/data_files/data_format.h"
 #include "common/io/data_files/datasets.h"
-#include "common/io/hub/dataset_path.h"
+#include "common/io/hub/names.h"
 #include "common/plan/config/assets.h"
 
 namespace titan::cli {

@@ -10,7 +10,7 @@
 #include <csignal>
 #include <utility>
 
-#include "common/base/host/warning_signals.h"
+#include "common/base/host/signals.h"
 
 namespace titan::cli {
 namespace {

@@ -7,7 +7,7 @@
 namespace titan::cli {
 
 // While it lives, signals that ask for an end call `on_signal(n)` on a thread of its own instead of ending the process:
-// SIGINT, SIGTERM and those of common/base/host/warning_signals.h. n is 1 for the first, whichever it is, and grows
+// SIGINT, SIGTERM and those of common/base/host/signals.h. n is 1 for the first, whichever it is, and grows
 // with each SIGINT after it: a user who presses Ctrl-C again is in a hurry, while schedulers warn more than once and by
 // several signals. block_signals() must have run in main before any other thread started.
 class Interrupt {

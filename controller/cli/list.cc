@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/job_json.h"

@@ -14,8 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/host/own_program.h"
-#include "common/base/host/warning_signals.h"
+#include "common/base/host/host_facts.h"
+#include "common/base/host/signals.h"
 #include "common/base/status/status.h"
 #include "controller/cli/interrupt.h"
 #include "nlohmann/json.hpp"

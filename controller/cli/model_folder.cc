@@ -6,12 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/plan/config/chosen_model.h"
-#include "common/plan/hf_config/compare.h"
+#include "common/plan/config/trained_model.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
-#include "common/plan/hf_config/weights_header.h"
-#include "common/plan/models/identity.h"
 #include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {

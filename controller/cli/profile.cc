@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/gibibytes.h"
+#include "common/base/text/quantities.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"

@@ -11,7 +11,7 @@
 #include "common/base/digest/digest.h"
 #include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
-#include "common/service/rpc/token.h"
+#include "common/service/rpc/identity.h"
 #include "controller/cli/client.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/counted.h"
-#include "common/base/text/gibibytes.h"
+#include "common/base/text/quantities.h"
 #include "common/plan/config/json.h"
 #include "common/plan/memory/estimate.h"
 #include "controller/cli/job_commands.h"

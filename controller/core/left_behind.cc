@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "controller/core/step.h"
 
 namespace titan::core {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/keys.h"
 #include "controller/core/step.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
-#include "common/base/text/gibibytes.h"
+#include "common/base/text/quantities.h"
 #include "controller/core/keys.h"
 #include "controller/core/rank_event.h"
 #include "controller/core/step.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "common/base/testing/planted.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/keys.h"
 #include "controller/core/step.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/testing/planted.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "controller/core/step.h"
 #include "controller/scheduler/scheduler.h"
 

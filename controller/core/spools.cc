@@ -4,7 +4,7 @@
 #include "controller/core/spools.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/shape.h"
+#include "common/base/text/message_text.h"
 
 namespace titan::core {
 namespace {

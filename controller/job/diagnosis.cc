@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/rank_protocol/flight_tail.h"
 
 namespace titan::job {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/rank_protocol/exit_kind.h"
 
 namespace titan::job {

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/facts.h"
+#include "common/base/host/host_facts.h"
 #include "common/base/redact/redact.h"
 #include "common/base/text/utf8.h"
 #include "common/base/version/version.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/io/storage/state_home.h"
+#include "common/io/storage/standard_paths.h"
 #include "common/service/journal/journal.h"
 #include "common/service/rpc/credentials.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "controller/scheduler/pool.h"
 
 namespace titan::scheduler {

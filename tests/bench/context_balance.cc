@@ -10,7 +10,7 @@
 #include "CLI/CLI.hpp"
 #include "common/io/data_files/datasets.h"
 #include "worker/rank/data/loader/loader.h"
-#include "worker/rank/nn/documents.h"
+#include "worker/rank/nn/attention_pairs.h"
 #include "worker/rank/parallel/context_deal.h"
 
 namespace titan {

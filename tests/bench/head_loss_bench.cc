@@ -8,12 +8,11 @@
 
 #include <string>
 
-#include "common/plan/models/logits.h"
+#include "common/plan/models/activations.h"
 #include "tests/testing/allocation_meter.h"
 #include "worker/rank/kernels/choice.h"
-#include "worker/rank/nn/deferred_gradients.h"
-#include "worker/rank/nn/head_loss.h"
 #include "worker/rank/nn/loss.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 namespace titan::nn {
 namespace {

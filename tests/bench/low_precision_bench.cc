@@ -10,8 +10,8 @@
 #include <string>
 
 #include "worker/rank/kernels/choice.h"
-#include "worker/rank/nn/deferred_gradients.h"
 #include "worker/rank/nn/low_precision/recipes.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 namespace titan::nn {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/plan/config/json.h"
-#include "common/service/rpc/channel.h"
+#include "common/service/rpc/credentials.h"
 #include "common/service/rpc/error.h"
 #include "grpcpp/grpcpp.h"
 #include "nlohmann/json.hpp"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/io/data_files/conversation.h"
+#include "common/io/data_files/json_row.h"
 #include "common/io/jinja/template.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_format.h"
 #include "common/io/storage/crc32c.h"
-#include "common/plan/models/identity.h"
 #include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"

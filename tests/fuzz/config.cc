@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/base/text/is_utf8.h"
-#include "common/plan/config/job_text.h"
+#include "common/base/text/utf8.h"
 #include "common/plan/config/json.h"
+#include "common/plan/config/load.h"
 #include "common/plan/config/raw.h"
 #include "common/plan/config/validate.h"
 #include "nlohmann/json.hpp"

@@ -3,11 +3,10 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "common/io/s3/exchange.h"
-#include "common/io/s3/listing.h"
 #include "common/io/s3/location.h"
 #include "common/io/s3/settings.h"
-#include "common/io/s3/xml.h"
+#include "common/io/s3/signed_request.h"
+#include "common/io/s3/xml_response.h"
 #include "tests/fuzz/target.h"
 
 namespace titan::fuzz {

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/service/rpc/identity.h"
-#include "common/service/rpc/token.h"
 #include "controller/api/filter.h"
 #include "controller/api/order_by.h"
 #include "controller/api/paging.h"

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/plan/config/json.h"
-#include "common/service/rpc/channel.h"
+#include "common/service/rpc/credentials.h"
 #include "common/service/rpc/error.h"
 #include "controller/api/server.h"
 #include "controller/store/memory_store.h"

@@ -20,12 +20,12 @@
 #include "worker/rank/data/documents/document_reader.h"
 #include "worker/rank/data/rows/counted_rows.h"
 #include "worker/rank/data/rows/document_rows.h"
-#include "worker/rank/data/rows/mix_state.h"
 #include "worker/rank/data/rows/open_rows.h"
 #include "worker/rank/data/rows/packed_rows.h"
 #include "worker/rank/data/rows/row_stream.h"
+#include "worker/rank/data/rows/stream_state.h"
 #include "worker/rank/data/rows/token_rows.h"
-#include "worker/rank/data/tokens/shard_format.h"
+#include "worker/rank/data/tokens/titan_shard.h"
 
 namespace titan::fuzz {
 namespace {

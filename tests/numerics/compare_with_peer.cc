@@ -16,7 +16,7 @@
 #include "tests/numerics/golden_report.h"
 #include "tests/numerics/spec_changes.h"
 #include "worker/rank/kernels/choice.h"
-#include "worker/rank/model/hf_mapper.h"
+#include "worker/rank/model/hf_names.h"
 
 namespace titan::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/plan/pipeline/generators.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "worker/rank/model/model.h"
-#include "worker/rank/nn/documents.h"
+#include "worker/rank/nn/attention_pairs.h"
 #include "worker/rank/nn/loss.h"
 #include "worker/rank/runtime/engine/executor.h"
 #include "worker/rank/runtime/engine/sharded_model.h"

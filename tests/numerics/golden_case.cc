@@ -14,10 +14,10 @@
 #include "tests/numerics/safetensors.h"
 #include "tests/numerics/spec_changes.h"
 #include "tests/testing/call_counter.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/model/decoder/decoder.h"
-#include "worker/rank/model/hf_mapper.h"
-#include "worker/rank/nn/documents.h"
+#include "worker/rank/model/hf_names.h"
+#include "worker/rank/nn/attention_pairs.h"
 #include "worker/rank/nn/loss.h"
 
 namespace titan::testing {

@@ -12,15 +12,14 @@ READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|devi
 # File under worker/rank/ -> how many, and why.
 ALLOWED = {
     "nn/row_groups.cc": (1, "rows an expert, once a layer, where no kernel takes all experts in one call"),
-    "parallel/expert_exchange.cc": (1, "split sizes of the all-to-all between expert ranks, once a layer"),
+    "parallel/expert_dispatch.cc": (1, "split sizes of the all-to-all between expert ranks, once a layer"),
     "parallel/expert_balance.cc": (1, "tokens an expert, in steps that are logged"),
     "parallel/qk_clip.cc": (1, "the largest logit and how many heads were clipped, in steps that are logged"),
     "nn/attention_pairs.cc": (1, "numbers of documents, which are kept on the CPU"),
     "optim/adam.cc": (2, "the step's number and gate, by optimizer.implementation foreach and for-loop"),
     "runtime/step/frozen_base.cc": (3, "the digest of a model that is not trained, once before the first step"),
-    "runtime/step/samples.cc": (2, "validation: the tokens that a text continues with, and whether their logits are finite, once a token"),
+    "runtime/step/validation.cc": (3, "the sums of a validation, once at its end; the tokens that a text continues with, and whether their logits are finite, once a token"),
     "runtime/step/step_report.h": (1, "the step's report of all ranks: a step later, or where the host needs it"),
-    "runtime/step/validator.cc": (1, "validation: its sums, once at its end"),
 }
 
 NESTED = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
@@ -37,7 +36,7 @@ BLOCKING = {
     "parallel/qk_clip.cc": (2, "the gate, and the factors of offloaded shards; elsewhere all is on one device"),
     "runtime/engine/sharded_model.cc": (3, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards; a packed matrix's initial numbers"),
     "runtime/step/frozen_base.cc": (1, "the digest of a frozen base, at the start and at a resumption"),
-    "runtime/step/samples.cc": (1, "validation: the tokens that rank 0 chose, once a token"),
+    "runtime/step/validation.cc": (1, "validation: the tokens that rank 0 chose, once a token"),
 }
 
 

@@ -1,7 +1,10 @@
 #pragma once
 
+// Owns an open file descriptor, and raises this process's limit of them.
+
 #include <unistd.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace titan::host {
@@ -33,5 +36,9 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+// Raises the limit of open descriptors to the most that this process may have; the usual 1,024 is only what programs
+// get that do not ask. What it starts inherits it. Returns the limit; 0 where the system does not tell.
+int64_t raise_descriptor_limit();
 
 }  // namespace titan::host

@@ -1,5 +1,7 @@
 #pragma once
 
+// Reads JSON as Python's json module does, event by event, and decodes the strings that it finds.
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,7 +27,7 @@ enum class Event {
 };
 
 // The events of one value, in order. Nothing is copied, no depth is too great. The text has to be UTF-8, which the
-// caller checks (common/base/text/is_utf8.h): this reader looks only at ASCII.
+// caller checks (common/base/text/utf8.h): this reader looks only at ASCII.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -33,7 +35,7 @@ class Reader {
   Event next();
 
   // Of kNumber the number as it is written; of kString and kKey what stands between the quotes, with its escapes, which
-  // unescape() (string.h) resolves.
+  // unescape() resolves.
   std::string_view token() const { return token_; }
   bool has_escapes() const { return has_escapes_; }
 
@@ -70,5 +72,9 @@ class Reader {
   bool has_escapes_ = false;
   bool failed_ = false;
 };
+
+// Appends what a string or key that a Reader gave stands for. False when an escape of it is a lone surrogate, which no
+// UTF-8 has: it is written as the three bytes that would encode it, so that whatever checks for UTF-8 refuses the text.
+bool unescape(std::string_view token, std::string& out);
 
 }  // namespace titan::json

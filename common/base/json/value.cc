@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "common/base/json/reader.h"
-#include "common/base/json/string.h"
 
 namespace titan::json {
 namespace {

@@ -12,4 +12,10 @@ bool is_id(std::string_view id) {
          std::all_of(id.begin(), id.end(), is_part);
 }
 
+bool is_project_name(std::string_view name) {
+  return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  });
+}
+
 }  // namespace titan::text

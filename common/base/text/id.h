@@ -1,5 +1,7 @@
 #pragma once
 
+// Checks the names of nodes, jobs and projects.
+
 #include <string_view>
 
 namespace titan::text {
@@ -9,5 +11,8 @@ inline constexpr char kIdRule[] = "[a-z]([a-z0-9-]{0,61}[a-z0-9])?";
 
 // Whether it matches kIdRule.
 bool is_id(std::string_view id);
+
+// Whether a project may have this name: 1 to 63 letters, digits, '-', '_' or '.'.
+bool is_project_name(std::string_view name);
 
 }  // namespace titan::text

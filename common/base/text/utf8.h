@@ -1,5 +1,7 @@
 #pragma once
 
+// Checks whether bytes are UTF-8, and repairs, shortens and prepares UTF-8 text for terminals.
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,5 +21,8 @@ std::string printable(std::string_view bytes, std::string_view kept = "");
 std::string shortened(std::string text, size_t most);
 
 void append_utf8(std::string& text, uint32_t code_point);
+
+// Whether `bytes` is UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+bool is_utf8(std::string_view bytes);
 
 }  // namespace titan::text

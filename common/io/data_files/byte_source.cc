@@ -2,16 +2,20 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status/status.h"
-#include "common/io/data_files/decompressor.h"
-#include "common/io/data_files/remote_files.h"
 
 namespace titan::data_files {
 namespace {
@@ -94,5 +98,141 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& 
   }
   return source;
 }
+
+namespace {
+
+absl::Status damaged(const std::string& path, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, "; fetch the file again"));
+}
+
+// Mostly another kind of file under the name.
+absl::Status not_of_the_format(const std::string& path, const char* format, const char* magic) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": is no ", format, " data (it does not begin with the bytes ",
+                                                 magic, "); plain text needs a name without that ending"));
+}
+
+class Gzip final : public Decompressor {
+ public:
+  explicit Gzip(std::string path) : path_(std::move(path)) {}
+  ~Gzip() override { inflateEnd(&stream_); }
+
+  absl::Status start() {
+    // 15 + 16: a gzip header, the largest window.
+    return inflateInit2(&stream_, 15 + 16) == Z_OK ? absl::OkStatus()
+                                                   : absl::ResourceExhaustedError("zlib: out of memory");
+  }
+
+  absl::StatusOr<size_t> decompress(std::string_view& input, char* out, size_t size) override {
+    stream_.next_out = reinterpret_cast<Bytef*>(out);
+    stream_.avail_out = static_cast<uInt>(size);
+    while (stream_.avail_out == size && (full_ || !input.empty())) {
+      if (behind_) TITAN_RETURN_IF_ERROR(pass_padding(input));
+      if (input.empty() && !full_) break;
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
+      stream_.avail_in = static_cast<uInt>(input.size());
+      inside_ |= !input.empty();
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      input.remove_prefix(input.size() - stream_.avail_in);
+      full_ = stream_.avail_out == 0;
+      if (code == Z_STREAM_END) {
+        inside_ = full_ = false;  // Another member may follow.
+        behind_ = ended_ = true;
+        inflateReset(&stream_);
+      } else if (code != Z_OK && code != Z_BUF_ERROR) {
+        if (!ended_ && stream_.total_out == 0 && absl::NullSafeStringView(stream_.msg) == "incorrect header check") {
+          return not_of_the_format(path_, "gzip", "1f 8b");
+        }
+        const char* why = stream_.msg != nullptr ? stream_.msg : "zlib error";
+        return damaged(path_, absl::StrCat("the gzip data is damaged (", why, ")"));
+      }
+    }
+    return size - stream_.avail_out;
+  }
+
+  absl::Status at_end() const override {
+    return inside_ ? damaged(path_, "the gzip data is cut short") : absl::OkStatus();
+  }
+
+  std::unique_ptr<Decompressor> copy() const override {
+    auto same = std::make_unique<Gzip>(path_);
+    if (inflateCopy(&same->stream_, const_cast<z_stream*>(&stream_)) != Z_OK) return nullptr;
+    same->inside_ = inside_;
+    same->behind_ = behind_;
+    same->padded_ = padded_;
+    same->ended_ = ended_;
+    return same;
+  }
+
+ private:
+  // Zeros to the end of the file are what a tape or a block device added, as the gzip program has it.
+  absl::Status pass_padding(std::string_view& input) {
+    const size_t zeros = std::min(input.find_first_not_of('\0'), input.size());
+    padded_ |= zeros > 0;
+    input.remove_prefix(zeros);
+    if (input.empty()) return absl::OkStatus();
+    behind_ = false;
+    return padded_ ? damaged(path_, "the gzip data is damaged (more follows the zeros behind it)") : absl::OkStatus();
+  }
+
+  const std::string path_;
+  z_stream stream_{};
+  bool inside_ = false;                   // A member has begun and not ended.
+  bool behind_ = false, padded_ = false;  // One has ended and none begun; zeros followed.
+  bool ended_ = false;                    // At least one member.
+  bool full_ = false;                     // There was no room for more; some may be left.
+};
+
+// As `zstd --long=31` writes: up to 2 GiB of memory, which only what was written so takes.
+constexpr int kLargestWindow = 31;
+
+class Zstd final : public Decompressor {
+ public:
+  explicit Zstd(std::string path) : path_(std::move(path)) {
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kLargestWindow);
+  }
+  ~Zstd() override { ZSTD_freeDStream(stream_); }
+
+  absl::StatusOr<size_t> decompress(std::string_view& input, char* out, size_t size) override {
+    ZSTD_outBuffer to{out, size, 0};
+    while (to.pos == 0 && (full_ || !input.empty())) {
+      ZSTD_inBuffer from{input.data(), input.size(), 0};
+      const size_t left = ZSTD_decompressStream(stream_, &to, &from);
+      if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation) {
+        return absl::ResourceExhaustedError(absl::StrCat(path_, ": no memory for the zstd data's window"));
+      }
+      if (!ended_ && ZSTD_getErrorCode(left) == ZSTD_error_prefix_unknown) {
+        return not_of_the_format(path_, "zstd", "28 b5 2f fd");
+      }
+      if (ZSTD_isError(left)) {
+        return damaged(path_, absl::StrCat("the zstd data is damaged (", ZSTD_getErrorName(left), ")"));
+      }
+      input.remove_prefix(from.pos);
+      inside_ = left != 0;  // A frame has begun and not ended.
+      ended_ |= !inside_;
+      full_ = inside_ && to.pos == size;
+    }
+    return to.pos;
+  }
+
+  absl::Status at_end() const override {
+    return inside_ ? damaged(path_, "the zstd data is cut short") : absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  ZSTD_DStream* stream_ = ZSTD_createDStream();
+  bool inside_ = false, full_ = false, ended_ = false;  // As of gzip.
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Decompressor>> Decompressor::of(const std::string& path) {
+  if (absl::EndsWith(path, ".zst")) return std::make_unique<Zstd>(path);
+  auto gzip = std::make_unique<Gzip>(path);
+  TITAN_RETURN_IF_ERROR(gzip->start());
+  return gzip;
+}
+
+std::string decompressor_versions() { return absl::StrCat("zlib", zlibVersion(), "-zstd", ZSTD_versionString()); }
 
 }  // namespace titan::data_files

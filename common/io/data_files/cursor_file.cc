@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/is_utf8.h"
+#include "common/base/text/utf8.h"
 
 namespace titan::data_files {
 namespace {

@@ -1,12 +1,32 @@
 #pragma once
 
+// Finds the files of a dataset, named or at a path, and their format.
+
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/io/data_files/data_format.h"
 
 namespace titan::data_files {
+
+// What the files of a dataset are.
+enum class Format { kAuto, kJsonLines, kText, kParquet, kMegatron, kTitan, kPlugin };
+
+// "jsonl" and so on, as training.dataloader.format has them; kPlugin, what a library's dataset reads, has no name
+// there.
+const char* name(Format format);
+std::optional<Format> format_from_name(std::string_view name);
+
+// What the name of a file says; nothing for a name that says nothing. Text may be compressed (.gz, .zst behind).
+std::optional<Format> format_of_file(std::string_view file);
+
+// What makes a folder a token index, last of all.
+inline constexpr const char* kTokenManifest = "titan-tokens.json";
+
+// Documents that are tokens already: nothing is tokenised.
+inline bool holds_tokens(Format format) { return format == Format::kMegatron || format == Format::kTitan; }
 
 // The named datasets: "c4", "c4_test", "c4_validation".
 std::vector<std::string> dataset_names();
@@ -41,7 +61,7 @@ absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, con
 
 // The files of a folder, of a glob, or the one that `path` is, in name order. kAuto takes what the names say: of files
 // of several formats, JSON lines before Parquet before Megatron-LM's before plain text. Of a folder only files with the
-// format's names are taken, and of several files none that describes a dataset (other_files.h). A token index is the
+// format's names are taken, and of several files none that describes a dataset (foreign_files.h). A token index is the
 // folder with its titan-tokens.json; Megatron-LM's files may be named by what .bin and .idx follow.
 absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format = Format::kAuto);
 

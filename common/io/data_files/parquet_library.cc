@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/file.h"
-#include "common/io/storage/installed_file.h"
+#include "common/io/storage/standard_paths.h"
 
 namespace titan::data_files {
 namespace {

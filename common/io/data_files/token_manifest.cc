@@ -29,7 +29,7 @@ void visit_mark(Mark& mark, Visitor&& visit) {
   visit("max_id", mark.max_id);
 }
 
-absl::Status damaged(const std::string& path, absl::string_view why) {
+absl::Status damaged_manifest(const std::string& path, absl::string_view why) {
   return absl::DataLossError(absl::StrCat(path, ": ", why, "; make the index again with titan-data tokenize"));
 }
 
@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<bool>> train_on_all(const nlohmann::json& json, con
   for (const bool all : {false, true}) {
     if (*found == train_on_name(all)) return all;
   }
-  return damaged(path, "\"train_on\" is none of assistant, all");
+  return damaged_manifest(path, "\"train_on\" is none of assistant, all");
 }
 
 std::string sum_of(const nlohmann::json& json) {
@@ -75,13 +75,14 @@ nlohmann::json to_json(const TokenManifest::Shard& shard) {
 absl::StatusOr<TokenManifest::Shard> shard_from_json(const nlohmann::json& json, const std::string& path) {
   TokenManifest::Shard shard;
   if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) {
-    return damaged(path, "a shard has no \"name\"");
+    return damaged_manifest(path, "a shard has no \"name\"");
   }
   shard.name = json["name"];
-  if (!is_plain_name(shard.name)) return damaged(path, "a shard's \"name\" is no file name");
+  if (!is_plain_name(shard.name)) return damaged_manifest(path, "a shard's \"name\" is no file name");
   std::string missing;
   visit_numbers(shard, taker(json, 0, missing));
-  if (!missing.empty()) return damaged(path, absl::StrCat("shard ", shard.name, ": \"", missing, "\" is no count"));
+  if (!missing.empty())
+    return damaged_manifest(path, absl::StrCat("shard ", shard.name, ": \"", missing, "\" is no count"));
   return shard;
 }
 
@@ -99,11 +100,12 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path));
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != "titan-tokens") {
-    return damaged(path, "is no manifest of a token index");
+    return damaged_manifest(path, "is no manifest of a token index");
   }
   const nlohmann::json sum = json.value("crc32c", nlohmann::json());
   json.erase("crc32c");
-  if (sum != sum_of(json)) return damaged(path, "does not fit its checksum");  // Nor does a version that is damaged.
+  if (sum != sum_of(json))
+    return damaged_manifest(path, "does not fit its checksum");  // Nor does a version that is damaged.
   const nlohmann::json version = json.value("version", nlohmann::json());
   if (version != 1 && version != 2) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": this Titan reads versions 1 and 2 of the format"));
@@ -112,7 +114,7 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   std::string missing;
   const nlohmann::json mark = json.value("tokenizer", nlohmann::json());
   visit_mark(manifest.tokenizer, taker(mark, -1, missing));
-  if (!missing.empty()) return damaged(path, absl::StrCat("tokenizer: \"", missing, "\" is no number"));
+  if (!missing.empty()) return damaged_manifest(path, absl::StrCat("tokenizer: \"", missing, "\" is no number"));
   TITAN_ASSIGN_OR_RETURN(manifest.train_on_all, train_on_all(json, path));
   for (const nlohmann::json& entry : json.value("shards", nlohmann::json::array())) {
     TITAN_ASSIGN_OR_RETURN(TokenManifest::Shard shard, shard_from_json(entry, path));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/io/data_files/data_format.h"
+#include "common/io/data_files/datasets.h"
 #include "common/io/storage/file.h"
 #include "nlohmann/json.hpp"
 

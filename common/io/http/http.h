@@ -1,6 +1,7 @@
 #pragma once
 
-// GET by libcurl, which also takes https_proxy, http_proxy, all_proxy and no_proxy from the environment.
+// Sends GET requests by libcurl, which also takes https_proxy, http_proxy, all_proxy and no_proxy from the environment,
+// and turns failed answers into statuses.
 
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,8 @@
 #include "common/io/http/settings.h"
 
 namespace titan::http {
+
+// GET by libcurl, which also takes https_proxy, http_proxy, all_proxy and no_proxy from the environment.
 
 // What an answer says of itself, wherever on the way to it: a hub tells about a file and sends to another server for
 // its bytes.
@@ -60,5 +63,11 @@ class Http {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// What an answer of 400 and above means, and what to do about it. Unavailable for 408, 425, 429 and 5xx.
+absl::Status answer_error(const Answer& answer, bool with_token);
+
+// "5", seconds; an HTTP date counts from now. Nothing for other text.
+std::optional<absl::Duration> parse_retry_after(const std::string& text);
 
 }  // namespace titan::http

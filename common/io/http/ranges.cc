@@ -1,6 +1,11 @@
 #include "common/io/http/ranges.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 
 namespace titan::http {
 
@@ -45,6 +50,19 @@ std::vector<Range> cut(const std::vector<Range>& ranges, int64_t most) {
     for (; range.size() > most; range.begin += most) out.push_back({range.begin, range.begin + most});
     out.push_back(range);
   }
+  return out;
+}
+
+std::optional<ContentRange> parse_content_range(const std::string& text) {
+  if (!absl::StartsWithIgnoreCase(text, "bytes ")) return std::nullopt;
+  const std::vector<std::string> parts = absl::StrSplit(text.substr(6), absl::ByAnyChar("-/"));
+  ContentRange out;
+  int64_t last = 0;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &out.range.begin) || !absl::SimpleAtoi(parts[1], &last) ||
+      !absl::SimpleAtoi(parts[2], &out.size))
+    return std::nullopt;
+  if (out.range.begin < 0 || last < out.range.begin || last >= out.size) return std::nullopt;
+  out.range.end = last + 1;
   return out;
 }
 

@@ -1,7 +1,11 @@
 #pragma once
 
+// Represents ranges of a file's bytes, sets of them, and the Content-Range header.
+
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace titan::http {
@@ -27,5 +31,13 @@ class Ranges {
 
 // The ranges cut into pieces of at most `most` bytes.
 std::vector<Range> cut(const std::vector<Range>& ranges, int64_t most);
+
+struct ContentRange {
+  Range range;
+  int64_t size = 0;  // Of the whole file.
+};
+
+// "bytes 0-99/1000". Nothing for any other text.
+std::optional<ContentRange> parse_content_range(const std::string& text);
 
 }  // namespace titan::http

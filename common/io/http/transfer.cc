@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/shown.h"
+#include "common/base/text/message_text.h"
 #include "common/io/http/urls.h"
 
 namespace titan::http {

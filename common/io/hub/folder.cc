@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/host/write_all.h"
+#include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
 #include "common/io/hub/names.h"
 #include "common/io/storage/file.h"

@@ -1,14 +1,18 @@
 #pragma once
 
-// What repositories, revisions and files are called. All of it ends up in URLs, and files' names in paths of this
-// machine, too: a server's answer is not trusted with either.
+// Checks what repositories, revisions and files are called, and parses hf:// paths. All of it ends up in URLs, and
+// names of files in local paths too, so a server's answer is not trusted with either.
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace titan::hub {
+
+// What repositories, revisions and files are called. All of it ends up in URLs, and files' names in paths of this
+// machine, too: a server's answer is not trusted with either.
 
 enum class RepoKind { kModel, kDataset };
 
@@ -31,5 +35,27 @@ bool is_hex(const std::string& text, size_t digits);
 // Whether `name` is a path below a folder and stays there whatever is in it: relative, no "." or "..", no control
 // characters. Errors: InvalidArgument.
 absl::Status check_file_name(const std::string& name);
+
+// Where files of a dataset lie on a hub, as Hugging Face's own tools write it: "hf://datasets/ORG/NAME@REVISION/PLACE".
+
+struct DatasetPath {
+  Repo repo = {RepoKind::kDataset, ""};
+  std::string revision = "main";
+  std::string place;  // A folder, a glob or a file of the repository; "": its top folder.
+};
+
+// Whether it begins as such a path does.
+bool is_hub_path(std::string_view path);
+
+// Errors: InvalidArgument that says what such a path looks like.
+absl::StatusOr<DatasetPath> parse_dataset_path(const std::string& path);
+// With the revision, always.
+std::string to_text(const DatasetPath& path);
+
+// The commit that is the path's revision; "" when that is no commit, or the path none of a hub.
+std::string commit_of(const std::string& path);
+
+// The folder of the repository below which all lies that a glob or a file's name stands for; "" for its top.
+std::string folder_of(const std::string& place);
 
 }  // namespace titan::hub

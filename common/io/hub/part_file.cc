@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status/status.h"
-#include "common/base/text/shown.h"
-#include "common/io/hub/checks.h"
+#include "common/base/text/message_text.h"
 #include "common/io/hub/names.h"
+#include "common/io/hub/verification.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::hub {

@@ -12,9 +12,9 @@
 #include "absl/time/time.h"
 #include "common/base/sync/sync.h"
 #include "common/io/http/ranges.h"
+#include "common/io/hub/api.h"
 #include "common/io/hub/client.h"
 #include "common/io/hub/folder.h"
-#include "common/io/hub/listing.h"
 
 namespace titan::hub {
 

@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/http/urls.h"
+#include "common/io/hub/api.h"
 #include "common/io/hub/names.h"
-#include "common/io/hub/urls.h"
 
 namespace titan::hub {
 namespace {

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/jinja/filters.h"
-#include "common/io/jinja/known.h"
 #include "common/io/jinja/methods.h"
 #include "common/io/jinja/operations.h"
 #include "common/io/jinja/render.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status/status.h"
-#include "common/io/jinja/known.h"
 #include "common/io/jinja/operations.h"
 #include "common/io/jinja/repr.h"
 #include "common/io/jinja/sequences.h"

@@ -1,6 +1,10 @@
 #pragma once
 
+// Declares the filters, tests and functions that templates may call, and tells by name which of them and of the methods
+// there are.
+
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/io/jinja/arguments.h"
@@ -8,6 +12,13 @@
 #include "common/io/jinja/value.h"
 
 namespace titan::jinja {
+
+// What there is, by name: a template that asks for anything else is refused before it is used.
+
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
+bool is_function(std::string_view name);
+bool is_method(std::string_view name);  // Of a text, a mapping or "loop".
 
 // value|name(arguments)
 absl::StatusOr<Value> apply_filter(Run& run, const std::string& name, const Value& value, const Arguments& arguments);

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/jinja/filters.h"
-#include "common/io/jinja/known.h"
 #include "common/io/jinja/repr.h"
 
 namespace titan::jinja {

@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/io/jinja/known.h"
+#include "common/io/jinja/filters.h"
 #include "common/io/jinja/repr.h"
 #include "common/io/jinja/sequences.h"
 #include "common/io/jinja/text.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/io/jinja/known.h"
+#include "common/io/jinja/filters.h"
 #include "common/io/jinja/parser.h"
 
 namespace titan::jinja {

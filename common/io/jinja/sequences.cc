@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status/status.h"
-#include "common/io/jinja/known.h"
+#include "common/io/jinja/filters.h"
 #include "common/io/jinja/methods.h"
 #include "common/io/jinja/text.h"
 

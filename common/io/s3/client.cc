@@ -10,7 +10,7 @@
 #include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
 #include "common/io/s3/location.h"
-#include "common/io/s3/xml.h"
+#include "common/io/s3/xml_response.h"
 #include "common/io/storage/crc32c.h"
 
 namespace titan::s3 {

@@ -14,9 +14,9 @@
 #include "absl/time/time.h"
 #include "common/base/sync/sync.h"
 #include "common/io/http/retry.h"
-#include "common/io/s3/exchange.h"
-#include "common/io/s3/listing.h"
 #include "common/io/s3/settings.h"
+#include "common/io/s3/signed_request.h"
+#include "common/io/s3/xml_response.h"
 
 namespace titan::s3 {
 

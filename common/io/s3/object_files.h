@@ -1,18 +1,20 @@
 #pragma once
 
-// The objects of a bucket as files, for whoever reads and writes checkpoints. Folders are what names have in common, so
-// that they need not be made. There are no locks, no renaming and no times: who may write is object_fence.h's.
+// Presents the objects of a bucket as files, for checkpoints, and picks the store or the local disk by a path's form.
 
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "common/io/s3/client.h"
 #include "common/io/s3/object_reader.h"
 #include "common/io/s3/upload_file.h"
 #include "common/io/storage/file.h"
-#include "common/io/storage/whole_writer.h"
 
 namespace titan::s3 {
+
+// The objects of a bucket as files, for whoever reads and writes checkpoints. Folders are what names have in common, so
+// that they need not be made. There are no locks, no renaming and no times: who may write is object_fence.h's.
 
 // Paths are "s3://BUCKET/KEY" of this bucket.
 class ObjectFiles : public storage::Files, public storage::WholeWriter {
@@ -60,5 +62,15 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   const TransferSizes sizes_;
   const std::shared_ptr<BlockCache> blocks_;
 };
+
+// Files of the machine and objects of stores, told apart by their paths.
+
+// Paths that begin "s3://" are objects, all others files. A store is asked as the process's environment says
+// (settings.h), from the first path of its on; what the environment lacks is the error of every operation. Never
+// destroyed.
+storage::Files& all_files();
+
+// The bucket that all_files() asks for that path.
+absl::StatusOr<std::shared_ptr<Client>> client_of(const std::string& path);
 
 }  // namespace titan::s3

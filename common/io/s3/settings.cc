@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status/status.h"
-#include "common/base/text/shown.h"
+#include "common/base/text/message_text.h"
 #include "common/io/http/urls.h"
 
 namespace titan::s3 {

@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/io/storage/large_writer.h"
+#include "common/io/storage/file.h"
 
 namespace titan::storage {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/base/testing/planted.h"
 #include "common/io/storage/fence_record.h"
 #include "common/io/storage/folder_id.h"
-#include "common/io/storage/idle_fence.h"
+#include "common/io/storage/process_identity.h"
 
 namespace titan::storage {
 namespace {
@@ -140,6 +140,65 @@ absl::Status Fence::publish_step(const std::string& job_uid, int attempt, const 
     }
     return absl::OkStatus();
   });
+}
+
+absl::StatusOr<bool> fell_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder) {
+  if (certainly_gone(holder.process)) return true;
+  const absl::StatusOr<absl::Time> beat = files.modified(join_path(dump_folder, kFenceAlive));
+  if (absl::IsNotFound(beat.status())) return true;  // Holders of older versions show none.
+  if (!beat.ok()) return beat.status();
+  const std::string probe = join_path(dump_folder, kFenceProbe);
+  TITAN_ASSIGN_OR_RETURN(const absl::Time now, files.touch(probe));
+  files.remove(probe).IgnoreError();
+  return now - *beat >= kFenceSilence;
+}
+
+absl::Status while_idle(Files& files, const std::string& dump_folder,
+                        absl::FunctionRef<absl::Status(const Fence::Holder& last)> effect) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held,
+                         files.lock(join_path(dump_folder, kFenceLock), LockMode::kExclusive, kFencePatience));
+  TITAN_ASSIGN_OR_RETURN(const Fence::Holder holder, Fence(dump_folder, files).holder());
+  if (!holder.job_uid.empty() && !holder.released) {
+    TITAN_ASSIGN_OR_RETURN(const bool silent, fell_silent(files, dump_folder, holder));
+    if (!silent) return in_use_status("the dump folder " + dump_folder, holder, "a folder that no job uses");
+  }
+  return effect(holder);
+}
+
+FenceHold::FenceHold(Fence fence, std::string job_uid, int attempt, absl::Duration every)
+    : fence_(std::move(fence)), job_uid_(std::move(job_uid)), attempt_(attempt), every_(every), thread_([this] {
+        beat();
+      }) {}
+
+FenceHold::~FenceHold() {
+  sync::Lock lock(ending_);
+  stop();
+}
+
+void FenceHold::stop() {
+  {
+    sync::Lock lock(mutex_);
+    stop_ = true;
+  }
+  stopping_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void FenceHold::release() {
+  sync::Lock lock(ending_);
+  if (released_) return;
+  released_ = true;
+  stop();
+  fence_.release(job_uid_, attempt_).IgnoreError();  // Then the next job waits for the silence.
+}
+
+// A beat that fails for once is one of many; only a fence that names somebody else ends them.
+void FenceHold::beat() {
+  while (!is_fenced(fence_.beat(job_uid_, attempt_))) {
+    sync::Lock lock(mutex_);
+    if (!stop_) stopping_.wait_for(mutex_, absl::ToChronoNanoseconds(every_));
+    if (stop_) return;
+  }
 }
 
 }  // namespace titan::storage

@@ -1,20 +1,25 @@
 #pragma once
 
+// Guards a dump folder with a fence: who may publish there, how a holder shows that it lives, and how a tool works
+// while no job does.
+
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/sync/sync.h"
 #include "common/io/storage/file.h"
 
 namespace titan::storage {
 
-// While a holder lives it touches {dump}/.fence-alive this often (fence_hold.h).
+// While a holder lives it touches {dump}/.fence-alive this often.
 inline constexpr absl::Duration kFenceBeat = absl::Seconds(2);
 // A holder that was silent for this long may lose the folder to another job.
 inline constexpr absl::Duration kFenceSilence = absl::Seconds(15);
@@ -119,5 +124,44 @@ class Fence {
 bool is_fenced(const absl::Status& status);
 // True for the status of a folder that another job uses.
 bool is_in_use(const absl::Status& status);
+
+// A dump folder that no job uses, for programs that tidy up in it and are no jobs.
+
+// No sign of life of the holder for kFenceSilence, by the file system's clock, or its process is seen to be gone.
+absl::StatusOr<bool> fell_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder);
+
+// Runs `effect` while no job holds the folder and none can begin to: under the fence's lock, which names the same
+// holder afterwards. Errors: is_in_use() when a job holds it and may live.
+absl::Status while_idle(Files& files, const std::string& dump_folder,
+                        absl::FunctionRef<absl::Status(const Fence::Holder& last)> effect);
+
+// Shows that the holder of a fence lives, on a thread of its own that training cannot hold up, and gives the folder
+// back at the end.
+class FenceHold {
+ public:
+  FenceHold(Fence fence, std::string job_uid, int attempt, absl::Duration every = kFenceBeat);
+  ~FenceHold();  // Falls silent without giving the folder back.
+  FenceHold(const FenceHold&) = delete;
+  FenceHold& operator=(const FenceHold&) = delete;
+
+  // Another job may take the folder at once. Takes a few seconds at most, and does nothing when the fence is somebody
+  // else's by now. Thread-safe; what comes after the first call does nothing.
+  void release();
+
+ private:
+  void beat();
+  void stop();
+
+  const Fence fence_;
+  const std::string job_uid_;
+  const int attempt_;
+  const absl::Duration every_;
+  sync::Mutex mutex_;
+  sync::Condition stopping_;
+  bool stop_ TITAN_GUARDED_BY(mutex_) = false;
+  sync::Mutex ending_;  // Held by the one who ends it.
+  bool released_ TITAN_GUARDED_BY(ending_) = false;
+  std::thread thread_;
+};
 
 }  // namespace titan::storage

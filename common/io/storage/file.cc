@@ -6,7 +6,6 @@
 #include <atomic>
 
 #include "common/base/status/status.h"
-#include "common/io/storage/whole_writer.h"
 
 namespace titan::storage {
 

@@ -10,11 +10,10 @@
 
 #include "absl/time/clock.h"
 #include "common/base/host/descriptor.h"
-#include "common/base/host/write_all.h"
+#include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/direct_file.h"
 #include "common/io/storage/file.h"
-#include "common/io/storage/large_writer.h"
 
 namespace titan::storage {
 namespace {

@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/plan/config/sharding_strategy.h"
+#include "common/plan/config/other_trainers.h"
 
 namespace titan::config {
 namespace {

@@ -18,7 +18,7 @@ enum class Turn {
   kFolder,           // A tokenizer file becomes its folder.
   kFused,            // true: "fused", false: "foreach".
   kFloat8Converter,  // true: the converter quantize.linear.float8.
-  kSharding,         // PyTorch's ShardingStrategy (sharding_strategy.h).
+  kSharding,         // PyTorch's ShardingStrategy (other_trainers.h).
 };
 
 struct Alias {

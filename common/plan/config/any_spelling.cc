@@ -10,8 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/plan/config/table_list.h"
-#include "common/plan/config/text_list.h"
+#include "common/plan/config/list_values.h"
 #include "common/plan/models/registry.h"
 
 namespace titan::config {

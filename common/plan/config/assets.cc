@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "common/base/host/own_program.h"
+#include "common/base/host/host_facts.h"
 
 namespace titan::config {
 namespace {

@@ -9,12 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/text/is_utf8.h"
 #include "common/base/text/nearest.h"
-#include "common/plan/config/group_list.h"
-#include "common/plan/config/integer_list.h"
-#include "common/plan/config/source_list.h"
-#include "common/plan/config/text_list.h"
+#include "common/base/text/utf8.h"
+#include "common/plan/config/list_values.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::config {

@@ -43,15 +43,15 @@ class Checker {
 };
 
 // Parts of check() with files of their own. `n_layers` is 0 when the model is not known.
-void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // mesh.cc
-void check_pipeline(Checker& check, std::int64_t n_layers);                     // pipeline.cc
+void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // parallelism.cc
+void check_pipeline(Checker& check, std::int64_t n_layers);                     // parallelism.cc
 void check_checkpoint(Checker& check);
 void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
-                   const std::optional<std::string>& dataset_path);  // source_check.cc; section: "training".
-void check_dataset_names(Checker& check);                            // dataset_check.cc
+                   const std::optional<std::string>& dataset_path);  // data_sources.cc; section: "training".
+void check_dataset_names(Checker& check);                            // data_sources.cc
 void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
-                    const std::optional<std::string>& dataset_path, const DataLoader& settings);  // dataset_check.cc
-void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);                    // lora.cc
-void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision_check.cc
+                    const std::optional<std::string>& dataset_path, const DataLoader& settings);  // data_sources.cc
+void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);                    // trained_model.cc
+void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision.cc
 
 }  // namespace titan::config

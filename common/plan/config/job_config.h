@@ -104,7 +104,7 @@ struct DataSource {
   std::optional<std::string> dataset;
   std::optional<std::string> dataset_path;
   double weight = 1;
-  std::vector<std::string> weight_at_step;  // Each "STEP: WEIGHT"; source_weights.h reads them.
+  std::vector<std::string> weight_at_step;  // Each "STEP: WEIGHT"; data_sources.h reads them.
   bool repeat = true;
   std::optional<std::string> format;
   std::optional<std::string> text_key;

@@ -1,7 +1,11 @@
 #include "common/plan/config/json.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <map>
 #include <set>
 #include <type_traits>
@@ -10,11 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/plan/config/apply.h"
+#include "common/base/status/status.h"
+#include "common/plan/config/apply_settings.h"
 #include "common/plan/config/assign.h"
 #include "common/plan/config/fields.h"
-#include "common/plan/config/group_list.h"
-#include "common/plan/config/source_list.h"
+#include "common/plan/config/list_values.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::config {
@@ -319,6 +323,22 @@ json json_schema() {
     for (const Field& field : section.fields) (*at)["properties"][std::string(field.key)] = field_schema(field);
   }
   return root;
+}
+
+absl::Status report(const JobConfig& config) {
+  if (!config.job.print_config && !config.job.save_config_file.has_value()) return absl::OkStatus();
+  const std::string text = to_json(config).dump(2);
+  if (config.job.print_config) std::cout << "Running with configs: " << text << std::endl;
+  if (!config.job.save_config_file.has_value()) return absl::OkStatus();
+
+  const std::filesystem::path path = std::filesystem::path(config.job.dump_folder) / *config.job.save_config_file;
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  std::ofstream file(path, std::ios::trunc);
+  file << text << "\n";
+  file.close();
+  if (!file) return errno_status(errno, absl::StrCat("job.save_config_file: write ", path.string()));
+  return absl::OkStatus();
 }
 
 }  // namespace titan::config

@@ -1,16 +1,20 @@
 #pragma once
 
-// The configuration as JSON (every key present, absent values null), as TOML, as a JSON schema and as help text.
+// Writes the configuration as JSON (every key present, absent values null), as TOML, as a JSON schema and as help text,
+// and reads the JSON back.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/plan/config/job_config.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace titan::config {
+
+// The configuration as JSON (every key present, absent values null), as TOML, as a JSON schema and as help text.
 
 nlohmann::json to_json(const JobConfig& config);
 // to_json(config).dump(), several times faster.
@@ -32,5 +36,9 @@ std::vector<std::string> section_names();
 
 // Help for one section ("training") with its nested ones, or for all of them when `section` is empty.
 std::string help(std::string_view section = "");
+
+// What job.print_config and job.save_config_file ask for: the resolved configuration as JSON on standard output, and in
+// that file under job.dump_folder. Called by one rank when training starts. Errors: of writing the file.
+absl::Status report(const JobConfig& config);
 
 }  // namespace titan::config

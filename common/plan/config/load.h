@@ -2,6 +2,7 @@
 
 // Reads job configurations: TOML, YAML and JSON with one schema, older spellings, and command-line overrides.
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 #include "common/plan/config/job_config.h"
 
 namespace titan::config {
+
+// Reads job configurations: TOML, YAML and JSON with one schema, older spellings, and command-line overrides.
 
 enum class Format { kToml, kYaml, kJson };
 
@@ -62,5 +65,18 @@ absl::StatusOr<Format> format_of(std::string_view path);
 // For text without a name, such as standard input: JSON when it starts with "{", else TOML when it parses as such, else
 // YAML.
 Format guess_format(std::string_view text);
+
+// What titanctl and the controller make of a job as a person writes it.
+
+// As load_text(), and one without a key is refused: a job of nothing but defaults is a generator that failed or a
+// variable that was not set.
+std::optional<Loaded> load_job(std::string_view text, Format format, const std::string& name,
+                               const std::vector<std::string>& overrides, std::vector<Problem>& problems);
+
+// Every path that is set and belongs to whoever wrote the job: a relative one is below their working folder.
+void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit);
+
+// What a job keeps as its source: the text with the overrides in a comment.
+std::string source_text(std::string text, const std::vector<std::string>& overrides);
 
 }  // namespace titan::config

@@ -1,5 +1,7 @@
 #pragma once
 
+// Decides which weights' products are computed in low precision (model.converters, [quantize]), and checks these keys.
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,9 +11,10 @@
 #include "common/plan/config/job_config.h"
 #include "common/plan/models/model_spec.h"
 
+namespace titan::config {
+
 // Which weights' products are computed in low precision (model.converters, [quantize.*]), as torchtitan 0.2.2 with
 // torchao chooses them; pure, so that the controller, the memory estimate and the ranks agree.
-namespace titan::config {
 
 enum class LowPrecision {
   kFloat8Tensorwise,   // One scale a matrix.

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/text/is_utf8.h"
+#include "common/base/text/utf8.h"
 
 namespace titan::config {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/low_precision.h"
-#include "common/plan/config/mesh.h"
+#include "common/plan/config/parallelism.h"
 #include "common/plan/mesh/mesh.h"
 #include "nlohmann/json.hpp"
 

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
-#include "common/plan/hf_config/class_defaults.h"
 #include "common/plan/hf_config/keys.h"
 #include "common/plan/hf_config/rope.h"
 #include "common/plan/models/registry.h"

@@ -17,7 +17,7 @@ struct Model {
 };
 
 // The model of a Hugging Face config.json, whether or not a flavor has its numbers: the inverse of HfFamily::config,
-// as transformers reads the file (class_defaults.h). Errors: InvalidArgument names the key and its value: an
+// as transformers reads the file (keys.h). Errors: InvalidArgument names the key and its value: an
 // architecture, an activation, a window or a scaling of positions that no family here has.
 absl::StatusOr<Model> read_model(const nlohmann::json& config);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
-#include "common/plan/config/lora.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 
 namespace titan::memory {
@@ -234,7 +234,7 @@ BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   return block;
 }
 
-// What worker/rank/parallel/keep_policy.cc keeps.
+// What worker/rank/parallel/activation_checkpoint.cc keeps.
 int64_t within_budget(const std::vector<models::KeepItem>& items, double budget) {
   int64_t all = 0;
   for (const models::KeepItem& item : items) all += item.bytes;

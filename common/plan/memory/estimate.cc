@@ -7,10 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/plan/config/chosen_model.h"
-#include "common/plan/config/lora.h"
-#include "common/plan/config/mesh.h"
-#include "common/plan/config/pipeline.h"
+#include "common/plan/config/parallelism.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/blocks.h"
 #include "common/plan/memory/units.h"

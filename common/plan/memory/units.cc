@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "common/plan/config/lora.h"
 #include "common/plan/config/low_precision.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/config/update_rules.h"
 #include "common/plan/memory/state_blocks.h"
 #include "common/plan/models/sizes.h"

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/plan/models/logits.h"
 
 namespace titan::models {
 namespace {

@@ -1,5 +1,9 @@
 #pragma once
 
+// Counts the bytes of a block that wait for the backward pass, and into how many columns logits are cut when memory is
+// limited.
+
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -31,7 +35,7 @@ struct BlockActivations {
   int64_t input = 0;             // The block's own input, kept however much is recomputed.
   int64_t graph = 0;             // The rest, when nothing is recomputed.
   int64_t by_operation = 0;      // What is left of the rest by recomputation per operation.
-  std::vector<KeepItem> costly;  // What a memory budget chooses from (worker/rank/parallel/keep_policy.h).
+  std::vector<KeepItem> costly;  // What a memory budget chooses from (worker/rank/parallel/activation_checkpoint.h).
 };
 
 // Tokens of a microbatch that a rank routes.
@@ -39,12 +43,24 @@ int64_t routed_tokens(const ActivationShape& shape);
 // Rows of its experts that there is room for: those of an even load, or all that can come.
 int64_t expert_rows(const MoeSpec& moe, const ActivationShape& shape);
 
-// Of a rank's columns of the vocabulary, those whose logits are there at a time (common/plan/models/logits.h).
+// Of a rank's columns of the vocabulary, those whose logits are there at a time (common/plan/models/activations.h).
 int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape);
 
 // An estimate for each block of the engine: tok_embeddings, layers, output (final norm, head and loss). Rows are taken
 // to be dealt evenly over experts or, gathered, to fill their room, and attention to write no scores down. Left out:
 // buffers of transfers, what lives inside one operation or one block's backward pass only.
 std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape);
+
+// How many columns of a head's logits [tokens, columns] are computed at a time so that no more than `most_bytes` of
+// them exist; 0 bytes: all. Parts are alike but for the last, and multiples of 64, and so at least 64, columns.
+inline int64_t logit_columns(int64_t tokens, int64_t columns, int64_t element_bytes, int64_t most_bytes) {
+  constexpr int64_t kMultiple = 64;
+  const int64_t column = tokens * element_bytes;
+  if (most_bytes == 0 || columns * column <= most_bytes) return columns;
+  const int64_t most = std::max(most_bytes / column / kMultiple * kMultiple, kMultiple);
+  const int64_t parts = (columns + most - 1) / most;
+  const int64_t even = (columns + parts - 1) / parts;
+  return std::min(columns, (even + kMultiple - 1) / kMultiple * kMultiple);
+}
 
 }  // namespace titan::models

@@ -143,4 +143,20 @@ int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   return 6 * matmul_params + 6 * spec.n_layers * spec.n_heads * (spec.head_dim + spec.v_head_dim) * seq_len;
 }
 
+mesh::Sizes split_sizes(const ModelSpec& spec) {
+  mesh::Sizes sizes;
+  sizes.n_heads = spec.n_heads;
+  sizes.n_kv_heads = spec.attention == Attention::kLatent ? 0 : spec.n_kv_heads;
+  sizes.vocab_size = spec.vocab_size;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    if (!spec.layer_has_experts(layer)) sizes.ffn_hidden = spec.ffn_hidden;
+  }
+  if (spec.moe.has_value()) {
+    sizes.num_experts = spec.moe->num_experts;
+    sizes.expert_hidden = spec.moe->hidden;
+    sizes.shared_hidden = spec.moe->hidden * spec.moe->num_shared_experts;
+  }
+  return sizes;
+}
+
 }  // namespace titan::models

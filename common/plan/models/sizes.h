@@ -1,9 +1,12 @@
 #pragma once
 
+// Lists the parameters of a model with their shapes, and the sizes that tensor and expert ranks have to divide.
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/plan/mesh/mesh.h"
 #include "common/plan/models/model_spec.h"
 
 namespace titan::models {
@@ -44,5 +47,8 @@ int64_t reported_parameter_count(const ModelSpec& spec);
 // token meets, and 6 * layers * heads * (qk + v head size) * seq_len for attention (no causal discount, no
 // recomputation).
 int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len);
+
+// What tensor and expert ranks have to divide of a model (mesh::check_divisible); nothing of its batch.
+mesh::Sizes split_sizes(const ModelSpec& spec);
 
 }  // namespace titan::models

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/plan/pipeline/simulator.h"
 
 namespace titan::pipeline {

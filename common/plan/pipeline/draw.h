@@ -1,5 +1,7 @@
 #pragma once
 
+// Draws a simulated schedule as text for a terminal and as an SVG picture.
+
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Generates the schedules that have a name in torch, from GPipe to the zero-bubble and DualPipe V schedules.
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,5 +32,10 @@ absl::StatusOr<Schedule> generate(const std::string& name, int ranks, int stages
 
 // Forward passes alone, over the stages of `like` where they are: for validation.
 Schedule forward_only(const Schedule& like, int microbatches);
+
+// The list of one rank that owns stages `rank` (its outer one) and 2 ranks - 1 - `rank` (its inner one).
+// The stages go down the ranks and come back up, so that the first rank also holds the loss.
+std::vector<Step> zero_bubble_v(const Schedule& shape, int rank);  // ZB-V of arXiv 2401.10241, section 6.
+std::vector<Step> dual_pipe_v(const Schedule& shape, int rank);    // DualPipe of arXiv 2412.19437, folded into a V.
 
 }  // namespace titan::pipeline

@@ -1,5 +1,7 @@
 #pragma once
 
+// Plans a job's pipeline: its schedule, and the blocks of the model that each stage holds.
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,9 +9,26 @@
 
 #include "absl/status/statusor.h"
 #include "common/plan/pipeline/schedule.h"
-#include "common/plan/pipeline/split.h"
 
 namespace titan::pipeline {
+
+// The configuration keys that messages of this folder begin with.
+
+inline constexpr char kScheduleKey[] = "parallelism.pipeline_parallel_schedule: ";
+inline constexpr char kPartsKey[] = "parallelism.module_fqns_per_model_part: ";
+
+// Names of the engine's blocks of each stage, in order: "tok_embeddings", "layers.3", "output" (final norm and head).
+using Split = std::vector<std::vector<std::string>>;
+
+// Deals layers evenly over the stages, as torchtitan does: the embedding counts as `first_less` layers of the first
+// stage and norm with head as `last_less` of the last; what does not divide goes to the first stages, one each.
+// Errors: InvalidArgument, message beginning with the configuration key, when a stage would be empty or the embedding
+// or head alone would weigh more than a stage.
+absl::StatusOr<Split> split_layers(int stages, std::int64_t n_layers, std::int64_t first_less, std::int64_t last_less);
+
+// A split that the user wrote down, in torchtitan's module names ("norm" and "output" are one block here). Every module
+// must occur once, parts in the model's order. Errors: InvalidArgument naming part and module.
+absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>& parts, std::int64_t n_layers);
 
 // The configuration's keys of the same names (section parallelism unless said otherwise), and what they apply to.
 struct PlanOptions {

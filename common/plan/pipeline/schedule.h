@@ -1,5 +1,7 @@
 #pragma once
 
+// Represents a pipeline schedule as each rank's list of steps, and checks that it is complete.
+
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,5 +1,8 @@
 #pragma once
 
+// Simulates a schedule: when each rank does what, how long it waits, and which activations it holds meanwhile.
+
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -60,5 +63,20 @@ absl::Status check(const Schedule& schedule, const Where& where = rank_and_step)
 // ranks wait for each other forever, naming what each of them waits for.
 absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs = {},
                                     const Where& where = rank_and_step);
+
+// From `time` on, until the next entry.
+struct Held {
+  double time = 0;
+  int activations = 0;     // Microbatches whose activations a rank holds, over its stages.
+  std::int64_t bytes = 0;  // Of them.
+};
+
+// What a rank holds over time: a microbatch of a stage from the begin of its forward pass to the end of its backward
+// pass, or of its weight gradient when that comes apart. `stage_bytes`: of one microbatch, for each stage of the model;
+// empty: not known, and bytes are 0.
+std::vector<Held> held_over_time(const RankTimeline& rank, const std::vector<std::int64_t>& stage_bytes);
+
+// The entry with the most bytes, or the most activations when no bytes are known. All 0 for a rank without work.
+Held most_held(const std::vector<Held>& held);
 
 }  // namespace titan::pipeline

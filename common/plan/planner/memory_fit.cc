@@ -1,13 +1,16 @@
 #include "common/plan/planner/memory_fit.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/counted.h"
-#include "common/base/text/gibibytes.h"
+#include "absl/strings/str_join.h"
+#include "common/base/text/quantities.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/estimate.h"
-#include "common/plan/planner/remedy.h"
 
 namespace titan::planner {
 namespace {
@@ -59,6 +62,160 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
     if (node.device_memory_bytes == 0 || node.device_memory_bytes >= roomiest) with_as_much += node.devices;
   }
   return absl::StrCat(text, "; ", remedy(config, estimate.peak, roomiest, with_as_much));
+}
+
+namespace {
+
+using config::JobConfig;
+
+// One key's change, in a user's words.
+struct Step {
+  std::string text;
+  std::function<void(JobConfig&)> apply;
+};
+using Ladder = std::vector<Step>;  // Each step goes further than the one before.
+
+template <typename Value>
+Step set(const char* key, Value value, std::function<void(JobConfig&)> apply) {
+  return {absl::StrCat(key, " = ", value), std::move(apply)};
+}
+
+Ladder recompute(const JobConfig& config) {
+  const bool all = config.activation_checkpoint.layers.empty();
+  if (config.activation_checkpoint.mode == "full" && all) return {};
+  Ladder ladder;
+  if (config.activation_checkpoint.mode != "full") {
+    ladder.push_back(
+        set("activation_checkpoint.mode", "\"full\"", [](JobConfig& c) { c.activation_checkpoint.mode = "full"; }));
+  }
+  if (!all) {
+    ladder.push_back({"activation_checkpoint.mode = \"full\" without activation_checkpoint.layers", [](JobConfig& c) {
+                        c.activation_checkpoint.mode = "full";
+                        c.activation_checkpoint.layers.clear();
+                      }});
+  }
+  return ladder;
+}
+
+Ladder fewer_rows(const JobConfig& config) {
+  Ladder ladder;
+  const bool pipeline = config.parallelism.pipeline_parallel_degree > 1;
+  const int64_t rows =
+      pipeline ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
+  for (int64_t fewer = rows / 2; fewer >= 1; fewer /= 2) {
+    if (pipeline) {
+      ladder.push_back(set("parallelism.pipeline_parallel_microbatch_size", fewer, [fewer](JobConfig& c) {
+        c.parallelism.pipeline_parallel_microbatch_size = static_cast<int>(fewer);
+      }));
+    } else {
+      ladder.push_back(
+          set("training.local_batch_size", fewer, [fewer](JobConfig& c) { c.training.local_batch_size = fewer; }));
+    }
+  }
+  return ladder;
+}
+
+Ladder no_copies(const JobConfig& config) {
+  if (config.parallelism.data_parallel_replicate_degree == 1) return {};
+  return {set("parallelism.data_parallel_replicate_degree", 1,
+              [](JobConfig& c) { c.parallelism.data_parallel_replicate_degree = 1; })};
+}
+
+// No more than there are devices: who has four is not helped by 512 ranks.
+Ladder more_ranks(const JobConfig& config, int64_t devices) {
+  Ladder ladder;
+  for (int times = 2; times <= 64; times *= 2) {
+    const int ranks = config.resources.ranks * times;
+    if (ranks > devices) break;
+    ladder.push_back(set("resources.ranks", ranks, [ranks](JobConfig& c) { c.resources.ranks = ranks; }));
+  }
+  return ladder;
+}
+
+Ladder split_matrices(const JobConfig& config) {
+  Ladder ladder;
+  for (int degree = 2 * config.parallelism.tensor_parallel_degree; degree <= 8; degree *= 2) {
+    ladder.push_back(set("parallelism.tensor_parallel_degree", degree,
+                         [degree](JobConfig& c) { c.parallelism.tensor_parallel_degree = degree; }));
+  }
+  return ladder;
+}
+
+Ladder offload(const JobConfig& config) {
+  if (config.resources.device == "cpu" || config.training.enable_cpu_offload) return {};
+  return {set("training.enable_cpu_offload", "true", [](JobConfig& c) { c.training.enable_cpu_offload = true; })};
+}
+
+std::vector<Ladder> ladders(const JobConfig& c, const memory::Parts& peak, int64_t devices) {
+  const int64_t states = std::max({peak.weights, peak.gradients, peak.optimizer, peak.buffers});
+  if (peak.activations > states)
+    return {recompute(c), fewer_rows(c), split_matrices(c), more_ranks(c, devices), no_copies(c), offload(c)};
+  return {no_copies(c), more_ranks(c, devices), split_matrices(c), offload(c), recompute(c), fewer_rows(c)};
+}
+
+// The job after a step, if that is a job at all. What followed from the number of ranks follows again.
+std::optional<JobConfig> after(const Step& step, JobConfig config) {
+  step.apply(config);
+  config.parallelism.data_parallel_shard_degree = -1;
+  if (!config::check(config).empty()) return std::nullopt;
+  config::resolve(config);
+  return config;
+}
+
+std::string with_bytes(const std::vector<std::string>& steps, int64_t bytes) {
+  return absl::StrCat("set ", absl::StrJoin(steps, " and "), ", which takes about ", gibibytes(bytes));
+}
+
+// Of one step, else of each ladder as far as it helps.
+std::optional<std::string> change_that_fits(const JobConfig& config, const std::vector<Ladder>& all, int64_t room) {
+  for (const Ladder& ladder : all) {
+    for (const Step& step : ladder) {
+      const std::optional<JobConfig> next = after(step, config);
+      const std::optional<int64_t> bytes = next ? device_bytes(*next) : std::nullopt;
+      if (bytes && *bytes <= room) return with_bytes({step.text}, *bytes);
+    }
+  }
+  JobConfig best = config;
+  std::optional<int64_t> least = device_bytes(config);
+  std::vector<std::string> taken;
+  for (const Ladder& ladder : all) {
+    std::optional<JobConfig> furthest;
+    std::string text;
+    for (const Step& step : ladder) {
+      const std::optional<JobConfig> next = after(step, best);
+      const std::optional<int64_t> bytes = next ? device_bytes(*next) : std::nullopt;
+      if (!bytes || *bytes >= *least) continue;
+      furthest = next, least = bytes, text = step.text;
+      if (*bytes <= room) break;
+    }
+    if (!furthest) continue;
+    best = *furthest;
+    taken.push_back(text);
+    if (*least <= room) return with_bytes(taken, *least);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> device_bytes(const JobConfig& config) {
+  if (config.comm.mode == "fake_backend") return std::nullopt;  // Holds nothing.
+  const std::optional<memory::Estimate> estimate = memory::peak_memory(config);
+  if (!estimate) return std::nullopt;
+  const bool shared = config.resources.device == "cpu";
+  const int64_t ranks = config.resources.ranks / std::max(1, config::processes(config));
+  return ranks * (estimate->peak.total() + (shared ? estimate->host : 0));
+}
+
+std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t room, int64_t devices) {
+  if (const auto found = change_that_fits(config, ladders(config, peak, devices), room)) return *found;
+  const std::vector<Ladder> with_more = ladders(config, peak, std::numeric_limits<int64_t>::max());
+  if (const auto found = change_that_fits(config, with_more, room)) {
+    return absl::StrCat("nothing fits into the ", counted(devices, "device"), " of that size there ",
+                        devices == 1 ? "is" : "are", "; with enough more of them, ", *found);
+  }
+  return "use devices with more memory, a shorter training.seq_len or a smaller model: more ranks, recomputation and "
+         "smaller batches do not help enough";
 }
 
 }  // namespace titan::planner

@@ -1,6 +1,6 @@
 #pragma once
 
-// Prometheus metrics, thinly: a registry, the usual shapes, and an HTTP page. Names and labels are the caller's.
+// Wraps Prometheus metrics: a registry, the usual shapes, the series of this process, and an HTTP page.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,11 @@
 #include "prometheus/metric_family.h"
 
 namespace prometheus {
+
+// Prometheus metrics, thinly: a registry, the usual shapes, and an HTTP page. Names and labels are the caller's.
+
 class Registry;
+
 }  // namespace prometheus
 
 namespace titan::metrics {
@@ -77,5 +81,12 @@ prometheus::MetricFamily gauge_family(const std::string& name, const std::string
 prometheus::MetricFamily counter_family(const std::string& name, const std::string& help);
 void add_gauge(prometheus::MetricFamily& family, double value, const Labels& labels = {});
 void add_counter(prometheus::MetricFamily& family, double value, const Labels& labels = {});
+
+// This process as Prometheus' own clients describe theirs: processor time, memory, descriptors, when it began. What
+// /proc does not say is left out.
+class ProcessMetrics : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override;
+};
 
 }  // namespace titan::metrics

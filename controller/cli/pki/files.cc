@@ -10,8 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/base/host/whole_file.h"
-#include "common/base/host/write_all.h"
+#include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
 
 namespace titan::pki {

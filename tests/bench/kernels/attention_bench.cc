@@ -10,7 +10,6 @@
 
 #include "tests/bench/kernels/peak.h"
 #include "worker/rank/kernels/cpu/attention.h"
-#include "worker/rank/kernels/cpu/attention_mask.h"
 
 namespace titan::kernels {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "tests/bench/kernels/gpu_timing.h"
 #include "worker/rank/comm/make_device.h"
+#include "worker/rank/nn/feed_forward.h"
+#include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/loss.h"
 #include "worker/rank/nn/moe_rows.h"
-#include "worker/rank/nn/rms_norm.h"
 #include "worker/rank/nn/rope.h"
-#include "worker/rank/nn/swiglu.h"
 
 namespace titan::nn {
 namespace {

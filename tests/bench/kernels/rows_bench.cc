@@ -15,16 +15,14 @@
 #include <string>
 #include <vector>
 
-#include "worker/rank/kernels/cpu/adam.h"
-#include "worker/rank/kernels/cpu/cast.h"
 #include "worker/rank/kernels/cpu/cross_entropy.h"
 #include "worker/rank/kernels/cpu/expert_rows.h"
+#include "worker/rank/kernels/cpu/flat.h"
 #include "worker/rank/kernels/cpu/gemm.h"
 #include "worker/rank/kernels/cpu/rms_norm.h"
 #include "worker/rank/kernels/cpu/rope.h"
 #include "worker/rank/kernels/cpu/router.h"
 #include "worker/rank/kernels/cpu/small_adam.h"
-#include "worker/rank/kernels/cpu/squared_norm.h"
 #include "worker/rank/kernels/cpu/swiglu.h"
 
 namespace titan::kernels {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/plan/config/json.h"
-#include "common/service/rpc/channel.h"
+#include "common/service/rpc/credentials.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/bench/scale/fleet.h"
 #include "tests/bench/scale/watchers.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/plan/config/json.h"
-#include "common/service/rpc/channel.h"
+#include "common/service/rpc/credentials.h"
 #include "common/service/rpc/error.h"
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"

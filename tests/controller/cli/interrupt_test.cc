@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "absl/time/clock.h"
-#include "common/base/host/warning_signals.h"
+#include "common/base/host/signals.h"
 #include "gtest/gtest.h"
 
 namespace titan::cli {

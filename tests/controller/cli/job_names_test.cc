@@ -1,6 +1,6 @@
 #include "controller/cli/job_names.h"
 
-#include "common/base/text/project_name.h"
+#include "common/base/text/id.h"
 #include "gtest/gtest.h"
 
 namespace titan::cli {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "controller/store/sqlite.h"
 #include "controller/store/sqlite_store.h"
 #include "gmock/gmock.h"

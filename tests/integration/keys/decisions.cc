@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "common/plan/config/chosen_model.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/load.h"
-#include "common/plan/config/mesh.h"
-#include "common/plan/config/pipeline.h"
+#include "common/plan/config/parallelism.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/models/registry.h"
 #include "controller/api/convert.h"

@@ -20,10 +20,10 @@
 
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/runtime/dry_run/dry_run.h"
-#include "worker/rank/runtime/kernel_choice.h"
 #include "worker/rank/runtime/local_ranks.h"
 #include "worker/rank/runtime/memory/cpu_memory.h"
 #include "worker/rank/runtime/rank_program.h"
+#include "worker/rank/runtime/resources.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
 
 namespace {

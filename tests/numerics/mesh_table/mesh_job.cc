@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "common/plan/config/pipeline.h"
+#include "common/plan/config/parallelism.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/rank/comm/thread_ranks.h"

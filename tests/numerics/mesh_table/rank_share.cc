@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "absl/strings/match.h"
-#include "common/plan/config/pipeline.h"
+#include "common/plan/config/parallelism.h"
 #include "common/plan/models/sizes.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
 

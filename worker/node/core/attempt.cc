@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "worker/node/core/step.h"
 
 namespace titan::node {

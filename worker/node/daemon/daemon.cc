@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "common/base/host/signals.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/rank_protocol/spool.h"
 #include "worker/node/daemon/rebuilt_record.h"
 #include "worker/node/daemon/run_folder.h"

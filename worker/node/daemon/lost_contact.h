@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 
 namespace titan::daemon {
 

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/daemon/attempt_json.h"
 #include "worker/node/daemon/run_folder.h"

@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "worker/node/daemon/nvml.h"
 
 namespace titan::daemon {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
 #include "common/base/text/utf8.h"
 #include "common/rank_protocol/failed_logs.h"

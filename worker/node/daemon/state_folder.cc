@@ -16,10 +16,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/host/file_io.h"
 #include "common/base/host/random_hex.h"
-#include "common/base/host/whole_file.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "worker/node/daemon/attempt_json.h"
 #include "worker/node/daemon/rebuilt_record.h"
 

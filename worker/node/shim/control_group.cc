@@ -15,7 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
 
 namespace titan::shim {

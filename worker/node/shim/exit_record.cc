@@ -8,9 +8,9 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"

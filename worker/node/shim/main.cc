@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "common/base/host/warning_signals.h"
+#include "common/base/host/signals.h"
 #include "common/base/version/version.h"
 #include "worker/node/shim/rank_process.h"
 #include "worker/node/shim/shim.h"

@@ -9,7 +9,7 @@
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
 
 namespace titan::shim {

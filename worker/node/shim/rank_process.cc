@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/warning_signals.h"
+#include "common/base/host/signals.h"
 #include "common/base/status/status.h"
 #include "worker/node/shim/process.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/host/own_program.h"
+#include "common/base/host/host_facts.h"
 #include "common/base/status/status.h"
 #include "common/rank_protocol/spool.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 
 namespace titan::stacks {
 namespace {

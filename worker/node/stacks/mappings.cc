@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 
 namespace titan::stacks {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host/descriptor.h"
-#include "common/base/host/write_all.h"
+#include "common/base/host/file_io.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/stacks/become_owner.h"
 #include "worker/node/stacks/look.h"

@@ -1,18 +1,23 @@
 #pragma once
 
-// Saves and loads a job's state in {dump}/{folder}/step-N: the one class of this folder that the trainer uses.
+// Saves and loads a job's state in {dump}/{folder}/step-N, and tells before a load which numbers of the model its
+// weights bring.
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/plan/models/model_spec.h"
 #include "worker/rank/checkpoint/shards/slice.h"
 #include "worker/rank/checkpoint/steps/setup.h"
 
 namespace titan::checkpoint {
+
+// Saves and loads a job's state in {dump}/{folder}/step-N: the one class of this folder that the trainer uses.
 
 class Checkpointer {
  public:
@@ -68,5 +73,10 @@ class Checkpointer {
   explicit Checkpointer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// Rank 0, before the model is built: `spec` with the numbers of the weights that a load will most likely begin with
+// (see keeps_to_weights). `taken` says which differ and where they come from; it stays empty where none does. Looks at
+// names, a manifest or a config.json. What it cannot read changes nothing, and the load says why.
+models::ModelSpec model_of_start(const Setup& setup, const models::ModelSpec& spec, std::string& taken);
 
 }  // namespace titan::checkpoint

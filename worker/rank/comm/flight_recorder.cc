@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/rank_protocol/flight_tail.h"
-#include "worker/rank/comm/rank_list.h"
+#include "worker/rank/comm/group.h"
 
 namespace titan::comm {
 namespace {

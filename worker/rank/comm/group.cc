@@ -1,13 +1,27 @@
 #include "worker/rank/comm/group.h"
 
-#include <chrono>
+#include <c10/util/Type.h>
 
-#include "worker/rank/comm/rank_list.h"
-#include "worker/rank/comm/translate.h"
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <typeinfo>
+
 #include "worker/rank/comm/turns.h"
 #include "worker/rank/device/trace_scope.h"
 
 namespace titan::comm {
+
+void TransferSpan::wait_begins(c10d::Work& work) {
+  transfer_.wait_ns = trace::now_ns();
+  if (work.isCompleted()) transfer_.end_ns = std::max(transfer_.wait_ns, trace::now_ns());
+}
+
+void TransferSpan::wait_ended() {
+  transfer_.waited_ns = trace::now_ns();
+  if (transfer_.end_ns == 0) transfer_.end_ns = transfer_.waited_ns;
+  spans_->add(std::move(transfer_));
+}
 
 bool is_timeout(const std::string& text) {
   for (const char* words : {kTookNoPart, "imed out", "iming out", "imeout"}) {
@@ -185,6 +199,12 @@ void Group::set_timeout(std::chrono::milliseconds timeout) const {
 
 void Group::abort() const {
   if (backend_) backend_->abort();
+}
+
+bool is_lost_connection(const std::exception& error) {
+  static constexpr std::string_view kWrongUse[] = {"gloo::EnforceNotMet", "gloo::InvalidOperationException"};
+  const std::string type = c10::demangle(typeid(error).name());
+  return type.starts_with("gloo::") && std::ranges::find(kWrongUse, type) == std::end(kWrongUse);
 }
 
 }  // namespace titan::comm

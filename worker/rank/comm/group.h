@@ -1,18 +1,61 @@
 #pragma once
 
+// Issues the collectives and messages of one mesh axis, records them for traces, and turns a lost peer into PeerLost.
+
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 #include <vector>
 
 #include "worker/rank/comm/ledger.h"
-#include "worker/rank/comm/transfer_span.h"
 #include "worker/rank/device/device.h"
+#include "worker/rank/trace/spans.h"
 
 namespace titan::comm {
+
+// "ranks 2, 3"; long lists are cut.
+inline std::string listed(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string text = "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kMost) text += ", ... " + std::to_string(ranks.back());
+  return text;
+}
+
+// One operation of a group that somebody records, from its issue until its result was there. That was when somebody
+// began to wait for it, if the work then says that it is complete, else when the wait returned: in between nobody
+// asks. NCCL's wait returns at once and its kernels have rows of their own in the profiler's trace.
+class TransferSpan {
+ public:
+  // Null while nobody records. `operation`: a literal.
+  static std::unique_ptr<TransferSpan> begin(const std::shared_ptr<trace::Spans>& spans, const char* operation,
+                                             const std::string& axis, int ranks, size_t bytes) {
+    if (!spans || !spans->recording()) return nullptr;
+    return std::unique_ptr<TransferSpan>(new TransferSpan(spans, {.operation = operation,
+                                                                  .axis = axis,
+                                                                  .ranks = ranks,
+                                                                  .bytes = static_cast<int64_t>(bytes),
+                                                                  .begin_ns = trace::now_ns()}));
+  }
+
+  void issued() { transfer_.issued_ns = trace::now_ns(); }
+  void wait_begins(c10d::Work& work);  // Throws what the work throws.
+  void wait_ended();
+
+ private:
+  TransferSpan(std::shared_ptr<trace::Spans> spans, trace::Transfer transfer)
+      : spans_(std::move(spans)), transfer_(std::move(transfer)) {}
+
+  const std::shared_ptr<trace::Spans> spans_;
+  trace::Transfer transfer_;
+};
 
 // A collective or the rendezvous failed: another rank is gone or did not answer in time. The group is unusable
 // afterwards.
@@ -117,5 +160,30 @@ class Group {
   Ledger* ledger_;
   std::optional<at::Device> device_;
 };
+
+// Whether one of Gloo's exceptions says that a connection broke, could not be made or gave no sign in time. Told by the
+// name of its type, since Gloo's headers cannot be used (gloo.cc).
+bool is_lost_connection(const std::exception& error);
+
+inline const std::string& words(const std::string& what) { return what; }
+
+// Runs `issue`. What says that another rank is gone becomes PeerLost with the collective's name. Everything else (no
+// memory, a tensor of the wrong shape) is this rank's own failure and stays what it is.
+template <typename What, typename Issue>
+auto translate(const What& what, Issue&& issue) {
+  try {
+    return issue();
+  } catch (const c10::DistError& error) {
+    throw PeerLost(words(what) + ": " + describe(error));
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (c10::Error& error) {
+    error.add_context("in " + words(what));
+    throw;
+  } catch (const std::exception& error) {
+    if (is_lost_connection(error)) throw PeerLost(words(what) + ": " + describe(error));
+    throw;
+  }
+}
 
 }  // namespace titan::comm

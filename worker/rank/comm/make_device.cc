@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/storage/installed_file.h"
+#include "common/io/storage/standard_paths.h"
+#include "worker/rank/comm/backend_aborts.h"
 #include "worker/rank/comm/gloo.h"
 #include "worker/rank/comm/group.h"
 #include "worker/rank/comm/point_to_point_backend.h"
 #include "worker/rank/comm/shared_memory_backend.h"
 #include "worker/rank/comm/shared_memory_group.h"
-#include "worker/rank/comm/watchdog.h"
 
 namespace titan::comm {
 namespace {

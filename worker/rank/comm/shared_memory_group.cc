@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "worker/rank/comm/group.h"
-#include "worker/rank/comm/shared_bell.h"
+#include "worker/rank/comm/shared_area.h"
 #include "worker/rank/comm/shared_sum.h"
 
 namespace titan::comm {

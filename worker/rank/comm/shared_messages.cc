@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "worker/rank/comm/point_to_point_backend.h"
-#include "worker/rank/comm/shared_bell.h"
+#include "worker/rank/comm/shared_area.h"
 
 namespace titan::comm {
 namespace {

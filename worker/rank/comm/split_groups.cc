@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "worker/rank/comm/at_once.h"
-
 namespace titan::comm {
 namespace {
 

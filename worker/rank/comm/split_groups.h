@@ -1,12 +1,29 @@
 #pragma once
 
+// Opens the groups of all connections as communicators that are cut from the world's, as NCCL does it.
+
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "worker/rank/comm/communicator_cuts.h"
 #include "worker/rank/device/device.h"
 
 namespace titan::comm {
+
+// Makes all calls at the same time, each on a thread of its own, and returns when all have ended. What they throw is
+// lost.
+inline void at_once(const std::vector<std::function<void()>>& calls) {
+  std::vector<std::jthread> threads;
+  for (const std::function<void()>& call : calls) {
+    threads.emplace_back([&call] {
+      try {
+        call();
+      } catch (...) {
+      }
+    });
+  }
+}
 
 // Communicators of a library that cuts them out of the world's, as NCCL does; one rank's view.
 class Communicators {

@@ -1,9 +1,17 @@
 #pragma once
 
+// Says when a host may wait for its device, and copies between the two without waiting.
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+
+#include <optional>
+
 #include "worker/rank/device/device.h"
 
-// For tests of a device: what a step must not do to it from the fourth on. Training itself forbids nothing.
 namespace titan::device {
+
+// For tests of a device: what a step must not do to it from the fourth on. Training itself forbids nothing.
 
 // A device::Device that sees when its host waits for it is one of these as well. The CPU is none: its host waits for
 // nothing.
@@ -36,5 +44,23 @@ class NamedHostWait {
 
 // Before a wait that LibTorch does not see, `what`. Throws c10::Error where it is forbidden.
 void before_host_waits(const char* what);
+
+// Copies between a host and its device that hold up neither. On a CPU they are no copies.
+
+// `tensor`, of the host, on the device: from pages that the device reads by itself. A copy of others would hold the
+// host until it is done. Undefined stays undefined.
+at::Tensor copy_ahead(const at::Tensor& tensor, at::Device device);
+
+// A small tensor on its way to the host, behind all that its device has been given so far on the current stream.
+class LateRead {
+ public:
+  explicit LateRead(const at::Tensor& tensor);
+  // Blocks until it has arrived; the same tensor every time.
+  const at::Tensor& wait();
+
+ private:
+  at::Tensor host_;
+  std::optional<c10::Event> arrived_;  // None: it is there.
+};
 
 }  // namespace titan::device

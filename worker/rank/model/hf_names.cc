@@ -1,5 +1,14 @@
 #include "worker/rank/model/hf_names.h"
 
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/plan/models/sizes.h"
+
 namespace titan::model {
 namespace {
 
@@ -78,6 +87,132 @@ nlohmann::json common_config(const models::ModelSpec& spec, const std::string& a
   if (spec.rope_scaling) config["rope_scaling"] = scaling_of(*spec.rope_scaling);
   if (spec.yarn) config["rope_scaling"] = scaling_of(*spec.yarn, spec.attention == models::Attention::kLatent);
   return config;
+}
+
+namespace {
+
+using checkpoint::HfLayout;
+
+// "layers.12.rest" -> {"layers.{}.rest", "12"}; other names have no layer.
+struct Pattern {
+  std::string name, layer;
+};
+Pattern pattern_of(const std::string& fqn) {
+  constexpr size_t kBegin = sizeof("layers.") - 1;
+  const size_t end = absl::StartsWith(fqn, "layers.") ? fqn.find('.', kBegin) : std::string::npos;
+  if (end == std::string::npos) return {fqn, ""};
+  return {absl::StrCat("layers.{}", fqn.substr(end)), fqn.substr(kBegin, end - kBegin)};
+}
+
+std::string fill(const std::string& name, const std::string& number) {
+  const size_t hole = name.find("{}");
+  return hole == std::string::npos ? name : absl::StrCat(name.substr(0, hole), number, name.substr(hole + 2));
+}
+
+class SpecMapper : public checkpoint::HfMapper {
+ public:
+  SpecMapper(const HfFamily& family, models::ModelSpec spec, int64_t seq_len)
+      : spec_(std::move(spec)), ignores_(family.ignores) {
+    config_ = family.config(spec_, seq_len > 0 ? seq_len : spec_.max_seq_len);
+    for (HfName& name : family.names(spec_)) names_[name.fqn].push_back(std::move(name));
+    std::set<std::string> patterns;
+    const auto add_known = [&](const std::string& fqn) {
+      add(fqn);
+      patterns.insert(pattern_of(fqn).name);
+    };
+    for (const models::Tensor& tensor : models::parameters(spec_)) add_known(tensor.fqn);
+    for (int64_t layer = 0; layer < spec_.n_layers; ++layer) {
+      if (spec_.layer_has_experts(layer)) add_known(absl::StrCat("layers.", layer, ".moe.expert_bias"));
+    }
+    // A plug-in's parameters need not be those that its spec counts: what only its table knows, every layer may have.
+    for (const auto& [pattern, rows] : names_) {
+      if (patterns.contains(pattern)) continue;
+      const bool per_layer = pattern.find("{}") != std::string::npos;
+      for (int64_t layer = 0; layer < (per_layer ? spec_.n_layers : 1); ++layer)
+        add(fill(pattern, absl::StrCat(layer)));
+    }
+  }
+
+  absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
+    const Pattern pattern = pattern_of(fqn);
+    const auto rows = names_.find(pattern.name);
+    if (rows == names_.end() || !fqns_.contains(fqn)) {
+      return absl::NotFoundError(absl::StrCat(spec_.name, " ", spec_.flavor, " has no parameter \"", fqn, "\""));
+    }
+    std::vector<HfLayout> forms;
+    for (const HfName& row : rows->second) {
+      if (row.form != HfForm::kNowhere) forms.push_back(layout_of(row, pattern.layer));
+    }
+    return forms;
+  }
+
+  bool knows(const std::string& key) const override {
+    return keys_.contains(key) || absl::EndsWith(key, "rotary_emb.inv_freq") ||
+           (spec_.tied_embeddings && key == "lm_head.weight") || (ignores_ != nullptr && ignores_(spec_, key));
+  }
+
+  nlohmann::json config() const override { return config_; }
+
+ private:
+  void add(const std::string& fqn) {
+    fqns_.insert(fqn);
+    const absl::StatusOr<std::vector<HfLayout>> forms = layouts(fqn);
+    if (!forms.ok()) return;  // A gap in the family's table: whoever asks for the parameter is told.
+    for (const HfLayout& layout : *forms) keys_.insert(layout.keys.begin(), layout.keys.end());
+  }
+
+  HfLayout layout_of(const HfName& row, const std::string& layer) const {
+    HfLayout layout{
+        .keys = {fill(row.hf, layer)}, .optional = row.optional, .read_only = row.read_only, .float32 = row.float32};
+    switch (row.form) {
+      case HfForm::kSame:
+      case HfForm::kNowhere:
+        break;
+      case HfForm::kQueryHeads:
+        layout.permute_heads = spec_.n_heads;
+        break;
+      case HfForm::kKeyHeads:
+        layout.permute_heads = spec_.n_kv_heads;
+        break;
+      case HfForm::kEachExpert: {
+        const std::string name = layout.keys[0];
+        layout.keys.clear();
+        layout.stacked = true;
+        for (int64_t e = 0; e < spec_.moe->num_experts; ++e) layout.keys.push_back(fill(name, absl::StrCat(e)));
+        break;
+      }
+      case HfForm::kTransposed:
+        layout.transposed = true;
+        break;
+      case HfForm::kTransposedFirstHalf:
+      case HfForm::kTransposedSecondHalf:
+        layout.transposed = true;
+        layout.parts = 2;
+        layout.part = row.form == HfForm::kTransposedFirstHalf ? 0 : 1;
+        break;
+    }
+    return layout;
+  }
+
+  models::ModelSpec spec_;
+  bool (*ignores_)(const models::ModelSpec&, const std::string&);
+  nlohmann::json config_;
+  std::map<std::string, HfNames> names_;  // By FQN with {} for the layer.
+  std::set<std::string> fqns_;            // Of this model's parameters and saved buffers.
+  std::set<std::string> keys_;            // Of all tensors that hold them in any form.
+};
+
+}  // namespace
+
+std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, const models::ModelSpec& spec,
+                                                     int64_t seq_len) {
+  return std::make_unique<SpecMapper>(family, spec, seq_len);
+}
+
+absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec, int64_t seq_len) {
+  const absl::StatusOr<HfFamily> family = hf_family(spec.name);
+  if (!family.ok()) return family.status();
+  return make_hf_mapper(*family, spec, seq_len);
 }
 
 }  // namespace titan::model

@@ -1,6 +1,9 @@
 #pragma once
 
+// A family's table of Hugging Face names and its config.json become the mapper that checkpoints import and export with.
+
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,8 +12,9 @@
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 
-// What a family says about its Hugging Face weights: a table of names, and config.json.
 namespace titan::model {
+
+// What a family says about its Hugging Face weights: a table of names, and config.json.
 
 enum class HfForm {
   kSame,
@@ -58,5 +62,15 @@ void add_experts(HfNames& names, const std::string& fqn, const std::string& hf);
 // config.json entries that all families name alike.
 nlohmann::json common_config(const models::ModelSpec& spec, const std::string& architecture,
                              const std::string& model_type);
+
+// A model's names and layouts in the form that checkpoints import and export with, config.json included. `seq_len`: of
+// the training sequences (HfFamily::config); 0: the longest that the model is made for. Unimplemented for a family
+// without Hugging Face names.
+absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec,
+                                                                     int64_t seq_len = 0);
+
+// The same for a family that is not in the registry.
+std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, const models::ModelSpec& spec,
+                                                     int64_t seq_len = 0);
 
 }  // namespace titan::model

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
-#include "common/plan/models/consistency.h"
 #include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
 #include "worker/rank/model/registry.h"
 #include "worker/rank/plugin/library.h"
 

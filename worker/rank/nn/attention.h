@@ -1,5 +1,8 @@
 #pragma once
 
+// Self-attention sub-blocks, grouped-query and multi-head latent, project their input, rotate queries and keys, and
+// call a core for the softmax.
+
 #include <ATen/ATen.h>
 
 #include <functional>

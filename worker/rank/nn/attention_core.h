@@ -1,9 +1,14 @@
 #pragma once
 
+// attend() computes causal softmax attention under a mask by the fastest path that takes the tensors, and notes each
+// head's largest logit where it is asked for.
+
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <vector>
 
+#include "worker/rank/nn/attention_pairs.h"
 #include "worker/rank/nn/block.h"
 
 namespace titan::nn {
@@ -26,11 +31,20 @@ struct AttentionInput {
   double scale = 0;
   AttentionMask mask;
   at::Tensor sinks;    // [H], in compute dtype: the logit of a key without value; undefined: none.
-  at::Tensor largest;  // [H], float64: grows to each head's largest logit (largest_logits.h); undefined: nobody asks.
+  at::Tensor largest;  // [H], float64: grows to each head's largest logit; undefined: nobody asks.
 };
 
 // Causal softmax attention: [B, H, T, Dv]. A core that ignores `largest` leaves it as it was.
 using AttentionCore = std::function<at::Tensor(const AttentionInput&, const MicrobatchContext&)>;
 at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context);
+
+// Raises `largest` [H], float64, to the largest logit scale * q_i . k_j of each query head over the pairs that a query
+// sees, all rows of the batch together. A pass of its own, since most kernels of attention keep no maximum; exact:
+// products of float64 are in it, of other types in fp32. Costs the first of attention's two products and holds at most
+// 16 million logits at once (or those of one query and 1024 keys in every head and row). Below autograd; nothing waits
+// for the device.
+//   q [B, H, T, D], k [B, Hkv, S, D] with Hkv dividing H; scale > 0; `pairs` as visible_pairs() gives them.
+void note_largest_logits(const at::Tensor& q, const at::Tensor& k, const std::vector<BlockPair>& pairs, double scale,
+                         at::Tensor largest);
 
 }  // namespace titan::nn

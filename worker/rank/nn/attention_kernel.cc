@@ -1,10 +1,18 @@
 #include "worker/rank/nn/attention_kernel.h"
 
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
+#include "worker/rank/nn/attention_blocks.h"
 #include "worker/rank/nn/attention_ranges.h"
+#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/layers.h"
 
 namespace titan::nn {
@@ -101,6 +109,98 @@ at::Tensor pad_heads(const at::Tensor& heads, int64_t size) {
 at::Tensor trim_heads(const at::Tensor& heads, int64_t size) {
   if (heads.size(-1) == size) return heads;
   return heads.narrow(-1, 0, size).transpose(1, 2).contiguous().transpose(1, 2);
+}
+
+namespace {
+
+// LibTorch's flash attention for CPUs: float, double, bfloat16 and half; key heads may be fewer than query heads.
+class CpuAttentionKernel final : public AttentionKernel {
+ public:
+  explicit CpuAttentionKernel(double scale) : scale_(scale) {}
+
+  BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band& band) override {
+    const int64_t size = std::max(q.size(3), v.size(3));  // It wants heads of equal size.
+    auto [out, lse] =
+        at::_scaled_dot_product_flash_attention_for_cpu(pad_heads(q, size), pad_heads(k, size), pad_heads(v, size),
+                                                        /*dropout_p=*/0, causal(q, k, band), mask(q, k, band), scale_);
+    return {trim_heads(out, v.size(3)), lse};
+  }
+
+  BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const BlockOutput& merged, const Band& band) override {
+    const int64_t size = std::max(q.size(3), v.size(3));
+    auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        pad_heads(grad_out, size), pad_heads(q, size), pad_heads(k, size), pad_heads(v, size),
+        pad_heads(merged.out, size), merged.lse, /*dropout_p=*/0, causal(q, k, band), mask(q, k, band), scale_);
+    return {grad_q.narrow(3, 0, q.size(3)), grad_k.narrow(3, 0, k.size(3)), grad_v.narrow(3, 0, v.size(3))};
+  }
+
+ private:
+  // The kernel's own causal mask starts at the first key and skips what is hidden.
+  static bool causal(const at::Tensor& q, const at::Tensor& k, const Band& band) {
+    return band.last == 0 && band.cuts_after(k.size(2)) && !band.cuts_before(q.size(2));
+  }
+  std::optional<at::Tensor> mask(const at::Tensor& q, const at::Tensor& k, const Band& band) {
+    const bool cut = band.cuts_before(q.size(2)) || band.cuts_after(k.size(2));
+    if (!cut || causal(q, k, band)) return std::nullopt;
+    return mask_.get(band, q.size(2), k.size(2), q.options());
+  }
+
+  const double scale_;
+  BandMask mask_;
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionKernel> make_cpu_attention_kernel(double scale) {
+  return std::make_unique<CpuAttentionKernel>(scale);
+}
+
+namespace {
+
+template <typename Compute>
+BlockOutput compute_or_keep(const at::Tensor& q, int64_t keys, const Compute& compute) {
+  if (KeptResults::current() == nullptr) return compute();
+  // Two products, and half of the pairs.
+  const OpCall call{.kind = OpCall::Kind::kAttention,
+                    .flops = 2.0 * static_cast<double>(q.numel()) * static_cast<double>(keys)};
+  std::vector<at::Tensor> results = kept_or(call, {}, [&] {
+    BlockOutput output = compute();
+    return std::vector<at::Tensor>{std::move(output.out), std::move(output.lse)};
+  });
+  return {std::move(results[0]), std::move(results[1])};
+}
+
+class PlannedAttention : public torch::autograd::Function<PlannedAttention> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const std::optional<at::Tensor>& optional_sinks,
+                            c10::intrusive_ptr<AttentionPlan> plan) {
+    const at::Tensor sinks = optional_sinks.value_or(at::Tensor());
+    const BlockOutput result = compute_or_keep(q, plan->keys(k), [&] { return plan->forward(q, k, v, sinks); });
+    context->save_for_backward({q, k, v, sinks, result.out, result.lse});
+    context->saved_data["plan"] = c10::IValue::make_capsule(std::move(plan));
+    return result.out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const auto plan = c10::static_intrusive_pointer_cast<AttentionPlan>(context->saved_data["plan"].toCapsule());
+    AttentionGradients gradients =
+        plan->backward(dense_heads(grads[0]), saved[0], saved[1], saved[2], saved[3], {saved[4], saved[5]});
+    return {std::move(gradients.q), std::move(gradients.k), std::move(gradients.v), std::move(gradients.sinks),
+            at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor attend_by(c10::intrusive_ptr<AttentionPlan> plan, const AttentionInput& input) {
+  // Arguments of autograd functions may not be undefined tensors.
+  const auto sinks = input.sinks.defined() ? std::optional<at::Tensor>(input.sinks) : std::nullopt;
+  return PlannedAttention::apply(dense_heads(input.q), dense_heads(input.k), dense_heads(input.v), sinks,
+                                 std::move(plan));
 }
 
 }  // namespace titan::nn

@@ -1,14 +1,18 @@
 #pragma once
 
+// Rows are cut at documents, chunks and windows into the pairs of query and key blocks that meet at all, so that no
+// mask has to be stored.
+
 #include <ATen/ATen.h>
 
 #include <cstdint>
 #include <vector>
 
+namespace titan::nn {
+
 // Which blocks of queries and keys of a row meet at all, and how. Every mask that a model has (documents, fixed chunks,
 // sliding window, causality) comes down to spans of positions, inside which attention is causal and perhaps windowed:
 // so a row is cut at its spans, and no mask has to be stored for them.
-namespace titan::nn {
 
 // Consecutive positions of a row. The segments of one rank lie one after another in its tensors.
 struct Segment {
@@ -58,5 +62,10 @@ Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len);
 // every query is in exactly one pair.
 std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const std::vector<Segment>& queries,
                                      const std::vector<Segment>& keys);
+
+// The number of the document that each token belongs to (MicrobatchContext::documents), counted from 0 in each row of
+// tokens [B, seq_len]: a document ends with eos_id, inclusive (torchtitan's block-causal mask). The rows must be whole:
+// under context parallelism, before a rank takes its share.
+at::Tensor number_documents(const at::Tensor& tokens, int64_t eos_id);
 
 }  // namespace titan::nn

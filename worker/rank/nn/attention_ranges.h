@@ -9,7 +9,6 @@
 #include "worker/rank/kernels/cpu/attention.h"
 #include "worker/rank/nn/attention_kernel.h"
 #include "worker/rank/nn/attention_pairs.h"
-#include "worker/rank/nn/attention_plan.h"
 
 // Attention by Titan's own CPU kernels, where every query sees one range of keys: all of a row's documents, chunks and
 // windows in one call, without padding, copies or a mask in memory.

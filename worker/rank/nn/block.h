@@ -64,7 +64,7 @@ struct Parameter {
   std::optional<Adapter> adapter;
   bool adapts = false;     // Is itself a matrix of an adapter.
   int64_t packed_row = 0;  // Bytes that a row of [out, in] is kept, gathered and read as (nf4.h); 0: numbers.
-  // Where products with this weight leave the computation of its gradient (worker/rank/nn/deferred_gradients.h). Null:
+  // Where products with this weight leave the computation of its gradient (worker/rank/nn/matmul_autograd.h). Null:
   // it is computed with the input's.
   DeferredGradients* deferred = nullptr;
 };

@@ -1,5 +1,8 @@
 #pragma once
 
+// Linear, RmsNorm and Embedding are the layers that blocks are built of; Seams are the places where collectives go
+// around them.
+
 #include <ATen/ATen.h>
 
 #include <cstdint>
@@ -8,9 +11,21 @@
 #include <vector>
 
 #include "worker/rank/nn/block.h"
-#include "worker/rank/nn/rms_norm.h"
 
 namespace titan::nn {
+
+// x / sqrt(mean(x x) + eps) over the last dimension, times the weight [dim] where it is defined. bf16 goes to
+// Titan's own kernel where it is chosen (worker/rank/kernels/choice.h): it keeps the input and one factor a row.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+// What a layer goes on with beside its branch, and the norm that the branch reads: sum = x + residual [..., dim], or x
+// itself where that is undefined, and rms_norm(sum). By Titan's own kernel it is one pass over memory forward, and one
+// backward in which the gradients that come by both ways meet; results are rounded as those of the two operations are,
+// the gradient once.
+struct SumAndNorm {
+  at::Tensor sum, norm;
+};
+SumAndNorm sum_and_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps);
 
 using Transform = std::function<at::Tensor(const at::Tensor&)>;
 

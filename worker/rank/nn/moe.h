@@ -1,5 +1,8 @@
 #pragma once
 
+// A mixture of experts routes tokens, sorts them by expert, computes the experts' feed-forwards and combines the
+// results.
+
 #include <ATen/ATen.h>
 
 #include <cstdint>

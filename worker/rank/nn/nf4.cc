@@ -9,7 +9,7 @@
 
 #include "common/plan/models/adapters.h"
 #include "worker/rank/kernels/cpu/nf4.h"
-#include "worker/rank/nn/products.h"
+#include "worker/rank/nn/matmul.h"
 
 namespace titan::nn {
 namespace {

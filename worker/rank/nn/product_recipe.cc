@@ -1,7 +1,7 @@
 #include "worker/rank/nn/product_recipe.h"
 
 #include "worker/rank/nn/block.h"
-#include "worker/rank/nn/products.h"
+#include "worker/rank/nn/matmul.h"
 
 namespace titan::nn {
 namespace {

@@ -45,14 +45,14 @@ class ProductRecipe {
   // dy^T x over all rows.
   virtual at::Tensor weight_gradient(const Operand& dy, const Operand& x) const = 0;
 
-  // Of rows that belong to one expert after the other, as products.h says.
+  // Of rows that belong to one expert after the other, as matmul.h says.
   virtual at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
                                               const RowGroups& groups) const = 0;
   virtual at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const = 0;
   virtual at::Tensor grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups) const = 0;
 };
 
-// Numbers as they are: bf16, fp32 or fp64, by products.h. What parameters name unless they are told another.
+// Numbers as they are: bf16, fp32 or fp64, by matmul.h. What parameters name unless they are told another.
 const ProductRecipe& plain_products();
 
 struct Parameter;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "worker/rank/device/device_graphs.h"
-#include "worker/rank/device/host_copies.h"
 #include "worker/rank/device/host_waits.h"
 #include "worker/rank/device/trace_scope.h"
 #include "worker/rank/nn/own_kernels.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "worker/rank/optim/kept_state.h"
+#include "worker/rank/optim/adam_state.h"
 
 namespace titan::optim {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 
 namespace titan::optim {
 
@@ -75,6 +75,15 @@ double LrSchedule::factor(int64_t step) const {
       break;
   }
   return min_factor_ + (1 - min_factor_) * shape;
+}
+
+LrScheduleOptions schedule_options(const config::JobConfig& config) {
+  const config::LrScheduler& lr = config.lr_scheduler;
+  return {.warmup_steps = lr.warmup_steps,
+          .total_steps = lr.total_steps.value_or(config.training.steps),
+          .decay_ratio = lr.decay_ratio,
+          .decay_type = lr.decay_type,
+          .min_lr_factor = lr.min_lr_factor};
 }
 
 }  // namespace titan::optim

@@ -1,11 +1,14 @@
 #pragma once
 
+// LrSchedule gives the factor on the learning rate for each step: warm-up, stable and decay phases from [lr_scheduler].
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/plan/config/job_config.h"
 
 namespace titan::optim {
 
@@ -40,5 +43,8 @@ class LrSchedule {
   double min_factor_ = 0;
   std::vector<std::string> warnings_;
 };
+
+// The schedule of a job's steps.
+LrScheduleOptions schedule_options(const config::JobConfig& config);
 
 }  // namespace titan::optim

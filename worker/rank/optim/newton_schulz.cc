@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "worker/rank/nn/products.h"
+#include "worker/rank/nn/matmul.h"
 
 namespace titan::optim {
 namespace {

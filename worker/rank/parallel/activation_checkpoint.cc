@@ -1,6 +1,8 @@
 #include "worker/rank/parallel/activation_checkpoint.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -65,6 +67,94 @@ absl::StatusOr<std::vector<BlockCheckpoint>> checkpoint_plan(const CheckpointOpt
     if (plan[i].recompute) plan[i].keep = policy_for(options, *blocks[i]);
   }
   return plan;
+}
+
+namespace {
+
+using nn::OpCall;
+
+// "layers.1.attention.wq" of "layers.1.attention.wq.weight".
+std::string module_of(const std::string& fqn) { return fqn.substr(0, fqn.rfind('.')); }
+
+class ByOperation final : public nn::KeepPolicy {
+ public:
+  ByOperation(nn::Block& block, const std::vector<std::string>& recompute_fqns) {
+    std::set<std::string> biased;
+    for (const nn::Parameter& parameter : block.parameters()) {
+      if (parameter.fqn.ends_with(".bias")) biased.insert(module_of(parameter.fqn));
+    }
+    for (const nn::Parameter& parameter : block.parameters()) {
+      const std::string module = module_of(parameter.fqn);
+      if (biased.contains(module)) biased_.insert(&parameter);
+      const bool listed = std::any_of(recompute_fqns.begin(), recompute_fqns.end(),
+                                      [&](const std::string& part) { return module.find(part) != std::string::npos; });
+      if (listed && parameter.global_shape.size() == 2) recomputed_shapes_.insert(parameter.global_shape);
+    }
+  }
+
+  nn::KeepRule begin() override {
+    return [this, products = 0](const OpCall& call) mutable {
+      if (call.kind == OpCall::Kind::kGroupedProduct) return false;
+      if (call.kind != OpCall::Kind::kProduct) return true;
+      if (call.weight->adapts)
+        return false;  // A few columns: which of the layers' own are kept does not depend on them.
+      if (biased_.contains(call.weight) || recomputed_shapes_.contains(call.weight->global_shape)) return call.scatters;
+      return ++products % 2 == 1 || call.scatters;
+    };
+  }
+
+ private:
+  std::set<std::vector<int64_t>> recomputed_shapes_;
+  std::set<const nn::Parameter*> biased_;
+};
+
+class ByBudget final : public nn::KeepPolicy {
+ public:
+  ByBudget(double budget, Planned planned) : budget_(budget), planned_(std::move(planned)) {}
+
+  nn::KeepRule begin() override {
+    return [this, place = size_t{0}](const OpCall&) mutable { return place < keep_.size() && keep_[place++]; };
+  }
+
+  void end(const std::vector<OpCall>& calls) override {
+    if (!keep_.empty() || calls.empty()) return;
+    std::vector<KeepItem> items;
+    std::vector<size_t> place;  // Of each item among the calls.
+    int64_t all = 0;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i].feeds >= 0) continue;  // Counted with what it feeds.
+      if (calls[i].kind == OpCall::Kind::kGroupedProduct || calls[i].kind == OpCall::Kind::kExchange) continue;
+      if (calls[i].kind == OpCall::Kind::kGreatest) continue;
+      KeepItem item{calls[i].bytes, calls[i].flops};
+      for (const OpCall& other : calls) {
+        if (other.feeds == static_cast<int>(i)) item.flops += other.flops;
+      }
+      items.push_back(item);
+      place.push_back(i);
+      all += item.bytes;
+    }
+    const std::vector<KeepChoice> choices = pareto_choices(items);
+    const KeepChoice& chosen = best_within(choices, static_cast<int64_t>(budget_ * static_cast<double>(all)));
+    keep_.assign(calls.size(), false);
+    for (size_t i = 0; i < calls.size(); ++i) keep_[i] = budget_ > 0 && calls[i].kind == OpCall::Kind::kGreatest;
+    for (size_t i = 0; i < items.size(); ++i) keep_[place[i]] = chosen.taken[i];
+    if (planned_) planned_(choices, chosen);
+  }
+
+ private:
+  const double budget_;
+  const Planned planned_;
+  std::vector<bool> keep_;  // By call; empty until the first pass has been seen.
+};
+
+}  // namespace
+
+std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::vector<std::string>& recompute_fqns) {
+  return std::make_shared<ByOperation>(block, recompute_fqns);
+}
+
+std::shared_ptr<nn::KeepPolicy> keep_by_budget(double budget, Planned planned) {
+  return std::make_shared<ByBudget>(budget, std::move(planned));
 }
 
 }  // namespace titan::parallel

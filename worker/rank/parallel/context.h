@@ -1,5 +1,12 @@
 #pragma once
 
+// Context parallelism splits each row's tokens over ranks and computes attention over all ranks' keys, which are
+// gathered or go around a ring.
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,9 +16,10 @@
 #include "worker/rank/nn/block.h"
 #include "worker/rank/parallel/context_deal.h"
 
+namespace titan::parallel {
+
 // Context parallelism: every rank of the group holds a share of each row's tokens; attention exchanges keys and values
 // (ring attention, arXiv 2310.01889, with the balance of arXiv 2311.09431).
-namespace titan::parallel {
 
 struct ContextParallel {
   const comm::Group* group = nullptr;  // Must outlive the model.
@@ -36,5 +44,24 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context);
 // This rank's share of a whole-row microbatch: tokens, labels, positions [T / size]; documents stay whole. All rows are
 // dealt alike. By work the shares differ from microbatch to microbatch: whoever has to know them reads the context's.
 nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context);
+
+// How the ranks' keys and values reach each other, packed as one tensor a rank; attention itself is elsewhere.
+
+class ContextExchange {
+ public:
+  virtual ~ContextExchange() = default;
+
+  // `own` is moved in, so that it is gone as soon as it is used. Calls use(owner, packed) for every rank's block, this
+  // rank's own first, while others are still on their way.
+  using Use = std::function<void(int owner, const at::Tensor& packed)>;
+  virtual void visit(at::Tensor own, const Use& use) const = 0;
+
+  // The same, and sums what use() returns for a block over all ranks: returns the sum for this rank's own block.
+  using Contribute = std::function<at::Tensor(int owner, const at::Tensor& packed)>;
+  virtual at::Tensor visit_and_reduce(at::Tensor own, const Contribute& contribute) const = 0;
+};
+
+std::unique_ptr<ContextExchange> make_gathering_exchange(const comm::Group& group);
+std::unique_ptr<ContextExchange> make_ring_exchange(const comm::Group& group);
 
 }  // namespace titan::parallel

@@ -3,9 +3,8 @@
 #include <ATen/ops/constant_pad_nd.h>
 
 #include "worker/rank/comm/functional.h"
-#include "worker/rank/parallel/expert_exchange.h"
-#include "worker/rank/parallel/expert_gather.h"
-#include "worker/rank/parallel/kept_scatter.h"
+#include "worker/rank/parallel/expert_dispatch.h"
+#include "worker/rank/parallel/tensor.h"
 
 namespace titan::parallel {
 namespace {

@@ -42,8 +42,8 @@ bool tensor_ranks_route_apart(const mesh::Mesh& mesh);
 
 // How tokens and experts meet: parallelism.expert_parallel_dispatcher.
 enum class ExpertDispatcher {
-  kAllToAll,   // Rows travel to their experts (expert_exchange.h).
-  kAllGather,  // Tokens travel to all expert ranks (expert_gather.h).
+  kAllToAll,   // Rows travel to their experts (expert_dispatch.h).
+  kAllGather,  // Tokens travel to all expert ranks (expert_dispatch.h).
 };
 
 // Cuts experts, shared experts and router for the mesh's tensor, expert and expert-tensor axes and sets the seams. The

@@ -11,9 +11,7 @@
 #include "common/plan/mesh/reshard.h"
 #include "worker/rank/comm/group.h"
 #include "worker/rank/nn/block.h"
-#include "worker/rank/parallel/gather_recipe.h"
-#include "worker/rank/parallel/precision.h"
-#include "worker/rank/parallel/weight_slot.h"
+#include "worker/rank/parallel/weight_gather.h"
 
 namespace titan::parallel {
 

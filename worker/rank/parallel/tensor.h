@@ -1,16 +1,23 @@
 #pragma once
 
+// Tensor parallelism (Megatron-LM) cuts each layer's parameters to this rank's part and sets its seams, the split
+// vocabulary's look-up and loss included.
+
+#include <ATen/ATen.h>
+
 #include "worker/rank/comm/group.h"
 #include "worker/rank/nn/attention.h"
+#include "worker/rank/nn/block.h"
 #include "worker/rank/nn/feed_forward.h"
 #include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/loss.h"
+
+namespace titan::parallel {
 
 // Tensor parallelism (Megatron-LM, arXiv 1909.08053) with sequence parallelism (arXiv 2205.05198): each function cuts
 // one layer's parameters to this rank's part and sets its seams. Columns of the first matrices and rows of the last
 // leave one all-gather and one reduce-scatter for a sub-block and pass, or two all-reduces without sequence
 // parallelism. In a group of one nothing changes.
-namespace titan::parallel {
 
 struct TensorParallel {
   const comm::Group* group = nullptr;  // Must outlive the layers.
@@ -33,5 +40,13 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
 nn::Loss vocabulary_parallel_loss(const comm::Group& group);
 // The same of what the head reads, in the form between sub-blocks, without all logits of a rank at once.
 nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor);
+
+// The two ends of a decoder whose vocabulary is split over ranks; the loss is in tensor.h.
+
+// The rows of the whole embedding that this rank's part of it has; zeros for the tokens that others have.
+at::Tensor look_up_own_rows(const at::Tensor& tokens, const nn::Parameter& weight);
+
+// comm::reduce_scatter, whose result a recomputed block can keep (worker/rank/nn/kept_results.h).
+at::Tensor scatter_sum(const at::Tensor& partial, int64_t dim, const comm::Group& group);
 
 }  // namespace titan::parallel

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "worker/rank/comm/functional.h"
-#include "worker/rank/nn/deferred_gradients.h"
 #include "worker/rank/nn/kept_results.h"
-#include "worker/rank/parallel/kept_scatter.h"
+#include "worker/rank/nn/matmul_autograd.h"
+#include "worker/rank/parallel/tensor.h"
 
 namespace titan::parallel {
 namespace {

@@ -1,12 +1,19 @@
 #pragma once
 
+// Rank 0 fences the dump folder for its attempt here, and each rank records what a failed attempt leaves in it of its
+// last collectives.
+
+#include <memory>
+
 #include "absl/status/status.h"
 #include "worker/rank/runtime/failure/failure.h"
+#include "worker/rank/runtime/failure/flight_dump.h"
 #include "worker/rank/runtime/options.h"
 #include "worker/rank/runtime/step/rank_context.h"
 
-// Whose the dump folder is.
 namespace titan::runtime {
+
+// Whose the dump folder is.
 
 // Rank 0 takes the dump folder for this attempt, before anything in it is read, and shows from then on that it lives.
 // What is known to have been committed there goes into the context. Throws Failure.
@@ -21,5 +28,12 @@ void save_config(const RankContext& context);
 
 // A fenced rank says who has the folder, or else its checkpoints in an object store.
 Failure with_holder(const RankJob& job, Failure failure);
+
+// Starts to record this rank's collectives (context.recorder): the newest also in its run folder, and what is left of
+// them in the dump folder when the attempt fails. Null: it keeps no records.
+std::shared_ptr<FlightDump> start_recordings(RankContext& context);
+
+// `failure` with the name of the file, where there is one. `dump` may be null.
+Failure name_recordings(const std::shared_ptr<FlightDump>& dump, Failure failure, Reporter& reporter);
 
 }  // namespace titan::runtime

@@ -14,9 +14,9 @@
 #include <limits>
 #include <sstream>
 
-#include "common/base/host/descriptor_limit.h"
+#include "common/base/host/descriptor.h"
 #include "common/base/host/file_mask.h"
-#include "common/base/host/warning_signals.h"
+#include "common/base/host/signals.h"
 #include "common/base/version/version.h"
 #include "worker/rank/runtime/dry_run/dry_run.h"
 #include "worker/rank/runtime/local_ranks.h"

@@ -1,5 +1,8 @@
 #pragma once
 
+// run_rank() is one rank's life, as a process or a thread: device, rendezvous with the other ranks, training, and the
+// report of its failure.
+
 #include <memory>
 
 #include "worker/rank/comm/local_backend.h"
@@ -21,5 +24,9 @@ rank_protocol::ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm:
 
 // Tells the node, when there is a reporter, and whoever reads stderr. `who` begins the line.
 void report_failure(const Failure& failure, const std::string& who, Reporter* reporter);
+
+// Connects the store, settles the attempt and the seed and starts joining the groups on a thread of its own. `hub`:
+// null when the rank is a process of its own. Throws Failure.
+void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, RankContext& context);
 
 }  // namespace titan::runtime

@@ -9,9 +9,9 @@
 #include "absl/strings/strip.h"
 #include "common/base/status/status.h"
 #include "common/plan/models/adapters.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
-#include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/shards/shard.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 
 namespace titan::tools {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
-// A step as a folder that torchtitan loads, or goes on from.
+// A step is written as a torch.distributed.checkpoint folder that torchtitan loads or resumes from, the place in its
+// data included.
 
 #include <functional>
 #include <string>
@@ -8,11 +9,15 @@
 
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
+#include "common/plan/config/job_config.h"
 #include "common/plan/models/model_spec.h"
+#include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/shards/narrowing.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
 
 namespace titan::tools {
+
+// A step as a folder that torchtitan loads, or goes on from.
 
 struct DcpExport {
   bool model_only = false;  // Else, of a full step, optimizer, schedule, train state and place in the data too.
@@ -29,5 +34,11 @@ absl::StatusOr<std::vector<std::string>> write_dcp(storage::Files& files, checkp
                                                    const models::ModelSpec& spec, const DcpExport& options,
                                                    const std::string& folder,
                                                    const std::function<void(const std::string& file)>& progress);
+
+// Where a job stands in its data, as torchtitan's data loader says it. `dataloader` and `per_rank` are a manifest's.
+// Reads the one document in which each rank stands. {"world_size", "dp_rank_0": state, ...}.
+absl::StatusOr<nlohmann::json> torchtitan_positions(const config::JobConfig& config, const nlohmann::json& dataloader,
+                                                    const std::vector<nlohmann::json>& per_rank,
+                                                    const std::string& tokenizer);
 
 }  // namespace titan::tools

@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/checkpoint/shards/box.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 #include "worker/rank/tools/tensor_folder.h"
 
 namespace titan::tools {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/plan/models/identity.h"
+#include "common/plan/models/spec_checks.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/model/registry.h"
 

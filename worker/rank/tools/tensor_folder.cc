@@ -9,13 +9,13 @@
 #include "common/base/status/status.h"
 #include "common/plan/models/sizes.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_folder.h"
-#include "worker/rank/checkpoint/formats/dcp/dcp_names.h"
+#include "worker/rank/checkpoint/formats/dcp/dcp_torchtitan.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
 #include "worker/rank/checkpoint/shards/manifest.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
-#include "worker/rank/model/hf_mapper.h"
+#include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/registry.h"
 
 namespace titan::tools {

@@ -12,7 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
-#include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 #include "worker/rank/tools/model_choice.h"
 
 namespace titan::tools {

@@ -5,8 +5,8 @@
 
 #include "common/base/status/status.h"
 #include "common/base/version/version.h"
-#include "common/io/s3/all_files.h"
-#include "worker/rank/checkpoint/steps/verdict.h"
+#include "common/io/s3/object_files.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 #include "worker/rank/tools/diff.h"
 #include "worker/rank/tools/offline.h"
 #include "worker/rank/tools/prune.h"

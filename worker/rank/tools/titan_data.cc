@@ -6,8 +6,7 @@
 #include "common/base/version/version.h"
 #include "common/service/failpoint/failpoint.h"
 #include "worker/rank/tools/data/chat.h"
-#include "worker/rank/tools/data/decode.h"
-#include "worker/rank/tools/data/encode.h"
+#include "worker/rank/tools/data/encode_decode.h"
 #include "worker/rank/tools/data/tokenize.h"
 #include "worker/rank/tools/data/verify.h"
 

@@ -1,13 +1,16 @@
 #pragma once
 
-// A step's model as one file of torch.save: a state dict under torchtitan's names, or under torchtune's.
+// A step's model is written as one file of torch.save, under torchtitan's names or under torchtune's, which imports map
+// back.
 
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
 #include "common/plan/models/model_spec.h"
@@ -15,6 +18,8 @@
 #include "worker/rank/checkpoint/shards/step_reader.h"
 
 namespace titan::tools {
+
+// A step's model as one file of torch.save: a state dict under torchtitan's names, or under torchtune's.
 
 struct TorchExport {
   bool torchtune = false;
@@ -29,5 +34,18 @@ absl::StatusOr<std::vector<std::string>> write_torch(storage::Files& files, chec
                                                      const models::ModelSpec& spec, const TorchExport& options,
                                                      const std::string& folder,
                                                      const std::function<void(const std::string& file)>& progress);
+
+// torchtune's own names of a model's parameters, under which its FullModelTorchTuneCheckpointer and
+// DistributedCheckpointer keep them (0.6.1). The numbers are those of torchtitan: rotary pairs lie side by side in
+// both.
+
+// Whether these are names of torchtune's.
+bool are_torchtune_names(const std::set<std::string>& names);
+
+// FailedPrecondition when torchtune has no such model: of the families here it has Llama 3.
+absl::Status check_torchtune_has(const models::ModelSpec& spec);
+
+// A parameter's name there.
+std::string torchtune_name(const std::string& fqn);
 
 }  // namespace titan::tools

@@ -6,16 +6,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/plan/models/sizes.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_folder.h"
-#include "worker/rank/checkpoint/formats/dcp/dcp_names.h"
+#include "worker/rank/checkpoint/formats/dcp/dcp_torchtitan.h"
 #include "worker/rank/checkpoint/formats/dcp/torch_file.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
-#include "worker/rank/checkpoint/shards/part.h"
-#include "worker/rank/tools/torchtune_names.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
+#include "worker/rank/tools/torch_export.h"
 
 namespace titan::tools {
 namespace {

@@ -13,7 +13,7 @@
 #include "common/io/storage/file.h"
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
-#include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 
 namespace titan::tools {
 

@@ -10,8 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/io/s3/all_files.h"
 #include "common/io/s3/location.h"
+#include "common/io/s3/object_files.h"
 #include "common/io/storage/process_identity.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 

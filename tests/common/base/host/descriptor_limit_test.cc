@@ -1,7 +1,6 @@
-#include "common/base/host/descriptor_limit.h"
-
 #include <sys/resource.h>
 
+#include "common/base/host/descriptor.h"
 #include "gtest/gtest.h"
 
 namespace titan::host {

@@ -1,5 +1,4 @@
-#include "common/base/host/facts.h"
-
+#include "common/base/host/host_facts.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

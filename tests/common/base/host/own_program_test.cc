@@ -1,8 +1,8 @@
 // Programs find what lies beside them wherever they were started from, through links too.
-#include "common/base/host/own_program.h"
-
 #include <errno.h>
 #include <gtest/gtest.h>
+
+#include "common/base/host/host_facts.h"
 
 namespace titan::host {
 namespace {

@@ -1,7 +1,5 @@
 // Small files that are written whole, where others may write, too.
 
-#include "common/base/host/whole_file.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "common/base/host/file_io.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,5 +1,3 @@
-#include "common/base/host/write_all.h"
-
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -7,6 +5,7 @@
 #include <thread>
 
 #include "common/base/host/descriptor.h"
+#include "common/base/host/file_io.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

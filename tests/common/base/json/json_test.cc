@@ -6,7 +6,6 @@
 #include <string>
 
 #include "common/base/json/reader.h"
-#include "common/base/json/string.h"
 #include "common/base/json/value.h"
 
 namespace titan::json {

@@ -5,9 +5,8 @@
 #include <string>
 
 #include "common/base/json/reader.h"
-#include "common/base/json/string.h"
 #include "common/base/json/value.h"
-#include "common/base/text/is_utf8.h"
+#include "common/base/text/utf8.h"
 
 namespace {
 

@@ -1,5 +1,4 @@
-#include "common/base/text/counted.h"
-
+#include "common/base/text/quantities.h"
 #include "gtest/gtest.h"
 
 namespace titan {

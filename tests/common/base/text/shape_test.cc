@@ -1,5 +1,4 @@
-#include "common/base/text/shape.h"
-
+#include "common/base/text/message_text.h"
 #include "gtest/gtest.h"
 
 namespace titan::text {

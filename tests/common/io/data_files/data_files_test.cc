@@ -10,7 +10,7 @@
 #include "common/base/text/home.h"
 #include "common/io/data_files/check_files.h"
 #include "common/io/data_files/datasets.h"
-#include "common/io/data_files/other_files.h"
+#include "common/io/data_files/foreign_files.h"
 #include "common/io/data_files/token_manifest.h"
 #include "tests/common/io/data_files/folder.h"
 

@@ -1,9 +1,8 @@
 // What a row of JSON says, and what the first rows of a file say about all of them.
-#include "common/io/data_files/first_rows.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/io/data_files/check_files.h"
 #include "common/io/data_files/json_row.h"
 #include "tests/common/io/data_files/folder.h"
 

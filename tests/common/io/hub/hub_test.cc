@@ -7,19 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "common/base/text/shown.h"
-#include "common/io/http/answer_error.h"
-#include "common/io/http/content_range.h"
+#include "common/base/text/message_text.h"
+#include "common/io/http/http.h"
 #include "common/io/http/ranges.h"
 #include "common/io/http/retry.h"
 #include "common/io/http/urls.h"
-#include "common/io/hub/dataset_path.h"
-#include "common/io/hub/listing.h"
+#include "common/io/hub/api.h"
+#include "common/io/hub/client.h"
+#include "common/io/hub/get.h"
 #include "common/io/hub/names.h"
-#include "common/io/hub/range_sink.h"
-#include "common/io/hub/selection.h"
 #include "common/io/hub/settings.h"
-#include "common/io/hub/urls.h"
 
 namespace titan::hub {
 namespace {

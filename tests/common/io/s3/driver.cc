@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/base/sync/sync.h"
-#include "common/io/s3/all_files.h"
 #include "common/io/s3/location.h"
 #include "common/io/s3/object_fence.h"
 #include "common/io/s3/object_files.h"

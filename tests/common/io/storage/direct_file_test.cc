@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string>
 
-#include "common/io/storage/large_writer.h"
+#include "common/io/storage/file.h"
 
 namespace titan::storage {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "absl/time/clock.h"
 #include "common/io/storage/faulty_files.h"
-#include "common/io/storage/fence_hold.h"
 #include "common/io/storage/folder_id.h"
 #include "common/io/storage/process_identity.h"
 

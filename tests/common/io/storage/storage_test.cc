@@ -9,7 +9,7 @@
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/faulty_files.h"
 #include "common/io/storage/file.h"
-#include "common/io/storage/state_home.h"
+#include "common/io/storage/standard_paths.h"
 
 namespace titan::storage {
 namespace {

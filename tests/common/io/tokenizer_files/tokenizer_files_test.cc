@@ -8,9 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
-#include "common/io/tokenizer_files/find.h"
-#include "common/io/tokenizer_files/largest_id.h"
-#include "common/io/tokenizer_files/not_applied.h"
+#include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/io/tokenizer_files/sentencepiece.h"
 #include "common/io/tokenizer_files/tiktoken.h"
 #include "tests/common/io/tokenizer_files/model_files.h"

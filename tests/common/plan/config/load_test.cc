@@ -10,9 +10,7 @@
 
 #include "common/plan/config/assets.h"
 #include "common/plan/config/fields.h"
-#include "common/plan/config/job_text.h"
 #include "common/plan/config/json.h"
-#include "common/plan/config/report.h"
 #include "common/plan/config/support.h"
 #include "common/plan/config/validate.h"
 #include "nlohmann/json.hpp"

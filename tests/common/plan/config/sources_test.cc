@@ -4,10 +4,9 @@
 
 #include <map>
 
-#include "common/plan/config/job_text.h"
+#include "common/plan/config/data_sources.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/load.h"
-#include "common/plan/config/source_weights.h"
 #include "common/plan/config/validate.h"
 #include "nlohmann/json.hpp"
 

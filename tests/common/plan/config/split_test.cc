@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/plan/config/mesh.h"
+#include "common/plan/config/parallelism.h"
 #include "common/plan/models/registry.h"
 
 namespace titan::config {

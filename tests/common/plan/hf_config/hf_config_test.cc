@@ -6,12 +6,11 @@
 
 #include <cmath>
 
-#include "common/plan/hf_config/class_defaults.h"
-#include "common/plan/hf_config/compare.h"
+#include "common/plan/hf_config/keys.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
-#include "common/plan/models/consistency.h"
-#include "common/plan/models/identity.h"
 #include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
 
 namespace titan::hf_config {
 namespace {

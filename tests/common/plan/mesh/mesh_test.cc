@@ -6,8 +6,6 @@
 #include <random>
 #include <set>
 
-#include "common/plan/mesh/divisibility.h"
-
 namespace titan::mesh {
 namespace {
 

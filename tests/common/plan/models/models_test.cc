@@ -5,11 +5,10 @@
 #include <set>
 
 #include "absl/strings/str_replace.h"
-#include "common/plan/models/consistency.h"
-#include "common/plan/models/identity.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/repository.h"
 #include "common/plan/models/sizes.h"
+#include "common/plan/models/spec_checks.h"
 
 namespace titan::models {
 namespace {

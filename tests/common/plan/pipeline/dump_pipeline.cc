@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/plan/pipeline/csv.h"
 #include "common/plan/pipeline/generators.h"
-#include "common/plan/pipeline/split.h"
+#include "common/plan/pipeline/plan.h"
 
 namespace titan::pipeline {
 namespace {

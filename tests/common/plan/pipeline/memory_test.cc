@@ -1,8 +1,7 @@
-#include "common/plan/pipeline/memory.h"
-
 #include <gtest/gtest.h>
 
 #include "common/plan/pipeline/generators.h"
+#include "common/plan/pipeline/simulator.h"
 
 namespace titan::pipeline {
 namespace {

@@ -1,7 +1,7 @@
-#include "common/plan/pipeline/split.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "common/plan/pipeline/plan.h"
 
 namespace titan::pipeline {
 namespace {

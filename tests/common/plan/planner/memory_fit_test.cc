@@ -7,10 +7,9 @@
 
 #include <string>
 
-#include "common/base/text/gibibytes.h"
+#include "common/base/text/quantities.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/estimate.h"
-#include "common/plan/planner/remedy.h"
 
 namespace titan::planner {
 namespace {

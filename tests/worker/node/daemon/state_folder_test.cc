@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

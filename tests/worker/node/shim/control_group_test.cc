@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"

@@ -15,7 +15,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
 #include "gmock/gmock.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/host/descriptor.h"
-#include "common/base/host/whole_file.h"
+#include "common/base/host/file_io.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/node/stacks/target.h"

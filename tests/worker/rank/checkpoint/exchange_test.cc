@@ -1,8 +1,6 @@
 // How ranks agree: reports joined by the ranks of a tree, in rank order, and a rank that is gone is named to all
 // whoever waited for it.
 
-#include "worker/rank/checkpoint/steps/exchange.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/io/storage/faulty_files.h"
 #include "tests/worker/rank/checkpoint/fake_job.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 
 namespace titan::checkpoint::testing {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "common/io/storage/fence.h"
 #include "worker/rank/checkpoint/checkpointer.h"
-#include "worker/rank/checkpoint/steps/report_tree.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 
 namespace titan::checkpoint::testing {
 

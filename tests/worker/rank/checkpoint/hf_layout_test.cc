@@ -1,7 +1,5 @@
 // Any box of a parameter, read from any form in which Hugging Face weights may hold it.
 
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 
 #include "common/io/storage/faulty_files.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/shards/shard.h"
 
 namespace titan::checkpoint {

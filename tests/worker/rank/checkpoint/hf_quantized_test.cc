@@ -14,7 +14,7 @@
 #include "common/rank_protocol/launch.h"
 #include "tests/worker/rank/checkpoint/fake_job.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 
 namespace titan::checkpoint::testing {

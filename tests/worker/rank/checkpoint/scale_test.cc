@@ -17,9 +17,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock/clock.h"
-#include "worker/rank/checkpoint/loading/load_word.h"
-#include "worker/rank/checkpoint/steps/exchange.h"
-#include "worker/rank/checkpoint/steps/shard_reports.h"
+#include "worker/rank/checkpoint/loading/load_agreement.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -1,13 +1,12 @@
 // The order in which ranks cut the world's communicator into their groups': what NCCL asks of it, for many meshes.
 
-#include "worker/rank/comm/connections.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "worker/rank/comm/device_mesh.h"
 
 namespace titan::comm {
 namespace {

@@ -1,6 +1,4 @@
 // What Gloo's own thread finds wrong is heard of before it ends the process.
-#include "worker/rank/comm/gloo_disagreement.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -10,6 +8,7 @@
 #include <thread>
 
 #include "tests/worker/rank/comm/thread_ranks.h"
+#include "worker/rank/comm/backend_aborts.h"
 
 namespace titan::comm {
 namespace {

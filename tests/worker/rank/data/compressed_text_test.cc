@@ -16,7 +16,6 @@
 #include "common/io/data_files/line_reader.h"
 #include "tests/worker/rank/data/compress.h"
 #include "tests/worker/rank/data/testing.h"
-#include "worker/rank/data/documents/remote_bytes.h"
 #include "worker/rank/data/documents/text_blocks.h"
 
 namespace titan::data {

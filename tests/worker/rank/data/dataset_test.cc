@@ -8,7 +8,6 @@
 
 #include "common/io/data_files/datasets.h"
 #include "tests/worker/rank/data/compress.h"
-#include "worker/rank/data/documents/document_index.h"
 #include "worker/rank/data/documents/document_reader.h"
 #include "worker/rank/data/documents/sharding.h"
 

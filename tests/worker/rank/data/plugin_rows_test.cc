@@ -15,8 +15,8 @@
 #include "tests/worker/rank/data/testing.h"
 #include "worker/rank/data/chat/label_tokens.h"
 #include "worker/rank/data/plugin/registry.h"
-#include "worker/rank/data/rows/mix_state.h"
 #include "worker/rank/data/rows/open_rows.h"
+#include "worker/rank/data/rows/stream_state.h"
 
 namespace titan::data {
 namespace {

@@ -10,8 +10,8 @@
 #include "common/io/data_files/datasets.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/data/loader/configured_files.h"
-#include "worker/rank/data/rows/mix_state.h"
 #include "worker/rank/data/rows/open_rows.h"
+#include "worker/rank/data/rows/stream_state.h"
 
 namespace {
 

@@ -1,10 +1,9 @@
 // One new token's attention over a ring of slots, against the same over the whole text.
 
-#include "worker/rank/generate/cached_attention.h"
-
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "worker/rank/generate/kv_cache.h"
 
 namespace titan::generate {
 namespace {

@@ -1,9 +1,9 @@
-#include "worker/rank/kernels/cpu/attention_mask.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
+
+#include "worker/rank/kernels/cpu/attention.h"
 
 namespace titan::kernels {
 namespace {

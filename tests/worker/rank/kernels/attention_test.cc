@@ -7,7 +7,6 @@
 #include "tests/worker/rank/kernels/attention_emulated.h"
 #include "tests/worker/rank/kernels/attention_oracle.h"
 #include "worker/rank/kernels/cpu/attention_levels.h"
-#include "worker/rank/kernels/cpu/attention_mask.h"
 
 namespace titan::kernels {
 namespace {

@@ -1,8 +1,7 @@
 // Operations over flat buffers: copies into another type, the squared norm, Adam.
+#include "worker/rank/kernels/cpu/flat.h"
+
 #include "tests/worker/rank/kernels/harness.h"
-#include "worker/rank/kernels/cpu/adam.h"
-#include "worker/rank/kernels/cpu/cast.h"
-#include "worker/rank/kernels/cpu/squared_norm.h"
 
 namespace titan::kernels::testing {
 namespace {

@@ -1,5 +1,7 @@
 // Hugging Face names of every flavor. hf_names_oracle_test.py holds them against transformers and torchtitan.
 
+#include "worker/rank/model/hf_names.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,13 +10,12 @@
 #include <set>
 
 #include "common/io/storage/file.h"
-#include "common/plan/hf_config/compare.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/sizes.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
-#include "worker/rank/model/hf_mapper.h"
 
 namespace titan::model {
 namespace {

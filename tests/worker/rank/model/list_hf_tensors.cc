@@ -9,8 +9,8 @@
 #include "common/plan/models/registry.h"
 #include "common/plan/models/sizes.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
-#include "worker/rank/model/hf_mapper.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
+#include "worker/rank/model/hf_names.h"
 
 int main(int argc, char** argv) {
   using namespace titan;

@@ -8,7 +8,6 @@
 #include "tests/worker/rank/nn/attention_case.h"
 #include "worker/rank/nn/attention_kernel.h"
 #include "worker/rank/nn/attention_pairs.h"
-#include "worker/rank/nn/documents.h"
 
 namespace titan::nn {
 namespace {

@@ -1,9 +1,8 @@
-#include "worker/rank/nn/attention_cudnn.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/worker/rank/nn/attention_case.h"
 #include "tests/worker/rank/nn/cudnn_stand_in.h"
+#include "worker/rank/nn/attention_fused.h"
 
 // What cuDNN is told on a GPU, and that it comes to the same attention: the same calls, by operators that write the
 // scores down on the CPU.

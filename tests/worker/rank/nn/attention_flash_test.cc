@@ -1,10 +1,9 @@
-#include "worker/rank/nn/attention_flash.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/worker/rank/nn/attention_case.h"
 #include "tests/worker/rank/nn/flash_stand_in.h"
 #include "worker/rank/device/device_graphs.h"
+#include "worker/rank/nn/attention_fused.h"
 #include "worker/rank/nn/attention_kernel.h"
 
 // What a GPU is told for each mask, and that it comes to the same attention: the same calls, by operators that write

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "worker/rank/nn/low_precision/float8.h"
-#include "worker/rank/nn/low_precision/float8_on_device.h"
-#include "worker/rank/nn/low_precision/groups_apart.h"
+#include "worker/rank/nn/low_precision/float8_kernels.h"
 
 // What a device's own kernels make of bf16 numbers, beside LibTorch's operations: the same bits.
 namespace titan::testing {

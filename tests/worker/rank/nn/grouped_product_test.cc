@@ -1,5 +1,3 @@
-#include "worker/rank/nn/grouped_product.h"
-
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -10,6 +8,7 @@
 #include "tests/worker/rank/nn/bf16_oracle.h"
 #include "tests/worker/rank/nn/grouped_cases.h"
 #include "worker/rank/kernels/choice.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 // Experts' products with biases, in one call for all experts and in one for each, against fp64.
 namespace titan::nn {

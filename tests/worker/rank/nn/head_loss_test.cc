@@ -1,10 +1,8 @@
-#include "worker/rank/nn/head_loss.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "common/plan/models/logits.h"
+#include "common/plan/models/activations.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/kernels/chosen_kernels.h"

@@ -1,10 +1,9 @@
-#include "worker/rank/nn/largest_logits.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/attention_case.h"
+#include "worker/rank/nn/attention_core.h"
 
 namespace titan::nn {
 namespace {

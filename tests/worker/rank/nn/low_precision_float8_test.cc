@@ -8,8 +8,7 @@
 #include "tests/worker/rank/nn/plain_float8.h"
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/nn/low_precision/float8.h"
-#include "worker/rank/nn/low_precision/group_columns.h"
-#include "worker/rank/nn/low_precision/mx.h"
+#include "worker/rank/nn/low_precision/mxfp8.h"
 
 // Eight-bit floats with scales that follow the numbers, against their definitions in fp64.
 namespace titan::nn {

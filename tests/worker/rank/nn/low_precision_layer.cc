@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "worker/rank/kernels/choice.h"
-#include "worker/rank/nn/deferred_gradients.h"
-#include "worker/rank/nn/grouped_product.h"
 #include "worker/rank/nn/low_precision/recipes.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 namespace {
 

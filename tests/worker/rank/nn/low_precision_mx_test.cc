@@ -4,7 +4,7 @@
 
 #include "tests/worker/rank/nn/plain_float8.h"
 #include "worker/rank/nn/low_precision/float8.h"
-#include "worker/rank/nn/low_precision/mx.h"
+#include "worker/rank/nn/low_precision/mxfp8.h"
 #include "worker/rank/nn/low_precision/scaled_mm.h"
 
 // Blocks of 32 numbers with an exponent each, against their definition in fp64.

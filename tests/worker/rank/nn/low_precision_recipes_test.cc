@@ -4,12 +4,11 @@
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/plain_float8.h"
-#include "worker/rank/nn/deferred_gradients.h"
-#include "worker/rank/nn/grouped_product.h"
 #include "worker/rank/nn/kept_results.h"
-#include "worker/rank/nn/low_precision/groups_apart.h"
+#include "worker/rank/nn/low_precision/float8.h"
 #include "worker/rank/nn/low_precision/recipes.h"
 #include "worker/rank/nn/low_precision/scaled_mm.h"
+#include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/meta_kernels.h"
 
 // Layers whose products read eight bits: what comes out, in every type and by every kernel, against fp64 products of

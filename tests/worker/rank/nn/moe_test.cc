@@ -7,8 +7,7 @@
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/plain_moe.h"
-#include "worker/rank/nn/deferred_gradients.h"
-#include "worker/rank/nn/grouped_product.h"
+#include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/meta_kernels.h"
 
 namespace titan::nn {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "common/plan/models/adapters.h"
-#include "worker/rank/nn/deferred_gradients.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 namespace titan::nn {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "worker/rank/nn/low_precision/mx.h"
+#include "worker/rank/nn/low_precision/mxfp8.h"
 
 // Eight-bit floats written out in fp64, from their definitions and without LibTorch's types.
 namespace titan::testing {

@@ -4,8 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/worker/rank/nn/rounded_products.h"
-#include "worker/rank/nn/deferred_gradients.h"
-#include "worker/rank/nn/grouped_product.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 // Products whose operands are quantised: all that layers do with a recipe, against the same written out in fp64.
 namespace titan::nn {

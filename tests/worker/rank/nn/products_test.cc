@@ -1,5 +1,3 @@
-#include "worker/rank/nn/products.h"
-
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -9,8 +7,8 @@
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/bf16_oracle.h"
 #include "tests/worker/rank/nn/grouped_cases.h"
-#include "worker/rank/nn/deferred_gradients.h"
-#include "worker/rank/nn/product_speed.h"
+#include "worker/rank/nn/matmul.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 // The products of layers against fp64, whichever kernels compute them.
 namespace titan::nn {

@@ -2,11 +2,11 @@
 
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/nn/bf16_oracle.h"
+#include "worker/rank/nn/feed_forward.h"
+#include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/loss.h"
 #include "worker/rank/nn/moe_rows.h"
-#include "worker/rank/nn/rms_norm.h"
 #include "worker/rank/nn/rope.h"
-#include "worker/rank/nn/swiglu.h"
 
 // What layers do to rows in bf16, on any device and by whatever kernels are chosen, against plain fp64 of the same
 // numbers on the CPU.

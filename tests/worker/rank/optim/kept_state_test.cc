@@ -1,6 +1,4 @@
 // Adam whose moments are kept in bf16 or 8-bit codes, by Titan's kernel and by LibTorch's operations.
-#include "worker/rank/optim/kept_state.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +14,7 @@
 #include "worker/rank/comm/communicator_cuts.h"
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/kernels/dynamic_map.h"
+#include "worker/rank/optim/adam_state.h"
 
 namespace titan::optim {
 namespace {

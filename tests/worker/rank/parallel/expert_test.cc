@@ -7,8 +7,7 @@
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/nn/plain_moe.h"
-#include "worker/rank/parallel/expert_exchange.h"
-#include "worker/rank/parallel/expert_gather.h"
+#include "worker/rank/parallel/expert_dispatch.h"
 
 namespace titan::parallel {
 namespace {

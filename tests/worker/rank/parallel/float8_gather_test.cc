@@ -1,5 +1,3 @@
-#include "worker/rank/parallel/float8_gather.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "worker/rank/nn/low_precision/recipes.h"
 #include "worker/rank/parallel/shard_unit.h"
+#include "worker/rank/parallel/weight_gather.h"
 
 namespace titan::parallel {
 namespace {

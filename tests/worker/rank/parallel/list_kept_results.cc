@@ -9,7 +9,7 @@
 #include "tests/numerics/spec_changes.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "worker/rank/model/model.h"
-#include "worker/rank/parallel/keep_policy.h"
+#include "worker/rank/parallel/activation_checkpoint.h"
 
 namespace titan {
 namespace {

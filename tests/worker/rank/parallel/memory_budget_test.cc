@@ -6,7 +6,7 @@
 #include "tests/common/plan/models/all_subsets.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/parallel/checkpointed_block.h"
-#include "worker/rank/parallel/keep_policy.h"
+#include "worker/rank/parallel/activation_checkpoint.h"
 
 namespace titan::parallel {
 namespace {

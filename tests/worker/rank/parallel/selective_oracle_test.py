@@ -197,7 +197,7 @@ def compare(theirs, ours):
         for kind in ("product", "grouped", "attention", "scatter", "exchange"):
             want, got = of_kind(their_calls, kind), of_kind(our_calls, kind)
             if kind == "exchange" and theirs["family"] == "qwen3":
-                assert not any(kept for _, kept in want), "torchtitan's list of Qwen3 has all-to-alls: keep_policy.h says no"
+                assert not any(kept for _, kept in want), "torchtitan's list of Qwen3 has all-to-alls: activation_checkpoint.h says no"
                 want = [[matrix, True] for matrix, _ in want]
             assert got == want, f"{name}, layer {layer}, {kind}: torchtitan {want}, here {got}"
             count += len(got)

@@ -7,7 +7,7 @@
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/parallel/tiny_decoder.h"
-#include "worker/rank/nn/deferred_gradients.h"
+#include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/meta_kernels.h"
 
 namespace titan::parallel {

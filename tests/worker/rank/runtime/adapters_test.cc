@@ -4,7 +4,7 @@
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/rank/runtime/training_world.h"
-#include "worker/rank/nn/grouped_product.h"
+#include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/nf4.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
 

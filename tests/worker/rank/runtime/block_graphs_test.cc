@@ -15,7 +15,7 @@
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/nn/low_precision/recipes.h"
 #include "worker/rank/nn/moe.h"
-#include "worker/rank/parallel/weight_slot.h"
+#include "worker/rank/parallel/weight_gather.h"
 
 namespace titan::runtime {
 namespace {

@@ -32,7 +32,7 @@ Failure failure_of(const std::function<void()>& call) {
   return {kExitFinished, "NOTHING", "nothing was thrown"};
 }
 
-// What a collective throws (comm/translate.h) keeps its kind up to the exit code.
+// What a collective throws (comm/group.h) keeps its kind up to the exit code.
 TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
   EXPECT_EQ(failure_of([] { throw comm::PeerLost("gone"); }).exit_code(), kExitPeerLost);
   EXPECT_EQ(failure_of([] { C10_THROW_ERROR(DistStoreError, "gone"); }).exit_code(), kExitPeerLost);

@@ -11,7 +11,7 @@
 #include "tests/worker/rank/runtime/gpu_world.h"
 #include "worker/rank/nn/attention_blocks.h"
 #include "worker/rank/nn/attention_core.h"
-#include "worker/rank/nn/attention_flash.h"
+#include "worker/rank/nn/attention_fused.h"
 
 namespace titan::runtime {
 namespace {

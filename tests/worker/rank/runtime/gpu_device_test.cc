@@ -7,9 +7,9 @@
 
 #include "tests/worker/rank/runtime/gpu_world.h"
 #include "worker/rank/checkpoint/shards/copy_stream.h"
-#include "worker/rank/device/host_copies.h"
-#include "worker/rank/nn/grouped_product.h"
+#include "worker/rank/device/host_waits.h"
 #include "worker/rank/nn/init.h"
+#include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/rope.h"
 #include "worker/rank/runtime/engine/device_draw.h"
 

@@ -6,8 +6,8 @@
 #include "tests/worker/rank/nn/bf16_oracle.h"
 #include "tests/worker/rank/nn/float8_cases.h"
 #include "tests/worker/rank/runtime/gpu_world.h"
-#include "worker/rank/nn/deferred_gradients.h"
 #include "worker/rank/nn/low_precision/recipes.h"
+#include "worker/rank/nn/matmul_autograd.h"
 
 namespace titan::runtime {
 namespace {

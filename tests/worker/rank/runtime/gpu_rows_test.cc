@@ -4,7 +4,7 @@
 
 #include "tests/worker/rank/nn/row_cases.h"
 #include "tests/worker/rank/runtime/gpu_world.h"
-#include "worker/rank/nn/head_loss.h"
+#include "worker/rank/nn/loss.h"
 
 namespace titan::runtime {
 namespace {

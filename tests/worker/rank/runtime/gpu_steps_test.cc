@@ -13,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "tests/worker/rank/runtime/gpu_world.h"
-#include "worker/rank/device/host_copies.h"
 #include "worker/rank/device/host_waits.h"
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/nn/row_groups.h"

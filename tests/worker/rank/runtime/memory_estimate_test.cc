@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/plan/config/chosen_model.h"
 #include "common/plan/config/load.h"
-#include "common/plan/config/pipeline.h"
+#include "common/plan/config/parallelism.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/estimate.h"
 #include "worker/rank/runtime/dry_run/dry_run.h"
@@ -250,7 +250,7 @@ TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
   }
 }
 
-// The tiles of logits that QK-clip looks through (nn/largest_logits.h) are there beside one layer's forward pass, which
+// The tiles of logits that QK-clip looks through (nn/attention_core.h) are there beside one layer's forward pass, which
 // is no peak: the estimate leaves them out.
 TEST(MemoryEstimate, LogitsThatAreClippedHaveRoom) {
   const std::string clip = "--optimizer.name Muon --optimizer.qk_clip 100 --resources.device cuda ";

@@ -8,7 +8,7 @@
 #include "worker/rank/comm/fake_backend.h"
 #include "worker/rank/comm/local_store.h"
 #include "worker/rank/nn/meta_kernels.h"
-#include "worker/rank/runtime/dry_run/meta_memory.h"
+#include "worker/rank/runtime/dry_run/meta_tensors.h"
 
 namespace titan::runtime {
 namespace {

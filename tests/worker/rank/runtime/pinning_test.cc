@@ -1,5 +1,3 @@
-#include "worker/rank/runtime/pinning.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -10,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/common/rank_protocol/temp_folder.h"
+#include "worker/rank/runtime/resources.h"
 
 namespace titan::runtime {
 namespace {

@@ -20,7 +20,6 @@
 #include "worker/rank/runtime/step/parallel_setup.h"
 #include "worker/rank/runtime/step/reporter.h"
 #include "worker/rank/runtime/step/step_report.h"
-#include "worker/rank/runtime/step/store_room.h"
 
 namespace titan::runtime {
 namespace {

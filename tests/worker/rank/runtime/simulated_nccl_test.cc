@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/registry.h"
 #include "tests/worker/rank/runtime/training_world.h"
-#include "worker/rank/comm/connections.h"
+#include "worker/rank/comm/device_mesh.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {

@@ -9,7 +9,6 @@
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "worker/rank/device/trace_scope.h"
 #include "worker/rank/runtime/profiling/trace_file.h"
-#include "worker/rank/runtime/profiling/trace_schedule.h"
 #include "worker/rank/runtime/profiling/tracer.h"
 
 namespace titan::runtime {

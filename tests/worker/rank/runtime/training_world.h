@@ -14,9 +14,9 @@
 
 #include "absl/strings/match.h"
 #include "common/plan/pipeline/generators.h"
-#include "common/plan/pipeline/split.h"
+#include "common/plan/pipeline/plan.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
-#include "worker/rank/nn/documents.h"
+#include "worker/rank/nn/attention_pairs.h"
 #include "worker/rank/nn/loss.h"
 #include "worker/rank/nn/low_precision/recipes.h"
 #include "worker/rank/optim/grad_norm.h"

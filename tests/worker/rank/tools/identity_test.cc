@@ -15,7 +15,7 @@
 #include "tests/worker/rank/checkpoint/first_version.h"
 #include "worker/rank/checkpoint/checkpointer.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
-#include "worker/rank/model/hf_mapper.h"
+#include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
 #include "worker/rank/model/registry.h"
 #include "worker/rank/tools/offline.h"

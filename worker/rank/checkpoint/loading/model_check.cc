@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
-#include "common/plan/hf_config/compare.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
-#include "common/plan/models/identity.h"
 #include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
 #include "worker/rank/checkpoint/shards/model_mismatch.h"
 
 namespace titan::checkpoint {

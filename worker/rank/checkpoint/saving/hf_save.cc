@@ -5,11 +5,10 @@
 #include "common/base/status/status.h"
 #include "common/io/s3/location.h"
 #include "common/rank_protocol/launch.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_config.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 #include "worker/rank/checkpoint/saving/saver.h"
-#include "worker/rank/checkpoint/steps/verdict.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/rank_protocol/launch.h"
 #include "worker/rank/checkpoint/saving/hf_save.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
-#include "worker/rank/checkpoint/steps/verdict.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -12,8 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/checkpoint/shards/placement.h"
-#include "worker/rank/checkpoint/shards/records.h"
+#include "worker/rank/checkpoint/shards/manifest_records.h"
 
 namespace titan::checkpoint {
 

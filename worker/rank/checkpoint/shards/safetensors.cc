@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "common/base/status/status.h"
-#include "common/plan/hf_config/weights_header.h"
+#include "common/plan/hf_config/model_match.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::checkpoint {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
-#include "common/io/storage/large_writer.h"
+#include "common/io/storage/file.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 
 namespace titan::checkpoint {

@@ -8,11 +8,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/host/hostname.h"
+#include "common/base/host/host_facts.h"
 #include "common/base/status/status.h"
-#include "common/io/s3/all_files.h"
 #include "common/io/s3/gone.h"
 #include "common/io/s3/location.h"
+#include "common/io/s3/object_files.h"
 #include "common/io/storage/process_identity.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"

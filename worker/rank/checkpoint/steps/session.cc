@@ -7,12 +7,12 @@
 #include "common/base/clock/clock.h"
 #include "common/base/host/random_hex.h"
 #include "common/base/status/status.h"
-#include "common/io/s3/all_files.h"
 #include "common/io/s3/location.h"
-#include "common/plan/models/identity.h"
+#include "common/io/s3/object_files.h"
+#include "common/plan/models/spec_checks.h"
 #include "common/rank_protocol/launch.h"
 #include "worker/rank/checkpoint/steps/object_steps.h"
-#include "worker/rank/checkpoint/steps/verdict.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 
 namespace titan::checkpoint {
 namespace {

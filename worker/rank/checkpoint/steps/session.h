@@ -8,10 +8,9 @@
 
 #include "common/io/storage/fence.h"
 #include "worker/rank/checkpoint/shards/shard.h"
-#include "worker/rank/checkpoint/steps/exchange.h"
 #include "worker/rank/checkpoint/steps/pulse.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
 #include "worker/rank/checkpoint/steps/setup.h"
-#include "worker/rank/checkpoint/steps/shard_reports.h"
 #include "worker/rank/checkpoint/steps/step_folders.h"
 
 namespace titan::checkpoint {

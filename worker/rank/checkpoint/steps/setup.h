@@ -102,7 +102,7 @@ struct Setup {
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
   absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse: the rank's process is gone.
   absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had one.
-  int fan_out = 32;  // How many ranks' reports one rank joins (report_tree.h); another number for tests.
+  int fan_out = 32;  // How many ranks' reports one rank joins (rank_reports.h); another number for tests.
 };
 
 // What a load is about. A job that trains adapters on a model that stays as it is loads the two apart.

@@ -1,6 +1,6 @@
 // The CUDA half of device::Device, in a shared object that only a CUDA rank loads: a CPU rank starts without LibTorch's
 // CUDA libraries. Exports titan_make_cuda_device and titan_cuda_addresses (comm/device.h), and
-// titan_expect_broken_groups and titan_before_watchdogs_end (comm/watchdog.h).
+// titan_expect_broken_groups and titan_before_watchdogs_end (comm/backend_aborts.h).
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/detail/CUDAHooksInterface.h>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/rank/data/chat/turns.h"
+#include "worker/rank/data/chat/chat.h"
 #include "worker/rank/data/tokenizer/tokenizer.h"
 
 namespace titan::data {

@@ -1,5 +1,8 @@
 #pragma once
 
+// Defines how files of a kind are cut into blocks: which blocks there are, what a block holds, and where a reader may
+// begin.
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,6 +12,9 @@
 #include "worker/rank/data/documents/document_file.h"
 
 namespace titan::data {
+
+// How many parts of `part` each make up `size`, the last of which may be smaller.
+constexpr int64_t parts_of(int64_t size, int64_t part) { return size / part + (size % part > 0 ? 1 : 0); }
 
 // What a block holds, not tokenised.
 struct BlockTexts {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/data_files/line_reader.h"
-#include "worker/rank/data/documents/bad_lines.h"
-#include "worker/rank/data/documents/parts.h"
+#include "worker/rank/data/documents/block_files.h"
+#include "worker/rank/data/documents/document_file.h"
 
 namespace titan::data {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/io/data_files/decompressor.h"
+#include "common/io/data_files/byte_source.h"
 #include "common/io/storage/file.h"
 
 namespace titan::data {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "worker/rank/data/documents/bad_lines.h"
-#include "worker/rank/data/documents/shared_counts.h"
-#include "worker/rank/data/documents/tokenised_documents.h"
+#include "worker/rank/data/documents/block_counts.h"
+#include "worker/rank/data/documents/document_file.h"
+#include "worker/rank/data/documents/token_documents.h"
 
 namespace titan::data {
 namespace {

@@ -6,8 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/data_files/byte_source.h"
-#include "common/io/data_files/decompressor.h"
-#include "worker/rank/data/documents/file_facts.h"
+#include "worker/rank/data/documents/document_file.h"
 
 namespace titan::data {
 

@@ -9,7 +9,7 @@
 #include "worker/rank/data/documents/block_counts.h"
 #include "worker/rank/data/documents/block_files.h"
 #include "worker/rank/data/tokenizer/tokenizer.h"
-#include "worker/rank/data/tokens/tokenizer_mark.h"
+#include "worker/rank/data/tokens/token_set.h"
 
 namespace titan::data {
 

@@ -1,11 +1,19 @@
 #include "worker/rank/data/documents/document_file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/base/status/status.h"
 #include "common/io/data_files/byte_source.h"
+#include "common/io/data_files/check_files.h"
+#include "common/io/storage/crc32c.h"
 #include "worker/rank/data/plugin/registry.h"
 
 namespace titan::data {
@@ -70,6 +78,36 @@ std::string document_rule(const FileKind& kind) {
   if (kind.format == data_files::Format::kParquet)
     return absl::StrCat("rows need UTF-8 in the column \"", kind.text_key, "\"");
   return absl::StrCat("lines have to be JSON objects with a string \"", kind.text_key, "\"");
+}
+
+absl::Status too_many_bad_lines(const std::string& place, int64_t number, int64_t most, const FileKind& kind) {
+  return absl::InvalidArgumentError(absl::StrCat(place, "; that is malformed ", document_word(kind), " ", number,
+                                                 ", more than dataloader.max_bad_lines = ", most, " (",
+                                                 document_rule(kind), ")"));
+}
+
+absl::Status no_documents(std::vector<std::string> reasons) {
+  for (std::string& reason : reasons) reason = std::string(absl::StripSuffix(reason, ", skipped"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the dataset has no document with text for this rank: ",
+                   reasons.empty() ? "every line is blank or has an empty text" : data_files::first_reasons(reasons)));
+}
+
+absl::StatusOr<std::string> file_facts(const std::vector<std::string>& files, const std::string& more) {
+  std::string facts = more;
+  int64_t bytes = 0;
+  for (const std::string& file : files) {
+    struct stat found {};
+    if (::stat(file.c_str(), &found) != 0) return errno_status(errno, file);
+    absl::StrAppend(&facts, "|", file, ",", found.st_size, ",", found.st_mtim.tv_sec, ",", found.st_mtim.tv_nsec);
+    bytes += found.st_size;
+  }
+  return absl::StrFormat("%08x-%d", storage::crc32c(facts.data(), facts.size()), bytes);
+}
+
+std::string remote_facts(const std::vector<std::string>& files, const std::string& more) {
+  const std::string facts = absl::StrCat(more, "|", absl::StrJoin(files, "|"));
+  return absl::StrFormat("%08x-remote", storage::crc32c(facts.data(), facts.size()));
 }
 
 }  // namespace titan::data

@@ -1,5 +1,8 @@
 #pragma once
 
+// Reads one file as documents in order, whatever its kind, and gives the names, facts and error messages that depend on
+// the kind of file.
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -7,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/io/data_files/data_format.h"
+#include "common/io/data_files/byte_source.h"
+#include "common/io/data_files/datasets.h"
 #include "common/io/data_files/file_place.h"
-#include "common/io/data_files/remote_files.h"
 #include "worker/rank/data/chat/chat.h"
 
 namespace titan::data {
@@ -104,5 +108,18 @@ absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string
 
 // The rows of each row group of a Parquet file.
 absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind);
+
+// What readers of documents say of data that is not as it should be.
+
+// `place`: "data.json:17: not JSON"; the malformed document is the `number`th of a pass.
+absl::Status too_many_bad_lines(const std::string& place, int64_t number, int64_t most, const FileKind& kind);
+// When a whole pass gave nothing to train on. `reasons`: what was said of its malformed documents, place by place.
+absl::Status no_documents(std::vector<std::string> reasons);
+
+// What changes when one of the files does: a checksum of their names, sizes and times of change, and the bytes of all.
+// Part of the names of what is kept beside data. `more` is what it depends on besides. Errors: what the disk says.
+absl::StatusOr<std::string> file_facts(const std::vector<std::string>& files, const std::string& more = "");
+// The same of remote files, whose names say which commit they are of.
+std::string remote_facts(const std::vector<std::string>& files, const std::string& more);
 
 }  // namespace titan::data

@@ -11,7 +11,7 @@
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
-#include "worker/rank/data/documents/file_facts.h"
+#include "worker/rank/data/documents/document_file.h"
 
 namespace titan::data {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
-#include "worker/rank/data/documents/bad_lines.h"
+#include "common/base/text/quantities.h"
+#include "worker/rank/data/documents/document_file.h"
 
 namespace titan::data {
 

@@ -11,8 +11,6 @@
 #include "common/io/data_files/line_reader.h"
 #include "worker/rank/data/documents/block_files.h"
 #include "worker/rank/data/documents/compressed_text.h"
-#include "worker/rank/data/documents/json_lines.h"
-#include "worker/rank/data/documents/parts.h"
 #include "worker/rank/data/documents/text_blocks.h"
 #include "worker/rank/data/documents/text_file.h"
 

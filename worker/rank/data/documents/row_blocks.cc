@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "worker/rank/data/documents/block_files.h"
-#include "worker/rank/data/documents/parts.h"
 
 namespace titan::data {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 
 namespace titan::data {
 namespace {

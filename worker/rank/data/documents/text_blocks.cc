@@ -2,18 +2,124 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/io/data_files/byte_source.h"
 #include "common/io/data_files/line_reader.h"
 #include "common/io/storage/file.h"
+#include "worker/rank/data/documents/block_files.h"
 #include "worker/rank/data/documents/compressed_text.h"
-#include "worker/rank/data/documents/line_start.h"
-#include "worker/rank/data/documents/parts.h"
-#include "worker/rank/data/documents/remote_bytes.h"
 
 namespace titan::data {
+namespace {
+
+constexpr size_t kChunk = 16 * 1024;
+
+}  // namespace
+
+absl::StatusOr<int64_t> line_start(const std::string& path, int64_t offset, int64_t end) {
+  if (offset == 0) return 0;
+  // The byte before a line's start ends the line before.
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data_files::ByteSource> source,
+                         data_files::ByteSource::open(path, offset - 1));
+  std::vector<char> buffer(kChunk);
+  for (int64_t at = offset - 1; at < end;) {
+    TITAN_ASSIGN_OR_RETURN(const size_t got, source->read(buffer.data(), buffer.size()));
+    if (got == 0) return at;
+    const void* found = std::memchr(buffer.data(), '\n', got);
+    if (found != nullptr) return std::min(end, at + (static_cast<const char*>(found) - buffer.data()) + 1);
+    at += static_cast<int64_t>(got);
+  }
+  return end;
+}
+
+// Backwards, to the first byte that tells.
+absl::StatusOr<bool> line_before_is_blank(const std::string& path, int64_t line) {
+  std::vector<char> buffer(kChunk);
+  for (int64_t end = line - 1; end > 0;) {  // Without the end of that line.
+    const int64_t begin = std::max<int64_t>(0, end - static_cast<int64_t>(kChunk));
+    TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data_files::ByteSource> source,
+                           data_files::ByteSource::open(path, begin));
+    TITAN_ASSIGN_OR_RETURN(const size_t got, source->read(buffer.data(), static_cast<size_t>(end - begin)));
+    if (got != static_cast<size_t>(end - begin)) return data_files::no_line_at(path, line);
+    const std::string_view bytes(buffer.data(), got);
+    const size_t told = bytes.find_last_not_of(" \t\r");
+    if (told != std::string_view::npos) return bytes[told] == '\n';
+    end = begin;
+  }
+  return true;
+}
+
+namespace {
+
+constexpr size_t kRemoteStreams = 4;
+
+class RemoteBytes final : public storage::ReadableFile {
+ public:
+  RemoteBytes(std::shared_ptr<data_files::RemoteFiles> remote, std::string path, int64_t size)
+      : remote_(std::move(remote)), path_(std::move(path)), size_(size) {}
+
+  int64_t size() const override { return size_; }
+
+  absl::Status read(int64_t offset, int64_t bytes, char* out) override {
+    const std::scoped_lock lock(mutex_);
+    TITAN_RETURN_IF_ERROR(go_to(offset));
+    const absl::Status read = read_on(streams_.back(), bytes, out);
+    if (!read.ok()) streams_.pop_back();
+    return read;
+  }
+
+ private:
+  struct Stream {
+    int64_t at = 0;
+    std::unique_ptr<data_files::ByteSource> bytes;
+  };
+
+  // The last stream is the one there.
+  absl::Status go_to(int64_t offset) {
+    const auto there =
+        std::find_if(streams_.begin(), streams_.end(), [&](const Stream& stream) { return stream.at == offset; });
+    if (there != streams_.end()) {
+      std::rotate(there, there + 1, streams_.end());
+      return absl::OkStatus();
+    }
+    if (streams_.size() == kRemoteStreams) streams_.erase(streams_.begin());
+    TITAN_ASSIGN_OR_RETURN(std::unique_ptr<data_files::ByteSource> opened, remote_->open(path_, offset));
+    streams_.push_back({offset, std::move(opened)});
+    return absl::OkStatus();
+  }
+
+  absl::Status read_on(Stream& stream, int64_t bytes, char* out) const {
+    while (bytes > 0) {
+      TITAN_ASSIGN_OR_RETURN(const size_t got, stream.bytes->read(out, static_cast<size_t>(bytes)));
+      if (got == 0) return absl::DataLossError(absl::StrCat(path_, ": ends at byte ", stream.at, " of ", size_));
+      stream.at += static_cast<int64_t>(got);
+      out += got;
+      bytes -= static_cast<int64_t>(got);
+    }
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<data_files::RemoteFiles> remote_;
+  const std::string path_;
+  const int64_t size_;
+  std::mutex mutex_;
+  std::vector<Stream> streams_;
+};
+
+}  // namespace
+
+std::unique_ptr<storage::ReadableFile> remote_bytes(std::shared_ptr<data_files::RemoteFiles> remote,
+                                                    const std::string& path, int64_t size) {
+  return std::make_unique<RemoteBytes>(std::move(remote), path, size);
+}
+
 namespace {
 
 class PlainBlocks final : public TextBlocks {

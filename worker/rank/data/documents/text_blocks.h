@@ -1,15 +1,32 @@
 #pragma once
 
+// Finds the lines of a file of text by blocks, in plain, compressed and remote files.
+
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/io/data_files/byte_source.h"
 #include "common/io/data_files/line_reader.h"
-#include "common/io/data_files/remote_files.h"
+#include "common/io/storage/file.h"
 
 namespace titan::data {
+
+// The first line of a file that is not compressed that starts at byte `offset` or behind it; the file's size if none
+// does. Nothing is read behind `end`, which stands for all places from there on.
+absl::StatusOr<int64_t> line_start(const std::string& path, int64_t offset,
+                                   int64_t end = std::numeric_limits<int64_t>::max());
+
+// Whether the line before the one that starts at byte `line` has nothing but spaces.
+absl::StatusOr<bool> line_before_is_blank(const std::string& path, int64_t line);
+
+// A remote file of `size` bytes, read at any place: a few streams stay where they are, for reads that follow each
+// other. Reads of it end with the errors of RemoteFiles, and with DataLoss when the file ends before.
+std::unique_ptr<storage::ReadableFile> remote_bytes(std::shared_ptr<data_files::RemoteFiles> remote,
+                                                    const std::string& path, int64_t size);
 
 // The lines of one file by blocks, plain or compressed. A line belongs to the block in which it starts.
 class TextBlocks {

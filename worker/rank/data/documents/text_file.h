@@ -1,10 +1,16 @@
 #pragma once
 
+// Reads documents of text files: a line of JSON, a whole file of plain text, or a paragraph of it.
+
 #include <string>
+#include <string_view>
 
 #include "worker/rank/data/documents/document_file.h"
 
 namespace titan::data {
+
+// The text of a line of JSON, {"text": "..."}, or why there is none.
+DocumentText parse_json_line(std::string_view line, const std::string& key);
 
 // The text of a paragraph's lines, or why there is none.
 DocumentText paragraph_text(std::string lines);

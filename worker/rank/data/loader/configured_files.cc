@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "common/base/text/nearest.h"
+#include "common/io/data_files/check_files.h"
 #include "common/io/data_files/datasets.h"
-#include "common/io/data_files/first_rows.h"
 #include "worker/rank/data/documents/hub/hub_files.h"
 #include "worker/rank/data/plugin/registry.h"
 
@@ -43,7 +43,7 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
 }
 
 // What a library's dataset reads: the library says what its files are. A format set here is for other sources; one for
-// this dataset is refused with the configuration (common/plan/config/dataset_check.cc).
+// this dataset is refused with the configuration (common/plan/config/data_sources.cc).
 absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDataset> loaded, const std::string& path,
                                                  const config::DataLoader& settings) {
   const std::string who = absl::StrCat("dataset \"", loaded->name, "\" of ", loaded->library);

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/base/sync/sync.h"
-#include "worker/rank/data/loader/batch_maker.h"
-#include "worker/rank/data/rows/mix_state.h"
+#include "worker/rank/data/loader/batch.h"
 #include "worker/rank/data/rows/open_rows.h"
+#include "worker/rank/data/rows/stream_state.h"
 
 namespace titan::data {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "worker/rank/data/documents/block_counts.h"
 #include "worker/rank/data/documents/document_blocks.h"
 #include "worker/rank/data/documents/row_source.h"
-#include "worker/rank/data/documents/shared_counts.h"
 #include "worker/rank/data/tokenizer/tokenizer.h"
 
 namespace titan::data {

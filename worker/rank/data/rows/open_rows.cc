@@ -10,19 +10,17 @@
 #include "common/io/data_files/token_manifest.h"
 #include "common/io/storage/file.h"
 #include "worker/rank/data/documents/counted_documents.h"
+#include "worker/rank/data/documents/document_file.h"
 #include "worker/rank/data/documents/document_finder.h"
-#include "worker/rank/data/documents/file_facts.h"
 #include "worker/rank/data/documents/sharding.h"
 #include "worker/rank/data/documents/token_documents.h"
 #include "worker/rank/data/plugin/registry.h"
 #include "worker/rank/data/rows/counted_rows.h"
 #include "worker/rank/data/rows/document_rows.h"
-#include "worker/rank/data/rows/fallback_rows.h"
 #include "worker/rank/data/rows/packed_rows.h"
 #include "worker/rank/data/rows/row_stream.h"
-#include "worker/rank/data/rows/shuffled_rows.h"
 #include "worker/rank/data/rows/token_rows.h"
-#include "worker/rank/data/rows/warned_rows.h"
+#include "worker/rank/data/rows/wrapped_rows.h"
 
 namespace titan::data {
 namespace {

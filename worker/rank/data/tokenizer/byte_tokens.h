@@ -1,5 +1,7 @@
 #pragma once
 
+// Reads and writes how vocabularies spell bytes and spaces: "<0x0A>", the space mark and GPT-2's alphabet of bytes.
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -34,5 +36,9 @@ std::array<int32_t, 256> byte_token_ids(const Ids& ids) {
   }
   return tokens;
 }
+
+// GPT-2's printable stand-ins for the 256 bytes, in which tokenizer files spell their tokens ("Ġthe" is " the").
+// The bytes of such a spelling; nothing when a character is no stand-in.
+std::optional<std::string> from_byte_alphabet(const std::string& spelling);
 
 }  // namespace titan::data

@@ -6,7 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "worker/rank/data/tokenizer/charsmap_by_cluster.h"
+#include "worker/rank/data/tokenizer/charsmap.h"
 #include "worker/rank/data/tokenizer/normal_forms.h"
 #include "worker/rank/data/tokenizer/split_pattern.h"
 #include "worker/rank/data/tokenizer/tokenizer_json.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/tokenizer_files/chat_template_text.h"
-#include "common/io/tokenizer_files/find.h"
+#include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/io/tokenizer_files/sentencepiece.h"
 #include "worker/rank/data/tokenizer/pipeline_tokenizer.h"
 #include "worker/rank/data/tokenizer/sentencepiece_tokenizer.h"

@@ -1,12 +1,17 @@
 #pragma once
 
+// Reads tokenizer.json into a checked description of the tokenizer, with its vocabulary and added tokens.
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
 #include "worker/rank/data/tokenizer/added_tokens.h"
 #include "worker/rank/data/tokenizer/metaspace.h"
 #include "worker/rank/data/tokenizer/normalizer.h"
@@ -51,5 +56,14 @@ struct TokenizerFile {
 // Reads folder/tokenizer.json, whose text is `json`, and, when there, folder/tokenizer_config.json.
 // Errors: InvalidArgument, names the file, the key and what it holds.
 absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& json);
+
+// Of vocabulary and added tokens, as the file spells them.
+struct TokenIds {
+  absl::flat_hash_map<std::string, int32_t> by_token;
+  absl::flat_hash_map<int32_t, std::string> by_id;
+};
+
+// Reads "model" of a tokenizer.json, whose pipeline `file` holds already. Errors: InvalidArgument, names the key.
+absl::Status read_model(const nlohmann::json& root, TokenizerFile& file, TokenIds& ids);
 
 }  // namespace titan::data

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/text/is_utf8.h"
+#include "common/base/text/utf8.h"
 
 namespace titan::data {
 

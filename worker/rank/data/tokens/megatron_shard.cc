@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/data_files/megatron_index.h"
-#include "worker/rank/data/tokens/token_shard.h"
+#include "worker/rank/data/tokens/token_set.h"
 
 namespace titan::data {
 namespace {

@@ -7,10 +7,31 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/data_files/token_manifest.h"
+#include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
-#include "worker/rank/data/tokens/shard_format.h"
+#include "common/io/tokenizer_files/find_tokenizer.h"
+#include "worker/rank/data/tokens/titan_shard.h"
 
 namespace titan::data {
+
+absl::StatusOr<int64_t> document_of(TokenShard& shard, int64_t token) {
+  int64_t low = 0, high = shard.documents();  // The answer is in [low, high).
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    TITAN_ASSIGN_OR_RETURN(const int64_t begin, shard.document_begin(middle));
+    (begin <= token ? low : high) = middle;
+  }
+  return low;
+}
+
+absl::StatusOr<data_files::TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(const tokenizer_files::Found found, tokenizer_files::find_tokenizer(folder));
+  return data_files::TokenizerMark{.sum = storage::crc32c(found.bytes.data(), found.bytes.size()),
+                                   .bos = tokenizer.bos_id().value_or(-1),
+                                   .eos = tokenizer.eos_id().value_or(-1),
+                                   .max_id = tokenizer.max_id()};
+}
+
 namespace {
 
 constexpr size_t kMostOpen = 64;  // Shards, of two files each: shuffled documents come from all of them.

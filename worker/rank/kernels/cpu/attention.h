@@ -1,8 +1,13 @@
 #pragma once
 
+// Computes attention and its gradients over the range of keys that each query sees, and finds these ranges from a
+// model's masks.
+
 #include <cstdint>
 
 #include "worker/rank/kernels/level.h"
+
+namespace titan::kernels {
 
 // Softmax attention of bf16 heads, both passes, without scores in memory (FlashAttention, arXiv 2205.14135 and
 // 2307.08691).
@@ -15,7 +20,6 @@
 // Error against exact attention of the same bf16 inputs, as the root of the mean square relative to the exact one's
 // (attention_test.cc): o 2.3e-3 and gradients 2.3e-3, at kAmx 2.5e-3 and 6e-3, gradients for the o that is given; lse
 // 2e-4, absolute.
-namespace titan::kernels {
 
 // Keys [begin, end) of a row; empty ones see nothing.
 struct KeyRange {
@@ -38,7 +42,7 @@ struct AttentionShape {
   int64_t size = 0, v_size = 0;     // Of a head of q and k, and of v and o: 1 to 256.
   float scale = 0;                  // Of the scores; not negative.
   // What query i of row b sees: visible[b * visible_stride + i]. Stride 0: all rows see alike. Every mask of a model is
-  // of this kind (attention_mask.h).
+  // of this kind.
   const KeyRange* visible = nullptr;
   int64_t visible_stride = 0;
   // [heads] or null: the logit of one more key, which every query sees and which has no value.
@@ -67,5 +71,20 @@ struct AttentionBackward {
 // False: declined, and nothing written (no such level here, sizes out of range, no memory).
 bool attention_forward(Level level, const AttentionForward& args);
 bool attention_backward(Level level, const AttentionBackward& args);
+
+// A model's masks as what they come down to: each query sees one range of keys.
+
+// All that are set hold together. Positions are those of the whole row, of which a call may have pieces.
+struct AttentionMask {
+  bool causal = true;                        // No later key.
+  int64_t window = 0;                        // Not farther back than the last `window` keys, its own included; 0: any.
+  int64_t chunk = 0;                         // Only keys of its own block of `chunk` positions; 0: any.
+  const int64_t* document_starts = nullptr;  // Ascending from 0: only keys of its own document.
+  int64_t documents = 0;                     // 0: one document.
+};
+
+// For the queries at [first_query, first_query + queries) and the keys at [first_key, first_key + keys) of one row.
+void visible_keys(const AttentionMask& mask, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys,
+                  KeyRange* visible);
 
 }  // namespace titan::kernels

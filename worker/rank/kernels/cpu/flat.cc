@@ -1,10 +1,11 @@
-#include "worker/rank/kernels/cpu/adam.h"
-#include "worker/rank/kernels/cpu/cast.h"
+#include "worker/rank/kernels/cpu/flat.h"
+
 #include "worker/rank/kernels/cpu/dispatch.h"
-#include "worker/rank/kernels/cpu/squared_norm.h"
+
+namespace titan::kernels {
 
 // The operations over flat buffers take every size and alignment.
-namespace titan::kernels {
+
 namespace {
 
 bool accepted(const CastRows&) { return true; }

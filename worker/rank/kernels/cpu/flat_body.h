@@ -3,10 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/rank/kernels/cpu/adam.h"
-#include "worker/rank/kernels/cpu/cast.h"
+#include "worker/rank/kernels/cpu/flat.h"
 #include "worker/rank/kernels/cpu/parts.h"
-#include "worker/rank/kernels/cpu/squared_norm.h"
 
 namespace titan::kernels::TITAN_LEVEL {
 namespace {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "worker/rank/kernels/cpu/gemm_operand.h"
-#include "worker/rank/kernels/cpu/gemm_turn.h"
 
 // The inner product for levels that multiply pairs of bf16: operands stay bf16, packed so that the two of a pair, side
 // by side, are neighbours in depth. A strip of rows times a panel of columns in registers.

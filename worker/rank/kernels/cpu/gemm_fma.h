@@ -1,7 +1,6 @@
 #pragma once
 
 #include "worker/rank/kernels/cpu/gemm_operand.h"
-#include "worker/rank/kernels/cpu/gemm_turn.h"
 
 // The inner product for levels without tiles: operands widened to fp32, a strip of rows times a panel of columns in
 // registers.

@@ -16,7 +16,7 @@ struct KeptMoment {
   const DynamicMap* map = nullptr;  // kCodes alone.
 };
 
-// One step of Adam or AdamW, as adam.h has it in fp32, over [rows, columns] numbers whose moments are kept in fewer
+// One step of Adam or AdamW, as flat.h has it in fp32, over [rows, columns] numbers whose moments are kept in fewer
 // bits. They are widened, moved on, used for the value, and then rounded to what is kept: bf16 to the nearest, codes by
 // blocks.
 //

@@ -1,13 +1,18 @@
 #include "worker/rank/model/decoder/decoder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/plan/models/logits.h"
+#include "common/base/status/status.h"
+#include "common/plan/models/activations.h"
+#include "common/plan/models/sizes.h"
 #include "worker/rank/model/decoder/options.h"
-#include "worker/rank/model/decoder/parallelize.h"
-#include "worker/rank/nn/head_loss.h"
+#include "worker/rank/nn/loss.h"
+#include "worker/rank/parallel/context.h"
+#include "worker/rank/parallel/expert.h"
+#include "worker/rank/parallel/tensor.h"
 
 namespace titan::model {
 namespace {
@@ -111,6 +116,96 @@ absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOp
     return parallelize_decoder(whole, spec, parallel);
   };
   return model;
+}
+
+using nn::Init;
+
+Init truncated(double std) { return {Init::Kind::kTruncatedNormal, std, -2.0, 2.0}; }
+
+Init depth_init(const models::ModelSpec& spec, int64_t layer) {
+  const int64_t depth = spec.depth_init ? layer + 1 : spec.n_layers;
+  return truncated(0.02 / std::sqrt(2.0 * static_cast<double>(depth)));
+}
+
+Init head_init(const models::ModelSpec& spec) {
+  const double std = 1.0 / std::sqrt(static_cast<double>(spec.dim));
+  return {Init::Kind::kTruncatedNormal, std, -3 * std, 3 * std};
+}
+
+DecoderInits inits_with_layers(const models::ModelSpec& spec, std::function<LayerInits(int64_t layer)> layer) {
+  const Init head = head_init(spec);
+  return {.embedding = spec.tied_embeddings ? head : Init{Init::Kind::kNormal, 1.0},
+          .head = head,
+          .layer = std::move(layer)};
+}
+
+DecoderInits common_inits(const models::ModelSpec& spec) {
+  return inits_with_layers(spec, [spec](int64_t layer) {
+    const Init plain = truncated(0.02), deep = depth_init(spec, layer);
+    LayerInits inits{.attention_in = plain, .attention_out = deep, .w1 = plain, .w2_w3 = deep};
+    inits.moe.w1_init = plain;
+    inits.moe.w2_init = inits.moe.w3_init = inits.moe.gate_init = inits.moe.bias_init = deep;
+    inits.moe.shared_w1_init = plain;
+    inits.moe.shared_depth_init = deep;
+    return inits;
+  });
+}
+
+namespace {
+
+using mesh::Axis;
+
+void split_layer(DecoderLayer& layer, const comm::DeviceMesh& mesh, const parallel::TensorParallel& tensor,
+                 parallel::ExpertDispatcher dispatcher) {
+  parallel::split_norm(*layer.attention_norm, tensor);
+  if (auto* latent = dynamic_cast<nn::LatentAttention*>(layer.attention.get())) {
+    parallel::split_attention(*latent, tensor);
+  } else {
+    parallel::split_attention(dynamic_cast<nn::GroupedAttention&>(*layer.attention), tensor);
+  }
+  parallel::split_norm(*layer.ffn_norm, tensor);
+  if (layer.moe) {
+    parallel::split_experts(*layer.moe, mesh, tensor, dispatcher);
+  } else {
+    parallel::split_feed_forward(*layer.feed_forward, tensor);
+  }
+}
+
+}  // namespace
+
+absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, const ParallelOptions& options) {
+  const comm::DeviceMesh& mesh = *options.mesh;
+  TITAN_RETURN_IF_ERROR(mesh::check_divisible(mesh.mesh(), models::split_sizes(spec)));
+  const comm::Group& tensor_group = mesh.group(Axis::kTensor);
+  const comm::Group& context_group = mesh.group(Axis::kContext);
+  const parallel::TensorParallel tensor{.group = &tensor_group,
+                                        .sequence = options.sequence_parallel,
+                                        .overlap = options.async_tensor_parallel,
+                                        .operands = options.gather_operands};
+  const parallel::ContextParallel context{.group = &context_group, .rotate = options.rotate_method};
+  const auto dispatcher = options.expert_dispatcher == "allgather" ? parallel::ExpertDispatcher::kAllGather
+                                                                   : parallel::ExpertDispatcher::kAllToAll;
+  for (const auto& block : model.blocks) {
+    if (auto* embedding = dynamic_cast<TokenEmbedding*>(block.get())) {
+      parallel::split_embedding(embedding->tok_embeddings, tensor);
+    } else if (auto* layer = dynamic_cast<DecoderLayer*>(block.get())) {
+      split_layer(*layer, mesh, tensor, dispatcher);
+      if (context_group.size() > 1) layer->attention->core = parallel::context_parallel_attention(context);
+      if (layer->moe && options.force_load_balance) layer->moe->force_balance();
+    } else {
+      Head& head = dynamic_cast<Head&>(*block);
+      parallel::split_norm(head.norm, tensor);
+      parallel::split_head(head.output, tensor, options.loss_parallel);
+    }
+  }
+  if (tensor_group.size() == 1) return absl::OkStatus();
+  if (options.loss_parallel) {
+    model.loss = parallel::vocabulary_parallel_loss(tensor_group);
+    model.loss.by_parts = parallel::vocabulary_parallel_loss_by_parts(tensor);
+  } else {
+    model.loss.by_parts = nullptr;  // The logits are gathered.
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace titan::model

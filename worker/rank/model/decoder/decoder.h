@@ -1,20 +1,27 @@
 #pragma once
 
+// A decoder is built here from its spec: its blocks, the initial distributions of their parameters, and how they are
+// split over a mesh.
+
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "common/plan/models/model_spec.h"
 #include "worker/rank/model/model.h"
 #include "worker/rank/nn/attention.h"
+#include "worker/rank/nn/block.h"
 #include "worker/rank/nn/feed_forward.h"
 #include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/moe.h"
 #include "worker/rank/nn/rope.h"
 
-// What all families of decoders have in common; a family says how its parameters are drawn, its spec says the rest.
 namespace titan::model {
+
+// What all families of decoders have in common; a family says how its parameters are drawn, its spec says the rest.
 
 // Initial distributions of one layer.
 struct LayerInits {
@@ -82,5 +89,27 @@ class Head : public nn::Block, public nn::HasLoss {
 // numbers of the spec that do not fit together.
 absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
                                     const DecoderInits& inits);
+
+// Initial distributions as torchtitan draws them.
+
+// Normal, cut at absolute +-2, as torchtitan does: at these deviations that is no cut at all.
+nn::Init truncated(double std);
+
+// For matrices that write to the residual stream: they start smaller the deeper they sit.
+nn::Init depth_init(const models::ModelSpec& spec, int64_t layer);
+
+// Deviation dim^-0.5, cut at 3 deviations.
+nn::Init head_init(const models::ModelSpec& spec);
+
+// What Llama, Qwen and DeepSeek share: 0.02 for matrices that read the residual stream, depth_init for wo, w2, w3 and
+// the router, N(0, 1) for the embedding; a tied embedding is drawn as the head that it is.
+DecoderInits common_inits(const models::ModelSpec& spec);
+
+// The same embedding and head around other layers.
+DecoderInits inits_with_layers(const models::ModelSpec& spec, std::function<LayerInits(int64_t layer)> layer);
+
+// Splits a decoder that is still without values over the tensor, expert and context axes of a mesh: the one place that
+// says which of its layers is split how. InvalidArgument names the numbers that do not divide.
+absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, const ParallelOptions& options);
 
 }  // namespace titan::model

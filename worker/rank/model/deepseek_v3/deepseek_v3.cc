@@ -1,4 +1,4 @@
-#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/families.h"
 
 // DeepSeek V3 (arXiv 2412.19437): latent attention, YaRN beyond the original context, experts in groups after some

@@ -1,4 +1,4 @@
-#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/families.h"
 
 // GPT-OSS (arXiv 2508.10925): attention sinks, sliding windows on even layers, biases, clamped experts.

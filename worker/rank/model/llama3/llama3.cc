@@ -1,4 +1,4 @@
-#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/families.h"
 
 // Llama 3 (arXiv 2407.21783): grouped-query attention, neighbouring pairs rotated with stretched low frequencies.

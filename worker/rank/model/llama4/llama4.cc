@@ -1,4 +1,4 @@
-#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/families.h"
 
 // Llama 4: Llama's attention, with experts in every or every second layer; the iRoPE flavors keep every fourth layer

@@ -1,4 +1,4 @@
-#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/families.h"
 
 // Qwen 3 (arXiv 2505.09388), dense and with experts: queries and keys are normed per head before halves of them are

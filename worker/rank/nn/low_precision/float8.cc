@@ -5,8 +5,7 @@
 #include <tuple>
 
 #include "worker/rank/nn/layers.h"
-#include "worker/rank/nn/low_precision/cpu_loops.h"
-#include "worker/rank/nn/low_precision/float8_on_device.h"
+#include "worker/rank/nn/low_precision/float8_kernels.h"
 
 namespace titan::nn {
 namespace {
@@ -90,6 +89,102 @@ at::Tensor rounded_along(const at::Tensor& x, int64_t dim) {
   }
   const Operand operand = quantised(x, amax_along(x, dim), at::kFloat8_e4m3fn, /*power_of_two=*/true);
   return dequantised(operand, x.scalar_type());
+}
+
+namespace {
+
+constexpr at::ScalarType kElement = at::kFloat8_e4m3fn;
+
+// amax [groups, k] of each group's columns.
+at::Tensor amax_by_group(const at::Tensor& x, const RowGroups& groups, const at::Tensor& group_of) {
+  const at::Tensor wide = at::zeros({groups.count() + 1, x.size(1)}, x.options().dtype(at::kFloat));
+  return wide.index_reduce(0, group_of, x.to(at::kFloat).abs_(), "amax").narrow(0, 0, groups.count());
+}
+
+// A row's scales are its group's; those of no group take the last one's.
+at::Tensor of_rows(const at::Tensor& scales, const at::Tensor& group_of) {
+  return scales.index_select(0, group_of.clamp_max(scales.size(0) - 1));
+}
+
+}  // namespace
+
+at::Tensor group_of_rows(const RowGroups& groups, int64_t n, const at::Tensor& like) {
+  const auto options = like.options().dtype(at::kLong);
+  if (like.is_meta()) return at::empty({n}, options);
+  at::Tensor ends = groups.ends;
+  if (!ends.defined()) ends = at::tensor(groups.rows, at::kLong).cumsum(0).to(like.device(), /*non_blocking=*/true);
+  return at::bucketize(at::arange(n, options), ends, /*out_int32=*/false, /*right=*/true);
+}
+
+Operand quantised_group_columns(const at::Tensor& x, const RowGroups& groups) {
+  const at::Tensor group_of = group_of_rows(groups, x.size(0), x);
+  const at::Tensor scale = scale_from(amax_by_group(x, groups, group_of), kElement, /*power_of_two=*/true);
+  return {.values = to_float8(x, of_rows(scale, group_of), kElement),
+          .scales = scale.reciprocal(),
+          .type = x.scalar_type()};
+}
+
+at::Tensor rounded_group_columns(const at::Tensor& x, const RowGroups& groups) {
+  if (groups.rows.empty()) {
+    const Operand columns = quantised_group_columns(x, groups);
+    const at::Tensor scales = of_rows(columns.scales, group_of_rows(groups, x.size(0), x));
+    at::Tensor rounded = dequantised({.values = columns.values, .scales = scales}, x.scalar_type());
+    clear_rows_of_no_group(rounded, groups);
+    return rounded;
+  }
+  at::Tensor rounded = at::empty_like(x);
+  for_each_group(groups.rows, [&](int64_t /*group*/, int64_t first, int64_t count) {
+    const at::Tensor part = x.narrow(0, first, count);
+    rounded.narrow(0, first, count).copy_(rounded_along(part, 0));
+  });
+  clear_rows_of_no_group(rounded, groups);
+  return rounded;
+}
+
+namespace {
+
+int64_t up(int64_t rows) { return (rows + kGroupMultiple - 1) / kGroupMultiple * kGroupMultiple; }
+
+// A zero before running sums: where each begins.
+at::Tensor begins_of(const at::Tensor& ends) { return at::constant_pad_nd(ends, {1, 0}); }
+
+// Zeros between; they have the same bits in every type.
+at::Tensor moved(const at::Tensor& values, const GroupsApart& to) {
+  const at::Tensor bytes = values.view(at::kByte);
+  at::Tensor wide = at::zeros({to.rows, values.size(1)}, bytes.options());
+  return wide.index_copy_(0, to.places.to(at::kLong), bytes).view(values.scalar_type());
+}
+
+}  // namespace
+
+GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows) {
+  const int64_t n = rows.size(0), room_for_all = up(n) + kGroupMultiple * (groups.count() + 1);
+  if (GroupsApart found = on_device::groups_apart(groups, rows, room_for_all); found.places.defined()) return found;
+  const at::Tensor group_of = group_of_rows(groups, n, rows);
+  // One more count for the rows of no group, which come last.
+  const at::Tensor counts =
+      at::zeros({groups.count() + 1}, group_of.options()).scatter_add_(0, group_of, at::ones({n}, group_of.options()));
+  const at::Tensor room = counts.add(kGroupMultiple - 1).div_(kGroupMultiple, "floor").mul_(kGroupMultiple);
+  const at::Tensor begins = begins_of(counts.cumsum(0)), apart_begins = begins_of(room.cumsum(0));
+  const at::Tensor moves = (apart_begins - begins).index_select(0, group_of);
+  return {.places = at::arange(n, group_of.options()).add_(moves),
+          .ends = apart_begins.narrow(0, 1, groups.count()).to(at::kInt),
+          .rows = room_for_all};
+}
+
+Operand rows_apart(const at::Tensor& x, const GroupsApart& to) {
+  if (Operand apart = on_device::rows_apart(x, to); apart.quantised()) return apart;
+  const Operand rows = quantised_rows(x);
+  const at::Tensor scales = at::ones({to.rows}, rows.scales.options());
+  return {.values = moved(rows.values, to),
+          .scales = scales.index_copy(0, to.places.to(at::kLong), rows.scales.flatten()),
+          .type = rows.type};
+}
+
+Operand columns_apart(const at::Tensor& x, const GroupsApart& to, const RowGroups& groups) {
+  if (Operand apart = on_device::columns_apart(x, to, groups.count()); apart.quantised()) return apart;
+  const Operand columns = quantised_group_columns(x, groups);
+  return {.values = moved(columns.values, to).t().contiguous(), .scales = columns.scales, .type = columns.type};
 }
 
 }  // namespace titan::nn

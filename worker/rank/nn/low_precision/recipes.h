@@ -1,15 +1,19 @@
 #pragma once
 
+// LowPrecisionOptions choose the recipe of a layer's products in eight bits; the two float8 recipes, with one scale an
+// operand and with a scale a row, are computed here.
+
 #include <ATen/ATen.h>
 
 #include <functional>
 #include <memory>
 
-#include "worker/rank/nn/low_precision/mx.h"
+#include "worker/rank/nn/low_precision/mxfp8.h"
 #include "worker/rank/nn/product_recipe.h"
 
-// The recipes of products in eight bits, as torchao 0.17 and torchtitan 0.2.2 define them (docs/low-precision.md).
 namespace titan::nn {
+
+// The recipes of products in eight bits, as torchao 0.17 and torchtitan 0.2.2 define them (docs/low-precision.md).
 
 enum class LowPrecision {
   kFloat8Tensorwise,   // One scale for all of an operand; inputs and weights e4m3, gradients e5m2.
@@ -39,5 +43,18 @@ bool has_low_precision_products(LowPrecision recipe, at::Device device);
 // Tells it what the process's CUDA devices are: 10 * major + minor of their compute capability (SM90: 90). One choice
 // for a process, made before it computes; before it, none has such products.
 void set_cuda_capability(int capability);
+
+// What make_low_precision_products() chooses from; a file each.
+
+std::unique_ptr<ProductRecipe> make_float8_tensorwise(const LowPrecisionOptions& options);
+std::unique_ptr<ProductRecipe> make_float8_rowwise(const LowPrecisionOptions& options);
+std::unique_ptr<ProductRecipe> make_mxfp8(const LowPrecisionOptions& options);
+
+// Whether `device` multiplies experts' rows with a scale a row (SM90, SM100).
+bool has_scaled_grouped_products(at::Device device);
+
+// Whether `device` is as fast when sums of products with a scale a row lose nothing on the way: SM90, where they are
+// cuBLAS's (5 % slower than lossy ones on an H100).
+bool has_exact_rowwise_products(at::Device device);
 
 }  // namespace titan::nn

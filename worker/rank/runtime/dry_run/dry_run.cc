@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include "common/plan/config/chosen_model.h"
-#include "common/plan/config/pipeline.h"
+#include "common/plan/config/parallelism.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/models/sizes.h"
 #include "common/plan/pipeline/draw.h"
 #include "common/plan/pipeline/simulator.h"
@@ -15,12 +15,11 @@
 #include "worker/rank/nn/meta_kernels.h"
 #include "worker/rank/parallel/expert_balance.h"
 #include "worker/rank/parallel/qk_clip.h"
-#include "worker/rank/runtime/dry_run/meta_memory.h"
-#include "worker/rank/runtime/dry_run/meta_norm.h"
+#include "worker/rank/runtime/dry_run/meta_tensors.h"
 #include "worker/rank/runtime/engine/executor.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/step/batch_plan.h"
-#include "worker/rank/runtime/step/job_library.h"
+#include "worker/rank/runtime/step/job_model.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
 #include "worker/rank/runtime/step/step_report.h"

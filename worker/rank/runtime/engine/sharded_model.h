@@ -9,14 +9,14 @@
 
 #include "absl/status/statusor.h"
 #include "common/plan/models/sizes.h"
+#include "common/plan/pipeline/plan.h"
 #include "common/plan/pipeline/schedule.h"
-#include "common/plan/pipeline/split.h"
 #include "worker/rank/checkpoint/shards/slice.h"
 #include "worker/rank/comm/device_mesh.h"
 #include "worker/rank/model/model.h"
 #include "worker/rank/optim/optimizer.h"
 #include "worker/rank/parallel/activation_checkpoint.h"
-#include "worker/rank/parallel/float8_gather.h"
+#include "worker/rank/parallel/weight_gather.h"
 #include "worker/rank/runtime/engine/stage.h"
 
 namespace titan::runtime {

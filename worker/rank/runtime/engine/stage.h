@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "worker/rank/nn/block.h"
-#include "worker/rank/nn/deferred_gradients.h"
 #include "worker/rank/nn/loss.h"
+#include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/parallel/activation_checkpoint.h"
 #include "worker/rank/parallel/shard_unit.h"
 #include "worker/rank/runtime/engine/block_graphs.h"
-#include "worker/rank/runtime/engine/stage_runner.h"
+#include "worker/rank/runtime/engine/executor.h"
 
 namespace titan::runtime {
 

@@ -1,5 +1,7 @@
 #include "worker/rank/runtime/memory/device_memory.h"
 
+#include "worker/rank/runtime/memory/cpu_memory.h"
+
 namespace titan::runtime {
 namespace {
 
@@ -33,6 +35,30 @@ class DeviceMemoryMonitor : public MemoryMonitor {
 std::unique_ptr<MemoryMonitor> make_memory_monitor(device::Device& device) {
   if (device.torch_device().is_cpu()) return nullptr;
   return std::make_unique<DeviceMemoryMonitor>(device);
+}
+
+MemoryHistory::MemoryHistory(device::Device& device, size_t most_events) : device_(device) {
+  const device::ScopesNow scopes = [this] { return scopes_.now(); };
+  if (device_.torch_device().is_cpu()) {
+    cpu_memory().history().begin(most_events, scopes);
+  } else {
+    device_.record_memory(most_events, scopes);
+  }
+}
+
+MemoryHistory::~MemoryHistory() {
+  if (device_.torch_device().is_cpu()) {
+    cpu_memory().history().end();
+  } else {
+    device_.record_memory(0, nullptr);
+  }
+}
+
+device::MemorySnapshot MemoryHistory::snapshot() const {
+  device::MemorySnapshot snapshot =
+      device_.torch_device().is_cpu() ? cpu_memory().history().snapshot() : device_.memory_snapshot();
+  snapshot.scopes = scopes_.stacks();
+  return snapshot;
 }
 
 }  // namespace titan::runtime

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/base/host/hostname.h"
+#include "common/base/host/host_facts.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
 

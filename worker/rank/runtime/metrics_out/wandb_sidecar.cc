@@ -19,7 +19,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/file.h"
-#include "common/io/storage/installed_file.h"
+#include "common/io/storage/standard_paths.h"
 
 extern char** environ;
 

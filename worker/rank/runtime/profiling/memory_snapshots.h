@@ -10,8 +10,8 @@
 #include "common/io/storage/file.h"
 #include "common/plan/config/job_config.h"
 #include "worker/rank/device/device.h"
-#include "worker/rank/device/scope_names.h"
-#include "worker/rank/runtime/memory/memory_history.h"
+#include "worker/rank/device/trace_scope.h"
+#include "worker/rank/runtime/memory/device_memory.h"
 
 namespace titan::runtime {
 

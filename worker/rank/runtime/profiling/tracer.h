@@ -1,5 +1,8 @@
 #pragma once
 
+// Tracer records training steps as Chrome traces, on the schedule of [profiling] or when a running rank is asked for
+// one.
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -7,12 +10,47 @@
 
 #include "absl/status/statusor.h"
 #include "common/plan/config/job_config.h"
-#include "worker/rank/runtime/profiling/trace_desk.h"
+#include "common/rank_protocol/beacon.h"
 #include "worker/rank/runtime/profiling/trace_file.h"
-#include "worker/rank/runtime/profiling/trace_schedule.h"
 #include "worker/rank/trace/spans.h"
 
 namespace titan::runtime {
+
+// What the profiler does in one training step, as torch.profiler's schedule and torchtitan have it: of every
+// profiling.profile_freq steps the last profiler_active are recorded, those before them warm the profiler up
+// (profiler_warmup), and the rest runs undisturbed. Steps count from 1 over the job's life, so an attempt that resumes
+// records the steps that an undisturbed one would.
+struct TraceWork {
+  bool warms_up = false;
+  bool records = false;
+  bool saves = false;  // After this step.
+};
+TraceWork trace_work(const config::Profiling& config, int64_t step);
+
+// Where somebody may ask a running rank for a trace: its end of the beacon's TraceWords. While nobody does, a step
+// costs two loads from memory that this rank has already.
+class TraceDesk {
+ public:
+  struct Order {
+    int64_t first_step = 0, last_step = 0;
+    std::string path;  // For the file.
+  };
+
+  // The files go to the run folder, where the node's daemon fetches them.
+  TraceDesk(rank_protocol::TraceWords& words, std::string run_folder, int rank);
+
+  // The order whose warm-up is `step`, which has not begun. One that comes too late for its steps gets the next ones.
+  std::optional<Order> take(int64_t step);
+  // Of the order that was taken last.
+  void tell(rank_protocol::TraceState state);
+  void written(int64_t last_step);
+
+ private:
+  rank_protocol::TraceWords& words_;
+  const std::string run_folder_;
+  const int rank_;
+  uint64_t taken_ = 0;
+};
 
 // LibTorch wants the profiler's first call in a process to come from the main thread: where ranks are threads, this is
 // it. Elsewhere the Tracer does it.

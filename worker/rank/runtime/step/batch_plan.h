@@ -1,10 +1,16 @@
 #pragma once
 
+// plan_batch() deals the rows of an optimizer step to a data-parallel rank; a job that resumes keeps its batch when its
+// mesh changes.
+
 #include <cstdint>
 #include <functional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/runtime/step/built.h"
+#include "worker/rank/runtime/step/rank_context.h"
 
 namespace titan::runtime {
 
@@ -28,5 +34,13 @@ using TakesBatch = std::function<absl::Status(int64_t rows)>;
 // divisor of a rank's rows.
 absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, int64_t data_parallel_ranks,
                                      const TakesBatch& takes = {});
+
+// The configuration's batch on this mesh. Errors: those of plan_batch().
+absl::StatusOr<BatchPlan> configured_batch(const RankContext& context, const models::ModelSpec& spec);
+
+// The batch of a job that resumes with this train state. One that nobody set belongs to the job, not to the mesh: it
+// stays what it was when the number of ranks changes. A set key says what the job wants from here on. Throws Failure.
+BatchPlan kept_batch(const RankContext& context, const models::ModelSpec& spec, const nlohmann::json& train_state,
+                     const BatchPlan& configured);
 
 }  // namespace titan::runtime

@@ -4,19 +4,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/plan/config/chosen_model.h"
-#include "common/plan/config/lora.h"
-#include "common/plan/config/mesh.h"
-#include "common/plan/config/pipeline.h"
+#include "common/plan/config/parallelism.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/models/sizes.h"
-#include "worker/rank/model/hf_mapper.h"
+#include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/registry.h"
-#include "worker/rank/optim/lr_schedule_options.h"
+#include "worker/rank/optim/lr_schedule.h"
 #include "worker/rank/runtime/failure/failure.h"
+#include "worker/rank/runtime/step/job_model.h"
 #include "worker/rank/runtime/step/low_precision_setup.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
-#include "worker/rank/runtime/step/start_spec.h"
 
 namespace titan::runtime {
 

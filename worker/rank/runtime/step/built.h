@@ -17,7 +17,7 @@
 #include "worker/rank/runtime/engine/sharded_model.h"
 #include "worker/rank/runtime/step/microbatches.h"
 #include "worker/rank/runtime/step/rank_context.h"
-#include "worker/rank/runtime/step/samples.h"
+#include "worker/rank/runtime/step/validation.h"
 
 namespace titan::runtime {
 

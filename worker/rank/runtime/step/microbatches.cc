@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "worker/rank/device/host_copies.h"
-#include "worker/rank/nn/attention_flash.h"
-#include "worker/rank/nn/documents.h"
+#include "worker/rank/device/host_waits.h"
+#include "worker/rank/nn/attention_fused.h"
+#include "worker/rank/nn/attention_pairs.h"
 #include "worker/rank/nn/loss.h"
 
 namespace titan::runtime {

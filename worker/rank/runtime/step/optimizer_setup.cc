@@ -4,7 +4,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "worker/rank/runtime/engine/matrix_parts.h"
 
 namespace titan::runtime {

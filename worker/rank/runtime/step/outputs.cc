@@ -8,15 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/plan/config/json.h"
-#include "common/plan/config/lora.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/models/sizes.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/nn/product_speed.h"
+#include "worker/rank/nn/matmul.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/memory/device_memory.h"
 #include "worker/rank/runtime/metrics_out/device_peak.h"
+#include "worker/rank/runtime/step/job_model.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
-#include "worker/rank/runtime/step/start_spec.h"
 
 namespace titan::runtime {
 

@@ -6,15 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/plan/config/lora.h"
 #include "common/plan/config/low_precision.h"
-#include "common/plan/config/mesh.h"
+#include "common/plan/config/parallelism.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/config/update_rules.h"
 #include "common/plan/config/validate.h"
-#include "worker/rank/comm/connections.h"
+#include "worker/rank/comm/device_mesh.h"
 #include "worker/rank/model/adapters.h"
 #include "worker/rank/model/attention_masks.h"
-#include "worker/rank/parallel/precision.h"
+#include "worker/rank/parallel/weight_gather.h"
 #include "worker/rank/runtime/step/low_precision_setup.h"
 
 namespace titan::runtime {
@@ -189,6 +189,16 @@ bool overlaps_pairs(const config::JobConfig& config) {
 bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh) {
   const mesh::Coordinate place = mesh.mesh().coordinate(mesh.rank());
   return place.tp == 0 && place.pp == schedule.rank_of(schedule.stages - 1);
+}
+
+absl::Status room_for_store(int world, int64_t descriptors) {
+  constexpr int64_t kConnections = 2, kOwn = 128;
+  const int64_t needed = kConnections * world + kOwn;
+  if (descriptors == 0 || descriptors >= needed) return absl::OkStatus();
+  return absl::FailedPreconditionError(  // ResourceExhausted is a disk, where a rank fails.
+      absl::StrCat("rank 0 hosts the store of ", world, " ranks and needs ", needed, " open files, but may have ",
+                   descriptors,
+                   ": raise the hard limit on its node (LimitNOFILE of titan-worker's unit, or ulimit -Hn)"));
 }
 
 }  // namespace titan::runtime

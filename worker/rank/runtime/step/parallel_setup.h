@@ -1,8 +1,13 @@
 #pragma once
 
+// From the configuration to the mesh, the split model and the sharding options of a rank, with the checks of what
+// communicators and the store need.
+
+#include <cstdint>
 #include <map>
 #include <set>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/plan/config/job_config.h"
 #include "common/plan/models/model_spec.h"
@@ -13,8 +18,9 @@
 #include "worker/rank/runtime/engine/sharded_model.h"
 #include "worker/rank/runtime/step/microbatches.h"
 
-// From the configuration's keys to what the parts of a rank want to know about the mesh.
 namespace titan::runtime {
+
+// From the configuration's keys to what the parts of a rank want to know about the mesh.
 
 // What of compile GPU ranks have: compile.components while compile.enable is set and resources.kernels is not
 // "reference", else nothing. In bf16 Titan's own kernels compute rows of these parts; with `model` layers' passes
@@ -56,5 +62,9 @@ bool overlaps_pairs(const config::JobConfig& config);
 // Whether this rank's loss and tokens count: the ranks of a tensor group have the same ones, and only the last stage
 // of a pipeline has a loss.
 bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh);
+
+// Whether rank 0 of `world` ranks, which hosts their store, may open enough files: each rank holds two connections with
+// it, one for its work and one for its pulse. `descriptors`: the limit, 0 where it is not known.
+absl::Status room_for_store(int world, int64_t descriptors);
 
 }  // namespace titan::runtime

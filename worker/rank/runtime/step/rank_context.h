@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "common/io/storage/fence_hold.h"
+#include "common/io/storage/fence.h"
 #include "common/plan/config/job_config.h"
 #include "worker/rank/comm/device_mesh.h"
 #include "worker/rank/runtime/step/reporter.h"

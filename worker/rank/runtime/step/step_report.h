@@ -1,10 +1,17 @@
 #pragma once
 
+// At the end of a step the ranks' reports are summed over the world here, and become the summary and the figures that
+// are logged.
+
 #include <cstdint>
 
 #include "worker/rank/comm/device_mesh.h"
-#include "worker/rank/device/host_copies.h"
+#include "worker/rank/data/loader/loader.h"
+#include "worker/rank/device/host_waits.h"
 #include "worker/rank/optim/optimizer.h"
+#include "worker/rank/runtime/metrics_out/metrics_logger.h"
+#include "worker/rank/runtime/step/built.h"
+#include "worker/rank/runtime/step/train_state.h"
 
 namespace titan::runtime {
 
@@ -53,5 +60,10 @@ struct Exchanged {
 // Exchanges the reports by two all_reduces over the world, of 40 and of 8 bytes however many ranks there are; commands
 // ride along, so that all ranks act at the same step. Waits for nothing on a device that works behind its host.
 Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm);
+
+// What is logged of a step besides times: losses, rates, sources of data, experts and logits. `progress`: as the step
+// left it, with the schedule's count of the step itself.
+StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::Loader& loader,
+                         const StepSummary& summary, const Progress& progress);
 
 }  // namespace titan::runtime

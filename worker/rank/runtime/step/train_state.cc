@@ -1,8 +1,248 @@
 #include "worker/rank/runtime/step/train_state.h"
 
+#include <algorithm>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/text/quantities.h"
+#include "common/io/storage/fence.h"
+#include "common/io/tokenizer_files/find_tokenizer.h"
+#include "common/plan/config/parallelism.h"
+#include "worker/rank/runtime/failure/failure.h"
+#include "worker/rank/runtime/step/batch_plan.h"
+#include "worker/rank/runtime/step/data_setup.h"
+#include "worker/rank/runtime/step/frozen_base.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
 
 namespace titan::runtime {
+
+using checkpoint::LoadResult;
+using rank_protocol::kExitBadConfig;
+using rank_protocol::kExitStorage;
+using rank_protocol::kExitUserError;
+using rank_protocol::Phase;
+
+namespace {
+
+absl::StatusOr<std::unique_ptr<data::Loader>> open_data(const RankContext& context, const BatchPlan& plan,
+                                                        const RowsBefore& before) {
+  const mesh::Mesh& mesh = context.mesh->mesh();
+  return open_training_loader(
+      context.config, {mesh.index(context.rank, mesh::Axis::kBatch), mesh.size(mesh::Axis::kBatch), plan.local_batch,
+                       plan.global_batch, before, context.spans});
+}
+
+// What was read into the model: of the job's own steps or the weights that it begins with, and of the model beneath
+// adapters.
+struct WeightsRead {
+  LoadResult job, base;
+  absl::Status status;
+};
+
+WeightsRead read_weights(const Built& built, std::vector<checkpoint::Slice>& slices,
+                         checkpoint::Checkpointer* checkpointer) {
+  WeightsRead read;
+  if (checkpointer == nullptr) return read;
+  const auto part = [&](std::vector<checkpoint::Slice>& into, checkpoint::Part which, LoadResult& told) {
+    absl::StatusOr<LoadResult> result = checkpointer->load(into, which);
+    read.status = result.status();
+    if (result.ok()) told = *std::move(result);
+  };
+  part(slices, built.adapters ? checkpoint::Part::kResumed : checkpoint::Part::kAll, read.job);
+  std::vector<checkpoint::Slice> beneath = built.model->base_slices();
+  if (built.adapters && read.status.ok()) part(beneath, checkpoint::Part::kInitial, read.base);
+  return read;
+}
+
+void check_read(const absl::Status& status) {
+  // Of a folder in an object store, which has a fence of its own.
+  if (storage::is_fenced(status)) check(status, rank_protocol::kExitFenced, "FENCED");
+  if (storage::is_in_use(status)) check(status, rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE");
+  if (absl::IsAborted(status)) check(status, kExitStorage, "CHECKPOINT_STORE");
+  check(status, kExitUserError, checkpoint::are_gone(status) ? "CHECKPOINTS_GONE" : "CHECKPOINT");
+}
+
+// A step from before steps said it was saved in training.dtype.
+void tell_conversion(const RankContext& context, const LoadResult& read) {
+  const std::vector<std::string>& excluded = context.config.checkpoint.exclude_from_loading;
+  const auto excludes = [&](const char* what) {
+    return std::find(excluded.begin(), excluded.end(), what) != excluded.end();
+  };
+  if (context.rank != 0 || excludes("optimizer") || excludes("train_state")) return;
+  const std::string saved = read.train_state.value("optimizer_states", context.config.training.dtype);
+  const std::string notice = conversion_notice(saved, context.config);
+  if (!notice.empty()) context.reporter->warning(notice);
+}
+
+void restore_state(const RankContext& context, const LoadResult& read, optim::Optimizer& optimizer, Loaded& loaded) {
+  loaded.step = loaded.schedule_step = read.step;
+  loaded.tokens_seen = read.train_state.value("ntokens_seen", int64_t{0});
+  if (read.model_only) return;
+  tell_conversion(context, read);
+  if (read.model_loaded) {
+    const auto seed = read.train_state.find("seed");
+    loaded.seed = seed == read.train_state.end() ? std::nullopt : std::optional(seed->get<int64_t>());
+  }
+  // A seed that nobody set is drawn by each start: without the first one's, updates after a resume would be others.
+  loaded.rounding_seed = read.train_state.value("rounding_seed", loaded.seed.value_or(loaded.rounding_seed));
+  optimizer.set_seed(static_cast<uint64_t>(loaded.rounding_seed));
+  const auto schedule = read.train_state.find("lr_scheduler");
+  loaded.schedule_step = schedule == read.train_state.end() ? 0 : schedule->value("last_epoch", loaded.step);
+}
+
+void draw(const RankContext& context, const Loaded& loaded, ShardedModel& model, ShardedModel::Which which) {
+  draw_weights(context, model, loaded.seed.value_or(context.config.debug.seed.value_or(0)), which);
+}
+
+// Draws what was not loaded, and makes sure that adapters go on with the model that they were trained on.
+void settle_base(const RankContext& context, const WeightsRead& read, Built& built, Loaded& loaded) {
+  if (!read.job.model_loaded) draw(context, loaded, *built.model, ShardedModel::Which::kTrained);
+  if (!read.base.model_loaded) {
+    draw(context, loaded, *built.model, ShardedModel::Which::kFrozen);
+    if (context.rank == 0) {
+      context.reporter->warning(
+          "the model beneath the adapters has random weights: name some in checkpoint.initial_load_path, or set "
+          "checkpoint.initial_load_in_hf (both need checkpoint.enable)");
+    }
+  }
+  loaded.base = describe_base(digest_of_base(*built.model, *context.mesh), read.base.path, *built.adapters);
+  const auto saved = read.job.train_state.find("lora");
+  if (saved != read.job.train_state.end()) check(check_base(*saved, loaded.base), kExitUserError, "LORA_BASE");
+}
+
+// The job's own checkpoints take precedence, which a user who names other weights may not expect. An attempt that
+// follows an earlier one of its job is expected to.
+void tell_unused_start(const RankContext& context, const LoadResult& read) {
+  const config::Checkpoint& keys = context.config.checkpoint;
+  if (context.rank != 0 || read.source != checkpoint::Source::kCheckpoint) return;
+  if (keys.load_step >= 0 || (!keys.initial_load_in_hf && !keys.initial_load_path)) return;
+  const char* const key = keys.initial_load_in_hf ? "checkpoint.initial_load_in_hf" : "checkpoint.initial_load_path";
+  const std::string text = absl::StrCat(key, " is not used: training resumes from ", read.path,
+                                        "; to begin with other weights give the job another job.dump_folder");
+  if (context.attempt > 1) return log_line(text);
+  context.reporter->warning(text);
+}
+
+void tell_other_rows(const RankContext& context, const LoadResult& read) {
+  const int64_t wanted = context.config.training.seq_len;
+  const int64_t saved = read.train_state.value("seq_len", wanted);
+  if (saved == wanted || context.rank != 0) return;
+  context.reporter->warning(absl::StrCat("the checkpoint was trained with rows of ", counted(saved, "token"),
+                                         "; training goes on with training.seq_len = ", wanted));
+}
+
+// The schedule of the batch that this mesh takes, which need not be the configuration's when the job came from another.
+void plan_work(const config::JobConfig& config, const BatchPlan& batch, Built& built) {
+  if (built.pipeline.ranks == 1 || batch.local_batch == config.training.local_batch_size) return;
+  config::JobConfig job = config;
+  job.training.local_batch_size = batch.local_batch;
+  built.pipeline = value(config::pipeline_plan(job, built.spec.n_layers), kExitBadConfig, "PIPELINE").schedule;
+}
+
+// The batch that the job keeps, and the loader at its place.
+void settle_data(const RankContext& context, const LoadResult& read, Built& built, Loaded& loaded) {
+  const BatchPlan configured = loaded.batch_plan;
+  loaded.batch_plan = kept_batch(context, built.spec, read.train_state, configured);
+  const RowsBefore before = rows_before(context.config, read, loaded.batch_plan);
+  if (loaded.batch_plan != configured || before.rows != before.steps * loaded.batch_plan.global_batch)
+    loaded.loader = value(open_data(context, loaded.batch_plan, before), kExitUserError, "DATA");
+  std::optional<int64_t>& document_end = built.microbatch_options.document_end;
+  if (document_end && loaded.loader->end_of_document()) {
+    document_end = *loaded.loader->end_of_document();  // The model's own is for lack of one.
+  }
+  plan_work(context.config, loaded.batch_plan, built);
+  restore_data(context, read, loaded.batch_plan, *loaded.loader);
+}
+
+}  // namespace
+
+Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkpointer) {
+  context.reporter->enter_start_phase(Phase::kLoad);
+  const std::optional<int64_t>& seed = context.config.debug.seed;
+  Loaded loaded{.seed = seed, .rounding_seed = seed.value_or(0)};
+  loaded.batch_plan = value(configured_batch(context, built.spec), kExitBadConfig, "BATCH_SIZE");
+  // Opening data (the tokenizer above all) goes on beside the checkpoint.
+  std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening = std::async(
+      std::launch::async, [&context, plan = loaded.batch_plan] { return open_data(context, plan, RowsBefore()); });
+  const WeightsRead read = read_weights(built, built.slices, checkpointer);
+  loaded.loader = value(opening.get(), kExitUserError, "DATA");
+  if (context.rank == 0) {
+    for (const std::string& note : tokenizer_files::not_applied(context.config.model.hf_assets_path))
+      context.reporter->warning(note);
+  }
+  check_read(read.status);
+  if (!built.adapters && !read.job.model_loaded) draw(context, loaded, *built.model, ShardedModel::Which::kAll);
+  restore_state(context, read.job, *built.optimizer, loaded);
+  if (built.adapters) {
+    settle_base(context, read, built, loaded);
+  } else {
+    tell_unused_start(context, read.job);
+  }
+  loaded.load_balance_coeff = settle_balance(context, read.job, built);
+  tell_other_rows(context, read.job);
+  settle_data(context, read.job, built, loaded);
+  const LoadResult& told = built.adapters && read.job.source == checkpoint::Source::kFresh ? read.base : read.job;
+  loaded.source = told.source;
+  loaded.path = told.path;
+  return loaded;
+}
+
+void tell_loaded(RankContext& context, const Loaded& loaded) {
+  context.reporter->finished_step(loaded.step, absl::ZeroDuration());
+  context.reporter->event(rank_protocol::event::kLoaded,
+                          {{"step", loaded.step}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
+}
+
+void draw_weights(const RankContext& context, ShardedModel& model, int64_t seed, ShardedModel::Which which) {
+  model.init_weights(static_cast<uint64_t>(seed), which);
+  if (context.rank == 0) log_line(absl::StrCat("Initial weights are drawn with debug.seed = ", seed));
+}
+
+namespace {
+
+// -1: it has none.
+int64_t first_layer_with_experts(const models::ModelSpec& spec) {
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    if (spec.layer_has_experts(layer)) return layer;
+  }
+  return -1;
+}
+
+// Whether Hugging Face's form of the model has a place for the biases.
+bool exports_biases(const Built& built) {
+  const int64_t layer = first_layer_with_experts(built.spec);
+  if (built.hf_mapper == nullptr || layer < 0) return true;
+  const auto layouts = built.hf_mapper->layouts(absl::StrCat("layers.", layer, ".moe.expert_bias"));
+  return !layouts.ok() || !layouts->empty();
+}
+
+void tell_balance(const RankContext& context, const Built& built, double coefficient) {
+  const std::string key = absl::StrCat("model.load_balance_coeff = ", coefficient);
+  if (coefficient == 0)
+    return log_line(absl::StrCat("The biases that balance the experts stay as they are (", key, ")"));
+  log_line(absl::StrCat("Each step moves the biases that balance the experts (", key, ")"));
+  if (exports_biases(built)) return;
+  context.reporter->warning(absl::StrCat(
+      "training moves the biases that balance the experts (", key, "), for which Hugging Face weights of ",
+      built.spec.name,
+      " have no place: an export is another model than the one that was trained; model.load_balance_coeff = 0 leaves "
+      "them as they are"));
+}
+
+}  // namespace
+
+double settle_balance(const RankContext& context, const checkpoint::LoadResult& read, Built& built) {
+  if (!built.balance) return 0;
+  const std::optional<double>& of_weights = read.load_balance_coeff;
+  const bool resumed = read.source == checkpoint::Source::kCheckpoint;
+  double coefficient = built.spec.moe->load_balance_coeff;  // The key's, where it is set.
+  if (!context.config.model.load_balance_coeff && of_weights && (resumed || *of_weights == 0))
+    coefficient = *of_weights;
+  if (built.adapters) coefficient = 0;  // What stays as it is includes the biases.
+  built.balance->set_coefficient(coefficient);
+  if (context.rank == 0 && !built.adapters) tell_balance(context, built, coefficient);
+  return coefficient;
+}
 
 checkpoint::TrainState train_state(const RankContext& context, const Built& built, const Loaded& start,
                                    const Progress& progress) {

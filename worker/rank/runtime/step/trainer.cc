@@ -6,14 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "worker/rank/checkpoint/steps/policy.h"
 #include "worker/rank/comm/store.h"
 #include "worker/rank/device/trace_scope.h"
 #include "worker/rank/optim/grad_norm.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
-#include "worker/rank/runtime/step/step_figures.h"
+#include "worker/rank/runtime/step/step_report.h"
 
 namespace titan::runtime {
 

@@ -7,11 +7,10 @@
 #include "common/rank_protocol/launch.h"
 #include "worker/rank/runtime/engine/executor.h"
 #include "worker/rank/runtime/step/built.h"
-#include "worker/rank/runtime/step/loaded.h"
 #include "worker/rank/runtime/step/outputs.h"
 #include "worker/rank/runtime/step/step_report.h"
 #include "worker/rank/runtime/step/train_state.h"
-#include "worker/rank/runtime/step/validator.h"
+#include "worker/rank/runtime/step/validation.h"
 
 namespace titan::runtime {
 

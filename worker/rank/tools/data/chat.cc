@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/data_files/datasets.h"
-#include "common/io/tokenizer_files/not_applied.h"
+#include "common/io/tokenizer_files/find_tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/data/chat/label_tokens.h"
 #include "worker/rank/data/documents/document_file.h"

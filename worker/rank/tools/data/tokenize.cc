@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status/status.h"
 #include "common/base/sync/sync.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/io/data_files/check_files.h"
 #include "worker/rank/tools/data/finish.h"
 #include "worker/rank/tools/data/tokenizing.h"

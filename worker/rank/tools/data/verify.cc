@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/base/text/counted.h"
+#include "common/base/text/quantities.h"
 #include "common/io/data_files/datasets.h"
 #include "common/io/data_files/token_manifest.h"
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
-#include "worker/rank/data/tokens/shard_format.h"
+#include "worker/rank/data/tokens/titan_shard.h"
 #include "worker/rank/data/tokens/token_set.h"
 #include "worker/rank/tools/data/finish.h"
 

@@ -7,7 +7,7 @@
 
 #include "common/base/status/status.h"
 #include "common/io/data_files/byte_source.h"
-#include "worker/rank/data/documents/line_start.h"
+#include "worker/rank/data/documents/text_blocks.h"
 
 namespace titan::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include "common/io/data_files/datasets.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/data/documents/document_file.h"
-#include "worker/rank/data/tokens/tokenizer_mark.h"
+#include "worker/rank/data/tokens/token_set.h"
 
 namespace titan::tools {
 

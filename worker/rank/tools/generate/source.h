@@ -11,7 +11,7 @@
 #include "common/io/storage/file.h"
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
-#include "worker/rank/checkpoint/loading/loading.h"
+#include "worker/rank/checkpoint/loading/load_candidate.h"
 #include "worker/rank/tools/model_choice.h"
 
 namespace titan::tools {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
+#include "common/io/data_files/foreign_files.h"
 #include "common/io/data_files/json_row.h"
-#include "common/io/data_files/signature.h"
 
 namespace titan::tools {
 namespace {

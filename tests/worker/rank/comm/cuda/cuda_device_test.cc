@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "common/rank_protocol/launch.h"
+#include "worker/rank/comm/backend_aborts.h"
 #include "worker/rank/comm/make_device.h"
-#include "worker/rank/comm/watchdog.h"
 #include "worker/rank/device/device.h"
 #include "worker/rank/kernels/device_kernels.h"
 

@@ -1,7 +1,7 @@
 // A model from outside of Titan's tree: layers that run attention and feed-forward side by side on one norm, as GPT-J
 // does. The example of docs/howto/add-a-model.md; plugin_test.py compiles and trains it.
 #include "absl/strings/str_cat.h"
-#include "worker/rank/model/decoder/inits.h"
+#include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/decoder/options.h"
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/plugin.h"

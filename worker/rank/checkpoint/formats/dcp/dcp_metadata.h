@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 
 namespace titan::checkpoint {
 

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_quantization.h"
-#include "worker/rank/checkpoint/shards/box.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 
 namespace titan::checkpoint {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A step's model as Hugging Face files.
+// Exports a step's model as Hugging Face files: weights, their index, and the config.json beside them.
 
 #include <ATen/ATen.h>
 
@@ -13,12 +13,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
+#include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_assets.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/shards/narrowing.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
 
 namespace titan::checkpoint {
+
+// A step's model as Hugging Face files.
 
 // One rank's share of turning the "model.*" tensors of a step into Hugging Face files.
 struct HfExport {
@@ -49,10 +52,24 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
 // The text of model.safetensors.index.json.
 std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
 
-// All of it in one process, into a new or empty folder: files, what stands beside them (hf_config.h), and last the
+// All of it in one process, into a new or empty folder: files, what stands beside them, and last the
 // index. Returns warnings, those of left_out() among them.
 absl::StatusOr<std::vector<std::string>> export_folder(
     storage::Files& files, StepReader& step, const HfMapper& mapper, const HfExport& options, const std::string& folder,
     const std::function<void(const std::string& file)>& progress = {});
+
+// The ids of the tokens that begin and end a text, which only the tokenizer in `folder` knows: "bos_token_id" and
+// "eos_token_id". Null where it has none, or where no folder is known. Errors: those of reading it.
+absl::StatusOr<nlohmann::json> token_ids(const std::string& folder);
+
+// config.json of weights of type `dtype`. Ids that the tokenizer does not tell are null in it: without the keys
+// transformers takes its classes' defaults, which are some ordinary tokens of another vocabulary.
+nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nlohmann::json& ids);
+
+// Writes all that a Hugging Face folder has beside its weights: config.json, the tokenizer's files, and
+// generation_config.json, which names the ids when the tokenizer's folder has none of its own. Only the assets for a
+// model that has no config. Returns warnings.
+absl::StatusOr<std::vector<std::string>> write_beside_weights(storage::Files& files, const std::string& folder,
+                                                              const HfMapper& mapper, const HfExport& options);
 
 }  // namespace titan::checkpoint

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_layout.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/shards/model_mismatch.h"
 
 namespace titan::checkpoint {

@@ -5,7 +5,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status/status.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
-#include "worker/rank/checkpoint/shards/box.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
 
 namespace titan::checkpoint {
 

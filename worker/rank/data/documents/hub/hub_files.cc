@@ -3,18 +3,24 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status/status.h"
-#include "common/io/data_files/data_format.h"
+#include "common/io/data_files/datasets.h"
 #include "common/io/hub/client.h"
+#include "common/io/hub/settings.h"
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/data/documents/hub/advice.h"
 
 namespace titan::data {
 namespace {
@@ -118,6 +124,102 @@ absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options
     files.push_back({hub::to_text({.repo = path.repo, .revision = listing->commit, .place = name}), std::nullopt});
   for (size_t i = 0; i < listing->sizes.size(); ++i) files[i].size = listing->sizes[i];
   return files;
+}
+
+// Which hub, and how much of it is kept on this machine.
+
+namespace {
+
+constexpr char kCacheGib[] = "TITAN_RANK_HUB_CACHE_GIB";
+
+absl::StatusOr<int64_t> cache_bytes(int64_t usual) {
+  const char* text = std::getenv(kCacheGib);
+  if (text == nullptr || *text == '\0') return usual;
+  double gib = 0;
+  if (absl::SimpleAtod(text, &gib) && gib >= 0 && gib < 1e6) return static_cast<int64_t>(std::ldexp(gib, 30));
+  return absl::InvalidArgumentError(absl::StrCat(kCacheGib, " is '", text, "': it must be a number of GiB"));
+}
+
+void warn(const std::string& text) { std::fprintf(stderr, "warning: %s\n", text.c_str()); }
+
+}  // namespace
+
+absl::StatusOr<hub::StreamOptions> hub_options() {
+  const http::Environment environment = http::process_environment();
+  hub::StreamOptions options;
+  std::vector<std::string> warnings;
+  TITAN_ASSIGN_OR_RETURN(options.settings, hub::settings_from(environment, "", "", warnings));
+  for (const std::string& warning : warnings) warn(warning);
+  options.retry.telling = [](const absl::Status& why, absl::Duration wait) {
+    warn(absl::StrCat(why.message(), "; the hub is asked again in ",
+                      absl::FormatDuration(absl::Trunc(wait, absl::Seconds(1)))));
+  };
+  const std::string home = hub::home_folder(environment);
+  if (!home.empty()) options.cache_folder = home + "/titan";
+  TITAN_ASSIGN_OR_RETURN(options.cache_bytes, cache_bytes(options.cache_bytes));
+  if (options.cache_bytes == 0) options.cache_folder.clear();
+  return options;
+}
+
+// Bytes of a hub's files.
+
+namespace {
+
+class HubSource final : public data_files::ByteSource {
+ public:
+  HubSource(std::string path, std::string endpoint, std::unique_ptr<hub::Stream> stream)
+      : path_(std::move(path)), endpoint_(std::move(endpoint)), stream_(std::move(stream)) {}
+
+  absl::StatusOr<size_t> read(char* buffer, size_t size) override {
+    absl::StatusOr<size_t> got = stream_->read(buffer, size);
+    if (!got.ok()) return with_advice(got.status(), endpoint_, path_);
+    return got;
+  }
+
+ private:
+  const std::string path_, endpoint_;
+  const std::unique_ptr<hub::Stream> stream_;
+};
+
+class Hub final : public data_files::RemoteFiles {
+ public:
+  Hub(hub::StreamOptions options, const std::vector<HubFile>& files) : options_(std::move(options)) {
+    for (const HubFile& file : files) {
+      if (file.size.has_value()) sizes_[file.path] = *file.size;
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<data_files::ByteSource>> open(const std::string& path, int64_t offset) override {
+    TITAN_ASSIGN_OR_RETURN(const hub::DatasetPath parsed, hub::parse_dataset_path(path));
+    auto stream = hub::open_stream(options_, parsed.repo, parsed.place, parsed.revision, offset, stop_.get_token());
+    if (!stream.ok()) return with_advice(stream.status(), options_.settings.endpoint, path);
+    return std::make_unique<HubSource>(path, options_.settings.endpoint, *std::move(stream));
+  }
+  std::optional<int64_t> size(const std::string& path) const override {
+    const auto known = sizes_.find(path);
+    return known == sizes_.end() ? std::nullopt : std::optional<int64_t>(known->second);
+  }
+  void stop() override { stop_.request_stop(); }
+
+ private:
+  const hub::StreamOptions options_;
+  std::map<std::string, int64_t> sizes_;
+  std::stop_source stop_;
+};
+
+}  // namespace
+
+std::shared_ptr<data_files::RemoteFiles> open_hub(const hub::StreamOptions& options,
+                                                  const std::vector<HubFile>& files) {
+  return std::make_shared<Hub>(options, files);
+}
+
+absl::Status with_advice(const absl::Status& status, const std::string& endpoint, const std::string& path) {
+  const absl::Status named = annotate(status, path);
+  if (status.ok() || !absl::IsUnavailable(status)) return named;
+  return {status.code(), absl::StrCat(named.message(), "; the hub is ", endpoint,
+                                      ": set HF_ENDPOINT to one that this node reaches, or dataset_path to a folder "
+                                      "with the files")};
 }
 
 }  // namespace titan::data

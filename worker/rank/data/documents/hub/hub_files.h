@@ -1,14 +1,17 @@
 #pragma once
 
+// Finds and reads the files of a dataset on a hub, by the settings that Hugging Face's variables give.
+
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/io/data_files/remote_files.h"
-#include "common/io/hub/dataset_path.h"
+#include "common/io/data_files/byte_source.h"
+#include "common/io/hub/names.h"
 #include "common/io/hub/stream.h"
 
 namespace titan::data {
@@ -35,5 +38,8 @@ absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options
 
 // Reads such files.
 std::shared_ptr<data_files::RemoteFiles> open_hub(const hub::StreamOptions& options, const std::vector<HubFile>& files);
+
+// What was said of the file or path, and, where the hub cannot be had, what to do without it.
+absl::Status with_advice(const absl::Status& status, const std::string& endpoint, const std::string& path);
 
 }  // namespace titan::data

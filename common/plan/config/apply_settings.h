@@ -1,0 +1,93 @@
+#pragma once
+
+// Finds keys by name, splits command-line words into settings, and applies the settings of one source after another to
+// a configuration.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/plan/config/aliases.h"
+#include "common/plan/config/fields.h"
+#include "common/plan/config/load.h"
+#include "common/plan/config/raw.h"
+
+namespace titan::config {
+
+// Looks fields up by their full name over one JobConfig, which must outlive the catalog.
+class Catalog {
+ public:
+  explicit Catalog(JobConfig& config);
+
+  const Field* find(std::string_view key) const;  // Null when there is no such key.
+  // Whether `name` is a section or the beginning of one ("quantize", "quantize.linear").
+  bool is_section(std::string_view name) const;
+  const std::vector<std::string>& keys() const { return keys_; }
+  const std::vector<std::string>& section_names() const { return section_names_; }  // With the outer ones.
+  std::vector<std::string> top_sections() const;
+
+ private:
+  std::map<std::string, Field, std::less<>> fields_;
+  std::vector<std::string> keys_;
+  std::vector<std::string> section_names_;
+};
+
+struct Overrides {
+  std::vector<Setting> settings;
+  std::optional<Setting> nodes;  // --nodes M: becomes resources.ranks_per_node when the number of ranks is known.
+  bool nproc = false;            // --nproc N was given: the file's placement was meant for the file's number of ranks.
+};
+
+// Splits command-line words into settings. Appends to `problems` what is no setting.
+Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& catalog,
+                          std::vector<Problem>& problems);
+
+// Puts the settings of one source after another into a configuration and collects everything that is wrong.
+class Applier {
+ public:
+  enum class Repeats { kAreErrors, kLastWins };
+
+  Applier() : loaded_(std::make_unique<Loaded>()), catalog_(loaded_->config) {}
+
+  // Settings of one source; an older spelling beside its successor is an error within one source only.
+  void apply(const std::vector<Setting>& settings, Repeats repeats);
+  // --nodes M, after everything else: ranks_per_node = ranks / M.
+  void apply_nodes(const Setting& nodes);
+  // --nproc N without --nodes: another number of ranks is placed by the scheduler, unless the last source says how.
+  void free_placement();
+
+  // After everything else: whether the degrees say what a sharding strategy says.
+  void check_sharding();
+
+  // Whether anything that was applied has set a key.
+  bool sets_keys() const { return !loaded_->origins.empty(); }
+  const Catalog& catalog() const { return catalog_; }
+  std::vector<Problem>& problems() { return problems_; }
+  Loaded take() { return std::move(*loaded_); }
+
+ private:
+  void apply_one(Setting setting, Repeats repeats);
+  bool check_repeat(const std::string& key, const Raw& value, const Setting& written, Repeats repeats);
+  std::string hint_for(const std::string& key) const;
+  void report_unknown(const Setting& setting);
+  void complain(const Setting& setting, std::string message, std::string suggestion);
+  void warn(const Setting& setting, const std::string& text);
+
+  std::unique_ptr<Loaded> loaded_;  // The catalog refers into it.
+  Catalog catalog_;
+  std::vector<Problem> problems_;
+  // By canonical key what this source says: as written, and as the key takes it.
+  struct Seen {
+    Setting written;
+    std::string value;
+  };
+  std::map<std::string, Seen> seen_;
+  std::optional<Setting> sharding_;         // As written.
+  std::set<std::string> unknown_sections_;  // Reported once, not once per key.
+};
+
+}  // namespace titan::config

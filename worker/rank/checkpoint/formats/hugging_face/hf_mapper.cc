@@ -1,0 +1,84 @@
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace titan::checkpoint {
+namespace {
+
+// The rows of one head: halves (i, i + D/2) there, neighbours (2i, 2i + 1) here.
+at::Tensor halves_to_pairs(const at::Tensor& value, int64_t head_rows) {
+  const int64_t heads = value.size(0) / head_rows;
+  return value.reshape({heads, 2, head_rows / 2, -1}).transpose(1, 2).reshape(value.sizes());
+}
+
+at::Tensor pairs_to_halves(const at::Tensor& value, int64_t head_rows) {
+  const int64_t heads = value.size(0) / head_rows;
+  return value.reshape({heads, head_rows / 2, 2, -1}).transpose(1, 2).reshape(value.sizes());
+}
+
+int64_t head_rows(const HfLayout& layout, const std::vector<int64_t>& shape) {
+  return shape.at(0) / layout.permute_heads;
+}
+
+void swap_last_two(std::vector<int64_t>& dims) { std::swap(dims.at(dims.size() - 1), dims.at(dims.size() - 2)); }
+
+}  // namespace
+
+std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> there = shape;
+  if (layout.stacked) there.erase(there.begin());
+  if (layout.transposed) swap_last_two(there);
+  if (layout.parts > 1) there.back() *= layout.parts;
+  return there;
+}
+
+Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box) {
+  Box there = box;
+  if (layout.permute_heads > 0) {
+    const int64_t rows = head_rows(layout, shape);
+    const int64_t first = box.offset[0] / rows, last = (box.offset[0] + box.shape[0] + rows - 1) / rows;
+    there.offset[0] = first * rows;
+    there.shape[0] = (last - first) * rows;
+  }
+  if (layout.stacked) {
+    there.offset.erase(there.offset.begin());
+    there.shape.erase(there.shape.begin());
+  }
+  if (layout.transposed) {
+    swap_last_two(there.offset);
+    swap_last_two(there.shape);
+  }
+  if (layout.parts > 1) there.offset.back() += layout.part * hf_shape(layout, shape).back() / layout.parts;
+  return there;
+}
+
+at::Tensor from_hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box,
+                       const at::Tensor& read) {
+  at::Tensor value = layout.transposed ? read.transpose(-1, -2) : read;
+  if (layout.permute_heads > 0) {
+    const int64_t rows = head_rows(layout, shape);
+    value = halves_to_pairs(value, rows).narrow(0, box.offset[0] % rows, box.shape[0]);
+  }
+  return value;
+}
+
+const HfLayout* layout_to_write(const std::vector<HfLayout>& layouts) {
+  return layouts.empty() || layouts[0].read_only ? nullptr : layouts.data();
+}
+
+at::ScalarType stored_type(const HfLayout& layout, at::ScalarType wanted) {
+  const bool keep =
+      layout.float32 == KeepFloat32::kAlways || (layout.float32 == KeepFloat32::kNotFloat16 && wanted == at::kHalf);
+  return keep ? at::kFloat : wanted;
+}
+
+std::vector<at::Tensor> to_hf(const HfLayout& layout, const at::Tensor& full) {
+  at::Tensor value = full;
+  if (layout.permute_heads > 0) value = pairs_to_halves(value, value.size(0) / layout.permute_heads);
+  if (layout.transposed) value = value.transpose(-1, -2);
+  if (!layout.stacked) return {value};
+  return value.unbind(0);
+}
+
+}  // namespace titan::checkpoint

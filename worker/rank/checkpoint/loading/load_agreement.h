@@ -1,0 +1,49 @@
+#pragma once
+
+// Lets all ranks agree on which candidate is loaded, by what each says of its part.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/rank/checkpoint/loading/load_candidate.h"
+#include "worker/rank/checkpoint/steps/session.h"
+
+namespace titan::checkpoint {
+
+// What a rank, or several, say of a load: whether they could read their part, and what they have no place for.
+
+struct LoadWord {
+  absl::Status status;
+  std::vector<size_t> unclaimed;  // Numbers of the candidate's tensors (StagedLoad::held), ascending.
+};
+std::string to_text(const LoadWord& word);
+LoadWord load_word_in(const std::string& text);
+
+// Of several: a tensor that does not fit outweighs what may be a bad disk, since no older step would fit either; and
+// what none of them has a place for.
+std::string join_load_words(const std::vector<std::string>& words);
+
+// How the ranks agree on what is loaded. What is tried, and how one rank reads its part, is load_candidate.h's.
+
+class Loader {
+ public:
+  explicit Loader(Session& session) : session_(session) {}
+
+  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, Part part);  // See Checkpointer::load.
+
+ private:
+  std::vector<Candidate> plan(Part part);
+  absl::Status propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate);
+  absl::Status agree(const std::string& topic, const Candidate& candidate, const absl::StatusOr<StagedLoad>& staged);
+  absl::Status fill_verified(const Candidate& candidate, const std::vector<Slice>& slices);
+  LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part);
+  absl::Status clean_leftovers();
+  void reject(const Candidate& candidate, const absl::Status& why) const;
+  void warn(const std::string& message) const;
+  void warn_of_unread_weights() const;
+
+  Session& session_;
+};
+
+}  // namespace titan::checkpoint

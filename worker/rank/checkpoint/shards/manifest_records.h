@@ -1,0 +1,97 @@
+#pragma once
+
+// Describes what a manifest says of files and tensors, and finds which piece of which tensor lies in which file.
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/checkpoint/shards/progression.h"
+#include "worker/rank/checkpoint/shards/tensor_box.h"
+
+namespace titan::checkpoint {
+
+// What a manifest says of files and tensors.
+
+inline constexpr int64_t kChunkBytes = 1 << 20;
+
+// Checksums travel as 8 hex digits each.
+std::string hex(const std::vector<uint32_t>& values);
+absl::StatusOr<std::vector<uint32_t>> unhex(const std::string& text);
+absl::StatusOr<uint32_t> unhex_one(const std::string& text);
+
+struct FileRecord {
+  std::string name;
+  int64_t bytes = 0;
+  int64_t index_bytes = 0;  // At the file's end: a ShardIndex. 0 in steps of the first version.
+  uint32_t index_crc = 0;
+  int64_t header_bytes = 0;  // Safetensors length and header: the first version's, its pieces' checksums are below.
+  uint32_t header_crc = 0;
+
+  bool indexed() const { return index_bytes > 0; }
+};
+nlohmann::json to_json(const FileRecord& file);
+// Throws what nlohmann::json throws.
+absl::StatusOr<FileRecord> file_from_json(const nlohmann::json& from);
+
+struct Piece {
+  int file = 0;       // Index into Manifest::files.
+  int64_t begin = 0;  // First byte in the file.
+  Box box;
+  std::vector<uint32_t> chunk_crcs;  // Of each kChunkBytes of the piece; the last may be shorter.
+};
+
+struct TensorRecord {
+  std::string key;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<int64_t> shape;
+  std::vector<Piece> pieces;  // The first version's: cover the tensor exactly once.
+};
+// Without pieces.
+nlohmann::json to_json(const TensorRecord& tensor);
+absl::StatusOr<TensorRecord> tensor_from_json(const nlohmann::json& from);  // Throws likewise.
+
+// A shape that is none, or has more bytes than can be counted: DataLoss.
+absl::Status check_shape(const TensorRecord& tensor);
+
+// Which piece of which tensor lies in which file, in a few rows however many ranks wrote.
+
+// Each of the tensors, which are of one shape, has a piece of `shape` at each of the places.
+struct PlacementRow {
+  std::vector<Progression> tensors;  // Of numbers of tensors.
+  std::vector<int64_t> shape;        // Of each piece.
+  std::vector<Progression> places;   // Of (number of the file, offset of the piece in each dim).
+};
+// [tensors, shape, places]
+nlohmann::json to_json(const PlacementRow& row);
+PlacementRow row_from_json(const nlohmann::json& from);  // Throws what nlohmann::json throws; unchecked.
+
+// Whether all numbers are such of these tensors and files, and every tensor is covered exactly once. Errors: DataLoss
+// naming the tensor.
+absl::Status check_placement(const std::vector<PlacementRow>& rows, const std::vector<TensorRecord>& tensors,
+                             size_t files);
+
+// Finds pieces in rows that have been checked, and must outlive it.
+class Placement {
+ public:
+  Placement(const std::vector<PlacementRow>& rows, size_t tensors);
+
+  // The pieces of a tensor that share an element with `window`.
+  void for_each_piece(size_t tensor, const Box& window,
+                      absl::FunctionRef<void(int64_t file, const Box& piece)> visit) const;
+  void for_each_piece_in(int64_t file, absl::FunctionRef<void(size_t tensor, const Box& piece)> visit) const;
+  int64_t pieces_of(size_t tensor) const;
+
+ private:
+  const std::vector<PlacementRow>& rows_;
+  std::vector<std::vector<Point>> tensors_of_;  // By row.
+  std::vector<std::vector<size_t>> rows_of_;    // By tensor.
+};
+
+}  // namespace titan::checkpoint

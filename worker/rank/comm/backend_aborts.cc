@@ -1,0 +1,60 @@
+#include "worker/rank/comm/backend_aborts.h"
+
+#include <c10/util/Type.h>
+
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <typeinfo>
+#include <utility>
+
+#include "worker/rank/comm/group.h"
+
+namespace titan::comm {
+namespace {
+
+// What terminates belongs to the process.
+std::terminate_handler handler_before = nullptr;
+// Held while they are said: two of Gloo's threads may find the same, and the end of one must not cut off the other.
+// What goes wrong in saying them ends this thread a second time.
+std::recursive_mutex last_words_mutex;
+std::function<void(const std::string& words)> last_words;
+
+// Gloo's check of a message's place and length fails with the names of these numbers. By the name of its type, since
+// Gloo's headers cannot be used (gloo.cc).
+bool is_wrong_length(const std::exception& error) {
+  return c10::demangle(typeid(error).name()) == "gloo::EnforceNotMet" &&
+         std::string(error.what()).find("op.preamble") != std::string::npos;
+}
+
+void say_last_words(const std::exception& error) {
+  if (!is_wrong_length(error)) return;
+  const std::function<void(const std::string& words)> say = std::exchange(last_words, {});
+  if (say) say(std::string("another rank sends more than this one waits for") + kNotTheSame + ": " + error.what());
+}
+
+[[noreturn]] void end_process() {
+  std::unique_lock<std::recursive_mutex> lock(last_words_mutex);
+  try {
+    if (const std::exception_ptr uncaught = std::current_exception()) std::rethrow_exception(uncaught);
+  } catch (const std::exception& error) {
+    say_last_words(error);
+  } catch (...) {
+  }
+  lock.unlock();
+  if (handler_before != nullptr) handler_before();
+  std::abort();
+}
+
+}  // namespace
+
+void before_gloo_aborts(std::function<void(const std::string& words)> call) {
+  {
+    const std::lock_guard<std::recursive_mutex> lock(last_words_mutex);
+    last_words = std::move(call);
+  }
+  const std::terminate_handler before = std::set_terminate(end_process);
+  if (before != end_process) handler_before = before;
+}
+
+}  // namespace titan::comm

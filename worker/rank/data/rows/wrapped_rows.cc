@@ -1,0 +1,134 @@
+#include "worker/rank/data/rows/wrapped_rows.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "worker/rank/data/documents/compressed_text.h"
+
+namespace titan::data {
+namespace {
+
+class WarnedRows final : public RowSource {
+ public:
+  WarnedRows(std::unique_ptr<RowSource> rows, std::string warning)
+      : rows_(std::move(rows)), warnings_{std::move(warning)} {}
+
+  absl::StatusOr<const int32_t*> next() override { return rows_->next(); }
+  absl::Span<const int64_t> piece_ends() const override { return rows_->piece_ends(); }
+  bool has_pieces() const override { return rows_->has_pieces(); }
+  int64_t padding() const override { return rows_->padding(); }
+  absl::StatusOr<int64_t> skip(int64_t rows) override { return rows_->skip(rows); }
+  absl::StatusOr<StreamPosition> position() override { return rows_->position(); }
+  absl::Status seek(const StreamPosition& position) override { return rows_->seek(position); }
+  std::vector<std::string> take_warnings() override {
+    std::vector<std::string> warnings = std::exchange(warnings_, {});
+    for (std::string& warning : rows_->take_warnings()) warnings.push_back(std::move(warning));
+    return warnings;
+  }
+
+ private:
+  const std::unique_ptr<RowSource> rows_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowSource> warned_rows(std::unique_ptr<RowSource> rows, std::string warning) {
+  return std::make_unique<WarnedRows>(std::move(rows), std::move(warning));
+}
+
+namespace {
+
+// The other source is put where a position was last known, at most a batch ago in a job, and reads on from there.
+class FallbackRows final : public RowSource {
+ public:
+  FallbackRows(std::unique_ptr<RowSource> counted, OpenRowSource everything)
+      : rows_(std::move(counted)), everything_(std::move(everything)) {}
+
+  absl::StatusOr<const int32_t*> next() override {
+    absl::StatusOr<const int32_t*> row = ask([this] { return rows_->next(); });
+    if (row.ok() && *row != nullptr) ++behind_;
+    return row;
+  }
+
+  absl::StatusOr<int64_t> skip(int64_t rows) override {
+    const absl::StatusOr<int64_t> skipped = ask([&] { return rows_->skip(rows); });
+    behind_ += skipped.value_or(0);
+    return skipped;
+  }
+
+  absl::StatusOr<StreamPosition> position() override {
+    absl::StatusOr<StreamPosition> position = ask([this] { return rows_->position(); });
+    if (position.ok()) known(*position);
+    return position;
+  }
+
+  absl::Status seek(const StreamPosition& position) override {
+    known(position);
+    const absl::Status sought = rows_->seek(position);
+    return is_too_dense(sought) ? fall_back(sought) : sought;
+  }
+
+  std::vector<std::string> take_warnings() override {
+    keep_warnings();
+    return std::exchange(warnings_, {});
+  }
+
+ private:
+  // The answer of rows_, of the other source where the first has none.
+  template <typename Question>
+  auto ask(const Question& question) -> decltype(question()) {
+    auto answer = question();
+    if (!is_too_dense(answer.status())) return answer;
+    TITAN_RETURN_IF_ERROR(fall_back(answer.status()));
+    return question();
+  }
+
+  void known(const StreamPosition& position) {
+    known_ = position;
+    behind_ = 0;
+  }
+
+  // Those of rows that are read again are not told again.
+  void keep_warnings() {
+    for (std::string& warning : rows_->take_warnings()) {
+      if (reading_again_ && std::find(told_.begin(), told_.end(), warning) != told_.end()) continue;
+      if (everything_ != nullptr) told_.push_back(warning);
+      warnings_.push_back(std::move(warning));
+    }
+  }
+
+  absl::Status fall_back(const absl::Status& why) {
+    keep_warnings();
+    TITAN_ASSIGN_OR_RETURN(rows_, everything_());
+    everything_ = nullptr;
+    warnings_.push_back(
+        absl::StrCat(std::string(why.message()), ": this rank reads and tokenises all text from here on"));
+    TITAN_RETURN_IF_ERROR(rows_->seek(known_));
+    reading_again_ = true;
+    const absl::StatusOr<int64_t> again = rows_->skip(behind_);
+    keep_warnings();
+    reading_again_ = false;
+    told_ = {};
+    return again.status();
+  }
+
+  std::unique_ptr<RowSource> rows_;
+  OpenRowSource everything_;  // Null once it is rows_.
+  StreamPosition known_;
+  int64_t behind_ = 0;  // Rows since then.
+  bool reading_again_ = false;
+  std::vector<std::string> told_, warnings_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowSource> fallback_rows(std::unique_ptr<RowSource> counted, OpenRowSource everything) {
+  return std::make_unique<FallbackRows>(std::move(counted), std::move(everything));
+}
+
+}  // namespace titan::data

@@ -1,0 +1,89 @@
+#pragma once
+
+// Defines the files of a shard of Titan's token index, and writes and reads them.
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/io/storage/file.h"
+#include "worker/rank/data/tokens/checked_file.h"
+
+namespace titan::data {
+
+// The files of a shard of Titan's token index (docs/howto/prepare-data.md). NAME.tokens: the tokens, little-endian,
+// nothing else; of version 2 those that are no labels as their complements, negative numbers (label_tokens.h).
+// NAME.index: the header, the documents' first tokens (8 bytes each, with the number of all tokens behind), then a
+// CRC-32C for each block of NAME.tokens and one for each block of those numbers.
+
+static_assert(std::endian::native == std::endian::little);
+
+struct ShardHeader {
+  std::array<char, 8> magic = {'T', 'I', 'T', 'A', 'N', 'T', 'O', 'K'};
+  uint32_t version = 1;  // 2: which tokens are labels is marked; `width` is 4 then.
+  uint32_t width = 2;    // Bytes of a token: 2 or 4.
+  int64_t tokens = 0;
+  int64_t documents = 0;
+  uint32_t reserved = 0;
+  uint32_t sum = 0;  // CRC-32C of all before it.
+};
+static_assert(sizeof(ShardHeader) == 40);
+
+constexpr int64_t kTokenBlock = 32 * 1024, kOffsetBlock = 4 * 1024;
+
+inline bool is_marked(const ShardHeader& header) { return header.version == 2; }
+
+uint32_t header_sum(const ShardHeader& header);
+
+// Where in NAME.index things are.
+struct ShardLayout {
+  explicit ShardLayout(const ShardHeader& header)
+      : token_bytes(header.tokens * header.width),
+        offset_bytes((header.documents + 1) * 8),
+        token_sums(static_cast<int64_t>(sizeof header) + offset_bytes),
+        offset_sums(token_sums + 4 * blocks_of(token_bytes, kTokenBlock)),
+        size(offset_sums + 4 * blocks_of(offset_bytes, kOffsetBlock)) {}
+  int64_t token_bytes, offset_bytes, token_sums, offset_sums, size;
+};
+
+inline constexpr const char *kTokensEnding = ".tokens", *kIndexEnding = ".index";
+
+// Writes a shard: NAME.tokens as documents come, NAME.index at the end. What a killed writer left is replaced.
+class ShardWriter {
+ public:
+  // `name` is the path without an ending. Tokens have `width` bytes; `marked`: 4, and they say which are labels.
+  static absl::StatusOr<ShardWriter> create(storage::Files& files, const std::string& name, uint32_t width,
+                                            bool marked = false);
+
+  absl::Status add_document(const std::vector<int32_t>& tokens);
+
+  // Writes the index; both files are durable then.
+  struct Written {
+    int64_t tokens = 0, documents = 0;
+    uint32_t index_sum = 0;  // CRC-32C of NAME.index, which holds those of NAME.tokens.
+  };
+  absl::StatusOr<Written> finish();
+
+ private:
+  ShardWriter(storage::Files& files, std::string name, uint32_t width, bool marked)
+      : files_(&files), name_(std::move(name)) {
+    header_.version = marked ? 2 : 1;
+    header_.width = marked ? 4 : width;
+  }
+  absl::Status flush(bool all);
+
+  storage::Files* files_;
+  std::string name_;
+  ShardHeader header_;
+  std::unique_ptr<storage::WritableFile> tokens_;
+  std::string buffer_;
+  std::vector<uint32_t> sums_;
+  std::vector<int64_t> begins_ = {0};
+};
+
+}  // namespace titan::data

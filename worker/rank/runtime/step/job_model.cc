@@ -1,0 +1,76 @@
+#include "worker/rank/runtime/step/job_model.h"
+
+#include <atomic>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/plan/models/spec_checks.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/checkpoint/checkpointer.h"
+#include "worker/rank/checkpoint/steps/rank_reports.h"
+#include "worker/rank/data/loader/configured_files.h"
+#include "worker/rank/data/plugin/registry.h"
+#include "worker/rank/model/registry.h"
+#include "worker/rank/runtime/failure/failure.h"
+
+namespace titan::runtime {
+namespace {
+
+absl::Status check_datasets(const std::string& section, const std::string& dataset,
+                            const config::DataLoader& settings) {
+  if (settings.sources.empty()) {
+    const absl::Status known = data::check_dataset_name(dataset);
+    return known.ok() ? known : annotate(known, absl::StrCat(section, ".dataset"));
+  }
+  for (const config::DataSource& source : settings.sources) {
+    if (!source.dataset) continue;
+    const absl::Status known = data::check_dataset_name(*source.dataset);
+    if (known.ok()) continue;
+    return annotate(known, absl::StrCat(section, ".dataloader.sources: source \"", source.name, "\""));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status load_job_library(const config::JobConfig& config) {
+  const std::string& library = config.experimental.custom_import;
+  if (library.empty()) return absl::OkStatus();
+  TITAN_RETURN_IF_ERROR(model::load_plugin(library));
+  TITAN_RETURN_IF_ERROR(data::load_datasets(library));
+  TITAN_RETURN_IF_ERROR(check_datasets("training", config.training.dataset, config.training.dataloader));
+  if (!config.validation.enable) return absl::OkStatus();
+  return check_datasets("validation", config.validation.dataset, config.validation.dataloader);
+}
+
+checkpoint::Setup start_setup(const RankContext& context) {
+  checkpoint::Setup setup;
+  setup.dump_folder = context.config.job.dump_folder;
+  setup.config = context.config.checkpoint;
+  setup.hf_assets_path = context.config.model.hf_assets_path;
+  setup.rank = context.rank;
+  setup.world = context.world;
+  setup.job_uid = context.job_uid;
+  setup.attempt = context.attempt;
+  setup.committed_step = context.committed_step;
+  setup.committed_by_another_job = context.committed_by_another_job;
+  return setup;
+}
+
+models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec& spec) {
+  if (!context.config.checkpoint.enable) return spec;
+  std::string words;
+  if (context.rank == 0) {
+    std::string taken;
+    words = models::to_json(checkpoint::model_of_start(start_setup(context), spec, taken)).dump();
+    if (!taken.empty()) log_line("Numbers of the model are " + taken);
+  }
+  const std::atomic<bool> stop = false;
+  checkpoint::Exchange exchange(context.store, context.rank, context.world,
+                                {.start = absl::Seconds(context.config.comm.init_timeout_seconds)}, &stop);
+  words = value(exchange.broadcast("start_spec", words), rank_protocol::kExitPeerLost, "START_SPEC");
+  return models::with_positions(nlohmann::json::parse(words), spec);
+}
+
+}  // namespace titan::runtime
