@@ -12,8 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/rank_protocol/page_file.h"
-#include "common/rank_protocol/rank_file.h"
+#include "common/rank_protocol/rank_files.h"
 
 namespace titan::rank_protocol {
 namespace {

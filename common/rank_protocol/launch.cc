@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/name_list.h"
 
 namespace titan::rank_protocol {

@@ -1,6 +1,7 @@
 #pragma once
 
-// What a rank process is given and what it says back, as plain files: see docs/ARCHITECTURE.md, "Rank contract".
+// Defines what a rank process is given and what it reports back, as plain files, and folds the list of nodes in them:
+// see docs/ARCHITECTURE.md, "Rank contract".
 
 #include <cstdint>
 #include <string>
@@ -10,6 +11,8 @@
 #include "nlohmann/json.hpp"
 
 namespace titan::rank_protocol {
+
+// What a rank process is given and what it says back, as plain files: see docs/ARCHITECTURE.md, "Rank contract".
 
 inline constexpr int kVersion = 1;
 
@@ -41,7 +44,7 @@ struct Launch {
 
 // Every node has a row in "nodes", with its address and number of ranks.
 nlohmann::json to_json(const Launch& launch);
-// Rows may be of many nodes, too (folded_launch.h). Errors: InvalidArgument naming the missing or wrong member, or the
+// Rows may be of many nodes, too. Errors: InvalidArgument naming the missing or wrong member, or the
 // version when it is newer than kVersion.
 absl::StatusOr<Launch> launch_from_json(const nlohmann::json& json);
 absl::StatusOr<Launch> read_launch(const std::string& path);
@@ -83,5 +86,20 @@ inline constexpr char kStopped[] = "stopped";    // step
 
 // Entry of a rank's environment: its shim answers BeaconPage::stacks_wanted.
 inline constexpr char kStacksVariable[] = "TITAN_SHIM_TAKES_STACKS";
+
+// Nodes that follow each other in rank order, with equally many ranks each.
+struct NodeRow {
+  std::string names;  // Folded (name_list.h).
+  int ranks = 0;      // Of each of them.
+  std::string host;   // Of a row that is one node with its address; else empty.
+};
+
+// Where an attempt's ranks are, in rank order. Names are told together, so that it does not grow with nodes that are
+// counted through. `addressed`: a node that has a row with its address.
+std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addressed = "");
+
+// By such rows: sent to a node that does not lead, without any address, and what a node keeps for its ranks, with its
+// own alone. launch_from_json() reads it, with empty hosts.
+nlohmann::json to_folded_json(const Launch& launch, const std::string& addressed = "");
 
 }  // namespace titan::rank_protocol

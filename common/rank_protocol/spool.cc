@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status/status.h"
 #include "common/base/sync/sync.h"
-#include "common/rank_protocol/rank_file.h"
+#include "common/rank_protocol/rank_files.h"
 
 namespace titan::rank_protocol {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/validate.h"
 #include "common/service/rpc/error.h"
-#include "controller/api/job_source.h"
+#include "controller/api/job_requests.h"
 #include "controller/core/labels.h"
 #include "controller/core/node_table.h"
 #include "google/protobuf/io/coded_stream.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// The fields of a job that lists can be filtered and sorted by.
+// Names the fields of a job that lists can be filtered and sorted by, and parses the order of lists (AIP-132).
 
 #include <cstdint>
 #include <functional>
@@ -9,10 +9,13 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "controller/core/view.h"
 
 namespace titan::api {
+
+// The fields of a job that lists can be filtered and sorted by.
 
 enum class FieldKind { kText, kState, kNumber, kTime };
 
@@ -28,5 +31,34 @@ struct Field {
 std::optional<Field> find_field(const std::string& path);
 // For messages: "state, name, ...".
 const std::vector<std::string>& field_names();
+
+// The order of lists (AIP-132): "priority desc, create_time".
+
+class OrderBy {
+ public:
+  // Fields of job_fields.h with commas between, each with "desc" or "asc" behind. Errors: InvalidArgument
+  // (ORDER_BY_INVALID).
+  static absl::StatusOr<OrderBy> parse(const std::string& text);
+
+  // A strict order of all jobs: what is not set comes last, and of jobs that are alike the newest first.
+  bool before(const core::JobView& a, const core::JobView& b) const;
+
+  // A job's place, for the token of the page after it.
+  std::string place(const core::JobView& job) const;
+  // Whether a job comes after that place, also when the job there has changed or gone. Errors: InvalidArgument for what
+  // is no place of this order.
+  absl::StatusOr<std::function<bool(const core::JobView&)>> after(const std::string& place) const;
+
+ private:
+  struct Key {
+    Field field;
+    bool descending = false;
+  };
+  using Values = std::vector<FieldValue>;
+  Values values(const core::JobView& job) const;
+  bool before(const Values& a, int64_t order_a, const Values& b, int64_t order_b) const;
+
+  std::vector<Key> keys_;
+};
 
 }  // namespace titan::api

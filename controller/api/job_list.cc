@@ -14,7 +14,7 @@
 #include "common/service/rpc/error.h"
 #include "controller/api/convert.h"
 #include "controller/api/filter.h"
-#include "controller/api/order_by.h"
+#include "controller/api/job_fields.h"
 #include "controller/api/paging.h"
 
 namespace titan::api {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "controller/api/bytes.h"
+#include "controller/api/shared_slice.h"
 
 namespace titan::api {
 namespace {

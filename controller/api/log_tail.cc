@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/quantities.h"
-#include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/flight_tail.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/keys.h"

@@ -1,19 +1,37 @@
 #include "controller/api/server.h"
 
+#include <sys/stat.h>
+
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status/status.h"
 #include "common/base/text/host_port.h"
-#include "controller/api/audit_interceptor.h"
-#include "controller/api/listen.h"
-#include "controller/api/reflection_guard.h"
-#include "controller/api/rpc_meter.h"
+#include "common/service/rpc/error.h"
+#include "controller/api/interceptors.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
+#include "grpcpp/server_builder.h"
 
 namespace titan::api {
+
+absl::StatusOr<std::unique_ptr<grpc::Server>> listen(grpc::ServerBuilder& builder, const std::string& address,
+                                                     const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                                     int* port) {
+  builder.AddListeningPort(address, credentials, port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two controllers on one port would be two truths.
+  const bool makes_file = absl::StartsWith(address, "unix:");
+  const mode_t usual = makes_file ? umask(0077) : 0;
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (makes_file) umask(usual);
+  if (server != nullptr) return server;
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", address, "; is the port in use? Choose another with --listen (port 0: any)"));
+}
+
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
@@ -102,6 +120,40 @@ void Server::run_ticks() {
     if ((even = !even)) ticks_.wake_all();
     mutex_.lock();
   }
+}
+
+namespace {
+
+// One answer and no more.
+class Refusal : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit Refusal(const std::string& leader) {
+    const std::string who = leader.empty() ? "none leads at present" : absl::StrCat(leader, " leads");
+    Finish(rpc::to_grpc(rpc::error(absl::StatusCode::kUnavailable, "NOT_LEADER",
+                                   absl::StrCat("this controller stands by: ", who), {{"leader", leader}})));
+  }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& address, std::function<std::string()> leader,
+                                                        const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  std::unique_ptr<Standby> standby(new Standby(std::move(leader)));
+  grpc::ServerBuilder builder;
+  builder.RegisterCallbackGenericService(standby.get());
+  TITAN_ASSIGN_OR_RETURN(standby->server_, listen(builder, address, credentials, &standby->port_));
+  return standby;
+}
+
+Standby::~Standby() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  server_->Wait();
+}
+
+grpc::ServerGenericBidiReactor* Standby::CreateReactor(grpc::GenericCallbackServerContext*) {
+  return new Refusal(leader_());
 }
 
 }  // namespace titan::api

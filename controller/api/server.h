@@ -1,5 +1,7 @@
 #pragma once
 
+// Starts the controller's gRPC server, and the one that names the leader while another controller leads.
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,11 +18,18 @@
 #include "controller/api/worker_service.h"
 #include "controller/auth/audit.h"
 #include "controller/auth/gate.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 
 namespace titan::api {
+
+// Starts what `builder` holds at HOST:PORT or unix:PATH and says which port was bound. A unix socket's file is its
+// owner's alone: who may open it is an admin. Errors: Unavailable when the address cannot be listened on.
+absl::StatusOr<std::unique_ptr<grpc::Server>> listen(grpc::ServerBuilder& builder, const std::string& address,
+                                                     const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                                     int* port);
 
 struct ServerOptions {
   std::string address = "127.0.0.1:7700";  // HOST:PORT or unix:PATH; port 0 takes a free one.
@@ -70,6 +79,30 @@ class Server {
   sync::Condition stop_;
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
+};
+
+// What a controller answers while another one leads: every call gets Unavailable, reason NOT_LEADER, with the leader's
+// address in its message and its metadata ("leader").
+class Standby : public grpc::CallbackGenericService {
+ public:
+  // `leader`: its address now, or empty; called from any thread. `address` and `credentials` as in ServerOptions.
+  // Errors: Unavailable when the address cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<Standby>> start(
+      const std::string& address, std::function<std::string()> leader,
+      const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials());
+  // The address is free afterwards. A call that arrives just then may be answered CANCELLED.
+  ~Standby() override;
+
+  int port() const { return port_; }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+
+ private:
+  explicit Standby(std::function<std::string()> leader) : leader_(std::move(leader)) {}
+
+  const std::function<std::string()> leader_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
 };
 
 }  // namespace titan::api

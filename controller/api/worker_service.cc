@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/sync/sync.h"
 #include "common/service/rpc/error.h"
-#include "controller/api/bytes.h"
+#include "controller/api/shared_slice.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace titan::api {

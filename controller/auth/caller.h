@@ -1,13 +1,16 @@
 #pragma once
 
-// Who makes a call, and how they are named in records and events: one word without spaces.
+// Describes who makes a call, with which role, and what each call of titan.v1 needs.
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 
 namespace titan::auth {
+
+// Who makes a call, and how they are named in records and events: one word without spaces.
 
 // Each may do what those before it may.
 enum class Role { kNone, kViewer, kOperator, kAdmin };
@@ -46,5 +49,25 @@ std::string peer_actor(const std::string& peer);
 
 // Of "projects/PROJECT/jobs/ID"; empty when the name has another form.
 absl::string_view project_of(absl::string_view job);
+
+// What each call needs. Every method of every service of titan.v1 is here: a call that is not, nobody may make.
+
+enum class Need {
+  kRead,            // Viewer of the project; of the cluster's own: viewer of any.
+  kOperate,         // Operator of the project.
+  kOperateCluster,  // Operator of all projects.
+  kAdmin,
+  kSession,  // The node itself.
+};
+
+struct Permission {
+  absl::string_view method;  // "JobService.GetJob", of titan.v1.
+  Need need;
+  bool changes = false;  // Something that lasts: such a call is written down.
+};
+
+const std::vector<Permission>& permissions();
+// Nothing: there is no such method.
+std::optional<Permission> permission(absl::string_view method);
 
 }  // namespace titan::auth

@@ -18,7 +18,7 @@
 #include "common/service/rpc/address.h"
 #include "common/service/rpc/error.h"
 #include "common/service/rpc/identity.h"
-#include "controller/auth/permissions.h"
+#include "controller/auth/caller.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// Carries out `titanctl assets get`, and declares its flags.
+
 #include <optional>
 #include <string>
 #include <vector>

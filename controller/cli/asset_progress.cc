@@ -10,7 +10,6 @@
 #include "common/base/text/message_text.h"
 #include "common/base/text/quantities.h"
 #include "common/io/hub/names.h"
-#include "controller/cli/asset_text.h"
 #include "controller/cli/output.h"
 #include "controller/cli/terminal.h"
 

@@ -1,13 +1,23 @@
 #pragma once
 
+// Reports a download's progress on stderr.
+
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/sync/sync.h"
+#include "common/base/text/quantities.h"
 #include "common/io/hub/download.h"
 
 namespace titan::cli {
+
+// "512 B", "3.1 MiB", "31.0 GiB".
+inline std::string bytes_text(int64_t bytes) {
+  if (bytes < 100 << 10) return absl::StrCat(bytes, " B");
+  return bytes < int64_t{1} << 30 ? mebibytes(bytes) : gibibytes(bytes);
+}
 
 // Tells of a download on stderr: one line that changes, on a terminal; a line for each file elsewhere.
 class AssetProgress : public hub::Watcher {

@@ -18,10 +18,8 @@
 #include "controller/cli/bench/figures.h"
 #include "controller/cli/bench/peak_memory.h"
 #include "controller/cli/bench/plan.h"
-#include "controller/cli/bench/report.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/local_job.h"
-#include "controller/cli/local_run_folder.h"
 #include "controller/cli/terminal.h"
 
 namespace titan::cli {

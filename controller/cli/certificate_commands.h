@@ -1,5 +1,7 @@
 #pragma once
 
+// Carries out the verbs that make an authority and issue certificates, and declares their flags.
+
 #include <string>
 #include <vector>
 

@@ -1,17 +1,20 @@
 #pragma once
 
+// Calls the controller's services, at whichever of its addresses one leads, and reads lists to their end.
+
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "controller/cli/access.h"
+#include "controller/cli/globals.h"
 #include "controller/cli/job_names.h"
 #include "grpcpp/grpcpp.h"
 #include "titan/v1/auth.grpc.pb.h"
@@ -130,5 +133,17 @@ std::string make_request_id();
 // QUEUED, RUNNING, ... and whether nothing will change any more.
 std::string state_name(v1::Job::State state);
 bool is_final(v1::Job::State state);
+
+// Reads a list to its end and hands over each page. Errors: that of the page that could not be read.
+template <typename Request, typename List, typename Take>
+absl::Status each_page(Request request, const List& list, const Take& take) {
+  do {
+    const auto page = list(request);
+    if (!page.ok()) return page.status();
+    take(*page);
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty());
+  return absl::OkStatus();
+}
 
 }  // namespace titan::cli

@@ -21,7 +21,7 @@
 #include "common/service/rpc/error.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
-#include "controller/cli/proto_json.h"
+#include "controller/cli/message_json.h"
 #include "controller/cli/terminal.h"
 
 namespace titan::cli {

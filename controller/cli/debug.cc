@@ -22,8 +22,7 @@
 #include "controller/cli/cluster_commands.h"
 #include "controller/cli/debug_bundle.h"
 #include "controller/cli/interrupt.h"
-#include "controller/cli/pages.h"
-#include "controller/cli/proto_json.h"
+#include "controller/cli/message_json.h"
 #include "controller/cli/terminal.h"
 
 extern char** environ;

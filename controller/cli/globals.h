@@ -1,12 +1,25 @@
 #pragma once
 
+// Holds the flags that every verb takes: how the controller is reached, with which token, and how results are printed.
+
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "controller/cli/access.h"
+#include "common/service/rpc/credentials.h"
 #include "controller/cli/output.h"
 
 namespace titan::cli {
+
+// How titanctl speaks to the controller, and proves for whom.
+struct Access {
+  rpc::Security security;
+  std::string token_file;  // Empty: no token.
+};
+
+// What the file holds, without blanks around it. Errors: PermissionDenied when others can read the file,
+// InvalidArgument when it holds no token, those of the disk.
+absl::StatusOr<std::string> read_token(const std::string& path);
 
 inline constexpr char kDefaultController[] = "127.0.0.1:7700";
 inline constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);

@@ -6,7 +6,6 @@
 #include "controller/cli/job_names.h"
 #include "controller/cli/run.h"
 #include "controller/cli/verbs.h"
-#include "controller/cli/whole_number.h"
 
 namespace titan::cli {
 namespace {

@@ -1,3 +1,5 @@
+#include "controller/cli/logs.h"
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -8,15 +10,32 @@
 #include "common/base/text/utf8.h"
 #include "common/service/rpc/error.h"
 #include "controller/cli/client.h"
-#include "controller/cli/event_cursor.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
-#include "controller/cli/log_printer.h"
-#include "controller/cli/proto_json.h"
+#include "controller/cli/message_json.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
 
 namespace titan::cli {
+
+bool LogLines::add(int attempt, int rank, std::string_view data, const Take& take) {
+  std::string& rest = rest_[{attempt, rank}];
+  for (size_t end = data.find('\n'); end != std::string_view::npos; end = data.find('\n')) {
+    rest.append(data.substr(0, end));
+    data.remove_prefix(end + 1);
+    if (!take(attempt, rank, std::exchange(rest, ""))) return false;
+  }
+  rest.append(data);
+  return true;
+}
+
+bool LogLines::finish(const Take& take) {
+  for (auto& [key, rest] : rest_) {
+    if (!rest.empty() && !take(key.first, key.second, std::exchange(rest, ""))) return false;
+  }
+  return true;
+}
+
 namespace {
 
 std::string event_line(const v1::Event& event) {

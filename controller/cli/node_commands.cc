@@ -13,9 +13,8 @@
 #include "common/base/text/quantities.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_text.h"
+#include "controller/cli/message_json.h"
 #include "controller/cli/output.h"
-#include "controller/cli/pages.h"
-#include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
 
 namespace titan::cli {

@@ -21,8 +21,7 @@
 #include "common/plan/config/parallelism.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/repository.h"
-#include "controller/cli/data_check.h"
-#include "controller/cli/model_folder.h"
+#include "controller/cli/input_checks.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {

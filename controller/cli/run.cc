@@ -13,8 +13,7 @@
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/local_job.h"
-#include "controller/cli/local_run_folder.h"
-#include "controller/cli/log_printer.h"
+#include "controller/cli/logs.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// Carries out the verbs of `titanctl token`, and declares their flags.
+
 #include <string>
 #include <vector>
 

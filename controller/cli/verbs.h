@@ -1,5 +1,10 @@
 #pragma once
 
+// Declares the groups of verbs that the command line offers, what it chose, and the check that a flag is a whole
+// number.
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -7,9 +12,32 @@
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "controller/cli/globals.h"
 
 namespace titan::cli {
+
+// Of a flag: a whole number, and `least` at least. CLI11's own checks tell of a word as a number out of a range that
+// ends with the largest double, written out.
+inline CLI::Validator whole_number(int least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    int64_t number = 0;
+    if (absl::SimpleAtoi(text, &number) && number >= least) return "";
+    return absl::StrCat("'", text, "' is not a whole number of at least ", least);
+  };
+  return CLI::Validator(check, absl::StrCat(">=", least));
+}
+
+// Likewise from `least` to `most`.
+inline CLI::Validator whole_number(int least, int most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    int64_t number = 0;
+    if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return "";
+    return absl::StrCat("'", text, "' is not a whole number from ", least, " to ", most);
+  };
+  return CLI::Validator(check, absl::StrCat(least, "..", most));
+}
 
 // What the command line chose; filled while CLI11 parses, run afterwards.
 struct Choice {

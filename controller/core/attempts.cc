@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
-#include "common/rank_protocol/exit_kind.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/core/keys.h"
 #include "controller/core/step.h"

@@ -1,7 +1,6 @@
 #pragma once
 
-// Keeps track of the deletions that are on their way to the store, and remembers the jobs whose deletion is done: a
-// node that was away may come back with their ranks, and a client may repeat the request that made them.
+// Deletes jobs, tracks the deletions that are on their way to the store, and remembers those that are done.
 
 #include <cstdint>
 #include <optional>
@@ -14,6 +13,9 @@
 #include "controller/job/record.h"
 
 namespace titan::core {
+
+// Keeps track of the deletions that are on their way to the store, and remembers the jobs whose deletion is done: a
+// node that was away may come back with their ranks, and a client may repeat the request that made them.
 
 class Deletions {
  public:

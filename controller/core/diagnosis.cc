@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/text/quantities.h"
-#include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
 #include "controller/core/keys.h"

@@ -9,22 +9,19 @@
 #include <vector>
 
 #include "controller/core/continuation.h"
-#include "controller/core/cycles.h"
 #include "controller/core/deletions.h"
+#include "controller/core/failed_logs.h"
 #include "controller/core/folders.h"
 #include "controller/core/jobs.h"
-#include "controller/core/kept_logs.h"
 #include "controller/core/left_behind.h"
 #include "controller/core/node_table.h"
 #include "controller/core/options.h"
-#include "controller/core/pauses.h"
-#include "controller/core/periodic.h"
-#include "controller/core/placed_jobs.h"
 #include "controller/core/queue.h"
 #include "controller/core/refusals.h"
 #include "controller/core/requests.h"
 #include "controller/core/spools.h"
 #include "controller/core/strays.h"
+#include "controller/core/timing.h"
 
 namespace titan::core {
 

@@ -128,7 +128,7 @@ void leave_devices(Step& step, LiveJob& job, const std::string& name);
 void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& message);
 void end_given_up(Step& step, LiveJob& job, const std::string& node, Change& change);
 
-// deletion.cc
+// deletions.cc
 void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone);
 void forget_deleted_jobs(Step& step);
 absl::Status check_repeated(const State& state, const CreateJob& input, const std::string& uid);

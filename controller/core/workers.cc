@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
-#include "common/rank_protocol/exit_kind.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/keys.h"

@@ -125,7 +125,7 @@ struct RankExit {
   int64_t kept_log_bytes = 0;  // Of the end of its log, which is a record of its own (FailedLog); 0: that is not kept.
 };
 
-// The end of a failed rank's log (common/rank_protocol/failed_logs.h).
+// The end of a failed rank's log (common/rank_protocol/failed_ranks.h).
 struct FailedLog {
   int64_t offset = 0;  // Of the first byte in the rank's whole log.
   std::string text;

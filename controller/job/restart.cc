@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/text/quantities.h"
-#include "common/rank_protocol/exit_kind.h"
+#include "common/rank_protocol/failed_ranks.h"
 
 namespace titan::job {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/service/systemd/service.h"
 #include "controller/main/serve.h"
 #include "controller/store/backup.h"
-#include "controller/store/etcd/address.h"
+#include "controller/store/etcd/client.h"
 
 namespace titan {
 namespace {

@@ -28,12 +28,11 @@
 #include "common/service/systemd/service.h"
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"
-#include "controller/api/standby.h"
 #include "controller/auth/audit.h"
 #include "controller/main/diagnose.h"
 #include "controller/main/state_watch.h"
 #include "controller/main/stores.h"
-#include "controller/store/etcd/address.h"
+#include "controller/store/etcd/client.h"
 
 namespace titan {
 namespace {

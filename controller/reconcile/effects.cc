@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "common/base/status/status.h"
 #include "common/base/testing/planted.h"
-#include "common/rank_protocol/folded_launch.h"
+#include "common/rank_protocol/launch.h"
 #include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/reconciler.h"
 

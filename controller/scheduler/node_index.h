@@ -1,8 +1,11 @@
 #pragma once
 
+// Indexes nodes by free devices and by domain, in the order in which people count.
+
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -10,6 +13,12 @@
 #include "controller/scheduler/request.h"
 
 namespace titan::scheduler {
+
+// Bytes that compare as people count: "n2" before "n10". Different for different texts.
+std::string natural_key(std::string_view text);
+
+// Orders nodes by where they stand and then by name; different for different nodes.
+std::string node_key(std::string_view domain, std::string_view name);
 
 struct NodeState;
 

@@ -1,5 +1,6 @@
 #include "controller/scheduler/pool.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace titan::scheduler {
@@ -88,6 +89,86 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
     }
   }
   tell_reasons(limits.reasons, totals, outcomes);
+}
+
+// What the first waiting job is promised: nodes that nobody else fills up.
+//
+// EASY backfill, by nodes. The first job that must wait although the cluster could hold it is promised enough nodes to
+// run on: those whose jobs end first. Its shadow time is when the last of those jobs ends, if all have limits. Any
+// other job may use the other nodes; a promised node only if its own limit ends it by the shadow time. The job starts
+// as soon as it fits anywhere.
+//
+// Why it cannot starve: the promise stands while its nodes can be used, and the shadow time never moves back. Without a
+// shadow time, nothing starts on promised nodes, so they are free once the jobs that are there have ended. With one,
+// what starts there ends by then; after it nothing starts there, so even jobs that outstay their limits only delay it
+// until they end. An exchange of nodes (improve_promise) brings a ready node for one that is not.
+
+void Pool::set_promise(Waiting& job, NodeSet nodes) {
+  drop_promise();
+  promise_.job = &job;
+  promise_.nodes = std::move(nodes);
+  for (NodeState* node : promise_.nodes) nodes_.target(*node, true);
+  promise_.shadow = nodes_.targets_drained();
+  changed();
+}
+
+void Pool::drop_promise() {
+  if (promise_.job == nullptr) return;
+  for (NodeState* node : promise_.nodes) nodes_.target(*node, false);
+  promise_ = {};
+  changed();
+}
+
+void Pool::promise_to(Waiting& job, const Shunned& shunned) {
+  // Nodes that it was ready to use may be avoided now that there are others.
+  const bool still_wanted =
+      std::none_of(shunned.hidden.begin(), shunned.hidden.end(), [](const NodeState* node) { return node->targeted; });
+  if (promise_.job == &job && still_wanted) return improve_promise(shunned);
+  drop_promise();  // Or its owner is behind this job now.
+  set_promise(job, nodes_.soonest(job.request, {shunned.hidden.begin(), shunned.hidden.end()}));
+}
+
+// Nodes elsewhere that could take their share of the job now, for promised ones that cannot. Each exchange brings ranks
+// that could start, so there are no more exchanges than ranks.
+void Pool::improve_promise(const Shunned& shunned) {
+  const Request& request = promise_.job->request;
+  const NodeIndex& open = nodes_.index(false);
+  bool exchanged = false;
+  for (NodeState* node : shunned.hidden) nodes_.hide(*node, true);  // Else a tighter one of them would be in the way.
+  while (open.counts().at_least(request.least()) > 0) {
+    NodeState* slow = nodes_.slowest(request);
+    if (slow == nullptr) break;
+    NodeState* ready = open.tightest(request.share(slow->standing.devices), slow);
+    if (ready == nullptr) break;
+    promise_.nodes.erase(slow);
+    promise_.nodes.insert(ready);
+    nodes_.target(*slow, false);
+    nodes_.target(*ready, true);
+    exchanged = true;
+  }
+  for (NodeState* node : shunned.hidden) nodes_.hide(*node, false);
+  // Also when the end of a job that runs there was learnt, or comes earlier than was thought.
+  const absl::Time shadow = std::min(promise_.shadow, nodes_.targets_drained());
+  if (!exchanged && shadow == promise_.shadow) return;
+  promise_.shadow = shadow;
+  changed();
+}
+
+Reservation Pool::reservation() const {
+  Reservation reservation{promise_.job->job.uid, {}, promise_.shadow};
+  for (const NodeState* node : promise_.nodes) reservation.nodes.push_back(node->node.name);
+  return reservation;
+}
+
+void Pool::restore(Waiting& job, const Reservation& reservation) {
+  NodeSet nodes;
+  for (const std::string& name : reservation.nodes) {
+    NodeState* node = ledger_.find(name);
+    if (node == nullptr || !node->standing.usable || node->node.device != job.job.device) return;
+    nodes.insert(node);
+  }
+  set_promise(job, std::move(nodes));
+  promise_.shadow = reservation.shadow;
 }
 
 }  // namespace titan::scheduler

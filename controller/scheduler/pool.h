@@ -1,5 +1,7 @@
 #pragma once
 
+// Keeps the nodes and waiting jobs of one kind of device, and what is promised to the first that cannot run yet.
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -88,7 +90,6 @@ class Pool {
   std::vector<Run> settle(Waiting& job, Shares shares, absl::Time now);
   void lift(Waiting& job, bool lifted);
 
-  // promise.cc
   void promise_to(Waiting& job, const Shunned& shunned);
   void improve_promise(const Shunned& shunned);
   void set_promise(Waiting& job, NodeSet nodes);

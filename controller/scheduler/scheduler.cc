@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "controller/scheduler/natural_order.h"
+#include "controller/scheduler/node_index.h"
 
 namespace titan::scheduler {
 

@@ -13,7 +13,6 @@
 #include "absl/time/clock.h"
 #include "common/base/status/status.h"
 #include "common/service/failpoint/failpoint.h"
-#include "controller/store/heads.h"
 #include "controller/store/rows.h"
 
 namespace titan::store {

@@ -1,5 +1,7 @@
 #pragma once
 
+// Opens a SQLite store: its schema, its connections, and what is checked and loaded before it serves.
+
 #include "controller/store/sqlite_store.h"
 
 namespace titan::store {

@@ -1,7 +1,7 @@
 #include "controller/store/memory_store.h"
 
 #include "common/base/status/status.h"
-#include "controller/store/aside.h"
+#include "controller/store/table.h"
 
 namespace titan::store {
 

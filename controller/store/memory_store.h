@@ -4,9 +4,9 @@
 #include <deque>
 
 #include "common/base/sync/sync.h"
-#include "controller/store/listeners.h"
 #include "controller/store/store.h"
 #include "controller/store/table.h"
+#include "controller/store/writer.h"
 
 namespace titan::store {
 

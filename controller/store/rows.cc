@@ -99,4 +99,111 @@ Head read_head(const Statement& row) {
   return head;
 }
 
+namespace {
+
+// What the log says: the newest whole row of each key.
+absl::Status replay_log(sqlite3* database) {
+  TITAN_RETURN_IF_ERROR(execute(
+      database,
+      "DROP TABLE IF EXISTS new_heads;"
+      "CREATE TABLE new_heads (key BLOB PRIMARY KEY, id INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"));
+  TITAN_ASSIGN_OR_RETURN(Statement rows,
+                         Statement::prepare(database, "SELECT revision, key, value, crc, id FROM log ORDER BY id"));
+  TITAN_ASSIGN_OR_RETURN(Statement set,
+                         Statement::prepare(database, "INSERT OR REPLACE INTO new_heads VALUES (?, ?, ?)"));
+  TITAN_ASSIGN_OR_RETURN(Statement drop, Statement::prepare(database, "DELETE FROM new_heads WHERE key = ?"));
+  int64_t last = 0;
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return absl::OkStatus();
+    const absl::StatusOr<Change> change = read_row(rows);
+    const int64_t row = rows.integer(4);
+    if (row <= last) return absl::DataLossError("the log is out of order; restore the state folder from a backup");
+    last = row;
+    if (!change.ok()) continue;  // The head that names it tells whose it is.
+    if (change->value) {
+      TITAN_RETURN_IF_ERROR(set.bind(change->key).bind(row).bind(head_checksum(change->key, row)).run());
+    } else {
+      TITAN_RETURN_IF_ERROR(drop.bind(change->key).run());
+    }
+  }
+}
+
+struct Sum {
+  int64_t heads = 0, sum = 0;
+  void add(const Head& head) {
+    ++heads;
+    sum += head.crc;
+  }
+};
+
+// Old heads that the log does not confirm: the row that they name is damaged or gone.
+absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, int64_t limit, std::vector<Quarantined>& lost) {
+  TITAN_ASSIGN_OR_RETURN(Statement heads, Statement::prepare(database, "SELECT key, id, crc FROM heads"));
+  TITAN_ASSIGN_OR_RETURN(Statement find, Statement::prepare(database, "SELECT id FROM new_heads WHERE key = ?"));
+  TITAN_ASSIGN_OR_RETURN(Statement drop, Statement::prepare(database, "DELETE FROM new_heads WHERE key = ?"));
+  Sum sum;
+  int64_t seen = 0;
+  while (true) {
+    const absl::StatusOr<bool> more = heads.step();
+    if (absl::IsDataLoss(more.status())) return sum;  // No further can it be read; the log knows the rest.
+    if (!more.ok()) return more.status();
+    if (!*more) return sum;
+    const Head head = read_head(heads);
+    if (++seen > limit) return sum;  // In circles.
+    if (!head.whole) continue;       // The log tells the right one.
+    TITAN_ASSIGN_OR_RETURN(const bool found, find.bind(head.key).step());
+    const int64_t row = found ? find.integer(0) : 0;
+    find.reset();
+    if (row == head.row) continue;
+    sum.add(head);
+    TITAN_RETURN_IF_ERROR(drop.bind(head.key).run());
+    lost.push_back({head.key, 0, "its row of the log is damaged or missing", true, head.row});
+  }
+}
+
+absl::StatusOr<Sum> sum_of(sqlite3* database, const char* query) {
+  TITAN_ASSIGN_OR_RETURN(Statement heads, Statement::prepare(database, query));
+  Sum sum;
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const bool more, heads.step());
+    if (!more) return sum;
+    sum.add(read_head(heads));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta) {
+  TITAN_ASSIGN_OR_RETURN(Statement heads, Statement::prepare(database, "SELECT key, id, crc FROM heads"));
+  Sum sum;
+  std::string last;
+  while (true) {
+    const absl::StatusOr<bool> more = heads.step();
+    if (absl::IsDataLoss(more.status())) return std::string(more.status().message());
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+    const Head head = read_head(heads);
+    if (!head.whole) return absl::StrCat("the head of '", head.key, "' does not match its checksum");
+    if (sum.heads > 0 && head.key <= last) return absl::StrCat("the head of '", head.key, "' is out of order");
+    last = head.key;
+    sum.add(head);
+  }
+  if (sum.heads == meta.heads && sum.sum == meta.heads_sum) return std::string();
+  return absl::StrCat(sum.heads, " heads are there, not those ", meta.heads, " that were written");
+}
+
+absl::Status rebuild_heads(sqlite3* database, Meta& meta, std::vector<Quarantined>& lost) {
+  TITAN_RETURN_IF_ERROR(replay_log(database));
+  TITAN_ASSIGN_OR_RETURN(const Sum gone, drop_unconfirmed(database, 2 * meta.last_row + 1, lost));
+  TITAN_ASSIGN_OR_RETURN(const Sum there, sum_of(database, "SELECT key, id, crc FROM new_heads"));
+  if (there.heads + gone.heads != meta.heads || there.sum + gone.sum != meta.heads_sum) {
+    return absl::DataLossError(absl::StrCat("the log holds ", there.heads + gone.heads, " records, not those ",
+                                            meta.heads, " that were written; restore the state folder from a backup"));
+  }
+  meta.heads = there.heads;
+  meta.heads_sum = there.sum;
+  return execute(database, "DROP TABLE heads; ALTER TABLE new_heads RENAME TO heads");
+}
+
 }  // namespace titan::store

@@ -12,7 +12,6 @@
 #include "common/base/sync/sync.h"
 #include "common/io/storage/folder_guard.h"
 #include "controller/store/backup.h"
-#include "controller/store/heads.h"
 #include "controller/store/rows.h"
 #include "controller/store/store.h"
 #include "controller/store/table.h"

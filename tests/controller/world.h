@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/memory_store.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "controller/auth/tokens.h"
 #include "controller/job/record.h"
-#include "controller/store/etcd/sealed.h"
+#include "controller/store/etcd/layout.h"
 #include "controller/store/memory_store.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/service/rpc/identity.h"
 #include "controller/api/filter.h"
-#include "controller/api/order_by.h"
+#include "controller/api/job_fields.h"
 #include "controller/api/paging.h"
 #include "controller/auth/caller.h"
 #include "controller/cli/pki/certificate.h"

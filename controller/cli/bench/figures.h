@@ -1,5 +1,7 @@
 #pragma once
 
+// Collects what the runs of `titanctl bench` measured, and reports it as a table and as JSON.
+
 #include <functional>
 #include <map>
 #include <optional>
@@ -9,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "nlohmann/json.hpp"
 
 namespace titan::cli {
 
@@ -62,5 +65,17 @@ std::optional<Spread> spread_of(const Measured& measured, std::string_view name)
 // Round by round `measured` over `first`, so that what hit a whole round cancels; nothing when a run lacks the figure
 // or the first one's is zero.
 std::optional<Spread> ratio_of(const Measured& measured, const Measured& first, std::string_view name);
+
+// Rows of cells, the header first: a row a figure that some run knows, a column a configuration, and beside each but
+// the first its ratio to the first. "1,234 (1,200 to 1,260)": the median, and of several runs the least and the
+// greatest.
+std::vector<std::vector<std::string>> table_rows(const std::vector<Measured>& all);
+
+// {"configurations": [{"name", "overrides", "runs": [{figure: value}], "figures": {figure: {"median", "least",
+// "greatest"}}, "ratios": the same, to the first; not in the first}]}
+nlohmann::ordered_json report_json(const std::vector<Measured>& all);
+
+// "12,345.7"
+std::string grouped(double value, int digits);
 
 }  // namespace titan::cli

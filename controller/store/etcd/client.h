@@ -1,6 +1,6 @@
 #pragma once
 
-// etcd's calls, each with a deadline, over whichever of its members answers.
+// Parses the address of a store in etcd, and makes etcd's calls, each with a deadline, over any of its members.
 
 #include <atomic>
 #include <memory>
@@ -12,6 +12,17 @@
 #include "etcd/rpc.grpc.pb.h"
 
 namespace titan::store {
+
+// Where the controllers' store is in etcd.
+struct EtcdAddress {
+  std::vector<std::string> members;  // HOST:PORT of each.
+  std::string prefix;                // Of every key; ends with a slash.
+};
+
+// "etcd://HOST:PORT,HOST:PORT/PREFIX"; without a prefix "titan/". Errors: InvalidArgument, with the form.
+absl::StatusOr<EtcdAddress> parse_etcd_address(const std::string& text);
+
+// etcd's calls, each with a deadline, over whichever of its members answers.
 
 // Plaintext: etcd listens on a network that only controllers are in.
 struct EtcdEndpoints {

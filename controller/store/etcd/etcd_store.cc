@@ -6,8 +6,8 @@
 #include "absl/time/clock.h"
 #include "common/base/status/status.h"
 #include "common/service/failpoint/failpoint.h"
-#include "controller/store/aside.h"
-#include "controller/store/etcd/sealed.h"
+#include "controller/store/etcd/layout.h"
+#include "controller/store/table.h"
 
 namespace titan::store {
 namespace {

@@ -1,5 +1,15 @@
 #pragma once
 
+// Defines where a store's things are in etcd, and seals each value with a checksum over key and body.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "etcd/rpc.pb.h"
+
+namespace titan::store {
+
 // Where the store's things are in etcd, and its requests in few words. Numbers are padded: keys sort as they do.
 //
 //   <prefix>leader                      who leads; its create revision is the epoch
@@ -11,13 +21,6 @@
 //
 // A request may get to etcd twice, the second time late. Those that compare nothing but the epoch therefore write keys
 // that no other request ever writes: drafts and folders are numbered by each leader.
-
-#include <cstdint>
-#include <string>
-
-#include "etcd/rpc.pb.h"
-
-namespace titan::store {
 
 class Layout {
  public:
@@ -44,5 +47,28 @@ void add_erase(Operations& operations, const std::string& begin, const std::stri
 // 0: there is no such key.
 void expect_created(etcdserverpb::Compare& compare, const std::string& key, int64_t revision);
 void expect_changed(etcdserverpb::Compare& compare, const std::string& key, int64_t revision);
+
+// A value as it lies in etcd: the body behind a CRC-32 over key and body, so that damage and a value under another key
+// are found.
+std::string seal(const std::string& key, const std::string& body);
+// The body. Errors: DataLoss naming the key.
+absl::StatusOr<std::string> unseal(const std::string& key, const std::string& value);
+
+template <typename Message>
+std::string seal_message(const std::string& key, const Message& message) {
+  return seal(key, message.SerializeAsString());
+}
+
+absl::Status not_readable(const std::string& key);
+
+// Errors: DataLoss naming the key.
+template <typename Message>
+absl::StatusOr<Message> unseal_message(const std::string& key, const std::string& value) {
+  const absl::StatusOr<std::string> body = unseal(key, value);
+  if (!body.ok()) return body.status();
+  Message message;
+  if (!message.ParseFromString(*body)) return not_readable(key);
+  return message;
+}
 
 }  // namespace titan::store

@@ -9,7 +9,7 @@
 #include "common/base/status/status.h"
 #include "common/service/failpoint/failpoint.h"
 #include "controller/store/etcd/etcd_store.h"
-#include "controller/store/etcd/sealed.h"
+#include "controller/store/etcd/layout.h"
 
 namespace titan::store {
 namespace {

@@ -1,11 +1,10 @@
 // Which rank an attempt's end is blamed on follows from this order: the controller takes the lowest kind of all its
 // exits.
 
-#include "common/rank_protocol/exit_kind.h"
-
 #include <csignal>
 #include <vector>
 
+#include "common/rank_protocol/failed_ranks.h"
 #include "gtest/gtest.h"
 
 namespace titan::rank_protocol {

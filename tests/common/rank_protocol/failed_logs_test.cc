@@ -1,11 +1,10 @@
 // What is kept of the logs of failed ranks: few of them, short, and text.
 
-#include "common/rank_protocol/failed_logs.h"
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -2,7 +2,7 @@
 
 #include "controller/auth/audit.h"
 
-#include "controller/api/audit_interceptor.h"
+#include "controller/api/interceptors.h"
 #include "tests/controller/api/service_case.h"
 #include "titan/v1/auth.grpc.pb.h"
 

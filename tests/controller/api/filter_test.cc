@@ -6,8 +6,8 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
+#include "controller/api/job_fields.h"
 #include "controller/api/job_list.h"
-#include "controller/api/order_by.h"
 #include "tests/controller/api/service_case.h"
 
 namespace titan::api {

@@ -5,8 +5,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "controller/api/job_gauges.h"
-#include "controller/api/node_gauges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/text_serializer.h"

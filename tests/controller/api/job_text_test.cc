@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "controller/api/job_source.h"
+#include "controller/api/job_requests.h"
 #include "tests/controller/api/service_case.h"
 
 namespace titan::api {

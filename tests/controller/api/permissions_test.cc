@@ -1,11 +1,10 @@
 // Every method of every service: that there is a row for it, and that its handler asks.
 
-#include "controller/auth/permissions.h"
-
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest/digest.h"
+#include "controller/auth/caller.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "tests/controller/api/tls_case.h"
@@ -40,7 +39,7 @@ TEST(PermissionsTest, EveryMethodHasOneRowAndEveryRowAMethod) {
   for (const MethodDescriptor* method : methods()) {
     EXPECT_EQ(method->file()->package(), "titan.v1");
     there.insert(name_of(*method));
-    EXPECT_TRUE(auth::permission(name_of(*method))) << name_of(*method) << " is in no row of permissions.cc";
+    EXPECT_TRUE(auth::permission(name_of(*method))) << name_of(*method) << " is in no row of caller.cc";
   }
   for (const Permission& row : auth::permissions())
     EXPECT_TRUE(rows.insert(std::string(row.method)).second) << row.method;

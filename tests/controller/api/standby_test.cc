@@ -1,5 +1,3 @@
-#include "controller/api/standby.h"
-
 #include <atomic>
 #include <map>
 #include <thread>
@@ -7,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/sync/sync.h"
 #include "common/service/rpc/error.h"
+#include "controller/api/server.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"

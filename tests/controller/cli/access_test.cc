@@ -1,5 +1,3 @@
-#include "controller/cli/access.h"
-
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -7,6 +5,7 @@
 #include <fstream>
 
 #include "controller/cli/client.h"
+#include "controller/cli/globals.h"
 #include "controller/cli/token_commands.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,6 @@
-#include "controller/cli/event_cursor.h"
-
 #include <vector>
 
+#include "controller/cli/logs.h"
 #include "gtest/gtest.h"
 
 namespace titan::cli {

@@ -1,8 +1,7 @@
-#include "controller/cli/job_pace.h"
-
 #include "absl/strings/str_cat.h"
+#include "controller/cli/job_progress.h"
 #include "controller/cli/job_text.h"
-#include "controller/cli/list_text.h"
+#include "controller/cli/list.h"
 #include "controller/cli/watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

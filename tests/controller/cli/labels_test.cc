@@ -1,7 +1,6 @@
 // Labels on the command line.
 
-#include "controller/cli/labels.h"
-
+#include "controller/cli/job_query.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,5 +1,3 @@
-#include "controller/cli/local_run_folder.h"
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -9,6 +7,7 @@
 #include <fstream>
 
 #include "absl/time/clock.h"
+#include "controller/cli/local_job.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,8 +1,7 @@
-#include "controller/cli/log_lines.h"
-
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "controller/cli/logs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

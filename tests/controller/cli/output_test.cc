@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/service/rpc/error.h"
 #include "controller/cli/job_text.h"
-#include "controller/cli/list_text.h"
+#include "controller/cli/list.h"
 #include "controller/cli/terminal.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

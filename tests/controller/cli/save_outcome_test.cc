@@ -1,6 +1,5 @@
-#include "controller/cli/save_outcome.h"
-
 #include "common/service/rpc/error.h"
+#include "controller/cli/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

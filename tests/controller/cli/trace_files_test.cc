@@ -1,8 +1,7 @@
-#include "controller/cli/trace_files.h"
-
 #include <filesystem>
 #include <fstream>
 
+#include "controller/cli/profile.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"

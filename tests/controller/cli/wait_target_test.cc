@@ -1,5 +1,4 @@
-#include "controller/cli/wait_target.h"
-
+#include "controller/cli/wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

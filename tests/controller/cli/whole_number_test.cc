@@ -1,5 +1,4 @@
-#include "controller/cli/whole_number.h"
-
+#include "controller/cli/verbs.h"
 #include "gtest/gtest.h"
 
 namespace titan::cli {

@@ -1,8 +1,7 @@
 // The ends of failed ranks' logs: kept with the attempt however its nodes and the controller go, few and bounded, and
 // gone with the attempt or the job.
 
-#include "common/rank_protocol/failed_logs.h"
-
+#include "common/rank_protocol/failed_ranks.h"
 #include "controller/core/keys.h"
 #include "tests/controller/world.h"
 

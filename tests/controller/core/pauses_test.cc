@@ -1,5 +1,4 @@
-#include "controller/core/pauses.h"
-
+#include "controller/core/timing.h"
 #include "gtest/gtest.h"
 
 namespace titan::core {

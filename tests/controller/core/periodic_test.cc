@@ -1,5 +1,4 @@
-#include "controller/core/periodic.h"
-
+#include "controller/core/timing.h"
 #include "gtest/gtest.h"
 
 namespace titan::core {

@@ -1,5 +1,4 @@
-#include "controller/core/placed_jobs.h"
-
+#include "controller/core/jobs.h"
 #include "gtest/gtest.h"
 
 namespace titan::core {

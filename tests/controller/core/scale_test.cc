@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "tests/controller/world.h"
 

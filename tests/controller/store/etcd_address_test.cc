@@ -1,4 +1,4 @@
-#include "controller/store/etcd/address.h"
+#include "controller/store/etcd/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

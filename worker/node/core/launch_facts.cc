@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/rank_protocol/folded_launch.h"
+#include "common/rank_protocol/launch.h"
 
 namespace titan::node {
 

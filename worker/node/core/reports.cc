@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/testing/planted.h"
-#include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/core/step.h"

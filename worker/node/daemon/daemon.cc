@@ -18,9 +18,9 @@
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "common/rank_protocol/spool.h"
-#include "worker/node/daemon/rebuilt_record.h"
+#include "worker/node/daemon/attempt_json.h"
+#include "worker/node/daemon/rank_answers.h"
 #include "worker/node/daemon/run_folder.h"
-#include "worker/node/daemon/traces.h"
 #include "worker/node/shim/process.h"
 
 namespace titan::daemon {

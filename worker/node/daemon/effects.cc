@@ -13,12 +13,11 @@
 #include "common/rank_protocol/spool.h"
 #include "common/service/failpoint/failpoint.h"
 #include "worker/node/daemon/daemon.h"
-#include "worker/node/daemon/diagnosis.h"
 #include "worker/node/daemon/prepare_files.h"
+#include "worker/node/daemon/rank_answers.h"
 #include "worker/node/daemon/rank_environment.h"
 #include "worker/node/daemon/rank_user.h"
 #include "worker/node/daemon/run_folder.h"
-#include "worker/node/daemon/traces.h"
 #include "worker/node/shim/log_file.h"
 #include "worker/node/shim/process.h"
 

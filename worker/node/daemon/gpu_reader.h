@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/node/daemon/nvml_library.h"
+#include "worker/node/daemon/nvml.h"
 
 namespace titan::daemon {
 

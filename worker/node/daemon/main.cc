@@ -26,7 +26,7 @@
 #include "common/service/systemd/service.h"
 #include "worker/node/daemon/daemon.h"
 #include "worker/node/daemon/rank_environment.h"
-#include "worker/node/shim/listener.h"
+#include "worker/node/shim/sockets.h"
 
 namespace {
 

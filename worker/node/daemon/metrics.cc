@@ -67,4 +67,17 @@ std::vector<prometheus::MetricFamily> Metrics::MemoryKills::Collect() const {
   return {std::move(family)};
 }
 
+void FolderWatch::look(const std::string& state, const std::set<std::string>& dumps) {
+  look(state_, "state", {state});
+  look(dumps_, "dump", dumps);
+}
+
+void FolderWatch::look(Look& look, const std::string& kind, const std::set<std::string>& folders) {
+  if (look.busy->exchange(true)) return;
+  look.lane.run([space = space_, busy = look.busy, kind, folders] {
+    space->look(kind, folders);
+    *busy = false;
+  });
+}
+
 }  // namespace titan::daemon

@@ -1,10 +1,15 @@
 #pragma once
 
+// Shows the daemon's metrics, and measures the free space in its folders for them beside the loop.
+
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +18,8 @@
 #include "common/base/sync/sync.h"
 #include "common/service/metrics/folder_space.h"
 #include "common/service/metrics/metrics.h"
-#include "worker/node/daemon/gpu_series.h"
+#include "worker/node/daemon/gpu_watch.h"
+#include "worker/node/daemon/lane.h"
 
 namespace titan::daemon {
 
@@ -74,6 +80,26 @@ class Metrics {
   prometheus::Gauge& devices;
   prometheus::Gauge& devices_used;
   prometheus::Gauge& controller_age;  // Seconds.
+};
+
+// Looks at the room in folders, beside the loop: one whose storage hangs keeps its own kind from being seen, and nobody
+// else waiting.
+class FolderWatch {
+ public:
+  explicit FolderWatch(std::shared_ptr<metrics::FolderSpace> space) : space_(std::move(space)) {}
+
+  // The state folder is on a local disk, dump folders may be anywhere.
+  void look(const std::string& state, const std::set<std::string>& dumps);
+
+ private:
+  struct Look {
+    Lane lane{std::chrono::milliseconds(100)};
+    std::shared_ptr<std::atomic<bool>> busy = std::make_shared<std::atomic<bool>>(false);
+  };
+  void look(Look& look, const std::string& kind, const std::set<std::string>& folders);
+
+  const std::shared_ptr<metrics::FolderSpace> space_;
+  Look state_, dumps_;
 };
 
 }  // namespace titan::daemon

@@ -19,16 +19,14 @@
 #include "common/base/status/status.h"
 #include "common/io/storage/fence.h"
 #include "common/io/storage/folder_id.h"
-#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
-#include "common/rank_protocol/rank_file.h"
+#include "common/rank_protocol/rank_files.h"
 #include "common/rank_protocol/spool.h"
-#include "worker/node/daemon/as_user.h"
 #include "worker/node/daemon/attempt_json.h"
 #include "worker/node/daemon/rank_user.h"
 #include "worker/node/daemon/run_folder.h"
-#include "worker/node/shim/listener.h"
 #include "worker/node/shim/process.h"
+#include "worker/node/shim/sockets.h"
 
 namespace titan::daemon {
 namespace {

@@ -1,12 +1,15 @@
 #pragma once
 
+// Decides as whom an attempt's ranks run, and does a thread's file work as that user.
+
 #include <sys/types.h>
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/node/core/attempt_record.h"
-#include "worker/node/shim/rank_user.h"
+#include "worker/node/shim/spec.h"
 
 namespace titan::daemon {
 
@@ -20,5 +23,23 @@ struct RanksAs {
 // kernel of the controller's machine has seen. Jobs of an older version, which says nothing of users, run as before.
 // Asks the user database, which may be slow: not on the loop. Refuses: NO_SUCH_USER, ROOT_NOT_ALLOWED.
 RanksAs ranks_as(const node::AttemptRecord& record, const std::string& everybody, uid_t own);
+
+// While it lives, this thread's work on files is that user's, so that their permissions, links and races in folders of
+// theirs are the kernel's to judge. The other threads and the process's identity stay as they are: these are the
+// identities that file systems ask for, set by bare system calls, as file servers do, since the library's calls set all
+// threads. Nothing without a user. Ends the process when the identity cannot be changed either way.
+class AsUser {
+ public:
+  explicit AsUser(const std::optional<shim::RankUser>& user);
+  ~AsUser();
+  AsUser(const AsUser&) = delete;
+  AsUser& operator=(const AsUser&) = delete;
+
+ private:
+  const bool changed_;
+  std::vector<gid_t> groups_;  // Those of before, and
+  uid_t uid_ = 0;
+  gid_t gid_ = 0;
+};
 
 }  // namespace titan::daemon

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker/node/daemon/nvml_library.h"
+#include "worker/node/daemon/nvml.h"
 
 namespace titan::daemon {
 

@@ -11,7 +11,7 @@
 #include "common/base/host/file_io.h"
 #include "common/base/status/status.h"
 #include "common/base/text/utf8.h"
-#include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/spool.h"
 #include "worker/node/core/launch_facts.h"
 #include "worker/node/daemon/shim_link.h"

@@ -35,7 +35,7 @@ std::string group_of(const std::string& run_folder);
 node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
                             const std::string& rank_folder);
 
-// The end of a failed rank's log (common/rank_protocol/failed_logs.h); empty when there is none.
+// The end of a failed rank's log (common/rank_protocol/failed_ranks.h); empty when there is none.
 node::LogTailRead log_tail(const std::string& run_folder, int rank);
 
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file);

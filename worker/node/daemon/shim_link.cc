@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "worker/node/shim/server.h"
-#include "worker/node/shim/unix_socket.h"
+#include "worker/node/shim/sockets.h"
 
 namespace titan::daemon {
 namespace {

@@ -21,7 +21,6 @@
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "worker/node/daemon/attempt_json.h"
-#include "worker/node/daemon/rebuilt_record.h"
 
 namespace titan::daemon {
 namespace {

@@ -1,7 +1,6 @@
 #pragma once
 
-// Control groups of ranks: an attempt's ranks on a node have one of their own, so that it is known whose memory ran
-// out, what they take together can be limited, and whatever they have started is found at their end.
+// Makes the control groups of ranks, and counts in them the kills of the kernel's out-of-memory killer.
 
 #include <cstdint>
 #include <string>
@@ -12,6 +11,9 @@
 #include "nlohmann/json.hpp"
 
 namespace titan::shim {
+
+// Control groups of ranks: an attempt's ranks on a node have one of their own, so that it is known whose memory ran
+// out, what they take together can be limited, and whatever they have started is found at their end.
 
 // Where groups are made.
 struct GroupHome {
@@ -53,5 +55,19 @@ std::vector<pid_t> group_processes(const std::string& folder);
 int kill_group(const std::string& folder);
 // False while something is in it. True when there is none.
 bool remove_group(const std::string& folder);
+
+// Counts kills of the kernel's out-of-memory killer: in the ranks' own control group if they have one, else in this
+// process's memory cgroup (v2 or v1), or on the whole machine when the cgroup does not say. A rank that SIGKILL ended
+// while the count grew ran out of memory.
+class OutOfMemoryCounter {
+ public:
+  explicit OutOfMemoryCounter(const ControlGroup& group);
+  // Kills so far; 0 when nothing on this machine counts them.
+  int64_t read() const;
+
+ private:
+  ControlGroup group_;
+  std::string path_;
+};
 
 }  // namespace titan::shim

@@ -12,7 +12,7 @@
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "common/rank_protocol/launch.h"
-#include "common/rank_protocol/rank_file.h"
+#include "common/rank_protocol/rank_files.h"
 #include "common/rank_protocol/spool.h"
 
 namespace titan::shim {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/host/descriptor.h"
-#include "worker/node/shim/rank_user.h"
+#include "worker/node/shim/spec.h"
 
 namespace titan::shim {
 

@@ -8,7 +8,7 @@
 
 #include "common/base/status/status.h"
 #include "worker/node/shim/process.h"
-#include "worker/node/shim/unix_socket.h"
+#include "worker/node/shim/sockets.h"
 
 namespace titan::shim {
 namespace {

@@ -9,12 +9,12 @@
 #include "common/base/host/descriptor.h"
 #include "common/rank_protocol/beacon.h"
 #include "nlohmann/json.hpp"
+#include "worker/node/shim/control_group.h"
 #include "worker/node/shim/exit_record.h"
-#include "worker/node/shim/listener.h"
 #include "worker/node/shim/log_pump.h"
-#include "worker/node/shim/out_of_memory.h"
 #include "worker/node/shim/rank_process.h"
 #include "worker/node/shim/server.h"
+#include "worker/node/shim/sockets.h"
 #include "worker/node/shim/spec.h"
 
 namespace titan::shim {

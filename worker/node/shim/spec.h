@@ -1,5 +1,9 @@
 #pragma once
 
+// Describes what the daemon asks of a shim: spec.json, and the unix user as whom ranks run.
+
+#include <sys/types.h>
+
 #include <map>
 #include <optional>
 #include <string>
@@ -8,9 +12,24 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/shim/control_group.h"
-#include "worker/node/shim/rank_user.h"
 
 namespace titan::shim {
+
+// A unix user, as whom a shim that is root runs ranks.
+struct RankUser {
+  std::string name;
+  uid_t uid = 0;
+  gid_t gid = 0;
+  std::vector<gid_t> groups;  // All of theirs.
+  std::string home;
+};
+
+nlohmann::json to_json(const RankUser& user);
+// Throws nlohmann::json::exception.
+RankUser user_from_json(const nlohmann::json& from);
+
+// Errors: NotFound, and those of the user database.
+absl::StatusOr<RankUser> find_user(const std::string& name);
 
 // What the daemon asks of a shim: spec.json in the run folder of one attempt on one node. The run folder is the folder
 // of this file; it holds launch.json before the shim starts.

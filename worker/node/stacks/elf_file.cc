@@ -1,13 +1,112 @@
 #include "worker/node/stacks/elf_file.h"
 
+#include <cxxabi.h>
+#include <fcntl.h>
 #include <gelf.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <utility>
 
-#include "worker/node/stacks/function_name.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/host/file_io.h"
 #include "worker/node/stacks/thread_facts.h"
 
 namespace titan::stacks {
+namespace {
+
+host::Descriptor open_plain_file(const std::string& path) {
+  const host::Descriptor place(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  struct stat info {};
+  if (!place || ::fstat(place.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  return host::Descriptor(::open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+}  // namespace
+
+std::vector<Mapping> mappings_of(pid_t pid) {
+  std::vector<Mapping> mappings;
+  const absl::StatusOr<std::string> text = host::read_file(absl::StrCat("/proc/", pid, "/maps"));
+  if (!text.ok()) return mappings;
+  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    Mapping mapping;
+    int path_at = 0;
+    const std::string copy(line);
+    if (std::sscanf(copy.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*x %x:%x %" SCNu64 " %n", &mapping.begin, &mapping.end,
+                    &mapping.major, &mapping.minor, &mapping.inode, &path_at) < 5) {
+      continue;
+    }
+    if (path_at > 0) mapping.path = copy.substr(static_cast<size_t>(path_at));
+    mappings.push_back(std::move(mapping));
+  }
+  return mappings;
+}
+
+host::Descriptor open_mapped(pid_t pid, const Mapping& mapping) {
+  if (mapping.inode == 0) return {};
+  host::Descriptor file = open_plain_file(
+      absl::StrCat("/proc/", pid, "/map_files/", absl::Hex(mapping.begin), "-", absl::Hex(mapping.end)));
+  return file ? std::move(file) : open_plain_file(mapping.path);
+}
+
+namespace {
+
+constexpr size_t kMostCharacters = 120;
+constexpr size_t kMostMangled = 8192;
+constexpr int kDeepest = 8;
+
+// "operator<", "operator->>" and the like are no brackets.
+bool of_an_operator(const std::string& name, size_t at) {
+  size_t begin = at;
+  while (begin > 0 && (name[begin - 1] == '<' || name[begin - 1] == '>' || name[begin - 1] == '-')) --begin;
+  return absl::EndsWith(absl::string_view(name).substr(0, begin), "operator");
+}
+
+// What is in brackets more than `depth` deep becomes "...". "()" stays: it tells a call operator.
+std::string folded(const std::string& name, int depth) {
+  std::string text;
+  int inside = 0;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    const bool bracket = (c == '<' || c == '>' || c == '(' || c == ')') && !of_an_operator(name, i);
+    const bool opens = bracket && (c == '<' || c == '('), closes = bracket && !opens;
+    if (closes) inside = inside > 0 ? inside - 1 : 0;
+    if (inside <= depth) text += c;
+    if (!opens) continue;
+    ++inside;
+    if (inside == depth + 1 && i + 1 < name.size() && name[i + 1] != ')') text += "...";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string function_name(const std::string& symbol) {
+  if (!absl::StartsWith(symbol, "_Z") || symbol.size() > kMostMangled) {
+    return shortened_name(printable(symbol), kMostCharacters);
+  }
+  int failed = 0;
+  const std::unique_ptr<char, decltype(&std::free)> plain(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &failed), &std::free);
+  return shortened_name(printable(plain == nullptr ? symbol : plain.get()), kMostCharacters);
+}
+
+std::string shortened_name(const std::string& name, size_t most) {
+  if (name.size() <= most) return name;
+  std::string text;
+  for (int depth = kDeepest; depth >= 0; --depth) {
+    text = folded(name, depth);
+    if (text.size() <= most) return text;
+  }
+  return absl::StrCat(text.substr(0, most - 3), "...");
+}
+
 namespace {
 
 bool is_code(const GElf_Sym& symbol) {

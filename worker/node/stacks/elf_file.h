@@ -1,6 +1,9 @@
 #pragma once
 
+// Finds the functions of addresses in the files that a process has mapped, and names them for people.
+
 #include <libelf.h>
+#include <sys/types.h>
 
 #include <cstdint>
 #include <map>
@@ -9,9 +12,32 @@
 #include <tuple>
 #include <vector>
 
-#include "worker/node/stacks/mappings.h"
+#include "common/base/host/descriptor.h"
 
 namespace titan::stacks {
+
+// A line of /proc/PID/maps.
+struct Mapping {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  unsigned major = 0, minor = 0;
+  uint64_t inode = 0;  // 0: of no file.
+  std::string path;
+};
+
+std::vector<Mapping> mappings_of(pid_t pid);
+
+// The file that is mapped there: the very one, also when it was deleted since, where the kernel gives it (to root),
+// else what its path leads to. That may be anything by now, a device or a pipe, and is opened as a plain file or not at
+// all. Empty: it cannot be had.
+host::Descriptor open_mapped(pid_t pid, const Mapping& mapping);
+
+// A symbol's name for people. Of a long C++ name the innermost of what stands in <> and () is folded, then more of it:
+// "at::native::(...)::cpu_kernel<...>(at::TensorIteratorBase&, ...)".
+std::string function_name(const std::string& symbol);
+
+// The folding alone, of a name that is longer than `most`.
+std::string shortened_name(const std::string& name, size_t most);
 
 struct Function {
   std::string name;  // Empty: no symbol is there.

@@ -1,5 +1,8 @@
 #pragma once
 
+// Looks at one process's threads, and writes down where they are.
+
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,5 +27,10 @@ std::string report(const ProcessStacks& process);
 
 // What /proc alone says, and why that is all.
 ProcessStacks without_stacks(pid_t pid, const std::string& why);
+
+// Looks at one process until `deadline_nanos` (monotonic), and tells what it sees twice: first without the functions'
+// names, for which files have to be read that may be large or far away.
+void look_at(pid_t pid, int64_t deadline_nanos, size_t most_frames, ElfFiles& files,
+             const std::function<void(const ProcessStacks&)>& tell);
 
 }  // namespace titan::stacks

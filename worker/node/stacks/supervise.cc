@@ -17,7 +17,7 @@
 #include "common/base/host/file_io.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/stacks/become_owner.h"
-#include "worker/node/stacks/look.h"
+#include "worker/node/stacks/report.h"
 
 namespace titan::stacks {
 namespace {

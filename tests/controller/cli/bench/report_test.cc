@@ -1,5 +1,4 @@
-#include "controller/cli/bench/report.h"
-
+#include "controller/cli/bench/figures.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

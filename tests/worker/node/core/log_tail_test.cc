@@ -1,6 +1,6 @@
 // The end of a failed rank's log goes with the word of its end, whatever is lost on the way.
 
-#include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/failed_ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/node/core/node_world.h"

@@ -1,6 +1,5 @@
-#include "worker/node/daemon/controllers.h"
-
 #include "gtest/gtest.h"
+#include "worker/node/daemon/session.h"
 
 namespace titan::daemon {
 namespace {

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/host/file_io.h"
-#include "common/rank_protocol/folded_launch.h"
 #include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"

@@ -1,10 +1,9 @@
-#include "worker/node/shim/listener.h"
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "gtest/gtest.h"
+#include "worker/node/shim/sockets.h"
 
 namespace titan::shim {
 namespace {

@@ -18,7 +18,7 @@
 #include "common/rank_protocol/spool.h"
 #include "worker/node/shim/process.h"
 #include "worker/node/shim/server.h"
-#include "worker/node/shim/unix_socket.h"
+#include "worker/node/shim/sockets.h"
 
 namespace titan::shim {
 namespace {

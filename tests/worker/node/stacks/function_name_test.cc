@@ -1,6 +1,5 @@
-#include "worker/node/stacks/function_name.h"
-
 #include "gtest/gtest.h"
+#include "worker/node/stacks/elf_file.h"
 
 namespace titan::stacks {
 namespace {

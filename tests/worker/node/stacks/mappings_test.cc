@@ -1,5 +1,3 @@
-#include "worker/node/stacks/mappings.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,6 +8,7 @@
 #include <fstream>
 
 #include "gtest/gtest.h"
+#include "worker/node/stacks/elf_file.h"
 
 namespace titan::stacks {
 namespace {

@@ -1,0 +1,156 @@
+#include "controller/cli/input_checks.h"
+
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/io/data_files/check_files.h"
+#include "common/io/data_files/cursor_file.h"
+#include "common/io/data_files/datasets.h"
+#include "common/io/hub/names.h"
+#include "common/plan/config/assets.h"
+#include "common/plan/config/trained_model.h"
+#include "common/plan/hf_config/model_match.h"
+#include "common/plan/hf_config/read.h"
+#include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::cli {
+namespace {
+
+// As the ranks say it, without the path, which stands before it here.
+std::string without_path(const absl::Status& status, const std::string& path) {
+  absl::string_view message = status.message();
+  absl::ConsumePrefix(&message, absl::StrCat("dataset_path ", path, ": "));
+  absl::ConsumePrefix(&message, absl::StrCat(path, ": "));
+  return std::string(message);
+}
+
+std::optional<DataProblem> problem_of(const absl::Status& status, const std::string& path) {
+  if (status.ok()) return std::nullopt;
+  return DataProblem{without_path(status, path), false};
+}
+
+std::optional<DataProblem> check_listed(const std::string& path) {
+  const absl::StatusOr<data_files::ListedFiles> listed = data_files::list_files(path);
+  if (listed.ok()) return std::nullopt;
+  return DataProblem{without_path(listed.status(), path), absl::IsNotFound(listed.status())};
+}
+
+}  // namespace
+
+std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
+                                      const config::DataLoader& settings, std::vector<std::string>& warnings) {
+  if (path.empty() || hub::is_hub_path(path)) return std::nullopt;
+  if (auto missing = check_listed(path); missing || !config::is_titans_dataset(dataset)) return missing;
+  const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
+  const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(dataset, path, format);
+  if (!found.ok()) return problem_of(found.status(), path);
+  if (!found->warning.empty()) warnings.push_back(found->warning);
+  return problem_of(data_files::check_files(*found, {.text_key = settings.text_key,
+                                                     .messages_key = settings.messages_key,
+                                                     .train_on_all = settings.train_on == "all",
+                                                     .max_bad_lines = settings.max_bad_lines}),
+                    path);
+}
+
+std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training) {
+  const std::string path = training.dataset_path.value_or("");
+  const config::DataLoader& settings = training.dataloader;
+  if (path.empty() || hub::is_hub_path(path) || !settings.sources.empty() || settings.order != "global" ||
+      !config::is_titans_dataset(training.dataset)) {
+    return "";
+  }
+  const nlohmann::json::json_pointer place("/dataloader/cursor");
+  if (!train_state.is_object() || !train_state.contains(place)) return "";
+  const nlohmann::json& cursor = train_state[place];
+  if (!cursor.is_object() || !cursor.value("file_name", nlohmann::json()).is_string()) return "";
+  const nlohmann::json file = cursor.value("file", nlohmann::json());
+  const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
+  const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(training.dataset, path, format);
+  // The place in a token index is in its shards, which ranks number.
+  if (!file.is_number_unsigned() || !found.ok() || found->format == data_files::Format::kTitan) return "";
+  try {
+    return std::string(data_files::check_cursor_file(cursor, file.get<int64_t>(), found->files).message());
+  } catch (const nlohmann::json::exception&) {  // A name that is no text: the ranks say what is damaged.
+    return "";
+  }
+}
+
+namespace {
+
+using nlohmann::json;
+
+json read_json(const std::string& path) {
+  std::ifstream in(path);
+  return in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
+}
+
+// Without the numbers that training takes from the weights.
+std::vector<hf_config::Difference> lasting(const hf_config::Model& there, const models::ModelSpec& spec) {
+  std::vector<hf_config::Difference> found =
+      hf_config::compare(there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
+  std::erase_if(found, [](const hf_config::Difference& one) { return one.takeable; });
+  return found;
+}
+
+// The flavors of Titan's that the weights fit: several differ in masks alone, of which the first is enough.
+std::string fitting_flavor(const hf_config::Model& there) {
+  for (const std::string& flavor : models::flavors(there.spec.name)) {
+    if (lasting(there, *models::find(there.spec.name, flavor)).empty()) {
+      return absl::StrCat("these are weights of model.name = \"", there.spec.name, "\", model.flavor = \"", flavor,
+                          "\"");
+    }
+  }
+  return "no flavor of Titan's has these numbers: docs/howto/add-a-model.md adds one";
+}
+
+// Numbers that a manifest and a flavor do not share, in a few words.
+std::string words_of(const std::vector<models::Difference>& all) {
+  std::vector<std::string> words;
+  for (const models::Difference& one : all) {
+    if (words.size() == 4) break;
+    words.push_back(absl::StrCat(one.name, " ", one.there, ", this model has ", one.here));
+  }
+  return absl::StrCat(absl::StrJoin(words, "; "), all.size() > words.size() ? "; ..." : "");
+}
+
+// What the weights themselves say, whatever lies beside them.
+Misfit misfit_of_weights(const std::string& folder, const models::ModelSpec& spec) {
+  const absl::StatusOr<std::string> misfit = hf_config::embedding_misfit(folder, spec);
+  return {misfit.ok() ? *misfit : std::string(misfit.status().message()), ""};
+}
+
+}  // namespace
+
+Misfit misfit_of_hf_folder(const config::Model& model, const std::string& folder) {
+  const auto spec = config::chosen_model(model);
+  const json config = read_json(folder + "/config.json");
+  if (!spec.ok()) return {};
+  if (config.is_null()) return misfit_of_weights(folder, *spec);
+  const auto there = hf_config::read_model(config);
+  if (!there.ok()) return {std::string(there.status().message()), ""};
+  const std::vector<hf_config::Difference> found = lasting(*there, *spec);
+  if (found.empty()) return misfit_of_weights(folder, *spec);
+  return {absl::StrCat("config.json says ", hf_config::text_of(found)), fitting_flavor(*there)};
+}
+
+Misfit misfit_of_step(const config::Model& model, const std::string& step_folder) {
+  const auto spec = config::chosen_model(model);
+  const json manifest = read_json(step_folder + "/manifest.json");
+  if (!spec.ok() || !manifest.is_object() || !manifest.value("model", json()).is_object()) return {};
+  const json& stored = manifest["model"];
+  const auto found = models::differences(stored, models::with_positions(stored, *spec));
+  if (found.empty()) return {};
+  return {
+      absl::StrCat("holds ", models::label(stored), ", this is ", spec->name, " ", spec->flavor, ": ", words_of(found)),
+      "set model.name and model.flavor to the step's"};
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,16 @@
+#pragma once
+
+// Carries out the verb `list`, and lays out its table.
+
+#include <string>
+#include <vector>
+
+#include "titan/v1/job.pb.h"
+
+namespace titan::cli {
+
+// The table of `titanctl list`. `wide`: with owner, priority, project and nodes, and nothing cut; else the last column
+// ends with the terminal, or is short when there is none.
+std::string list_text(const std::vector<v1::Job>& jobs, bool wide = false);
+
+}  // namespace titan::cli

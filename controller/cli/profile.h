@@ -1,0 +1,51 @@
+#pragma once
+
+// Carries out the verb `profile`, and puts the pieces of ranks' traces together.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "titan/v1/job.pb.h"
+
+namespace titan::cli {
+
+// Puts the pieces of ranks' traces together: {folder}/rank{R}_trace.json each, which has its name once it is whole. A
+// piece that comes again, after a lost connection, is skipped.
+class TraceFiles {
+ public:
+  struct Trace {
+    int rank = 0;
+    std::string node;
+    std::string path;
+    int64_t first_step = 0, last_step = 0;
+    int64_t bytes = 0;
+    bool whole = false;
+  };
+
+  // `folder`: "" for {job}_iteration_{last step} in the working folder.
+  TraceFiles(std::string job, std::string folder, const std::vector<int>& ranks);
+  ~TraceFiles();  // Removes what is not whole.
+  TraceFiles(const TraceFiles&) = delete;
+  TraceFiles& operator=(const TraceFiles&) = delete;
+
+  // Makes the folder that was named, so that a mistake is told before any rank records. Errors: of the file system.
+  absl::Status prepare() const;
+  // Whether this piece makes its trace whole. Errors: those of writing; DataLoss for a rank that nobody asked for, or a
+  // piece that is missing.
+  absl::StatusOr<bool> take(const v1::TraceChunk& chunk);
+
+  const Trace& of(int rank) const { return traces_.at(rank); }
+  const std::map<int, Trace>& all() const { return traces_; }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  absl::Status append(Trace& trace, const std::string& data) const;
+
+  const std::string job_;
+  std::string folder_;
+  std::map<int, Trace> traces_;
+};
+
+}  // namespace titan::cli

@@ -1,0 +1,39 @@
+#include "controller/core/timing.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "common/base/testing/planted.h"
+
+namespace titan::core {
+namespace {
+
+// Whatever is new makes all that wait look again, and shows what changed of why. With thousands of nodes and jobs, of
+// which many may come in at once, that takes no more than a tenth of the time.
+constexpr size_t kFew = 64;
+constexpr absl::Duration kPause = absl::Microseconds(10);
+
+}  // namespace
+
+bool Cycles::begin(absl::Duration now, bool all_registered) {
+  has_begun_ = has_begun_ || now >= earliest_ || all_registered;
+  return has_begun_;
+}
+
+void Cycles::pause(absl::Duration now, size_t nodes_and_jobs) {
+  if (nodes_and_jobs <= kFew) return;
+  next_ = now + std::min(absl::Milliseconds(200), kPause * static_cast<int64_t>(nodes_and_jobs));
+}
+
+Pauses::Pauses(absl::Duration lease) : longest_tick_(std::max(lease / 2, absl::Seconds(1))) {}
+
+absl::Duration Pauses::tick(absl::Duration now) {
+  const absl::Duration pause = now - std::exchange(last_tick_, now);
+  if (testing::planted(testing::Bug::kOwnPauseIsTheirSilence)) return absl::ZeroDuration();
+  if (pause <= longest_tick_) return absl::ZeroDuration();
+  awake_since_ = now;
+  return pause;
+}
+
+}  // namespace titan::core
