@@ -1,7 +1,7 @@
 #pragma once
 
-// Saves and loads a job's state in {dump}/{folder}/step-N, and tells before a load which numbers of the model its
-// weights bring.
+// Checkpointer saves and loads a job's state in {dump}/{folder}/step-N; of this folder the trainer uses no other class.
+// model_of_start() finds, before the model is built, the numbers that it takes over from the weights of that load.
 
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,6 @@
 #include "worker/rank/checkpoint/steps/setup.h"
 
 namespace titan::checkpoint {
-
-// Saves and loads a job's state in {dump}/{folder}/step-N: the one class of this folder that the trainer uses.
 
 class Checkpointer {
  public:
@@ -43,8 +41,7 @@ class Checkpointer {
   // async_with_pinned_mem on a GPU when the GPU knows that it is to copy them (see before_update). A save that fails
   // (disk full, ...) on any rank fails on all: event checkpoint_failed, earlier checkpoints stay, Ok is returned (see
   // failed_saves_allowed). Errors: Unavailable, naming it, when another rank's process is gone; FailedPrecondition
-  // "fenced: ..." when a newer attempt owns the folder: exit with
-  // kExitFenced.
+  // "fenced: ..." when a newer attempt owns the folder: exit with kExitFenced.
   absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind = Kind::kFull);
 
   // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. When

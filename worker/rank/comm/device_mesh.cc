@@ -4,8 +4,6 @@
 #include <functional>
 #include <utility>
 
-#include "worker/rank/comm/group.h"
-#include "worker/rank/comm/ledger.h"
 #include "worker/rank/comm/recording_backend.h"
 #include "worker/rank/comm/shared_memory_backend.h"
 #include "worker/rank/comm/split_groups.h"

@@ -2,7 +2,6 @@
 
 #include <c10/util/Type.h>
 
-#include <algorithm>
 #include <chrono>
 #include <string_view>
 #include <typeinfo>

@@ -1,6 +1,10 @@
 #pragma once
 
-// Maps the memory that ranks of one machine share, slots, counts and channels, and wakes its owner by a bell.
+// The memory that ranks of one machine share: each rank has an area that the other ranks of its group on this machine
+// map too. It has slots in which the rank leaves data for them, those for collectives and, for each other rank, those
+// for messages; the counts by which they agree who may touch which slot; and a bell, by which they wake its owner, so
+// that no rank has to poll. An area has no name in any file system: peers open it through the owner's descriptors in
+// /proc, so it is gone with the last process that has it.
 
 #include <array>
 #include <atomic>
@@ -13,11 +17,6 @@
 #include "common/base/host/descriptor.h"
 
 namespace titan::comm {
-
-// Memory of one rank that the other ranks of its group on this machine see too: slots in which it leaves data for them,
-// those for collectives and, for each other rank, those for messages; and the counts by which they agree who may touch
-// which slot. It has no name in any file system: peers open it through
-// the owner's descriptors in /proc, so it is gone with the last process that has it.
 
 inline constexpr int kMostMembers = 16;  // Of a group.
 inline constexpr uint32_t kSlots = 64;   // Divides 2^32: counts may run over.
@@ -127,7 +126,7 @@ class OwnArea {
   AreaMapping memory_;
 };
 
-// Another rank's.
+// Another rank's area.
 class PeerArea {
  public:
   // As member `reader` of a group of `members`. Null when it is on another machine or cannot be seen from here.
@@ -145,9 +144,7 @@ class PeerArea {
   AreaMapping memory_;
 };
 
-// How ranks wake each other through their areas, so that nobody waits by looking.
-
-// Wakes the owner of the area, or keeps it from falling asleep.
+// Wakes the owner of the area by its bell, or keeps it from falling asleep.
 void ring(AreaHeader& header);
 
 // The same if it sleeps or is about to. What it is to see must have been stored before: either this sees that it

@@ -1,7 +1,6 @@
 #include "worker/rank/comm/split_groups.h"
 
 #include <atomic>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>

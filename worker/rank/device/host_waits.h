@@ -1,6 +1,7 @@
 #pragma once
 
-// Says when a host may wait for its device, and copies between the two without waiting.
+// How a host avoids waiting for its device: copies between the two that hold up neither, and, for tests of a device,
+// guards under which every wait but the known ones is an error. Training itself forbids nothing.
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
@@ -11,9 +12,7 @@
 
 namespace titan::device {
 
-// For tests of a device: what a step must not do to it from the fourth on. Training itself forbids nothing.
-
-// A device::Device that sees when its host waits for it is one of these as well. The CPU is none: its host waits for
+// A device::Device that sees when its host waits for it is one of these as well. The CPU is not: its host waits for
 // nothing.
 class SeesHostWaits {
  public:
@@ -23,7 +22,7 @@ class SeesHostWaits {
 };
 
 // While one lives, whatever makes the host wait for `device` throws, on every thread of the process; one at a time.
-// Does nothing where the device is no SeesHostWaits.
+// Does nothing where the device is not a SeesHostWaits.
 class ForbidHostWaits {
  public:
   explicit ForbidHostWaits(Device& device);
@@ -45,13 +44,12 @@ class NamedHostWait {
 // Before a wait that LibTorch does not see, `what`. Throws c10::Error where it is forbidden.
 void before_host_waits(const char* what);
 
-// Copies between a host and its device that hold up neither. On a CPU they are no copies.
-
 // `tensor`, of the host, on the device: from pages that the device reads by itself. A copy of others would hold the
-// host until it is done. Undefined stays undefined.
+// host until it is done. On a CPU nothing is copied. Undefined stays undefined.
 at::Tensor copy_ahead(const at::Tensor& tensor, at::Device device);
 
-// A small tensor on its way to the host, behind all that its device has been given so far on the current stream.
+// A small tensor on its way to the host, behind all that its device has been given so far on the current stream. On a
+// CPU nothing is copied.
 class LateRead {
  public:
   explicit LateRead(const at::Tensor& tensor);

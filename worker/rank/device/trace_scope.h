@@ -33,7 +33,7 @@ class TraceScope {
   std::optional<at::RecordFunction> record_;
 };
 
-// While one lives, the thread that made it knows the scopes that it is in: Titan's (trace_scope.h) and LibTorch's
+// While one lives, the thread that made it knows the scopes that it is in: Titan's (TraceScope) and LibTorch's
 // operations. So do threads that work for it with its at::ThreadLocalState. Autograd's threads also know the scopes of
 // the thread whose forward pass they go back through, which waits for them meanwhile. Made and destroyed by one thread.
 class ScopeNames {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Keeps the keys and values of rows that are being generated in rings of slots, and attends over them.
+// Rows that are being generated keep their keys and values in a ring of slots a layer, and each new token attends over
+// them: the token at position p is in slot p modulo the ring's size.
 
 #include <ATen/ATen.h>
 
@@ -14,9 +15,6 @@
 
 namespace titan::generate {
 
-// Attention of one new token a row over the tokens before it, which a ring of slots keeps: the token at position p is
-// in slot p modulo the ring's size.
-
 // How many slots a row needs, when it grows to `tokens`: a window or a chunk never looks further back than its size.
 int64_t ring_size(const nn::AttentionMask& mask, int64_t tokens);
 
@@ -24,7 +22,8 @@ int64_t ring_size(const nn::AttentionMask& mask, int64_t tokens);
 // `positions`: int64 [B], of the newest tokens. The mask's `documents` is not looked at: what is generated is one.
 at::Tensor visible_slots(const at::Tensor& positions, int64_t ring, int64_t slots, const nn::AttentionMask& mask);
 
-// q [B, H, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], visible bool [B, S]; sinks as in nn::AttentionInput: [B, H, Dv].
+// Attention of one new token a row. q [B, H, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], visible bool [B, S]; sinks as in
+// nn::AttentionInput: [B, H, Dv].
 at::Tensor attend_slots(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& visible,
                         double scale, const at::Tensor& sinks);
 
@@ -40,7 +39,7 @@ struct CachePass {
   at::Tensor positions;          // a step, [1, S] tokens: the newest of each row (S >= B) at these, int64 [B].
 };
 
-// One layer's.
+// One layer's cache.
 class LayerCache {
  public:
   virtual ~LayerCache() = default;

@@ -1,6 +1,7 @@
 #pragma once
 
-// A family's table of Hugging Face names and its config.json become the mapper that checkpoints import and export with.
+// What a family says about its Hugging Face weights, a table of names and config.json, and the mapper that checkpoints
+// import and export with, which is made of it.
 
 #include <cstdint>
 #include <memory>
@@ -13,8 +14,6 @@
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 
 namespace titan::model {
-
-// What a family says about its Hugging Face weights: a table of names, and config.json.
 
 enum class HfForm {
   kSame,

@@ -2,9 +2,6 @@
 
 #include <cmath>
 #include <utility>
-#include <vector>
-
-#include "worker/rank/nn/layers.h"
 
 namespace titan::nn {
 namespace {

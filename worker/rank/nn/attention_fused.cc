@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "worker/rank/device/device_graphs.h"
 #include "worker/rank/device/host_waits.h"

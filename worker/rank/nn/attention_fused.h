@@ -1,7 +1,9 @@
 #pragma once
 
-// Whole rows of attention on GPUs go to LibTorch's fused kernels, flash attention or cuDNN, in one call a layer and
-// pass.
+// Whole rows of attention on GPUs go to LibTorch's fused kernels in one call a layer and pass. Flash attention takes
+// bf16 and fp16 under every mask: spans that are equally long are rows of a batch; others lie one after another, and
+// the call is told where they end. cuDNN takes rows in which only causality hides a key: on Hopper it needs some 0.6 of
+// flash attention's time, and heads of queries and values need not be equally large (docs/benchmarks-gpu.md).
 
 #include <ATen/ATen.h>
 
@@ -17,11 +19,7 @@
 
 namespace titan::nn {
 
-// Attention of whole rows on GPUs in bf16 and fp16: one call of LibTorch's flash attention a layer and pass, whatever
-// the mask. Spans that are equally long are rows of a batch; others lie one after another, and the call is told where
-// they end.
-
-// What the call is told. All spans are causal.
+// What a call of flash attention is told. All spans are causal.
 struct FlashCall {
   int64_t spans = 0, longest = 0;
   // Where spans begin among the tokens of all rows, and the end of the last one: [spans + 1]. Empty: each has `longest`
@@ -31,7 +29,8 @@ struct FlashCall {
 
   bool operator==(const FlashCall&) const = default;
 };
-// Of `rows` rows with these spans, under a window (0: none).
+
+// The call for `rows` rows with these spans, under a window (0: none).
 FlashCall plan_flash(const Spans& spans, int64_t window, int64_t rows);
 
 // The call, and its cum_seq where the heads are, int32; undefined: it has none.
@@ -50,14 +49,11 @@ class FlashCalls {
   std::vector<std::pair<AttentionMask, FlashArguments>> known_;
 };
 
-// Whether a call takes these: on a GPU, in bf16 or fp16, heads of up to 256.
+// Whether flash attention takes these: on a GPU, in bf16 or fp16, heads of up to 256.
 bool flash_takes(const at::Tensor& q, int64_t v_size);
 
 // Nothing waits for the device. Reads the documents, where the mask asks for them: that work cannot be captured.
 c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const MicrobatchContext& context);
-
-// Attention of whole rows by cuDNN, where nothing but causality hides a key. On Hopper it takes some 0.6 of flash
-// attention's time, and heads of queries and values need not be equally large (docs/benchmarks-gpu.md).
 
 // Whether LibTorch would choose cuDNN for these heads here: a GPU and a version that have it, and no demand for equal
 // bits, which its backward pass does not give.

@@ -1,7 +1,8 @@
 #pragma once
 
-// An AttentionKernel computes one block of queries over one block of keys; an AttentionPlan says how a whole call is
-// computed, forward and backward.
+// AttentionKernel computes softmax attention of one block of queries over one block of keys: it is what differs between
+// devices. AttentionPlan says how a whole call is computed, forward and backward, and attend_by() runs it under
+// autograd.
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -14,9 +15,8 @@
 
 namespace titan::nn {
 
-// Softmax attention of one block of queries over one block of keys: what differs between devices.
-// Shapes: q [B, H, Tq, D], k [B, Hkv, Tk, D], v [B, Hkv, Tk, Dv]; any strides with neighbours in the last dimension.
-
+// One block's result. Shapes: q [B, H, Tq, D], k [B, Hkv, Tk, D], v [B, Hkv, Tk, Dv]; any strides with neighbours in
+// the last dimension.
 struct BlockOutput {
   at::Tensor out;  // [B, H, Tq, Dv], of q's type.
   at::Tensor lse;  // [B, H, Tq], at least fp32: log of the sum of exp(scores).

@@ -1,7 +1,8 @@
 #pragma once
 
-// Rows are cut at documents, chunks and windows into the pairs of query and key blocks that meet at all, so that no
-// mask has to be stored.
+// Which blocks of queries and keys of a row meet at all, and how. Every mask that a model has (documents, fixed chunks,
+// sliding window, causality) comes down to spans of positions, inside which attention is causal and perhaps windowed:
+// so rows are cut at their spans, and no mask has to be stored for them.
 
 #include <ATen/ATen.h>
 
@@ -9,10 +10,6 @@
 #include <vector>
 
 namespace titan::nn {
-
-// Which blocks of queries and keys of a row meet at all, and how. Every mask that a model has (documents, fixed chunks,
-// sliding window, causality) comes down to spans of positions, inside which attention is causal and perhaps windowed:
-// so a row is cut at its spans, and no mask has to be stored for them.
 
 // Consecutive positions of a row. The segments of one rank lie one after another in its tensors.
 struct Segment {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "worker/rank/kernels/cpu/cross_entropy.h"
 #include "worker/rank/nn/layers.h"

@@ -1,7 +1,9 @@
 #pragma once
 
-// The cross-entropy loss is computed from whole logits, or from a head's input with some columns of the vocabulary at a
-// time, by Titan's own kernels where they take it.
+// The cross-entropy loss, of whole logits or of a head's input with some columns of the vocabulary at a time. Titan's
+// own kernels (own_rows_take(logits, Part::kLoss)) read logits as they are and write the gradient in their type, so
+// that no copy in fp32 exists; the figures at the end are shared by the loss of whole rows and that of ranks with parts
+// of the vocabulary.
 
 #include <ATen/ATen.h>
 
@@ -63,16 +65,13 @@ at::Tensor count_valid(const at::Tensor& labels);
 // the input and two numbers a token.
 //
 // input [B, T, D], labels [B, T]; `vocabulary` null, or the ranks that hold a part of the weight's rows each: all get
-// the whole sum, and each a part of the input's gradient. With a split backward pass (matmul_autograd.h) the
-// weight's gradient is there with the input's: the logits' gradient is not kept for later.
+// the whole sum, and each a part of the input's gradient. With a split backward pass (matmul_autograd.h) the weight's
+// gradient is there with the input's: the logits' gradient is not kept for later.
 at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
                                   int64_t columns, const comm::Group* vocabulary = nullptr);
 
-// Cross-entropy by Titan's own kernels (own_rows_take(logits, Part::kLoss)): logits are read as they are, and their
-// gradient is written in their type, so that no copy in fp32 exists. Shared by the loss of whole rows and that of ranks
-// with parts of the vocabulary.
-
-// Of logits [rows, columns], each fp32 [rows]. A label is a column; one outside of them is another rank's, or ignored.
+// Figures of logits [rows, columns], each fp32 [rows]. A label is a column; one outside of them is another rank's, or
+// ignored.
 struct SoftmaxFigures {
   at::Tensor maximum;
   at::Tensor sum;          // Of exp(logit - maximum).

@@ -1,7 +1,9 @@
 #pragma once
 
-// The three matrix products of a layer, dense or grouped by expert, go to Titan's own CPU kernels or to LibTorch;
-// product_speed() measures them.
+// The three matrix products of a layer with weights [out, in], and the same of experts. bf16 on the CPU goes to Titan's
+// own kernels where they are chosen (worker/rank/kernels/choice.h), everything else to LibTorch. Results have the
+// inputs' type, or a wider `result`: fp32 of bf16 operands are the sums before they are rounded. product_speed()
+// measures them.
 
 #include <ATen/ATen.h>
 
@@ -10,10 +12,6 @@
 #include "worker/rank/nn/row_groups.h"
 
 namespace titan::nn {
-
-// The three products of a layer with weights [out, in], and the same of experts. bf16 on the CPU goes to Titan's own
-// kernels where they are chosen (worker/rank/kernels/choice.h), everything else to LibTorch. Results have the inputs'
-// type, or a wider `result`: fp32 of bf16 operands are the sums before they are rounded.
 
 using ResultType = std::optional<at::ScalarType>;
 
@@ -26,9 +24,9 @@ void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight);
 // The weight's: dy^T x over all rows: [out, in].
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, ResultType result = {});
 
-// Of rows that belong to one expert after the other, with weights [experts, out, in]; rows of none count for nothing
-// and have zeros in the results. LibTorch's take all experts in one call where the groups have their ends and rows lie
-// as its kernel for GPUs reads them, and one expert a call otherwise.
+// The products of rows that belong to one expert after the other, with weights [experts, out, in]; rows of none count
+// for nothing and have zeros in the results. LibTorch's take all experts in one call where the groups have their ends
+// and rows lie as its kernel for GPUs reads them, and one expert a call otherwise.
 at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups,
                                     ResultType result = {});
 at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups,

@@ -1,7 +1,9 @@
 #pragma once
 
-// Matrix products with parameters, dense or grouped by expert, are autograd functions here, whose weight gradients can
-// be deferred for a split backward pass.
+// Products with weights as autograd functions, dense or grouped by expert, whose weight gradients can be left for
+// later. That is the exact split of the backward pass that zero-bubble pipelines need (arXiv 2401.10241): a product
+// with a weight gives its input's gradient at once, because the stage before waits for it, and leaves its weight's
+// gradient, which only the optimizer waits for.
 
 #include <ATen/ATen.h>
 
@@ -12,10 +14,6 @@
 #include "worker/rank/nn/row_groups.h"
 
 namespace titan::nn {
-
-// The exact split of the backward pass that zero-bubble pipelines need (arXiv 2401.10241): a product with a weight
-// gives its input's gradient at once, because the stage before waits for it, and leaves its weight's gradient, which
-// only the optimizer waits for.
 
 // A weight's gradient that is still to be computed. `compute` needs neither the graph nor the weight: only tensors that
 // it holds, until it is destroyed.

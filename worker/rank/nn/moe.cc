@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "worker/rank/kernels/cpu/router.h"
-#include "worker/rank/nn/feed_forward.h"
 #include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/moe_rows.h"
 #include "worker/rank/nn/own_kernels.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 // checkpoint_plan() decides from [activation_checkpoint] which blocks recompute their forward pass, and the policies
-// which results they keep.
+// which results of the first pass a recomputed block keeps.
 
 #include <cstdint>
 #include <functional>
@@ -14,8 +14,6 @@
 #include "worker/rank/nn/kept_results.h"
 
 namespace titan::parallel {
-
-// What a recomputed block keeps of its first pass.
 
 using models::KeepChoice;
 using models::KeepItem;

@@ -3,11 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include <array>
-#include <memory>
 #include <utility>
 
 #include "worker/rank/nn/attention_blocks.h"
-#include "worker/rank/nn/attention_core.h"
 #include "worker/rank/nn/attention_kernel.h"
 #include "worker/rank/nn/layers.h"
 

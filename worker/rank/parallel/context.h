@@ -1,7 +1,7 @@
 #pragma once
 
-// Context parallelism splits each row's tokens over ranks and computes attention over all ranks' keys, which are
-// gathered or go around a ring.
+// Context parallelism: every rank of a group holds a share of each row's tokens; attention exchanges keys and values,
+// which are gathered or go around a ring (ring attention, arXiv 2310.01889, with the balance of arXiv 2311.09431).
 
 #include <ATen/ATen.h>
 
@@ -17,9 +17,6 @@
 #include "worker/rank/parallel/context_deal.h"
 
 namespace titan::parallel {
-
-// Context parallelism: every rank of the group holds a share of each row's tokens; attention exchanges keys and values
-// (ring attention, arXiv 2310.01889, with the balance of arXiv 2311.09431).
 
 struct ContextParallel {
   const comm::Group* group = nullptr;  // Must outlive the model.
@@ -45,8 +42,7 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context);
 // dealt alike. By work the shares differ from microbatch to microbatch: whoever has to know them reads the context's.
 nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context);
 
-// How the ranks' keys and values reach each other, packed as one tensor a rank; attention itself is elsewhere.
-
+// How the ranks' keys and values reach each other, packed as one tensor a rank.
 class ContextExchange {
  public:
   virtual ~ContextExchange() = default;

@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
-#include <utility>
 
 #include "worker/rank/device/host_waits.h"
 #include "worker/rank/nn/kept_results.h"

@@ -1,6 +1,7 @@
 #pragma once
 
-// Tokens reach the ranks that hold their experts by all-to-all or by all-gather, asynchronously in both passes.
+// Tokens reach the ranks that hold their experts by all-to-all (exchange_tokens) or by all-gather (gather_tokens). Both
+// are built on AsyncExchange: rows that are waited for later than they begin to move, in both passes.
 
 #include <ATen/ATen.h>
 
@@ -49,14 +50,12 @@ struct LocalChoices {
 LocalChoices local_choices(const at::Tensor& experts, const at::Tensor& scores, int64_t first, int64_t local,
                            int64_t all);
 
-// Exchanges of rows that are waited for later than they begin, in both passes. Autograd runs the nodes made last first:
-// what is computed between begin and finish is differentiated between the two as well. In a second pass that has the
-// rows of the first one (worker/rank/nn/kept_results.h) nothing is sent forward.
-
 // Starts an exchange of `rows` and returns the tensor that holds its result once `pending` was waited for.
 using Move = std::function<at::Tensor(const at::Tensor& rows, comm::Pending& pending)>;
 
-// One exchange: how rows are sent, and how their gradients come back.
+// One exchange: how rows are sent, and how their gradients come back. Autograd runs the nodes made last first: what is
+// computed between begin and finish is differentiated between the two as well. In a second pass that has the rows of
+// the first one (worker/rank/nn/kept_results.h) nothing is sent forward.
 struct AsyncExchange : torch::CustomClassHolder {
   AsyncExchange(Move forth, Move back) : forth(std::move(forth)), back(std::move(back)) {}
 

@@ -6,8 +6,6 @@
 
 #include "worker/rank/comm/functional.h"
 #include "worker/rank/nn/kept_results.h"
-#include "worker/rank/nn/layers.h"
-#include "worker/rank/nn/loss.h"
 #include "worker/rank/nn/own_kernels.h"
 #include "worker/rank/parallel/tensor_operands.h"
 #include "worker/rank/parallel/tensor_overlap.h"

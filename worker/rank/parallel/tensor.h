@@ -1,7 +1,9 @@
 #pragma once
 
-// Tensor parallelism (Megatron-LM) cuts each layer's parameters to this rank's part and sets its seams, the split
-// vocabulary's look-up and loss included.
+// Tensor parallelism (Megatron-LM, arXiv 1909.08053) with sequence parallelism (arXiv 2205.05198): each function cuts
+// one layer's parameters to this rank's part and sets its seams. Columns of the first matrices and rows of the last
+// leave one all-gather and one reduce-scatter for a sub-block and pass, or two all-reduces without sequence
+// parallelism. In a group of one nothing changes. The look-up and the loss of a split vocabulary are here too.
 
 #include <ATen/ATen.h>
 
@@ -13,11 +15,6 @@
 #include "worker/rank/nn/loss.h"
 
 namespace titan::parallel {
-
-// Tensor parallelism (Megatron-LM, arXiv 1909.08053) with sequence parallelism (arXiv 2205.05198): each function cuts
-// one layer's parameters to this rank's part and sets its seams. Columns of the first matrices and rows of the last
-// leave one all-gather and one reduce-scatter for a sub-block and pass, or two all-reduces without sequence
-// parallelism. In a group of one nothing changes.
 
 struct TensorParallel {
   const comm::Group* group = nullptr;  // Must outlive the layers.
@@ -40,8 +37,6 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
 nn::Loss vocabulary_parallel_loss(const comm::Group& group);
 // The same of what the head reads, in the form between sub-blocks, without all logits of a rank at once.
 nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor);
-
-// The two ends of a decoder whose vocabulary is split over ranks; the loss is in tensor.h.
 
 // The rows of the whole embedding that this rank's part of it has; zeros for the tokens that others have.
 at::Tensor look_up_own_rows(const at::Tensor& tokens, const nn::Parameter& weight);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rank 0 fences the dump folder for its attempt here, and each rank records what a failed attempt leaves in it of its
+// The dump folder: rank 0 fences it for its attempt, and each rank records there what a failed attempt leaves of its
 // last collectives.
 
 #include <memory>
@@ -12,8 +12,6 @@
 #include "worker/rank/runtime/step/rank_context.h"
 
 namespace titan::runtime {
-
-// Whose the dump folder is.
 
 // Rank 0 takes the dump folder for this attempt, before anything in it is read, and shows from then on that it lives.
 // What is known to have been committed there goes into the context. Throws Failure.

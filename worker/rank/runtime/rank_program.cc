@@ -22,7 +22,6 @@
 #include "worker/rank/nn/low_precision/recipes.h"
 #include "worker/rank/nn/row_groups.h"
 #include "worker/rank/runtime/dump_folder.h"
-#include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/failure/failure_watch.h"
 #include "worker/rank/runtime/resources.h"
 #include "worker/rank/runtime/step/job_model.h"

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <climits>
 #include <optional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"

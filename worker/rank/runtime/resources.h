@@ -13,10 +13,7 @@
 
 namespace titan::runtime {
 
-// A rank stays on CPUs of its own (resources.pin_cpus): those near its GPU, whose memory it prefers. A rank that
-// wanders finds its caches cold, and one on the other side of the machine feeds its GPU through the link between both.
-
-// What is asked of the kernel.
+// What pinning asks of the kernel.
 struct Placing {
   std::string root;                            // Before /sys and /proc; empty but in tests.
   std::function<topology::CpuSet()> affinity;  // Of the calling thread; empty when it cannot be had.
@@ -31,12 +28,14 @@ struct Pinned {
   std::string warning;  // What was wanted and failed.
 };
 
-// auto: GPU ranks alone.
+// Whether this rank is to be pinned; with "auto" only GPU ranks are.
 bool wants_pinning(const config::Resources& resources);
 
-// Places the calling thread as one of `local_ranks` ranks. `gpus`: PCI addresses by local rank; empty for CPU ranks.
-// What cannot be known or done leaves the rank where it is: a warning where it was asked for in so many words (`key` is
-// "on") or the kernel refuses, else only said.
+// Places the calling thread as one of `local_ranks` ranks on CPUs that no other rank has (resources.pin_cpus), near its
+// GPU, with memory from there: a rank that wanders finds its caches cold, and one on the other side of the machine
+// feeds its GPU through the link between both. `gpus`: PCI addresses by local rank; empty for CPU ranks. What cannot be
+// known or done leaves the rank where it is: a warning where it was asked for in so many words (`key` is "on") or the
+// kernel refuses, else only said.
 Pinned pin_rank(const std::string& key, int local_rank, int local_ranks, const std::vector<std::string>& gpus,
                 const Placing& placing);
 

@@ -194,8 +194,6 @@ absl::StatusOr<std::vector<std::string>> write_dcp(storage::Files& files, StepRe
 
 namespace {
 
-using nlohmann::json;
-
 // torchtitan: how many documents of the share were read, and the tokens of the last one that no row has.
 absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::FileKind& kind, const json& cursor,
                                    data::Tokenizer& tokenizer) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// A step is written as a torch.distributed.checkpoint folder that torchtitan loads or resumes from, the place in its
-// data included.
+// Writes a step as a torch.distributed.checkpoint folder that torchtitan loads, or resumes from, its place in the data
+// included.
 
 #include <functional>
 #include <string>
@@ -16,8 +16,6 @@
 #include "worker/rank/checkpoint/shards/step_reader.h"
 
 namespace titan::tools {
-
-// A step as a folder that torchtitan loads, or goes on from.
 
 struct DcpExport {
   bool model_only = false;  // Else, of a full step, optimizer, schedule, train state and place in the data too.

@@ -1,7 +1,8 @@
 #pragma once
 
-// A step's model is written as one file of torch.save, under torchtitan's names or under torchtune's, which imports map
-// back.
+// Writes a step's model as one file of torch.save: a state dict under torchtitan's names, or under torchtune's (0.6.1)
+// as its FullModelTorchTuneCheckpointer and DistributedCheckpointer keep them. The numbers are the same under both:
+// rotary pairs lie side by side.
 
 #include <ATen/ATen.h>
 
@@ -19,8 +20,6 @@
 
 namespace titan::tools {
 
-// A step's model as one file of torch.save: a state dict under torchtitan's names, or under torchtune's.
-
 struct TorchExport {
   bool torchtune = false;
   at::ScalarType dtype = at::kFloat;
@@ -35,17 +34,13 @@ absl::StatusOr<std::vector<std::string>> write_torch(storage::Files& files, chec
                                                      const std::string& folder,
                                                      const std::function<void(const std::string& file)>& progress);
 
-// torchtune's own names of a model's parameters, under which its FullModelTorchTuneCheckpointer and
-// DistributedCheckpointer keep them (0.6.1). The numbers are those of torchtitan: rotary pairs lie side by side in
-// both.
-
 // Whether these are names of torchtune's.
 bool are_torchtune_names(const std::set<std::string>& names);
 
 // FailedPrecondition when torchtune has no such model: of the families here it has Llama 3.
 absl::Status check_torchtune_has(const models::ModelSpec& spec);
 
-// A parameter's name there.
+// torchtune's name of a parameter.
 std::string torchtune_name(const std::string& fqn);
 
 }  // namespace titan::tools

@@ -1,6 +1,7 @@
 #pragma once
 
-// Reads one rank's part of a load candidate: a step of ours, or a folder of torch.distributed.checkpoint.
+// What one rank reads of a load candidate that is a step of Titan's own or a folder of torch.distributed.checkpoint;
+// stage_load() in load_candidate.h chooses between them.
 
 #include <string>
 #include <vector>
@@ -11,22 +12,19 @@
 
 namespace titan::checkpoint {
 
-// A step of ours as a job's start: what one rank reads of it, straight into its live tensors.
-
 // Tensors that a slice keeps in another form are read whole: as many at once as fit into this, and one of any size.
 inline constexpr int64_t kFormsMemory = int64_t{256} << 20;
 
-// As stage_load(). Takes kReadMemory beside the state, for slices of another form kFormsMemory or the largest of them.
+// As stage_load(), of a step of Titan's own, which goes straight into the live tensors. Takes kReadMemory besides the
+// state, for slices of another form kFormsMemory or the largest of them.
 absl::StatusOr<StagedLoad> load_step(storage::Files& files, const Candidate& candidate,
                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
                                      StepReading reading);
 
-// A folder of torch.distributed.checkpoint as a job's start: what one rank reads of it.
-
-// Rank 0: that it can be read at all; fills in manifest_crc and step.
+// Rank 0: checks that the folder can be read at all; fills in manifest_crc and step.
 absl::Status inspect_dcp(storage::Files& files, Candidate& candidate);
 
-// As stage_load().
+// As stage_load(), of a folder of torch.distributed.checkpoint.
 absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& candidate,
                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude);
 

@@ -70,7 +70,6 @@ std::string join_load_words(const std::vector<std::string>& words) {
 namespace {
 
 namespace event = rank_protocol::event;
-using nlohmann::json;
 
 // The key that named it.
 std::string where(const Candidate& candidate) {

@@ -1,6 +1,8 @@
 #pragma once
 
-// Lets all ranks agree on which candidate is loaded, by what each says of its part.
+// All ranks agree on the candidate that is loaded: each rank reports on its part (LoadWord), and Loader tries the
+// candidates in order until all ranks could read one. Which are tried, and how one rank reads its part, is in
+// load_candidate.h.
 
 #include <string>
 #include <vector>
@@ -11,21 +13,20 @@
 
 namespace titan::checkpoint {
 
-// What a rank, or several, say of a load: whether they could read their part, and what they have no place for.
-
+// What a rank, or several, report of a load: whether they could read their part, and what they have no place for.
 struct LoadWord {
   absl::Status status;
   std::vector<size_t> unclaimed;  // Numbers of the candidate's tensors (StagedLoad::held), ascending.
 };
+
 std::string to_text(const LoadWord& word);
 LoadWord load_word_in(const std::string& text);
 
-// Of several: a tensor that does not fit outweighs what may be a bad disk, since no older step would fit either; and
-// what none of them has a place for.
+// Joins the reports of several ranks: a tensor that does not fit outweighs what may be a bad disk, since no older step
+// would fit either; unclaimed is what none of them has a place for.
 std::string join_load_words(const std::vector<std::string>& words);
 
-// How the ranks agree on what is loaded. What is tried, and how one rank reads its part, is load_candidate.h's.
-
+// This rank's part in the agreement and the load.
 class Loader {
  public:
   explicit Loader(Session& session) : session_(session) {}

@@ -1,7 +1,7 @@
 #pragma once
 
-// Lists what a load tries, in which order, and reads one rank's part of a candidate. Agreement between the ranks is
-// load_agreement.h's.
+// Lists what a load tries, in which order, and reads one rank's part of a candidate. How the ranks agree on one is in
+// load_agreement.h.
 
 #include <ATen/ATen.h>
 

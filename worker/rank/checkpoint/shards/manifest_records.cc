@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "worker/rank/checkpoint/shards/progression.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 
 namespace titan::checkpoint {
@@ -92,8 +91,6 @@ absl::Status check_shape(const TensorRecord& tensor) {
 }
 
 namespace {
-
-using nlohmann::json;
 
 json progressions_json(const std::vector<Progression>& list) {
   json text = json::array();

@@ -1,6 +1,7 @@
 #pragma once
 
-// Describes what a manifest says of files and tensors, and finds which piece of which tensor lies in which file.
+// A manifest's records of files and tensors, and its rows of places, which say in which file each piece of a tensor
+// lies and are few however many ranks wrote. Placement finds pieces in them.
 
 #include <c10/core/ScalarType.h>
 
@@ -16,8 +17,6 @@
 #include "worker/rank/checkpoint/shards/tensor_box.h"
 
 namespace titan::checkpoint {
-
-// What a manifest says of files and tensors.
 
 inline constexpr int64_t kChunkBytes = 1 << 20;
 
@@ -59,8 +58,6 @@ absl::StatusOr<TensorRecord> tensor_from_json(const nlohmann::json& from);  // T
 
 // A shape that is none, or has more bytes than can be counted: DataLoss.
 absl::Status check_shape(const TensorRecord& tensor);
-
-// Which piece of which tensor lies in which file, in a few rows however many ranks wrote.
 
 // Each of the tensors, which are of one shape, has a piece of `shape` at each of the places.
 struct PlacementRow {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Brings the ranks' reports to rank 0 and its verdicts back, through the job's key-value store and a tree of ranks.
+// The ranks' reports reach rank 0, and its verdicts come back, through the job's key-value store (Exchange). Reports
+// are joined on the way in a tree of ranks (Branch), so that no rank reads more than a few however many there are.
 
 #include <atomic>
 #include <map>
@@ -20,9 +21,7 @@
 
 namespace titan::checkpoint {
 
-// Who joins whose reports, so that no rank reads more than a few however many there are.
-
-inline constexpr int kFanOut = 32;
+inline constexpr int kFanOut = 32;  // Of the tree.
 
 // Ranks [begin, end), of which the first speaks for all.
 struct Branch {
@@ -40,9 +39,8 @@ Branch branch_of(int rank, int world, int fan_out);
 // How many reports follow each other on the longest way to the branch's first rank.
 int height(const Branch& branch, int fan_out);
 
-// A status as it travels between ranks: in each rank's report, and in rank 0's verdict on all of them.
-
-// The code survives, so that "fenced" and "disk full" mean the same on every rank.
+// A status as it travels between ranks, in each rank's report and in rank 0's verdict on all of them. The code
+// survives, so that "fenced" and "disk full" mean the same on every rank.
 nlohmann::json to_json(const absl::Status& status);
 absl::Status status_from_json(const nlohmann::json& from);
 
@@ -67,9 +65,8 @@ auto caught(Call&& call) -> decltype(call()) {
 }
 
 // Reports to rank 0 and verdicts from it, through the job's key-value store and never through a training group, so that
-// it works on a background thread while training goes on. Reports are joined on the way, by the ranks of a tree
-//. Polls, so that no call blocks other users of the store: for all keys in one call, and the more
-// seldom the longer it takes.
+// it works on a background thread while training goes on. Polls, so that no call blocks other users of the store: for
+// all keys in one call, and less often the longer it takes.
 class Exchange {
  public:
   // A rank whose pulse stops for `silence`, or does not begin within `start`, is gone; one that lives has `timeout` for
@@ -125,8 +122,7 @@ class Exchange {
   std::vector<std::string> spoken_;  // Rank 0's broadcasts since the last gather.
 };
 
-// How the ranks' words about their shards come to rank 0.
-
+// Brings the ranks' reports about their shards to rank 0.
 class ShardReports {
  public:
   explicit ShardReports(Exchange& exchange) : exchange_(exchange) {}

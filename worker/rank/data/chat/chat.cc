@@ -1,7 +1,6 @@
 #include "worker/rank/data/chat/chat.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"

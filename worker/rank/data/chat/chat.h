@@ -55,25 +55,25 @@ class ChatTemplate {
   jinja::Mapping special_tokens_;  // As templates name them: bos_token and so on.
 };
 
-using TextSpan = std::pair<size_t, size_t>;  // Bytes: the first, and the one behind the last.
+using TextSpan = std::pair<size_t, size_t>;  // Bytes [first, second).
 
-// What the assistant says in `text`, which the template made of all messages: of each of its messages what comes behind
-// the prompt for it, up to where the conversation with it ends. InvalidArgument when the conversation up to there is no
-// beginning of the text: then nobody can tell, and the template has to say it by generation blocks.
+// The stretches of `text`, which the template made of all messages, that the assistant says: for each of its messages
+// what follows the prompt for it, up to where the conversation with it ends. InvalidArgument when the conversation up
+// to there is not a beginning of the text: then the template has to mark them by generation blocks.
 absl::StatusOr<std::vector<TextSpan>> assistant_turns(const ChatTemplate& chat,
                                                       const data_files::Conversation& conversation,
                                                       const std::string& text);
 
 struct ChatText {
   std::string text;
-  std::vector<TextSpan> labels;  // In order: what is to be foretold.
+  std::vector<TextSpan> labels;  // In order: what the loss counts.
 };
 
-// Makes texts of conversations, and says what of them is to be foretold.
+// Makes texts of conversations, and says which stretches of them are labels.
 class Chat {
  public:
-  // With the template of a tokenizer's folder. `train_on_all`: everything is to be foretold, not what the assistant
-  // says alone. Errors: those of ChatTemplate::load(); InvalidArgument for a template that does not let the assistant's
+  // With the template of a tokenizer's folder. `train_on_all`: everything is a label, not only what the assistant
+  // says. Errors: those of ChatTemplate::load(); InvalidArgument for a template that does not let the assistant's
   // words be told apart in a conversation of a question and an answer.
   static absl::StatusOr<std::shared_ptr<const Chat>> load(const std::string& tokenizer_folder, std::string messages_key,
                                                           bool train_on_all);

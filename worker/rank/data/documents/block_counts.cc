@@ -17,6 +17,9 @@
 namespace titan::data {
 namespace {
 
+constexpr size_t kKeptWindows = 3;
+constexpr std::chrono::milliseconds kPause(2);
+
 static_assert(offsetof(BlockCount, bad_lines) + sizeof(int32_t) == BlockCount::kBytes);
 
 // Of the counts and of the place where they lie: nothing written is a wrong sum, too.
@@ -60,13 +63,6 @@ void CountsFile<Count>::write(int64_t block, const Count& count) const {
 
 template class CountsFile<BlockCount>;
 template class CountsFile<DocumentLengths>;
-
-namespace {
-
-constexpr size_t kKeptWindows = 3;
-constexpr std::chrono::milliseconds kPause(2);
-
-}  // namespace
 
 template <typename Count>
 SharedCounts<Count>::SharedCounts(CountsFile<Count> file, int64_t blocks, int rank, int ranks, Counting counting,

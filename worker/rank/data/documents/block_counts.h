@@ -37,7 +37,7 @@ struct DocumentLengths {
 
 // The counts of all blocks of a dataset, in a file that all ranks write and read: each block's at a place of its own,
 // with a checksum. What is missing, damaged or another block's reads as missing; whoever counts a block writes the
-// same. A file that cannot be written only costs the counting. Of BlockCount and DocumentLengths.
+// same. A file that cannot be written only costs the counting. Instantiated for BlockCount and DocumentLengths.
 template <typename Count>
 class CountsFile {
  public:

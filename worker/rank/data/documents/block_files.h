@@ -1,7 +1,6 @@
 #pragma once
 
-// Defines how files of a kind are cut into blocks: which blocks there are, what a block holds, and where a reader may
-// begin.
+// BlockFiles cuts the files of a kind into blocks, so that a reader can begin at any of them.
 
 #include <cstdint>
 #include <memory>
@@ -26,9 +25,8 @@ struct BlockTexts {
   std::vector<int64_t> begins;  // All places of the block where a reader may begin: those of lines, or of rows.
 };
 
-// How files of a kind are cut into blocks: a document belongs to the block in which it starts, and which blocks there
-// are follows from the files' sizes or footers alone. A place of a file is one number here, `at`: bytes of text, rows
-// of Parquet.
+// The blocks of files: a document belongs to the block in which it starts, and which blocks there are follows from the
+// files' sizes or footers alone. A place of a file is one number here, `at`: bytes of text, rows of Parquet.
 class BlockFiles {
  public:
   // What a block has.

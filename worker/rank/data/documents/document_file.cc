@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/status/status.h"
-#include "common/io/data_files/byte_source.h"
 #include "common/io/data_files/check_files.h"
 #include "common/io/storage/crc32c.h"
 #include "worker/rank/data/plugin/registry.h"

@@ -43,8 +43,8 @@ bool has_pieces(const FileKind& kind);
 struct DocumentText {
   std::string text;
   std::string problem;
-  std::optional<std::vector<TextSpan>> labels = {};  // Of a conversation what is to be foretold; of a text all is.
-  std::optional<std::vector<int32_t>> tokens = {};   // Of a document that is no text, marked as label_tokens.h says.
+  std::optional<std::vector<TextSpan>> labels = {};  // Of a conversation; without them every token is one.
+  std::optional<std::vector<int32_t>> tokens = {};   // Of a document that is not text, marked as label_tokens.h says.
 };
 
 // Of a row of a conversation.
@@ -86,7 +86,7 @@ std::string kept_name(const FileKind& kind);
 std::string document_word(const FileKind& kind);
 std::string document_rule(const FileKind& kind);
 
-// The kinds, one a file.
+// What DocumentFile::open() chooses from, by the kind of file.
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string& path, const FileKind& kind,
                                                               const data_files::FilePlace& place);
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
@@ -109,11 +109,11 @@ absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string
 // The rows of each row group of a Parquet file.
 absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind);
 
-// What readers of documents say of data that is not as it should be.
-
-// `place`: "data.json:17: not JSON"; the malformed document is the `number`th of a pass.
+// The error of a reader that met more than `most` malformed documents in a pass, of which this is the `number`th.
+// `place`: "data.json:17: not JSON".
 absl::Status too_many_bad_lines(const std::string& place, int64_t number, int64_t most, const FileKind& kind);
-// When a whole pass gave nothing to train on. `reasons`: what was said of its malformed documents, place by place.
+// The error when a whole pass gave nothing to train on. `reasons`: what was said of its malformed documents, place by
+// place.
 absl::Status no_documents(std::vector<std::string> reasons);
 
 // What changes when one of the files does: a checksum of their names, sizes and times of change, and the bytes of all.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -10,9 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/io/data_files/byte_source.h"
-#include "common/io/data_files/line_reader.h"
-#include "common/io/storage/file.h"
 #include "worker/rank/data/documents/block_files.h"
 #include "worker/rank/data/documents/compressed_text.h"
 

@@ -7,12 +7,9 @@
 #include "common/io/data_files/byte_source.h"
 #include "common/io/data_files/json_row.h"
 #include "common/io/data_files/line_reader.h"
-#include "worker/rank/data/documents/document_file.h"
 #include "worker/rank/data/tokenizer/utf8.h"
 
 namespace titan::data {
-
-// JSON lines: a line is a document, {"text": "..."}; blank lines are none.
 
 DocumentText parse_json_line(std::string_view line, const std::string& key) {
   data_files::RowText row = data_files::text_of_row(line, key);
@@ -21,6 +18,7 @@ DocumentText parse_json_line(std::string_view line, const std::string& key) {
 
 namespace {
 
+// JSON lines: each line is a document, {"text": "..."}; blank lines are skipped.
 class JsonLines final : public DocumentFile {
  public:
   JsonLines(data_files::LineReader lines, const FileKind& kind)
@@ -58,8 +56,6 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string&
   return std::make_unique<JsonLines>(std::move(lines), kind);
 }
 
-// Plain text: a file is a document, or what lies between blank lines is one.
-
 namespace {
 
 DocumentText checked(std::string text) {
@@ -67,7 +63,7 @@ DocumentText checked(std::string text) {
   return {std::move(text), ""};
 }
 
-// A run of lines that are not blank.
+// Plain text of which each run of lines that are not blank is a document.
 class Paragraphs final : public DocumentFile {
  public:
   explicit Paragraphs(data_files::LineReader lines) : lines_(std::move(lines)) {}
@@ -114,6 +110,7 @@ absl::StatusOr<std::string> read_whole(const std::string& path, data_files::Remo
   }
 }
 
+// Plain text that is one document, with its blank lines.
 class WholeFile final : public DocumentFile {
  public:
   WholeFile(std::string path, std::shared_ptr<data_files::RemoteFiles> remote, bool read)

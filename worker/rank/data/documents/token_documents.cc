@@ -1,13 +1,7 @@
 #include "worker/rank/data/documents/token_documents.h"
 
-#include <algorithm>
-#include <optional>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
-#include "common/base/status/status.h"
 #include "worker/rank/data/chat/label_tokens.h"
-#include "worker/rank/data/documents/document_file.h"
 #include "worker/rank/data/documents/permutation.h"
 
 namespace titan::data {
@@ -27,10 +21,9 @@ absl::Status encode_document_text(Tokenizer& tokenizer, DocumentText& document, 
   return absl::OkStatus();
 }
 
-// Text as token documents: as it comes, and shuffled.
-
 namespace {
 
+// Text in the order of its files.
 class OrderedDocuments final : public TokenisedDocuments {
  public:
   OrderedDocuments(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
@@ -73,6 +66,7 @@ class OrderedDocuments final : public TokenisedDocuments {
   DocumentReader reader_;
 };
 
+// Text in another order each pass.
 class ShuffledDocuments final : public TokenisedDocuments {
  public:
   ShuffledDocuments(std::unique_ptr<DocumentFinder> finder, const FileKind& kind, int64_t max_bad_lines,
@@ -149,10 +143,9 @@ std::unique_ptr<TokenDocuments> shuffled_documents(std::unique_ptr<DocumentFinde
   return std::make_unique<ShuffledDocuments>(std::move(finder), kind, max_bad_lines, std::move(tokenizer), options);
 }
 
-// Documents that are tokens already, in their order or shuffled.
-
 namespace {
 
+// Documents that are tokens already, in their order or shuffled.
 class SetDocuments final : public TokenDocuments {
  public:
   SetDocuments(TokenSet set, int32_t max_token_id, const TokenDocumentsOptions& options)

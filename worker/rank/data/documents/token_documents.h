@@ -55,7 +55,7 @@ class TokenDocuments {
   virtual std::vector<std::string> take_warnings() = 0;
 };
 
-// What the kinds have in common.
+// What all kinds of token documents have in common.
 struct TokenDocumentsOptions {
   Arrangement arrangement;  // `of` is found out.
   bool loop = true;
@@ -63,7 +63,7 @@ struct TokenDocumentsOptions {
   int64_t first = 0, documents = -1;  // Of a token set only these; -1: all from `first` on.
 };
 
-// As they come.
+// Text in the order of its files.
 std::unique_ptr<TokenDocuments> documents_in_order(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options);
 

@@ -19,10 +19,9 @@ struct Piece {
 };
 
 // Documents of these lengths in rows of `row_tokens`, none of them cut that fits a row. A longer one becomes whole rows
-// and a rest; each piece begins with the last token of the one before, so that every token but a document's first is
-// foretold once. A document of one token has nothing to foretell and is left out. Pieces are placed from the longest
-// on, each in the row that it fills best (best fit decreasing); rows, and the pieces of each, are then in the order of
-// the documents.
+// and a rest; each piece begins with the last token of the one before, so that every token but a document's first is a
+// label once. A document of one token has no label and is left out. Pieces are placed from the longest on, each in the
+// row that it fills best (best fit decreasing); rows, and the pieces of each, are then in the order of the documents.
 std::vector<std::vector<Piece>> best_fit(const std::vector<int64_t>& lengths, int64_t row_tokens);
 
 // Rows of whole documents, by best fit among those of a window. What no document fills is padding. A position is where

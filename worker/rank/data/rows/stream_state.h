@@ -24,8 +24,8 @@ nlohmann::json to_json(const StreamPosition& position, const std::vector<std::st
 // now, lies elsewhere among the others, or is of another commit.
 absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, const std::vector<std::string>& files);
 
-// A place in a stream as checkpoints keep it: of one source without a name its position alone (stream_state.h); of
-// several each one's with its name, its rows, and where the mixing is.
+// A place in a stream as checkpoints keep it: of one source without a name its position alone; of several each one's
+// position with its name and its rows, and where the mixing is.
 nlohmann::json to_json(const MixCursor& cursor, const MixedRows& rows);
 
 // Sources are found by their names: one that is new begins at its start, one that is gone is forgotten. Errors: those

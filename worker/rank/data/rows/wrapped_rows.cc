@@ -1,7 +1,6 @@
 #include "worker/rank/data/rows/wrapped_rows.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 

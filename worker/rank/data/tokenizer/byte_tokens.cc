@@ -1,8 +1,5 @@
 #include "worker/rank/data/tokenizer/byte_tokens.h"
 
-#include <array>
-#include <cstdint>
-
 #include "worker/rank/data/tokenizer/utf8.h"
 
 namespace titan::data {

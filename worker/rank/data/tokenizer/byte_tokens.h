@@ -37,8 +37,8 @@ std::array<int32_t, 256> byte_token_ids(const Ids& ids) {
   return tokens;
 }
 
-// GPT-2's printable stand-ins for the 256 bytes, in which tokenizer files spell their tokens ("Ġthe" is " the").
-// The bytes of such a spelling; nothing when a character is no stand-in.
+// The bytes of a token that is spelled in GPT-2's alphabet, printable stand-ins for the 256 bytes, as tokenizer files
+// spell them ("Ġthe" is " the"); nothing when a character is not a stand-in.
 std::optional<std::string> from_byte_alphabet(const std::string& spelling);
 
 }  // namespace titan::data

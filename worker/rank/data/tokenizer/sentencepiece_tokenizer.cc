@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status/status.h"
-#include "worker/rank/data/tokenizer/added_tokens.h"
 #include "worker/rank/data/tokenizer/bpe.h"
 #include "worker/rank/data/tokenizer/byte_tokens.h"
 #include "worker/rank/data/tokenizer/unigram.h"

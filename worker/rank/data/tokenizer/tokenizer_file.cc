@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/tokenizer_files/chat_template_text.h"
-#include "nlohmann/json.hpp"
 #include "worker/rank/data/tokenizer/byte_tokens.h"
 #include "worker/rank/data/tokenizer/tokenizer_json.h"
 #include "worker/rank/data/tokenizer/tokenizer_pipeline.h"
@@ -149,8 +146,6 @@ absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, con
 }
 
 namespace {
-
-using nlohmann::json;
 
 absl::Status refuse_options(const json& model, bool byte_level) {
   if (const json* dropout = member(model, "dropout"); dropout != nullptr && *dropout != 0.0) {

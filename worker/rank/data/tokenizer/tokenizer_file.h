@@ -53,15 +53,15 @@ struct TokenizerFile {
   int64_t size = 0;  // Entries, added tokens included.
 };
 
-// Reads folder/tokenizer.json, whose text is `json`, and, when there, folder/tokenizer_config.json.
-// Errors: InvalidArgument, names the file, the key and what it holds.
-absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& json);
-
-// Of vocabulary and added tokens, as the file spells them.
+// The ids of vocabulary and added tokens, as the file spells the tokens.
 struct TokenIds {
   absl::flat_hash_map<std::string, int32_t> by_token;
   absl::flat_hash_map<int32_t, std::string> by_id;
 };
+
+// Reads folder/tokenizer.json, whose text is `json`, and, when there, folder/tokenizer_config.json.
+// Errors: InvalidArgument, names the file, the key and what it holds.
+absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& json);
 
 // Reads "model" of a tokenizer.json, whose pipeline `file` holds already. Errors: InvalidArgument, names the key.
 absl::Status read_model(const nlohmann::json& root, TokenizerFile& file, TokenIds& ids);

@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
-#include "worker/rank/data/tokens/checked_file.h"
 #include "worker/rank/data/tokens/token_set.h"
 
 namespace titan::data {
+
+uint32_t header_sum(const ShardHeader& header) { return storage::crc32c(&header, offsetof(ShardHeader, sum)); }
+
 namespace {
 
 constexpr size_t kFlushBytes = 1024 * 1024;  // A multiple of kTokenBlock.
@@ -84,8 +85,6 @@ absl::StatusOr<ShardWriter::Written> ShardWriter::finish() {
   return Written{header_.tokens, header_.documents, storage::crc32c(index.data(), index.size())};
 }
 
-// A shard of Titan's token index, read.
-
 namespace {
 
 constexpr int64_t kMostDocuments = int64_t{1} << 40, kMostTokens = int64_t{1} << 48;
@@ -94,6 +93,7 @@ absl::Status unfit(const std::string& path, absl::string_view why) {
   return absl::DataLossError(absl::StrCat(path, ": ", why, "; make the index again with titan-data tokenize"));
 }
 
+// A shard of Titan's token index, read.
 class TitanShard final : public TokenShard {
  public:
   TitanShard(std::string path, const ShardHeader& header, CheckedFile tokens, CheckedFile offsets)
@@ -161,8 +161,6 @@ absl::StatusOr<ShardHeader> read_header(const std::string& path, storage::Readab
 }
 
 }  // namespace
-
-uint32_t header_sum(const ShardHeader& header) { return storage::crc32c(&header, offsetof(ShardHeader, sum)); }
 
 absl::StatusOr<std::unique_ptr<TokenShard>> open_titan_shard(const std::string& path) {
   const std::string index_path = absl::StrCat(absl::StripSuffix(path, kTokensEnding), kIndexEnding);

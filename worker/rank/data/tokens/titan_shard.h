@@ -1,6 +1,10 @@
 #pragma once
 
-// Defines the files of a shard of Titan's token index, and writes and reads them.
+// The files of a shard of Titan's token index (docs/howto/prepare-data.md), and ShardWriter, which writes them;
+// open_titan_shard() in token_set.h reads them. NAME.tokens has the tokens, little-endian, and nothing else; in version
+// 2 those that are not labels are written as their complements, negative numbers (label_tokens.h). NAME.index has the
+// header, the documents' first tokens (8 bytes each, followed by the number of all tokens), then a CRC-32C for each
+// block of NAME.tokens and one for each block of those numbers.
 
 #include <array>
 #include <bit>
@@ -15,11 +19,6 @@
 #include "worker/rank/data/tokens/checked_file.h"
 
 namespace titan::data {
-
-// The files of a shard of Titan's token index (docs/howto/prepare-data.md). NAME.tokens: the tokens, little-endian,
-// nothing else; of version 2 those that are no labels as their complements, negative numbers (label_tokens.h).
-// NAME.index: the header, the documents' first tokens (8 bytes each, with the number of all tokens behind), then a
-// CRC-32C for each block of NAME.tokens and one for each block of those numbers.
 
 static_assert(std::endian::native == std::endian::little);
 

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "common/io/data_files/token_manifest.h"
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
 #include "common/io/tokenizer_files/find_tokenizer.h"

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<TokenShard>> open_titan_shard(const std::string& 
 // `path` is Megatron-LM's .idx, with the .bin beside it.
 absl::StatusOr<std::unique_ptr<TokenShard>> open_megatron_shard(const std::string& path);
 
-// Of a loaded tokenizer and the folder that it came from.
+// The mark of a loaded tokenizer and the folder that it came from.
 absl::StatusOr<data_files::TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer);
 
 // All shards of a dataset as one row of tokens. Of them a few are open at a time. Not thread-safe.

@@ -1,16 +1,7 @@
 #pragma once
 
-// Computes attention and its gradients over the range of keys that each query sees, and finds these ranges from a
-// model's masks.
-
-#include <cstdint>
-
-#include "worker/rank/kernels/level.h"
-
-namespace titan::kernels {
-
 // Softmax attention of bf16 heads, both passes, without scores in memory (FlashAttention, arXiv 2205.14135 and
-// 2307.08691).
+// 2307.08691). Each query sees one range of keys, which visible_keys() finds from a model's masks.
 //
 // Sums are fp32; the tiles of kAmx take probabilities and their gradients as bf16, and flush denormals of either kind
 // to zero. Every query and every key is worked on in one fixed order: the result depends on the level, never on the
@@ -20,6 +11,12 @@ namespace titan::kernels {
 // Error against exact attention of the same bf16 inputs, as the root of the mean square relative to the exact one's
 // (attention_test.cc): o 2.3e-3 and gradients 2.3e-3, at kAmx 2.5e-3 and 6e-3, gradients for the o that is given; lse
 // 2e-4, absolute.
+
+#include <cstdint>
+
+#include "worker/rank/kernels/level.h"
+
+namespace titan::kernels {
 
 // Keys [begin, end) of a row; empty ones see nothing.
 struct KeyRange {
@@ -72,9 +69,8 @@ struct AttentionBackward {
 bool attention_forward(Level level, const AttentionForward& args);
 bool attention_backward(Level level, const AttentionBackward& args);
 
-// A model's masks as what they come down to: each query sees one range of keys.
-
-// All that are set hold together. Positions are those of the whole row, of which a call may have pieces.
+// A model's masks, which come down to one range of keys for each query. All that are set hold together. Positions are
+// those of the whole row, of which a call may have pieces.
 struct AttentionMask {
   bool causal = true;                        // No later key.
   int64_t window = 0;                        // Not farther back than the last `window` keys, its own included; 0: any.
@@ -83,7 +79,8 @@ struct AttentionMask {
   int64_t documents = 0;                     // 0: one document.
 };
 
-// For the queries at [first_query, first_query + queries) and the keys at [first_key, first_key + keys) of one row.
+// The ranges that the queries at [first_query, first_query + queries) see of the keys at [first_key, first_key + keys)
+// of one row.
 void visible_keys(const AttentionMask& mask, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys,
                   KeyRange* visible);
 

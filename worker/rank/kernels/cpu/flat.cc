@@ -4,10 +4,9 @@
 
 namespace titan::kernels {
 
-// The operations over flat buffers take every size and alignment.
-
 namespace {
 
+// The operations over flat buffers take every size and alignment.
 bool accepted(const CastRows&) { return true; }
 bool accepted(const SquaredNorm&) { return true; }
 bool accepted(const Adam&) { return true; }

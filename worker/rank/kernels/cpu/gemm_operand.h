@@ -16,10 +16,6 @@ struct Operand {
   bool deep;
 };
 
-}  // namespace
-
-namespace {
-
 // columns[k] = elements k of row(0) to row(7), which are vectors of eight elements of 32 bits.
 template <typename Row>
 TITAN_INLINE void transpose_eight(const Row& row, __m256 columns[8]) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// A decoder is built here from its spec: its blocks, the initial distributions of their parameters, and how they are
-// split over a mesh.
+// What all families of decoders have in common: the blocks, torchtitan's initial distributions of their parameters, and
+// how they are split over a mesh. A family says how its parameters are drawn, its spec says the rest.
 
 #include <functional>
 #include <memory>
@@ -20,8 +20,6 @@
 #include "worker/rank/nn/rope.h"
 
 namespace titan::model {
-
-// What all families of decoders have in common; a family says how its parameters are drawn, its spec says the rest.
 
 // Initial distributions of one layer.
 struct LayerInits {
@@ -89,8 +87,6 @@ class Head : public nn::Block, public nn::HasLoss {
 // numbers of the spec that do not fit together.
 absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
                                     const DecoderInits& inits);
-
-// Initial distributions as torchtitan draws them.
 
 // Normal, cut at absolute +-2, as torchtitan does: at these deviations that is no cut at all.
 nn::Init truncated(double std);

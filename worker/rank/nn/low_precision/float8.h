@@ -1,7 +1,9 @@
 #pragma once
 
-// Numbers become eight-bit floats with dynamic scales here: for a whole tensor, for each row or column, and for the
-// columns of each group of experts' rows.
+// Numbers as eight-bit floats with a scale that follows them (dynamic scaling), computed as torchao's float8 training
+// does: scale = largest value of the type / greatest magnitude of the numbers that share it. OCP's formats: e4m3fn (at
+// most 448, no infinity) and e5m2 (at most 57,344). A NaN or an infinity makes all numbers of its scale NaN. Numbers
+// that share a scale are a whole tensor, a row or a column, or the columns of a group of experts' rows.
 
 #include <ATen/ATen.h>
 
@@ -11,10 +13,6 @@
 #include "worker/rank/nn/row_groups.h"
 
 namespace titan::nn {
-
-// Numbers as eight-bit floats with a scale that follows them (dynamic scaling), computed as torchao's float8 training
-// does: scale = largest value of the type / greatest magnitude of the numbers that share it. OCP's formats: e4m3fn (at
-// most 448, no infinity) and e5m2 (at most 57,344). A NaN or an infinity makes all numbers of its scale NaN.
 
 // The largest finite value of e4m3fn or e5m2.
 double largest_of(at::ScalarType float8);
@@ -49,23 +47,19 @@ at::Tensor dequantised(const Operand& operand, at::ScalarType type);
 // x as e4m3 makes it with a power of two for each row (dim = -1) or column (-2), in x's type, exactly.
 at::Tensor rounded_along(const at::Tensor& x, int64_t dim);
 
-// Rows of experts whose columns have scales of their own in each group: what a weight's gradient sums over are an
-// expert's rows.
-
 // int64 [n]: the group of each of n rows; as many as there are groups for a row of none. On `like`'s device.
 at::Tensor group_of_rows(const RowGroups& groups, int64_t n, const at::Tensor& like);
 
-// x [n, k] with powers of two as scales, e4m3: values [n, k], scales [groups, k]. Nothing waits for the device. Rows of
-// no group have any values.
+// x [n, k] as e4m3 with a power of two for each column of each group, since the gradient of an expert's weight sums
+// over its rows: values [n, k], scales [groups, k]. Nothing waits for the device. Rows of no group have any values.
 Operand quantised_group_columns(const at::Tensor& x, const RowGroups& groups);
 
 // x [n, k] as that makes it, in x's type. Rows of no group are zeros.
 at::Tensor rounded_group_columns(const at::Tensor& x, const RowGroups& groups);
 
-// Rows of groups moved apart, so that each group begins at a multiple of 16 rows, as eight-bit numbers.
-
 inline constexpr int64_t kGroupMultiple = 16;
 
+// Where rows of groups lie when they are moved apart, so that each group begins at a multiple of 16 rows.
 struct GroupsApart {
   at::Tensor places;  // int64 or int32 [n]: where rows lie; those of no group come last.
   at::Tensor ends;    // int32 [groups]: with the rows that fill it up.

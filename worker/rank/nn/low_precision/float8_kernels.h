@@ -1,7 +1,8 @@
 #pragma once
 
-// Titan's own kernels on CPUs and devices quantise and decode eight-bit numbers here, with the same bits as LibTorch's
-// operations in fewer passes over memory.
+// Titan's own kernels for numbers of eight bits, taken where they are chosen (worker/rank/nn/own_kernels.h): one or two
+// passes over bf16 numbers instead of LibTorch's seven, with the same bits. On a CPU they emulate; nn::on_device
+// computes on a device what float8.h declares.
 
 #include <ATen/ATen.h>
 
@@ -10,9 +11,6 @@
 #include "worker/rank/nn/low_precision/float8.h"
 
 namespace titan::nn {
-
-// What emulation does to bf16 numbers on a CPU, in one pass each instead of LibTorch's seven, with the same bits. They
-// are taken where Titan's own kernels are (worker/rank/nn/own_kernels.h).
 
 // bf16 on a CPU with neighbours side by side, own kernels chosen.
 bool cpu_loops_take(const at::Tensor& x);
@@ -36,17 +34,15 @@ at::Tensor decoded(const at::Tensor& values);
 
 namespace titan::nn::on_device {
 
-// What worker/rank/nn/low_precision/float8.h computes, by Titan's own kernels of a device, with the same bits: one or
-// two passes over bf16 numbers instead of LibTorch's seven. Undefined (an operand without scales) where there are no
-// such kernels, or where they do not take x: it lies in memory without gaps, and its rows are multiples of eight
-// numbers (of sixteen, and so is their count, where a matrix is turned).
-
+// As the functions of these names in float8.h. Undefined (an operand without scales) where the device has no such
+// kernels, or where they do not take x: it lies in memory without gaps, and its rows are multiples of eight numbers (of
+// sixteen, and so is their count, where a matrix is transposed).
 at::Tensor amax_of(const at::Tensor& x);
 Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType float8, bool power_of_two);
 Operand quantised_rows(const at::Tensor& x);
 Operand quantised_columns(const at::Tensor& x);
 
-// Of groups whose ends the device knows (worker/rank/nn/low_precision/float8.h).
+// The same of groups whose ends the device knows.
 GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows, int64_t room);
 Operand rows_apart(const at::Tensor& x, const GroupsApart& to);
 Operand columns_apart(const at::Tensor& x, const GroupsApart& to, int64_t groups);

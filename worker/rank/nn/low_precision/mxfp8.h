@@ -1,7 +1,9 @@
 #pragma once
 
-// Microscaling numbers (OCP MX) share a power of two in blocks of 32; the MXFP8 recipe computes a layer's products with
-// them.
+// Microscaling (OCP MX 1.0): blocks of 32 numbers that share a power of two, computed as torchao does it. Elements are
+// e4m3; the exponent is eight bits, biased by 127, 255 for a block with a NaN. Of a length that 32 does not divide the
+// last block is shorter, as if zeros followed. The recipe that multiplies such numbers, make_mxfp8() in recipes.h, is
+// defined in mxfp8.cc.
 
 #include <ATen/ATen.h>
 
@@ -10,10 +12,6 @@
 #include "worker/rank/nn/product_recipe.h"
 
 namespace titan::nn {
-
-// Microscaling (OCP MX 1.0): blocks of 32 numbers that share a power of two, computed as torchao does it. Elements are
-// e4m3; the exponent is eight bits, biased by 127, 255 for a block with a NaN. Of a length that 32 does not divide the
-// last block is shorter, as if zeros followed.
 
 inline constexpr int64_t kMxBlock = 32;
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// LowPrecisionOptions choose the recipe of a layer's products in eight bits; the two float8 recipes, with one scale an
-// operand and with a scale a row, are computed here.
+// The recipes of a layer's products in eight bits, as torchao 0.17 and torchtitan 0.2.2 define them
+// (docs/low-precision.md), and which of them the device computes itself. The float8 recipes are defined here, MXFP8 in
+// mxfp8.cc.
 
 #include <ATen/ATen.h>
 
@@ -12,8 +13,6 @@
 #include "worker/rank/nn/product_recipe.h"
 
 namespace titan::nn {
-
-// The recipes of products in eight bits, as torchao 0.17 and torchtitan 0.2.2 define them (docs/low-precision.md).
 
 enum class LowPrecision {
   kFloat8Tensorwise,   // One scale for all of an operand; inputs and weights e4m3, gradients e5m2.
@@ -44,8 +43,7 @@ bool has_low_precision_products(LowPrecision recipe, at::Device device);
 // for a process, made before it computes; before it, none has such products.
 void set_cuda_capability(int capability);
 
-// What make_low_precision_products() chooses from; a file each.
-
+// What make_low_precision_products() chooses from.
 std::unique_ptr<ProductRecipe> make_float8_tensorwise(const LowPrecisionOptions& options);
 std::unique_ptr<ProductRecipe> make_float8_rowwise(const LowPrecisionOptions& options);
 std::unique_ptr<ProductRecipe> make_mxfp8(const LowPrecisionOptions& options);

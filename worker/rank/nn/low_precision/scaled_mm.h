@@ -1,6 +1,8 @@
 #pragma once
 
-// The device's own instructions multiply eight-bit matrices with scales here, dense ones and those of experts' rows.
+// Products of eight-bit matrices with scales by the device's own instructions (LibTorch's _scaled_mm and
+// _scaled_grouped_mm), dense ones and those of experts' rows. Both operands lie with what is summed over in their last
+// dimension.
 
 #include <ATen/ATen.h>
 
@@ -8,9 +10,6 @@
 #include "worker/rank/nn/row_groups.h"
 
 namespace titan::nn {
-
-// Products of eight-bit matrices by the device's own instructions (LibTorch's _scaled_mm and _scaled_grouped_mm). Both
-// operands lie with what is summed over in their last dimension.
 
 // (a * its scales) (b * its scales)^T of a [m, k] and b [n, k]: [m, n] in `type`. Scales are [], or one a row, [m, 1]
 // and [n, 1]. k and n are filled up with zeros to multiples of 16. `fast`: sums may lose low bits on the way, as the
@@ -25,14 +24,12 @@ at::Tensor mx_scaled_mm(const Operand& a, const Operand& b, at::ScalarType type)
 // beyond the edges is zero.
 at::Tensor mx_tiles(const at::Tensor& exponents);
 
-// Products of experts' rows in eight bits by the device (LibTorch's _scaled_grouped_mm), with a scale a row of each
-// operand. Its kernel wants groups that begin at multiples of 16 rows: rows are moved apart for it, and back.
-
-// Whether it takes matrices with these sizes: all must be multiples of 16.
+// Whether the grouped products take matrices with these sizes: all must be multiples of 16.
 bool fits_scaled_grouped_mm(int64_t in, int64_t out);
 
 // a [n, k], whose rows become e4m3 with a power of two each, b [groups, m, k] with scales [groups, m, 1]: each group's
-// a b^T, [n, m] in a's type, zeros for rows of no group.
+// a b^T, [n, m] in a's type, zeros for rows of no group. LibTorch's kernel wants groups that begin at multiples of 16
+// rows: rows are moved apart for it, and back.
 at::Tensor scaled_grouped_mm(const at::Tensor& a, const Operand& b, const RowGroups& groups);
 
 // dy [n, out] and x [n, in], of which each group's columns become e4m3 with a power of two each: each group's dy^T x,

@@ -6,147 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <unordered_map>
-#include <vector>
-
-#include "common/base/sync/sync.h"
 
 namespace titan::runtime {
-namespace {
-
-constexpr size_t kHeader = 64;          // Before the data: the block's class. Keeps LibTorch's alignment.
-constexpr size_t kSmallest = 32 << 10;  // Below, malloc's own bins do the same.
-
-constexpr int64_t kIdleAllowed = 256 << 20;  // So much may lie idle even when little is used.
-
-// Eight classes between powers of two: at most an eighth is wasted, and as untouched pages for large blocks.
-size_t size_class(size_t bytes) {
-  const size_t grain = std::bit_floor(bytes) / 8;
-  return (bytes + grain - 1) / grain * grain;
-}
-
-CpuHistory& history() {
-  static auto* instance = new CpuHistory;
-  return *instance;
-}
-
-void* data_of(void* block) { return static_cast<char*>(block) + kHeader; }
-
-void give_back(void* block) {
-  if (history().records()) history().returned(data_of(block));
-  c10::free_cpu(block);
-}
-
-// From malloc, with room for the header.
-void* new_block(size_t bytes) {
-  try {
-    return c10::alloc_cpu(kHeader + bytes);
-  } catch (...) {
-    if (history().records()) history().out_of_memory(bytes);
-    throw;
-  }
-}
-
-class Lists {
- public:
-  // A freed block of the class, or null.
-  void* take(size_t bytes) {
-    std::vector<void*> unused;
-    {
-      sync::Lock lock(mutex_);
-      counts_.live_bytes += static_cast<int64_t>(bytes);
-      std::vector<void*>& list = free_[bytes];
-      if (!list.empty()) {
-        void* block = list.back();
-        list.pop_back();
-        counts_.cached_bytes -= static_cast<int64_t>(bytes);
-        return block;
-      }
-      ++counts_.fresh_blocks;
-      // More lies idle than is used, and nothing fits: other sizes are wanted now (validation, a checkpoint).
-      if (counts_.cached_bytes > std::max(counts_.live_bytes, kIdleAllowed)) unused = empty();
-    }
-    for (void* block : unused) give_back(block);
-    return nullptr;
-  }
-
-  void put(void* block, size_t bytes) {
-    sync::Lock lock(mutex_);
-    counts_.live_bytes -= static_cast<int64_t>(bytes);
-    counts_.cached_bytes += static_cast<int64_t>(bytes);
-    free_[bytes].push_back(block);
-  }
-
-  CpuMemoryCounts counts() const {
-    sync::Lock lock(mutex_);
-    return counts_;
-  }
-
- private:
-  std::vector<void*> empty() TITAN_REQUIRES(mutex_) {
-    std::vector<void*> all;
-    for (auto& [bytes, list] : free_) {
-      all.insert(all.end(), list.begin(), list.end());
-      list.clear();
-    }
-    counts_.cached_bytes = 0;
-    return all;
-  }
-
-  mutable sync::Mutex mutex_;
-  std::unordered_map<size_t, std::vector<void*>> free_ TITAN_GUARDED_BY(mutex_);
-  CpuMemoryCounts counts_ TITAN_GUARDED_BY(mutex_);
-};
-
-Lists& lists() {
-  static Lists* instance = new Lists;
-  return *instance;
-}
-
-size_t& class_of(void* block) { return *static_cast<size_t*>(block); }
-
-void release(void* data) {
-  if (data == nullptr) return;
-  void* block = static_cast<char*>(data) - kHeader;
-  const size_t bytes = class_of(block);
-  if (history().records()) history().freed(data, /*kept=*/bytes != 0);
-  if (bytes != 0) {
-    lists().put(block, bytes);
-  } else {
-    c10::free_cpu(block);
-  }
-}
-
-}  // namespace
-
-c10::DataPtr CpuMemory::allocate(size_t bytes) {
-  if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
-  const size_t kept = bytes < kSmallest ? 0 : size_class(bytes);
-  void* block = kept == 0 ? nullptr : lists().take(kept);
-  const bool fresh = block == nullptr;
-  const size_t block_bytes = kept == 0 ? bytes : kept;
-  if (fresh) block = new_block(block_bytes);
-  class_of(block) = kept;
-  void* data = data_of(block);
-  if (history().records()) history().allocated(data, bytes, block_bytes, fresh);
-  return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
-}
-
-c10::DeleterFnPtr CpuMemory::raw_deleter() const { return &release; }
-
-void CpuMemory::copy_data(void* to, const void* from, size_t bytes) const { default_copy_data(to, from, bytes); }
-
-CpuMemoryCounts CpuMemory::counts() const { return lists().counts(); }
-
-CpuHistory& CpuMemory::history() { return runtime::history(); }
-
-CpuMemory& cpu_memory() {
-  static auto* instance = new CpuMemory;
-  return *instance;
-}
-
-void use_cpu_memory() { c10::SetAllocator(c10::DeviceType::CPU, &cpu_memory(), /*priority=*/1); }
-
 namespace {
 
 using device::MemoryAction;
@@ -288,5 +149,140 @@ device::MemorySnapshot CpuHistory::snapshot() const {
             [](const auto& a, const auto& b) { return a.address < b.address; });
   return snapshot;
 }
+
+namespace {
+
+constexpr size_t kHeader = 64;          // Before the data: the block's class. Keeps LibTorch's alignment.
+constexpr size_t kSmallest = 32 << 10;  // Below, malloc's own bins do the same.
+
+constexpr int64_t kIdleAllowed = 256 << 20;  // So much may lie idle even when little is used.
+
+// Eight classes between powers of two: at most an eighth is wasted, and as untouched pages for large blocks.
+size_t size_class(size_t bytes) {
+  const size_t grain = std::bit_floor(bytes) / 8;
+  return (bytes + grain - 1) / grain * grain;
+}
+
+CpuHistory& history() {
+  static auto* instance = new CpuHistory;
+  return *instance;
+}
+
+void* data_of(void* block) { return static_cast<char*>(block) + kHeader; }
+
+void give_back(void* block) {
+  if (history().records()) history().returned(data_of(block));
+  c10::free_cpu(block);
+}
+
+// From malloc, with room for the header.
+void* new_block(size_t bytes) {
+  try {
+    return c10::alloc_cpu(kHeader + bytes);
+  } catch (...) {
+    if (history().records()) history().out_of_memory(bytes);
+    throw;
+  }
+}
+
+class Lists {
+ public:
+  // A freed block of the class, or null.
+  void* take(size_t bytes) {
+    std::vector<void*> unused;
+    {
+      sync::Lock lock(mutex_);
+      counts_.live_bytes += static_cast<int64_t>(bytes);
+      std::vector<void*>& list = free_[bytes];
+      if (!list.empty()) {
+        void* block = list.back();
+        list.pop_back();
+        counts_.cached_bytes -= static_cast<int64_t>(bytes);
+        return block;
+      }
+      ++counts_.fresh_blocks;
+      // More lies idle than is used, and nothing fits: other sizes are wanted now (validation, a checkpoint).
+      if (counts_.cached_bytes > std::max(counts_.live_bytes, kIdleAllowed)) unused = empty();
+    }
+    for (void* block : unused) give_back(block);
+    return nullptr;
+  }
+
+  void put(void* block, size_t bytes) {
+    sync::Lock lock(mutex_);
+    counts_.live_bytes -= static_cast<int64_t>(bytes);
+    counts_.cached_bytes += static_cast<int64_t>(bytes);
+    free_[bytes].push_back(block);
+  }
+
+  CpuMemoryCounts counts() const {
+    sync::Lock lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  std::vector<void*> empty() TITAN_REQUIRES(mutex_) {
+    std::vector<void*> all;
+    for (auto& [bytes, list] : free_) {
+      all.insert(all.end(), list.begin(), list.end());
+      list.clear();
+    }
+    counts_.cached_bytes = 0;
+    return all;
+  }
+
+  mutable sync::Mutex mutex_;
+  std::unordered_map<size_t, std::vector<void*>> free_ TITAN_GUARDED_BY(mutex_);
+  CpuMemoryCounts counts_ TITAN_GUARDED_BY(mutex_);
+};
+
+Lists& lists() {
+  static Lists* instance = new Lists;
+  return *instance;
+}
+
+size_t& class_of(void* block) { return *static_cast<size_t*>(block); }
+
+void release(void* data) {
+  if (data == nullptr) return;
+  void* block = static_cast<char*>(data) - kHeader;
+  const size_t bytes = class_of(block);
+  if (history().records()) history().freed(data, /*kept=*/bytes != 0);
+  if (bytes != 0) {
+    lists().put(block, bytes);
+  } else {
+    c10::free_cpu(block);
+  }
+}
+
+}  // namespace
+
+c10::DataPtr CpuMemory::allocate(size_t bytes) {
+  if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
+  const size_t kept = bytes < kSmallest ? 0 : size_class(bytes);
+  void* block = kept == 0 ? nullptr : lists().take(kept);
+  const bool fresh = block == nullptr;
+  const size_t block_bytes = kept == 0 ? bytes : kept;
+  if (fresh) block = new_block(block_bytes);
+  class_of(block) = kept;
+  void* data = data_of(block);
+  if (history().records()) history().allocated(data, bytes, block_bytes, fresh);
+  return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
+}
+
+c10::DeleterFnPtr CpuMemory::raw_deleter() const { return &release; }
+
+void CpuMemory::copy_data(void* to, const void* from, size_t bytes) const { default_copy_data(to, from, bytes); }
+
+CpuMemoryCounts CpuMemory::counts() const { return lists().counts(); }
+
+CpuHistory& CpuMemory::history() { return runtime::history(); }
+
+CpuMemory& cpu_memory() {
+  static auto* instance = new CpuMemory;
+  return *instance;
+}
+
+void use_cpu_memory() { c10::SetAllocator(c10::DeviceType::CPU, &cpu_memory(), /*priority=*/1); }
 
 }  // namespace titan::runtime

@@ -7,7 +7,6 @@
 #include "common/base/status/status.h"
 #include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/checkpoint/checkpointer.h"
 #include "worker/rank/checkpoint/steps/rank_reports.h"
 #include "worker/rank/data/loader/configured_files.h"
 #include "worker/rank/data/plugin/registry.h"

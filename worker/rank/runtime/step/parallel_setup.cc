@@ -11,7 +11,6 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/update_rules.h"
 #include "common/plan/config/validate.h"
-#include "worker/rank/comm/device_mesh.h"
 #include "worker/rank/model/adapters.h"
 #include "worker/rank/model/attention_masks.h"
 #include "worker/rank/parallel/weight_gather.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// From the configuration to the mesh, the split model and the sharding options of a rank, with the checks of what
-// communicators and the store need.
+// From the configuration's keys to what the parts of a rank want to know about the mesh: its axes and connections, the
+// split model, and how weights are sharded; with the checks of what communicators and the store need.
 
 #include <cstdint>
 #include <map>
@@ -19,8 +19,6 @@
 #include "worker/rank/runtime/step/microbatches.h"
 
 namespace titan::runtime {
-
-// From the configuration's keys to what the parts of a rank want to know about the mesh.
 
 // What of compile GPU ranks have: compile.components while compile.enable is set and resources.kernels is not
 // "reference", else nothing. In bf16 Titan's own kernels compute rows of these parts; with `model` layers' passes

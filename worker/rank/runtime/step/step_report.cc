@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "worker/rank/device/host_waits.h"
 #include "worker/rank/optim/grad_norm.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
 

@@ -9,8 +9,6 @@
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/plan/config/parallelism.h"
 #include "worker/rank/runtime/failure/failure.h"
-#include "worker/rank/runtime/step/batch_plan.h"
-#include "worker/rank/runtime/step/data_setup.h"
 #include "worker/rank/runtime/step/frozen_base.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
 

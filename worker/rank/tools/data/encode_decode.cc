@@ -6,7 +6,6 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -16,7 +15,6 @@
 #include "common/base/status/status.h"
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/data/tokenizer/tokenizer.h"
 #include "worker/rank/data/tokenizer/utf8.h"
 #include "worker/rank/tools/data/finish.h"
 
@@ -144,8 +142,6 @@ void add_encode(CLI::App& program) {
 }
 
 namespace {
-
-using nlohmann::json;
 
 struct DecodeOptions {
   std::string tokenizer, output = "text";

@@ -1,6 +1,7 @@
 #pragma once
 
-// Translates torchtitan's names and train state in a folder of torch.distributed.checkpoint into ours.
+// What torchtitan saves in a folder of torch.distributed.checkpoint, translated: DcpNames finds Titan's keys for its
+// tensors, and dcp_train_state() reads what is saved besides them.
 
 #include <string>
 
@@ -11,12 +12,10 @@
 
 namespace titan::checkpoint {
 
-// How torchtitan's names in a folder of torch.distributed.checkpoint are ours.
-
 inline constexpr char kDcpOptimizer[] = "optimizer.state.";  // optimizer.state.FQN.STATE
 
-// The model's stand by themselves, an optimizer's state behind its parameter's. A folder of somebody else may have a
-// dict "model" of them.
+// The names of tensors in such a folder. The model's stand by themselves, an optimizer's state after its parameter's. A
+// folder of another program may have a dict "model" of them.
 class DcpNames {
  public:
   explicit DcpNames(const DcpMetadata& metadata);
@@ -33,14 +32,13 @@ class DcpNames {
   bool nested_ = false;
 };
 
-// Tables and counters that every program makes anew: no weights.
+// Whether this is a table or counter that every program computes itself, and not a weight.
 bool is_derived(const std::string& fqn);
 
-// What torchtitan saves besides tensors, in the words of our own steps.
-
-// {"step", "ntokens_seen", "lr_scheduler": {"last_epoch"}, "dataloader": {"order": "per_rank", "dp_size", "ranks"}}: of
-// each data-parallel rank {"sample_idx", "tokens_left"} (data/loader.h), or {"unread": why}. Members that the folder
-// lacks are left out, but for the step: FailedPrecondition.
+// What torchtitan saves besides tensors, as Titan's own steps have it: {"step", "ntokens_seen", "lr_scheduler":
+// {"last_epoch"}, "dataloader": {"order": "per_rank", "dp_size", "ranks"}}, with {"sample_idx", "tokens_left"}
+// (worker/rank/data/loader/loader.h) or {"unread": why} for each data-parallel rank. Members that the folder lacks are
+// left out, but for the step: FailedPrecondition.
 absl::StatusOr<nlohmann::json> dcp_train_state(DcpFolder& folder);
 
 }  // namespace titan::checkpoint

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/shards/shard.h"
 #include "worker/rank/checkpoint/shards/tensor_box.h"
 #include "worker/rank/data/tokenizer/tokenizer.h"

@@ -21,39 +21,44 @@
 
 namespace titan::checkpoint {
 
-// A step's model as Hugging Face files.
-
-// One rank's share of turning the "model.*" tensors of a step into Hugging Face files.
+// How the "model.*" tensors of a step become Hugging Face files, of which each rank writes a share.
 struct HfExport {
   at::ScalarType dtype = at::kFloat;
   int64_t max_file_bytes = int64_t{2} << 30;  // A file is put together in memory.
   HfAssets assets;
   Overflow overflow = Overflow::kRefuse;
 };
+
 struct HfFile {
   std::string name;  // "model-00001-of-00003.safetensors"
   std::vector<std::string> fqns;
 };
-// The same on every rank. NotFound when the mapper does not know a parameter.
+
+// The files of an export, the same on every rank. NotFound when the mapper does not know a parameter.
 absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
                                                 const HfExport& options);
+
 // A line for each buffer that is not zero and is in no file, since weights of this family have no place for it: the
 // model uses it, and other programs will compute without it.
 absl::StatusOr<std::vector<std::string>> left_out(StepReader& step, const HfMapper& mapper);
-// Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it.
+
+// What is in a file that was written.
 struct HfWritten {
   std::vector<std::string> keys;
   int64_t bytes = 0;
   std::vector<std::string> warnings;  // Of numbers that are not finite, or that the type cannot hold.
 };
+
+// Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it.
 absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& step, const HfMapper& mapper,
                                             const HfFile& file, const HfExport& options, const std::string& folder,
                                             const std::string& name, const std::atomic<bool>* stop = nullptr);
+
 // The text of model.safetensors.index.json.
 std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
 
-// All of it in one process, into a new or empty folder: files, what stands beside them, and last the
-// index. Returns warnings, those of left_out() among them.
+// All of it in one process, into a new or empty folder: files, what stands beside them, and last the index. Returns
+// warnings, those of left_out() among them.
 absl::StatusOr<std::vector<std::string>> export_folder(
     storage::Files& files, StepReader& step, const HfMapper& mapper, const HfExport& options, const std::string& folder,
     const std::function<void(const std::string& file)>& progress = {});

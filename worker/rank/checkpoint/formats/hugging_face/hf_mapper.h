@@ -1,7 +1,7 @@
 #pragma once
 
-// Says where each parameter stands in Hugging Face weights and in which form, and computes which part of a tensor there
-// holds which part of a parameter.
+// HfMapper says where each parameter of a model stands in Hugging Face weights and in which form (HfLayout); the
+// functions at the end compute which part of a Hugging Face tensor holds which part of a parameter, and back.
 
 #include <ATen/ATen.h>
 
@@ -42,9 +42,9 @@ class HfMapper {
  public:
   virtual ~HfMapper() = default;
 
-  // The forms in which a folder may hold parameter `fqn`; the first is the one that exports write, unless it
-  // is read-only. Empty: it is derived
-  // (a tied head) or unknown there, and neither read nor written. NotFound when the model has no such parameter.
+  // The forms in which a folder may hold parameter `fqn`; the first is the one that exports write, unless it is
+  // read-only. Empty: it is derived (a tied head) or unknown there, and neither read nor written. NotFound when the
+  // model has no such parameter.
   virtual absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const = 0;
 
   // False for a tensor that does not belong to weights of this model: a sign that they are another's.
@@ -56,8 +56,6 @@ class HfMapper {
   // config.json for exports, so that transformers can open the folder; null: none is written.
   virtual nlohmann::json config() const { return nullptr; }
 };
-
-// The arithmetic of HfLayout: which part of a Hugging Face tensor holds which part of a parameter, and back.
 
 // Shape of each of the layout's tensors for a parameter of `shape`.
 std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>& shape);

@@ -29,10 +29,10 @@ struct HubFile {
   std::optional<int64_t> size;  // Unknown where an older record does not tell it.
 };
 
-// The files that the path stands for, in no order. The commit is that of the
-// revision when it is asked for the first time: it is recorded in `folder` with the names, and whoever comes later with
-// the same folder, also a job that goes on, gets the same without asking the hub. "": nothing is recorded. Errors:
-// NotFound when no file matches, those of hub::Client and of the disk; all name the path.
+// The files that the path stands for, in no order. The commit is that of the revision when it is asked for the first
+// time: it is recorded in `folder` with the names, and a later call with the same folder, also from a job that resumes,
+// gets the same without a request to the hub. "": nothing is recorded. Errors: NotFound when no file matches, those of
+// hub::Client and of the disk; all name the path.
 absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
                                                const std::string& folder);
 
