@@ -52,6 +52,6 @@ void check_dataset_names(Checker& check);                            // data_sou
 void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
                     const std::optional<std::string>& dataset_path, const DataLoader& settings);  // data_sources.cc
 void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);                    // trained_model.cc
-void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision.cc
+void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);           // low_precision.cc
 
 }  // namespace titan::config
