@@ -34,7 +34,6 @@ inline bool left_as_asked(int exit_code, int signal) { return exit_kind(exit_cod
 
 // Of which failed ranks the end of the log is worth keeping where it outlives their node. A node chooses what it sends
 // by these rules, the controller by the same ones what it keeps: however many ranks fail at once, few say it all.
-
 inline constexpr int64_t kFailedLogLines = 200;
 inline constexpr int64_t kFailedLogBytes = 64 << 10;
 inline constexpr size_t kFailedLogs = 8;    // Of one attempt,

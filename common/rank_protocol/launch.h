@@ -1,7 +1,7 @@
 #pragma once
 
-// Defines what a rank process is given and what it reports back, as plain files, and folds the list of nodes in them:
-// see docs/ARCHITECTURE.md, "Rank contract".
+// Defines what a rank process is given and what it reports back, as plain files (docs/ARCHITECTURE.md, "Rank
+// contract"), and the folded form of the launch file, in which nodes that are alike share a row.
 
 #include <cstdint>
 #include <string>
@@ -12,8 +12,7 @@
 
 namespace titan::rank_protocol {
 
-// What a rank process is given and what it says back, as plain files: see docs/ARCHITECTURE.md, "Rank contract".
-
+// The newest version of the launch file.
 inline constexpr int kVersion = 1;
 
 struct RankPlace {
@@ -34,7 +33,7 @@ struct Launch {
   std::vector<RankPlace> ranks;
   int threads_per_rank = 1;  // Fixed for the job's life: results depend on it bit for bit.
   // Newest full step that the job is known to have committed; -1: none. An attempt that finds no step although there
-  // was one must not begin anew.
+  // was one must not start over.
   int64_t committed_step = -1;
   std::string folder_id;  // Of the dump folder (common/io/storage/folder_id.h); empty before the first attempt saw it.
   // How the attempt before this one ended: a controller whose store is older than that learns it from a node.

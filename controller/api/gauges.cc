@@ -11,6 +11,8 @@
 
 namespace titan::api {
 
+using core::NodeState;
+using job::JobState;
 using metrics::add_gauge;
 using metrics::gauge_family;
 
@@ -50,10 +52,6 @@ std::vector<prometheus::MetricFamily> Gauges::Collect() const {
   std::erase_if(families, [](const prometheus::MetricFamily& family) { return family.metric.empty(); });
   return families;
 }
-
-using job::JobState;
-using metrics::add_gauge;
-using metrics::gauge_family;
 
 namespace {
 
@@ -154,10 +152,6 @@ std::vector<prometheus::MetricFamily> JobGauges::take() {
   }
   return families;
 }
-
-using core::NodeState;
-using metrics::add_gauge;
-using metrics::gauge_family;
 
 namespace {
 

@@ -47,7 +47,6 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
 
 const Message* part(const Message& message, const char* name) {
@@ -145,9 +144,6 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> audit_cal
 }
 
 namespace {
-
-using grpc::experimental::InterceptionHookPoints;
-using grpc::experimental::ServerRpcInfo;
 
 constexpr char kOther[] = "other";
 constexpr int kCodes = 17;  // gRPC's, from OK.

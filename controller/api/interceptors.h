@@ -1,6 +1,6 @@
 #pragma once
 
-// Intercepts every call of a server: refuses reflection to strangers, records changes for the audit, and measures
+// Intercepts every call of a server: refuses reflection to unknown callers, records changes for the audit, and measures
 // calls.
 
 #include <array>

@@ -15,29 +15,26 @@
 
 namespace titan::api {
 
-// The fields of a job that lists can be filtered and sorted by.
-
 enum class FieldKind { kText, kState, kNumber, kTime };
 
 // Nothing when it is not set; times in nanoseconds since 1970. Text lives as long as the view.
 using FieldValue = std::variant<std::monostate, absl::string_view, int64_t>;
 
+// A field of a job, and how it is read.
 struct Field {
   FieldKind kind = FieldKind::kText;
   std::function<FieldValue(const core::JobView&)> value;
 };
 
-// By its path: "state", "labels.team", "progress.step". Nothing when there is none.
+// The field with that path: "state", "labels.team", "progress.step". Nothing when there is none.
 std::optional<Field> find_field(const std::string& path);
 // For messages: "state, name, ...".
 const std::vector<std::string>& field_names();
 
-// The order of lists (AIP-132): "priority desc, create_time".
-
+// The order of a list: "priority desc, create_time".
 class OrderBy {
  public:
-  // Fields of job_fields.h with commas between, each with "desc" or "asc" behind. Errors: InvalidArgument
-  // (ORDER_BY_INVALID).
+  // Fields with commas between, each with "desc" or "asc" after it. Errors: InvalidArgument (ORDER_BY_INVALID).
   static absl::StatusOr<OrderBy> parse(const std::string& text);
 
   // A strict order of all jobs: what is not set comes last, and of jobs that are alike the newest first.
@@ -46,7 +43,7 @@ class OrderBy {
   // A job's place, for the token of the page after it.
   std::string place(const core::JobView& job) const;
   // Whether a job comes after that place, also when the job there has changed or gone. Errors: InvalidArgument for what
-  // is no place of this order.
+  // is not a place of this order.
   absl::StatusOr<std::function<bool(const core::JobView&)>> after(const std::string& place) const;
 
  private:

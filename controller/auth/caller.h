@@ -10,16 +10,15 @@
 
 namespace titan::auth {
 
-// Who makes a call, and how they are named in records and events: one word without spaces.
-
 // Each may do what those before it may.
 enum class Role { kNone, kViewer, kOperator, kAdmin };
 absl::string_view name(Role role);
 
 inline constexpr char kAllProjects[] = "*";
 
+// Who makes a call.
 struct Caller {
-  std::string actor;  // "user:alice", "node:n1", "local:1000", "peer:10.0.0.7".
+  std::string actor;  // In records and events, one word: "user:alice", "node:n1", "local:1000", "peer:10.0.0.7".
   Role role = Role::kNone;
   std::vector<std::string> projects;  // That the role holds in; "*": all.
   std::string node;                   // Whose session it may open: a node's name, "*" for any; empty: none.
@@ -40,7 +39,7 @@ struct Caller {
 // May do everything.
 Caller admin(std::string actor);
 
-// "user:NAME"; empty for a name that is none: 1 to 64 of [A-Za-z0-9._@+-].
+// "user:NAME"; empty for what is not a name: 1 to 64 of [A-Za-z0-9._@+-].
 std::string user_actor(const std::string& name);
 // gRPC's "ipv4:10.0.0.7:40312", "ipv6:%5B::1%5D:40312", "unix:/run/titan.sock" without the port, which says nothing.
 std::string peer_address(const std::string& peer);
@@ -50,8 +49,7 @@ std::string peer_actor(const std::string& peer);
 // Of "projects/PROJECT/jobs/ID"; empty when the name has another form.
 absl::string_view project_of(absl::string_view job);
 
-// What each call needs. Every method of every service of titan.v1 is here: a call that is not, nobody may make.
-
+// What a call needs.
 enum class Need {
   kRead,            // Viewer of the project; of the cluster's own: viewer of any.
   kOperate,         // Operator of the project.
@@ -66,6 +64,7 @@ struct Permission {
   bool changes = false;  // Something that lasts: such a call is written down.
 };
 
+// Every method of every service of titan.v1 is here: nobody may make a call that is not.
 const std::vector<Permission>& permissions();
 // Nothing: there is no such method.
 std::optional<Permission> permission(absl::string_view method);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Carries out the verb `checkpoint`, and tells from a job's state what became of the save that was asked for.
+// Carries out the verb `checkpoint`, and finds out from a job's state what became of the save that was requested.
 
 #include <optional>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// Completes titanctl's command lines in a shell: the script that the shell loads, and the candidates that it asks for.
+
 #include <string>
 #include <vector>
 

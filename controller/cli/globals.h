@@ -30,8 +30,8 @@ struct Globals {
   Access access;
   Format format = Format::kTable;
   bool wide = false;  // Tables with all columns.
-  absl::Duration timeout =
-      kDefaultTimeout;  // Of one call; `wait` and `submit --wait` take it for the whole wait when it is given.
+  // Of one call; `wait` and `submit --wait` take it for the whole wait when it is given.
+  absl::Duration timeout = kDefaultTimeout;
   bool timeout_given = false;
 
   absl::Duration whole_wait() const { return timeout_given ? timeout : absl::InfiniteDuration(); }

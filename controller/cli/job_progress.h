@@ -1,6 +1,6 @@
 #pragma once
 
-// Estimates how a job gets on in time, and shows it in a line at the bottom of the terminal.
+// Estimates a job's pace, and shows its progress in a line at the bottom of the terminal.
 
 #include <optional>
 
@@ -9,7 +9,7 @@
 
 namespace titan::cli {
 
-// How a job gets on in time. What is not known, or has no meaning in the job's state, is not set.
+// How fast a job is. What is not known, or has no meaning in the job's state, is not set.
 struct Pace {
   std::optional<absl::Duration> elapsed;     // From its first attempt to now, or to its end.
   std::optional<absl::Duration> step;        // One step takes about this long, by the last reported throughput.

@@ -13,9 +13,7 @@
 
 namespace titan::cli {
 
-// Labels as the command line writes them. What keys and values may be, the controller says.
-
-// "team=vision". Errors: InvalidArgument.
+// Labels, "team=vision". The controller decides what keys and values may be. Errors: InvalidArgument.
 absl::StatusOr<std::map<std::string, std::string>> parse_labels(const std::vector<std::string>& words);
 
 // "team=vision" sets one, "team-" takes it away: into the job and the mask of an update. Errors: InvalidArgument.
@@ -53,7 +51,7 @@ std::vector<std::string> final_states();
 // Jobs by name, or by what they have in common.
 struct Selection {
   std::vector<std::string> names;
-  bool all = false;         // One's own.
+  bool all = false;         // The user's.
   bool all_owners = false;  // With `all`: everybody's.
   std::vector<std::string> labels;
   std::string owner;

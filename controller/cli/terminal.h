@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes notes, colours and errors to stderr, and defines titanctl's exit status.
+// Writes notes, colours and errors to stderr (data goes to stdout), and defines titanctl's exit status.
 
 #include <cstddef>
 #include <functional>
@@ -28,8 +28,7 @@ enum ExitCode : int {
 // The exit code for an error, by its status code; NotFound of this machine's files is kExitUsage.
 ExitCode exit_code(const absl::Status& status);
 
-// Data goes to stdout; everything here goes to stderr. Colour only where wants_colour() says so.
-
+// Colours, used only where wants_colour() says so.
 enum class Paint { kPlain, kRed, kYellow, kGreen, kDim };
 
 // Whether `fd` is a terminal that takes more than lines of text: TERM=dumb, as in editors, does not.
@@ -41,7 +40,7 @@ bool wants_colour(int fd);
 // `text` in colour when `fd` wants it.
 std::string paint(int fd, Paint colour, std::string_view text);
 
-// Columns of the terminal that stdout is; nothing when it is none.
+// Columns of the terminal that stdout is; nothing when it is not a terminal.
 std::optional<std::size_t> terminal_width();
 
 void note(std::string_view text);      // What happens, or what to do next.
@@ -53,7 +52,7 @@ ExitCode report(const absl::Status& status);
 // The same with a hint of the caller's own.
 ExitCode report(const absl::Status& status, std::string_view remedy);
 
-// Does something to each of them. A failure is reported and keeps no other from it, unless no controller answers.
+// Applies `act` to each name. A failure is reported and keeps no other from it, unless no controller answers.
 // Gives the exit code of the first one.
 int on_each(const std::vector<std::string>& names, const std::function<absl::Status(const std::string& name)>& act);
 

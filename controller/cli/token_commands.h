@@ -1,10 +1,12 @@
 #pragma once
 
-// Carries out the verbs of `titanctl token`, and declares their flags.
+// Carries out the verbs of `titanctl auth token`, and declares their flags.
 
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "controller/cli/globals.h"
 
 namespace titan::cli {
@@ -17,7 +19,7 @@ int create_token(const Globals& globals, const TokenRequest& request);
 int list_tokens(const Globals& globals);
 int revoke_token(const Globals& globals, const std::string& id);
 
-// "30d", "12h", "90m". Errors: InvalidArgument.
+// How long a token is valid: "30d", "12h", "90m". Errors: InvalidArgument.
 absl::StatusOr<absl::Duration> parse_lifetime(const std::string& text);
 
 }  // namespace titan::cli

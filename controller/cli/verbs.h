@@ -1,7 +1,6 @@
 #pragma once
 
-// Declares the groups of verbs that the command line offers, what it chose, and the check that a flag is a whole
-// number.
+// Declares the groups of verbs that the command line offers, what it chose, and the check that a flag is an integer.
 
 #include <CLI/CLI.hpp>
 #include <cstdint>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Follows a job or a stream of the controller across lost connections until it ends, and reports how a job ended.
+
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -46,14 +48,6 @@ class Stopper {
 absl::StatusOr<v1::Job> watch_job(Client& client, const std::string& name, absl::Time deadline, Stopper& stopper,
                                   const std::function<bool(const v1::Job&)>& seen);
 
-// Reads a server stream of `Message` again and again until it ends by itself: `open` starts it, `read` takes each
-// message. After UNAVAILABLE it is opened again, for as long as it takes; `open` resumes from what `read` has seen.
-template <typename Message>
-absl::Status follow_stream(
-    const Client& client, absl::Time deadline, Stopper& stopper,
-    const std::function<std::unique_ptr<grpc::ClientReader<Message>>(grpc::ClientContext&)>& open,
-    const std::function<bool(const Message&)>& read, bool reconnect = true);
-
 // 0 for SUCCEEDED, else 1; tells the end on stderr, for a job that did not succeed with where to look.
 int report_end(const v1::Job& job);
 int report_end(const v1::Job& job, std::string_view remedy);
@@ -61,11 +55,13 @@ int report_end(const v1::Job& job, std::string_view remedy);
 // Why a job that succeeded did not train: its folder held its last step already. "" for others.
 std::string nothing_to_do(const v1::Job& job);
 
+// Reads a server stream of `Message` again and again until it ends by itself: `open` starts it, `read` takes each
+// message. After UNAVAILABLE it is opened again, for as long as it takes; `open` resumes from what `read` has seen.
 template <typename Message>
 absl::Status follow_stream(
     const Client& client, absl::Time deadline, Stopper& stopper,
     const std::function<std::unique_ptr<grpc::ClientReader<Message>>(grpc::ClientContext&)>& open,
-    const std::function<bool(const Message&)>& read, bool reconnect) {
+    const std::function<bool(const Message&)>& read, bool reconnect = true) {
   if (absl::Status bad = client.check(); !bad.ok()) return bad;
   absl::Time lost = absl::InfinitePast();
   bool said = false;

@@ -91,8 +91,6 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
   tell_reasons(limits.reasons, totals, outcomes);
 }
 
-// What the first waiting job is promised: nodes that nobody else fills up.
-//
 // EASY backfill, by nodes. The first job that must wait although the cluster could hold it is promised enough nodes to
 // run on: those whose jobs end first. Its shadow time is when the last of those jobs ends, if all have limits. Any
 // other job may use the other nodes; a promised node only if its own limit ends it by the shadow time. The job starts
@@ -102,23 +100,6 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
 // shadow time, nothing starts on promised nodes, so they are free once the jobs that are there have ended. With one,
 // what starts there ends by then; after it nothing starts there, so even jobs that outstay their limits only delay it
 // until they end. An exchange of nodes (improve_promise) brings a ready node for one that is not.
-
-void Pool::set_promise(Waiting& job, NodeSet nodes) {
-  drop_promise();
-  promise_.job = &job;
-  promise_.nodes = std::move(nodes);
-  for (NodeState* node : promise_.nodes) nodes_.target(*node, true);
-  promise_.shadow = nodes_.targets_drained();
-  changed();
-}
-
-void Pool::drop_promise() {
-  if (promise_.job == nullptr) return;
-  for (NodeState* node : promise_.nodes) nodes_.target(*node, false);
-  promise_ = {};
-  changed();
-}
-
 void Pool::promise_to(Waiting& job, const Shunned& shunned) {
   // Nodes that it was ready to use may be avoided now that there are others.
   const bool still_wanted =
@@ -151,6 +132,22 @@ void Pool::improve_promise(const Shunned& shunned) {
   const absl::Time shadow = std::min(promise_.shadow, nodes_.targets_drained());
   if (!exchanged && shadow == promise_.shadow) return;
   promise_.shadow = shadow;
+  changed();
+}
+
+void Pool::set_promise(Waiting& job, NodeSet nodes) {
+  drop_promise();
+  promise_.job = &job;
+  promise_.nodes = std::move(nodes);
+  for (NodeState* node : promise_.nodes) nodes_.target(*node, true);
+  promise_.shadow = nodes_.targets_drained();
+  changed();
+}
+
+void Pool::drop_promise() {
+  if (promise_.job == nullptr) return;
+  for (NodeState* node : promise_.nodes) nodes_.target(*node, false);
+  promise_ = {};
   changed();
 }
 

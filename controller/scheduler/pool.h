@@ -75,6 +75,11 @@ class Pool {
     dirty_ = true;
   }
 
+  void promise_to(Waiting& job, const Shunned& shunned);
+  void improve_promise(const Shunned& shunned);
+  void set_promise(Waiting& job, NodeSet nodes);
+  void drop_promise();
+
   // placing.cc
   Shunned shun(const Waiting& job) const;
   std::optional<std::vector<Run>> place(Waiting& job, absl::Time now);
@@ -89,11 +94,6 @@ class Pool {
   void take(NodeState& node, int ranks, int& left, Shares& shares);
   std::vector<Run> settle(Waiting& job, Shares shares, absl::Time now);
   void lift(Waiting& job, bool lifted);
-
-  void promise_to(Waiting& job, const Shunned& shunned);
-  void improve_promise(const Shunned& shunned);
-  void set_promise(Waiting& job, NodeSet nodes);
-  void drop_promise();
 
   // reasons.cc
   void tell_reasons(int visits, const NodeTotals& totals, std::vector<Outcome>& outcomes);

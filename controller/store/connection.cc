@@ -56,8 +56,6 @@ absl::Status SqliteStore::Connection::prepare() {
   return absl::OkStatus();
 }
 
-// How a store's file is made and looked through when it is opened.
-
 namespace {
 
 failpoint::Point schema_point("store.schema"), schema_made_point("store.schema.made"), heads_point("store.heads"),

@@ -1,6 +1,6 @@
 #pragma once
 
-// Opens a SQLite store: its schema, its connections, and what is checked and loaded before it serves.
+// Opens a SQLite store: makes its schema and its connections, and checks and loads what it needs before it serves.
 
 #include "controller/store/sqlite_store.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Reads and writes the rows of a SQLite store, each behind a checksum, and rebuilds the table of present records from
-// them.
+// Reads and writes the rows of a SQLite store as they are on disk, each behind a checksum, and rebuilds the table
+// "heads" from the log when it is damaged.
 
 #include <cstdint>
 #include <optional>
@@ -13,8 +13,6 @@
 #include "controller/store/store.h"
 
 namespace titan::store {
-
-// Rows of the file as they are on disk, each behind a checksum.
 
 // Version 1 was never released.
 inline constexpr int kSchemaVersion = 2;
@@ -53,15 +51,13 @@ struct Head {
 };
 Head read_head(const Statement& row);
 
-// The table "heads", made from the log when it is damaged.
-
 // Whether heads are in order, each matches its checksum, and together they are those that `meta` counted; else why not.
 // Reads the table once: some 50 bytes a record.
 absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta);
 
-// Makes the table anew from the log and counts it in `meta`, inside the caller's transaction. A record whose present
-// row is damaged has none and goes to `lost`.
-// Errors: DataLoss when heads and lost ones are not those that `meta` counted, no more and no fewer.
+// Makes the table "heads" again from the log and counts it in `meta`, inside the caller's transaction. A record whose
+// present row is damaged has none and goes to `lost`. Errors: DataLoss when heads and lost ones are not those that
+// `meta` counted, no more and no fewer.
 absl::Status rebuild_heads(sqlite3* database, Meta& meta, std::vector<Quarantined>& lost);
 
 }  // namespace titan::store

@@ -15,10 +15,8 @@
 
 namespace titan::store {
 
-// Records that were set aside, as backends keep them whose records are checked elsewhere: as records of their own, in
-// which nobody else writes.
-
-// What the keys of such records begin with; the key of the record that was set aside follows.
+// Backends whose records are checked elsewhere keep those that were set aside as records of their own, in which nobody
+// else writes. The keys of such records begin so; the key of the record that was set aside follows.
 inline constexpr char kAsidePrefix[] = "quarantine/";
 
 std::string aside_key(const std::string& key);

@@ -20,8 +20,6 @@
 
 namespace titan::store {
 
-// Room and copies.
-
 namespace {
 
 failpoint::Point fold_point("store.fold"), folded_point("store.folded");
@@ -96,7 +94,7 @@ absl::StatusOr<StoreInfo> SqliteStore::back_up(const std::string& copy) const {
   return copy_store(path_, copy);
 }
 
-// A store whose file somebody has deleted or replaced while it was open.
+// The rest is for a store whose file was deleted or replaced while it was open.
 
 namespace {
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Reads and writes small local files as a whole.
+// Reads and writes small local files as a whole. What may lie in an object store, or must fail on demand, goes through
+// common/io/storage.
 
 #include <sys/types.h>
 
@@ -16,7 +17,7 @@ namespace titan::host {
 // message; ResourceExhausted when the disk is full, which may have taken a part.
 absl::Status write_all(int descriptor, std::string_view bytes, const std::string& path);
 
-// Small local files. What may lie in an object store, or must fail on demand, goes through common/io/storage.
+// All of the file. Errors: the system's, naming the file.
 absl::StatusOr<std::string> read_file(const std::string& path);
 
 // Replaces a file in one step, by way of PATH.new: a reader, or a new process after a kill, finds the old bytes or the

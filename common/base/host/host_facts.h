@@ -16,9 +16,8 @@ std::string hostname();
 // The folder that the running program's file lies in, links followed; empty where the system does not tell.
 std::filesystem::path folder_of_program();
 
-// What whoever looks for a fault asks first of the machine and of this process there: system, cores, load, memory,
-// control group with its limits, limits of the process, time, and what is free where `folders` lie. What cannot be read
-// is left out.
+// What a diagnosis needs first of the machine and of this process: system, cores, load, memory, control group with its
+// limits, limits of the process, time, and the free space where `folders` are. What cannot be read is left out.
 std::map<std::string, std::string> facts(const std::vector<std::string>& folders);
 
 }  // namespace titan::host

@@ -1,6 +1,8 @@
 #pragma once
 
-// Reads JSON as Python's json module does, event by event, and decodes the strings that it finds.
+// Reads JSON as Python's json module does, event by event, and decodes the strings that it finds. Rows of datasets are
+// written so, and other readers of them take it: besides strict JSON the numbers NaN, Infinity and -Infinity, numbers
+// of any length and size, keys that occur twice, and escapes of lone surrogates.
 
 #include <cstdint>
 #include <string>
@@ -8,9 +10,7 @@
 
 namespace titan::json {
 
-// JSON as Python's json module reads it, which is how rows of datasets are written and what other readers of them take:
-// besides strict JSON the numbers NaN, Infinity and -Infinity, numbers of any length and size, keys that occur twice,
-// and escapes of lone surrogates.
+// What the reader finds next in the text.
 enum class Event {
   kNull,
   kTrue,

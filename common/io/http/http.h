@@ -17,8 +17,6 @@
 
 namespace titan::http {
 
-// GET by libcurl, which also takes https_proxy, http_proxy, all_proxy and no_proxy from the environment.
-
 // What an answer says of itself, wherever on the way to it: a hub tells about a file and sends to another server for
 // its bytes.
 struct Answer {

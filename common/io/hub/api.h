@@ -11,9 +11,7 @@
 
 namespace titan::hub {
 
-// The addresses of a hub's API.
-
-// `endpoint` has no '/' at its end. A revision with slashes is one word of the path.
+// Addresses; `endpoint` has no '/' at its end. A revision with slashes is one word of the path.
 std::string info_url(const std::string& endpoint, const Repo& repo, const std::string& revision);
 // `cursor`: of the page before, encoded as it came; empty for the first one. `folder`: only what is below it.
 std::string tree_url(const std::string& endpoint, const Repo& repo, const std::string& commit,
@@ -23,8 +21,7 @@ std::string file_url(const std::string& endpoint, const Repo& repo, const std::s
 // The parameter `cursor` of the address that a Link header calls next; "" when there is none.
 std::string next_cursor(const std::string& link_header);
 
-// The two answers of a hub that are read: of /api/.../revision/REV and of /api/.../tree/COMMIT.
-
+// A file of a repository, as the hub lists it.
 struct RemoteFile {
   std::string name;    // Passed check_file_name.
   int64_t size = 0;    // Bytes.
@@ -35,9 +32,10 @@ struct RemoteFile {
   const std::string& digest() const { return sha256.empty() ? oid : sha256; }
 };
 
-// The commit that the revision is now. Errors: DataLoss.
+// The answer of info_url(): the commit that the revision is now. Errors: DataLoss.
 absl::StatusOr<std::string> parse_info(const std::string& json);
-// The files of one page, without folders. Errors: DataLoss, or InvalidArgument for a name that leads out of a folder.
+// The answer of tree_url(): the files of one page, without folders. Errors: DataLoss, or InvalidArgument for a name
+// that leads out of a folder.
 absl::StatusOr<std::vector<RemoteFile>> parse_tree(const std::string& json);
 
 }  // namespace titan::hub

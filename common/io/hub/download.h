@@ -43,7 +43,7 @@ absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> fil
 // ResourceExhausted unless the folder's disk has room for what is left.
 absl::Status check_space(const Folder& folder, const Plan& plan);
 
-// Is told how it goes, by one thread at a time.
+// Observes a download; called by one thread at a time.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -64,8 +64,8 @@ struct Transfer {
   int64_t piece = int64_t{64} << 20;  // So much of a file at a time, on one connection.
 };
 
-// Fetches what the plan lacks, with the record of it after every file. An error ends it and leaves what came to be gone
-// on with.
+// Fetches what the plan lacks, with the record of it after every file. An error ends it and leaves what came, from
+// which another download resumes.
 absl::Status download(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory,
                       Watcher& watcher, const std::stop_token& stop);
 

@@ -31,8 +31,7 @@ std::vector<RemoteFile> select(const Selection& selection, const std::vector<Rem
 // The kinds and globs to include of which no file is.
 std::vector<std::string> unmatched(const Selection& selection, const std::vector<RemoteFile>& files);
 
-// A repository's files in a folder of this machine.
-
+// Which files of a repository go into which folder of this machine.
 struct GetRequest {
   Transfer transfer;
   std::string revision = "main";

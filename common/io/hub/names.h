@@ -11,9 +11,6 @@
 
 namespace titan::hub {
 
-// What repositories, revisions and files are called. All of it ends up in URLs, and files' names in paths of this
-// machine, too: a server's answer is not trusted with either.
-
 enum class RepoKind { kModel, kDataset };
 
 struct Repo {
@@ -37,7 +34,6 @@ bool is_hex(const std::string& text, size_t digits);
 absl::Status check_file_name(const std::string& name);
 
 // Where files of a dataset lie on a hub, as Hugging Face's own tools write it: "hf://datasets/ORG/NAME@REVISION/PLACE".
-
 struct DatasetPath {
   Repo repo = {RepoKind::kDataset, ""};
   std::string revision = "main";
@@ -52,7 +48,7 @@ absl::StatusOr<DatasetPath> parse_dataset_path(const std::string& path);
 // With the revision, always.
 std::string to_text(const DatasetPath& path);
 
-// The commit that is the path's revision; "" when that is no commit, or the path none of a hub.
+// The commit that is the path's revision; "" when that is not a commit, or the path not one of a hub.
 std::string commit_of(const std::string& path);
 
 // The folder of the repository below which all lies that a glob or a file's name stands for; "" for its top.

@@ -43,8 +43,7 @@ class ChunkCache {
   const int64_t limit_;
 };
 
-// A repository's file, read from the hub as it is needed.
-
+// How a repository's file is read from the hub as it is needed.
 struct StreamOptions {
   http::Settings settings;
   http::RetryPolicy retry;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Declares the filters, tests and functions that templates may call, and tells by name which of them and of the methods
-// there are.
+// Declares the filters, tests and functions that templates may call, and reports by name which of them, and which
+// methods, exist: a template that uses any other is refused before it runs.
 
 #include <string>
 #include <string_view>
@@ -12,8 +12,6 @@
 #include "common/io/jinja/value.h"
 
 namespace titan::jinja {
-
-// What there is, by name: a template that asks for anything else is refused before it is used.
 
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);

@@ -118,11 +118,8 @@ absl::StatusOr<std::unique_ptr<FileLock>> ObjectFiles::lock(const std::string& p
 
 namespace {
 
-using storage::FileLock;
 using storage::Files;
 using storage::LockMode;
-using storage::ReadableFile;
-using storage::WritableFile;
 
 class Buckets {
  public:

@@ -13,10 +13,8 @@
 
 namespace titan::s3 {
 
-// The objects of a bucket as files, for whoever reads and writes checkpoints. Folders are what names have in common, so
-// that they need not be made. There are no locks, no renaming and no times: who may write is object_fence.h's.
-
-// Paths are "s3://BUCKET/KEY" of this bucket.
+// The objects of a bucket as files; paths are "s3://BUCKET/KEY" of this bucket. Folders are what names have in common,
+// so that they need not be made. There are no locks, no renaming and no times: object_fence.h decides who may write.
 class ObjectFiles : public storage::Files, public storage::WholeWriter {
  public:
   ObjectFiles(std::shared_ptr<Client> client, const TransferSizes& sizes)
@@ -63,11 +61,9 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   const std::shared_ptr<BlockCache> blocks_;
 };
 
-// Files of the machine and objects of stores, told apart by their paths.
-
-// Paths that begin "s3://" are objects, all others files. A store is asked as the process's environment says
-// (settings.h), from the first path of its on; what the environment lacks is the error of every operation. Never
-// destroyed.
+// Files of the machine and objects of stores: paths that begin "s3://" are objects, all others files. A store is asked
+// as the process's environment says (settings.h), from the first path of its on; what the environment lacks is the
+// error of every operation. Never destroyed.
 storage::Files& all_files();
 
 // The bucket that all_files() asks for that path.

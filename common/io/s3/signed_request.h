@@ -16,8 +16,6 @@
 
 namespace titan::s3 {
 
-// One signed request to an object store and its answer, by libcurl.
-
 struct Request {
   const char* method = "GET";
   std::string key;                                         // "": of the bucket itself.

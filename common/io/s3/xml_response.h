@@ -1,6 +1,7 @@
 #pragma once
 
-// Parses the XML answers of an object store, listings among them. A server is not trusted with their form.
+// Parses the answers of an object store, which are small XML documents, and the listings among them. A server is not
+// trusted with their form.
 
 #include <cstdint>
 #include <string>
@@ -12,8 +13,6 @@
 
 namespace titan::s3 {
 
-// The answers of an object store, which are small XML documents. A server is not trusted with their form.
-
 struct Element {
   std::string name;
   std::string text;
@@ -23,14 +22,13 @@ struct Element {
   const std::string& value(std::string_view child) const;
 };
 
-// The document's one element. Errors: DataLoss for what is no XML, is nested too deep or defines entities.
+// The document's one element. Errors: DataLoss for what is not XML, is nested too deep or defines entities.
 absl::StatusOr<Element> parse_xml(std::string_view text);
 
 // The text with what XML would read as its own written otherwise.
 std::string xml_escaped(std::string_view text);
 
-// What a store answers about what there is.
-
+// An object, as a listing has it.
 struct Object {
   std::string key;
   int64_t size = 0;
@@ -38,14 +36,16 @@ struct Object {
   absl::Time modified;
 };
 
+// A page of a listing.
 struct Page {
   std::vector<Object> objects;
-  std::vector<std::string> folders;  // Keys that go on behind a '/', up to it and without it.
+  std::vector<std::string> folders;  // Keys that continue after a '/', up to it and without it.
   std::string next;                  // What asks for the next page; "" for none.
 };
 // Every key begins with `prefix`. Errors: DataLoss.
 absl::StatusOr<Page> parse_page(const std::string& text, const std::string& prefix);
 
+// An upload that was begun and has not ended.
 struct Upload {
   std::string key, id;
   std::string writer = {};  // Of Client::create_upload().

@@ -125,13 +125,12 @@ bool is_fenced(const absl::Status& status);
 // True for the status of a folder that another job uses.
 bool is_in_use(const absl::Status& status);
 
-// A dump folder that no job uses, for programs that tidy up in it and are no jobs.
-
 // No sign of life of the holder for kFenceSilence, by the file system's clock, or its process is seen to be gone.
 absl::StatusOr<bool> fell_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder);
 
-// Runs `effect` while no job holds the folder and none can begin to: under the fence's lock, which names the same
-// holder afterwards. Errors: is_in_use() when a job holds it and may live.
+// For programs that are not jobs and tidy up in a dump folder: runs `effect` while no job holds the folder and none can
+// begin to, under the fence's lock; the fence names the same holder afterwards. Errors: is_in_use() when a job holds it
+// and may live.
 absl::Status while_idle(Files& files, const std::string& dump_folder,
                         absl::FunctionRef<absl::Status(const Fence::Holder& last)> effect);
 

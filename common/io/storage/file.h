@@ -1,7 +1,7 @@
 #pragma once
 
-// Defines files behind a small seam: POSIX here, object stores, and slow, full or failing ones in tests
-// (faulty_files.h).
+// Defines the interface through which files are used: POSIX files (here), objects of a store (common/io/s3), and slow,
+// full or failing files in tests (faulty_files.h).
 
 #include <cstdint>
 #include <memory>
@@ -15,8 +15,6 @@
 #include "absl/time/time.h"
 
 namespace titan::storage {
-
-// Files behind a small seam: POSIX here, object stores later, and slow, full or failing ones in tests (faulty_files.h).
 
 // A new file. Nothing is durable before sync(). Destruction closes without a report; call close() to see errors.
 class WritableFile {
@@ -83,6 +81,24 @@ class Files {
   virtual absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) = 0;
 };
 
+// Files that know a faster way to write a new file of many bytes than one write after the other. create_large() asks
+// for it.
+class LargeWriter {
+ public:
+  virtual ~LargeWriter() = default;
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> create_large(const std::string& path, int64_t bytes) = 0;
+};
+
+// Files that replace a whole one in a single step by themselves, where others need a temporary one and a rename.
+// atomic_write() asks for it.
+class WholeWriter {
+ public:
+  virtual ~WholeWriter() = default;
+  // Whether it does so for this path.
+  virtual bool writes_whole(const std::string& path) const = 0;
+  virtual absl::Status write_whole(const std::string& path, std::string_view bytes) = 0;
+};
+
 // The machine's file system. Never destroyed.
 Files& posix_files();
 
@@ -96,26 +112,8 @@ absl::Status atomic_write(Files& files, const std::string& path, std::string_vie
 // "a/b" from "a" and "b"; an absolute `name` wins.
 std::string join_path(std::string_view folder, std::string_view name);
 
-// Files that know a faster way to write a new file of many bytes than one write after the other. create_large() asks
-// for it.
-class LargeWriter {
- public:
-  virtual ~LargeWriter() = default;
-  virtual absl::StatusOr<std::unique_ptr<WritableFile>> create_large(const std::string& path, int64_t bytes) = 0;
-};
-
 // As Files::create(), of a file that is going to have about `bytes`. What was appended may be seen by readers no sooner
 // than sync() returns, and an error of writing it may be told by a later call, by sync() at the latest.
 absl::StatusOr<std::unique_ptr<WritableFile>> create_large(Files& files, const std::string& path, int64_t bytes);
-
-// Files that replace a whole one in a single step by themselves, where others need a temporary one and a rename.
-// atomic_write() asks for it.
-class WholeWriter {
- public:
-  virtual ~WholeWriter() = default;
-  // Whether it does so for this path.
-  virtual bool writes_whole(const std::string& path) const = 0;
-  virtual absl::Status write_whole(const std::string& path, std::string_view bytes) = 0;
-};
 
 }  // namespace titan::storage

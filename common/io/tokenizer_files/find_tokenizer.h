@@ -19,7 +19,7 @@ struct Found {
 };
 
 // The file that says what a folder's tokenizer is: tokenizer.json, else tokenizer.model, which is of either kind, else
-// the only *.tiktoken. NotFound, says what a folder may hold; InvalidArgument for a tokenizer.model of no kind.
+// the only *.tiktoken. NotFound, says what a folder may hold; InvalidArgument for a tokenizer.model of neither kind.
 absl::StatusOr<Found> find_tokenizer(const std::string& folder);
 
 // Parts of a tokenizer.json that are saved after a training and are not applied here: "truncation" and "padding", one
@@ -30,7 +30,7 @@ std::vector<std::string> not_applied(const Found& found);
 std::vector<std::string> not_applied(const std::string& folder);
 
 // The largest number of a token that the file itself gives; tiktoken's names no special tokens, which follow its ranks.
-// What only whoever makes tokens would notice is not looked at. InvalidArgument, names the file.
+// Faults that matter only when tokens are made are not looked for. InvalidArgument, names the file.
 absl::StatusOr<int64_t> largest_id(const Found& found);
 
 }  // namespace titan::tokenizer_files

@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds keys by name, splits command-line words into settings, and applies the settings of one source after another to
-// a configuration.
+// Applies the settings of one source after another to a configuration: the catalog finds keys by name,
+// parse_overrides() splits command-line words into settings, and the Applier sets the keys and collects what is wrong.
 
 #include <map>
 #include <memory>
@@ -36,24 +36,25 @@ class Catalog {
   std::vector<std::string> section_names_;
 };
 
+// What the words of a command line set.
 struct Overrides {
   std::vector<Setting> settings;
   std::optional<Setting> nodes;  // --nodes M: becomes resources.ranks_per_node when the number of ranks is known.
   bool nproc = false;            // --nproc N was given: the file's placement was meant for the file's number of ranks.
 };
 
-// Splits command-line words into settings. Appends to `problems` what is no setting.
+// Splits command-line words into settings. Appends to `problems` what is not a setting.
 Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& catalog,
                           std::vector<Problem>& problems);
 
-// Puts the settings of one source after another into a configuration and collects everything that is wrong.
+// Applies settings to a configuration, whose defaults it starts from.
 class Applier {
  public:
   enum class Repeats { kAreErrors, kLastWins };
 
   Applier() : loaded_(std::make_unique<Loaded>()), catalog_(loaded_->config) {}
 
-  // Settings of one source; an older spelling beside its successor is an error within one source only.
+  // Settings of one source; an older spelling next to its successor is an error within one source only.
   void apply(const std::vector<Setting>& settings, Repeats repeats);
   // --nodes M, after everything else: ranks_per_node = ranks / M.
   void apply_nodes(const Setting& nodes);

@@ -101,8 +101,6 @@ absl::StatusOr<std::vector<SourceWeights>> source_weights(const std::vector<Data
   return schedule;
 }
 
-// Checks of [[training.dataloader.sources]] and of how rows are made.
-
 namespace {
 
 // Names stand in metrics, whose parts slashes divide.
@@ -148,6 +146,7 @@ void check_packing(Checker& check, const std::string& section, const DataLoader&
 
 }  // namespace
 
+// Checks [[training.dataloader.sources]] and how rows are made.
 void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
                    const std::optional<std::string>& dataset_path) {
   check_packing(check, section, settings);
@@ -172,8 +171,6 @@ void check_sources(Checker& check, const std::string& section, const DataLoader&
                "leave it out, or make it a source's dataset_path");
   }
 }
-
-// Checks of the datasets that a job names: Titan's own, and those of a library, which only a rank looks into.
 
 namespace {
 
@@ -249,6 +246,7 @@ void check_dataset_names(Checker& check) {
   section("validation", config.validation.dataset, config.validation.dataloader);
 }
 
+// Only a rank looks into a dataset of a library; here the keys that are set for it are checked.
 void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
                     const std::optional<std::string>& dataset_path, const DataLoader& settings) {
   if (check.config().experimental.custom_import.empty()) return;  // check_dataset_names() has said it.

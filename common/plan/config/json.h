@@ -1,7 +1,6 @@
 #pragma once
 
-// Writes the configuration as JSON (every key present, absent values null), as TOML, as a JSON schema and as help text,
-// and reads the JSON back.
+// Writes the configuration as JSON, as TOML, as a JSON schema and as help text, and reads the JSON back.
 
 #include <string>
 #include <string_view>
@@ -14,8 +13,7 @@
 
 namespace titan::config {
 
-// The configuration as JSON (every key present, absent values null), as TOML, as a JSON schema and as help text.
-
+// Every key is present; absent values are null.
 nlohmann::json to_json(const JobConfig& config);
 // to_json(config).dump(), several times faster.
 std::string to_json_text(const JobConfig& config);

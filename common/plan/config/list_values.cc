@@ -83,8 +83,6 @@ std::string table_list_form(const std::vector<Field>& fields) {
 
 namespace {
 
-using Kind = Raw::Kind;
-
 // One group, read member by member.
 class GroupReader {
  public:

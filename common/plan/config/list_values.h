@@ -1,7 +1,7 @@
 #pragma once
 
-// Reads the keys that hold lists (of texts, of integers, or of tables such as [[optimizer.param_groups]]) from files
-// and command lines, and writes lists of tables back as JSON.
+// Reads the keys that hold lists (of tables such as [[optimizer.param_groups]], of integers, or of strings) from files
+// and command lines, where a list is one text, and writes lists of tables back as JSON.
 
 #include <optional>
 #include <string>
@@ -15,10 +15,7 @@
 
 namespace titan::config {
 
-// A key that holds a list of tables, such as [[optimizer.param_groups]]: its tables and their members, from what files
-// and command lines hold, and back.
-
-// The tables of a list, which a command line has as text in JSON; none: it is no list.
+// The tables of a list, which on a command line is JSON text. Nothing when it is not a list of tables.
 std::optional<std::vector<Raw>> tables_of(const Raw& raw);
 
 // Sets members of one table, each once.
@@ -32,41 +29,37 @@ class MemberSetter {
   std::vector<std::string> seen_;
 };
 
-// A table's members; those that are not set are left out.
+// A table's members as JSON; those that are not set are left out.
 nlohmann::json table_json(const std::vector<Field>& fields);
 
 // What the key takes, for messages and help. Each table needs the first member.
 std::string table_list_form(const std::vector<Field>& fields);
 
-// [[optimizer.param_groups]] as a value: from what files and command lines hold, and back.
-
-// A list of tables, or the text of one in JSON as on the command line. Reads torchtitan's spelling too: optimizer_name,
-// and optimizer_kwargs with betas and adjust_lr_fn. Says what is wrong, and in which group.
+// Reads [[optimizer.param_groups]], a list of tables or its JSON text. Takes torchtitan's spelling too: optimizer_name,
+// and optimizer_kwargs with betas and adjust_lr_fn. The complaint says what is wrong, and in which group.
 std::optional<Complaint> read_group_list(const Raw& raw, std::vector<ParamGroup>& groups);
 
-// Members that are not set are left out.
+// The groups as JSON; members that are not set are left out.
 nlohmann::json group_list_json(const std::vector<ParamGroup>& groups);
 
 // What the key takes, for messages and help.
 std::string group_list_form();
 
-// [[training.dataloader.sources]] as a value: from what files and command lines hold, and back.
-
-// A list of tables, or the text of one in JSON as on the command line. Says what is wrong, and in which source.
+// Reads [[training.dataloader.sources]], a list of tables or its JSON text. The complaint says what is wrong, and in
+// which source.
 std::optional<Complaint> read_source_list(const Raw& raw, std::vector<DataSource>& sources);
 
-// Members that are not set are left out.
+// The sources as JSON; members that are not set are left out.
 nlohmann::json source_list_json(const std::vector<DataSource>& sources);
 
 // What the key takes, for messages and help.
 std::string source_list_form();
 
-// The items of a list of integers, which also comes as one text, as on the command line: "4,8,12" or "[4, 8, 12]".
-// Nothing for what is not a list.
+// The items of a list of integers, which on a command line is "4,8,12" or "[4, 8, 12]". Nothing when it is not a list.
 std::optional<std::vector<Raw>> integers_of(const Raw& raw);
 
-// A list of strings that came as one text, as on the command line: a JSON array ('["a, b", "c"]') when it stands in
-// brackets, else its items between commas. Complains of brackets around what is not a JSON array of strings.
+// Reads a list of strings from one text, as on a command line: a JSON array ('["a, b", "c"]') when it is in brackets,
+// else items between commas. Complains of brackets around what is not a JSON array of strings.
 std::optional<Complaint> read_text_list(const std::string& text, std::vector<std::string>& items);
 
 }  // namespace titan::config

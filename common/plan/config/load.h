@@ -15,8 +15,6 @@
 
 namespace titan::config {
 
-// Reads job configurations: TOML, YAML and JSON with one schema, older spellings, and command-line overrides.
-
 enum class Format { kToml, kYaml, kJson };
 
 // Where a value came from: "configs/a.toml" line 12, or "command line" with line 0.
@@ -54,7 +52,7 @@ absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std:
 // `name` stands for the file in messages.
 absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std::string& name,
                                  const std::vector<std::string>& overrides = {});
-// Likewise, with what is wrong as a list: nothing comes back when there is something.
+// Likewise, with what is wrong as a list: nothing is returned when it is not empty.
 std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
                                 const std::vector<std::string>& overrides, std::vector<Problem>& problems);
 // Only defaults and overrides.
@@ -66,14 +64,14 @@ absl::StatusOr<Format> format_of(std::string_view path);
 // YAML.
 Format guess_format(std::string_view text);
 
-// What titanctl and the controller make of a job as a person writes it.
+// The rest is for titanctl and the controller, which take a job as its author wrote it.
 
-// As load_text(), and one without a key is refused: a job of nothing but defaults is a generator that failed or a
-// variable that was not set.
+// Like load_text(), but refuses a job that sets no key: it comes from a generator that failed or a variable that was
+// not set.
 std::optional<Loaded> load_job(std::string_view text, Format format, const std::string& name,
                                const std::vector<std::string>& overrides, std::vector<Problem>& problems);
 
-// Every path that is set and belongs to whoever wrote the job: a relative one is below their working folder.
+// Visits every path that is set and belongs to the job's author: a relative one is below their working folder.
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit);
 
 // What a job keeps as its source: the text with the overrides in a comment.

@@ -115,8 +115,6 @@ std::string unfit_experts(const JobConfig& config, const models::ModelSpec& spec
   return "";
 }
 
-// What converters cannot do together, or with a model.
-
 namespace {
 
 constexpr char kLinear[] = "quantize.linear.", kGrouped[] = "quantize.grouped_mm.";
@@ -191,6 +189,7 @@ void check_experts(Checker& check, const std::string& type, const std::vector<st
 
 }  // namespace
 
+// Checks what converters cannot do together, or with a model.
 void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
   check_converters(check);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Decides which weights' products are computed in low precision (model.converters, [quantize]), and checks these keys.
+// Decides which weights' products are computed in low precision (model.converters, [quantize.*]), as torchtitan 0.2.2
+// with torchao does, and checks these keys. Pure, so that the controller, the memory estimate and the ranks agree.
 
 #include <cstdint>
 #include <optional>
@@ -12,9 +13,6 @@
 #include "common/plan/models/model_spec.h"
 
 namespace titan::config {
-
-// Which weights' products are computed in low precision (model.converters, [quantize.*]), as torchtitan 0.2.2 with
-// torchao chooses them; pure, so that the controller, the memory estimate and the ranks agree.
 
 enum class LowPrecision {
   kFloat8Tensorwise,   // One scale a matrix.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Recognises what other trainers call a key or a section, and PyTorch's names of sharding strategies.
+// Recognises what other trainers (Hugging Face's Trainer, axolotl, Megatron, Lightning, torchtune) and newcomers call a
+// key or a section, and PyTorch's names of sharding strategies, to say which keys to set instead.
 
 #include <optional>
 #include <string>
@@ -10,9 +11,6 @@
 #include "common/plan/config/job_config.h"
 
 namespace titan::config {
-
-// Words of other trainers (Hugging Face's Trainer, axolotl, Megatron, Lightning, torchtune) and of newcomers for what a
-// key here says.
 
 // What to do instead of the unknown key `name` (without its section), such as "set optimizer.lr"; empty: not known.
 std::string explain_word(std::string_view name);
@@ -29,7 +27,7 @@ struct ShardingStrategy {
   Layout layout = Layout::kAny;
 };
 
-// In any case, also as "ShardingStrategy.FULL_SHARD"; null: there is none of that name.
+// In any case, also as "ShardingStrategy.FULL_SHARD"; null: no strategy has that name.
 const ShardingStrategy* find_sharding_strategy(std::string_view name);
 
 // What is wrong with degrees that do not say what the strategy says, with the keys to set.

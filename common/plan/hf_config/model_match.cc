@@ -116,8 +116,6 @@ std::string text_of(const std::vector<Difference>& differences) {
 
 namespace {
 
-using nlohmann::json;
-
 constexpr uint64_t kMaxHeader = 100'000'000;  // The Python library's limit.
 constexpr size_t kMostFiles = 100;
 // What the name of every family's embedding ends with (worker/rank/model/hf_names.cc).

@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts the bytes of a block that wait for the backward pass, and into how many columns logits are cut when memory is
-// limited.
+// Estimates how many bytes of activations each block of a model keeps for the backward pass, and computes how many
+// columns of logits are there at a time when their memory is limited.
 
 #include <algorithm>
 #include <cstdint>
@@ -43,7 +43,7 @@ int64_t routed_tokens(const ActivationShape& shape);
 // Rows of its experts that there is room for: those of an even load, or all that can come.
 int64_t expert_rows(const MoeSpec& moe, const ActivationShape& shape);
 
-// Of a rank's columns of the vocabulary, those whose logits are there at a time (common/plan/models/activations.h).
+// How many of a rank's columns of the vocabulary have their logits there at a time, by logit_columns().
 int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape);
 
 // An estimate for each block of the engine: tok_embeddings, layers, output (final norm, head and loss). Rows are taken

@@ -1,6 +1,7 @@
 #pragma once
 
-// Checks a ModelSpec: whether stored weights belong to it, and whether its numbers contradict each other.
+// Checks a ModelSpec: whether stored weights belong to it, by its numbers and not by the shapes that happen to fit, and
+// whether its numbers contradict each other.
 
 #include <string>
 #include <vector>
@@ -9,8 +10,6 @@
 #include "nlohmann/json.hpp"
 
 namespace titan::models {
-
-// Whether weights belong to a model: by its numbers, not by the shapes that happen to fit.
 
 // A spec under the names of its members: what a checkpoint's manifest keeps of the model that it holds.
 nlohmann::json to_json(const ModelSpec& spec);
@@ -35,8 +34,8 @@ ModelSpec with_positions(const nlohmann::json& stored, ModelSpec spec);
 // "llama3 debugmodel", of to_json's form.
 std::string label(const nlohmann::json& stored);
 
-// What contradicts itself in a spec's numbers, naming them: "n_heads: 6 is no multiple of n_kv_heads, 4"; empty:
-// nothing.
+// What contradicts itself in a spec's numbers, naming them: "n_heads: 6 is no multiple of n_kv_heads, 4". Empty when
+// nothing does.
 std::string inconsistency(const ModelSpec& spec);
 
 }  // namespace titan::models

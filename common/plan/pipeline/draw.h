@@ -25,7 +25,7 @@ std::string draw_text(const Schedule& schedule, const Simulation& simulation, co
 // The same as a picture that stands alone, with each rank's memory over time below its work.
 std::string draw_svg(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options = {});
 
-// What both say: the title, "12.5 %", "3.2 GiB".
+// Texts that both drawings share: the title, "12.5 %", "3.2 GiB".
 std::string title_of(const Schedule& schedule, const Simulation& simulation);
 std::string percent_text(double share);
 std::string bytes_text(std::int64_t bytes);

@@ -10,10 +10,6 @@
 #include "common/plan/pipeline/rank_order.h"
 
 namespace titan::pipeline {
-
-// Schedules whose backward pass is whole, and the table of all. The order of work alone matters: when something runs
-// follows from what it waits for (simulator.h).
-
 namespace {
 
 // Far beyond any job. A controller plans what anybody submits: planning takes time with all passes, and with the square

@@ -26,8 +26,9 @@ const std::vector<Kind>& kinds();
 // Upper and lower case do not matter. Errors: InvalidArgument listing the names.
 absl::StatusOr<Kind> find_kind(const std::string& name);
 
-// The order of all ranks' work. Errors: InvalidArgument, whose message begins with the configuration key to change and
-// says which values would do: an unknown name, stages per rank or microbatches that the schedule does not take.
+// The order of all ranks' work. The order alone matters: when something runs follows from what it waits for
+// (simulator.h). Errors: InvalidArgument, whose message begins with the configuration key to change and says which
+// values would do: an unknown name, stages per rank or microbatches that the schedule does not take.
 absl::StatusOr<Schedule> generate(const std::string& name, int ranks, int stages_per_rank, int microbatches);
 
 // Forward passes alone, over the stages of `like` where they are: for validation.

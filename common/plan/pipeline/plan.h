@@ -13,7 +13,6 @@
 namespace titan::pipeline {
 
 // The configuration keys that messages of this folder begin with.
-
 inline constexpr char kScheduleKey[] = "parallelism.pipeline_parallel_schedule: ";
 inline constexpr char kPartsKey[] = "parallelism.module_fqns_per_model_part: ";
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/quantities.h"
-#include "common/plan/pipeline/simulator.h"
 
 namespace titan::pipeline {
 

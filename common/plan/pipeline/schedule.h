@@ -2,9 +2,14 @@
 
 // Represents a pipeline schedule as each rank's list of steps, and checks that it is complete.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace titan::pipeline {
 
@@ -59,7 +64,17 @@ struct Schedule {
   std::vector<int> stages_of(int rank) const;  // In ascending order.
 };
 
-// Puts the reduction of each stage right behind the last weight gradient of that stage in a rank's list.
+// Puts the reduction of each stage right after the last weight gradient of that stage in a rank's list.
 std::vector<Step> with_reductions(std::vector<Step> steps);
+
+// What errors call a rank's list, or one entry of it: "rank 1", "rank 1, step 3". A schedule that was read from a file
+// has rows and columns instead.
+using Where = std::function<std::string(int rank, std::optional<std::size_t> step)>;
+std::string rank_and_step(int rank, std::optional<std::size_t> step);
+
+// Whether the schedule computes a step: each microbatch once through each stage on the rank that owns it (F, then B or
+// I and later W; F alone when forward_only), reductions after a stage's last weight gradient, pairs of one forward and
+// one backward. Errors: InvalidArgument naming place and action.
+absl::Status check(const Schedule& schedule, const Where& where = rank_and_step);
 
 }  // namespace titan::pipeline

@@ -3,13 +3,9 @@
 // Simulates a schedule: when each rank does what, how long it waits, and which activations it holds meanwhile.
 
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/plan/pipeline/schedule.h"
 
@@ -47,16 +43,6 @@ struct Simulation {
   double bubble = 0;  // Share of all ranks' time in which they wait.
   std::vector<RankTimeline> ranks;
 };
-
-// What errors call a rank's list, or one entry of it: "rank 1", "rank 1, step 3". A schedule that was read from a file
-// has rows and columns instead.
-using Where = std::function<std::string(int rank, std::optional<std::size_t> step)>;
-std::string rank_and_step(int rank, std::optional<std::size_t> step);
-
-// Whether the schedule computes a step: each microbatch once through each stage on the rank that owns it (F, then B or
-// I and later W; F alone when forward_only), reductions after a stage's last weight gradient, pairs of one forward and
-// one backward. Errors: InvalidArgument naming place and action.
-absl::Status check(const Schedule& schedule, const Where& where = rank_and_step);
 
 // Runs a schedule against the rules of its data: F of stage s waits for F of s - 1, B and I of s for those of s + 1 and
 // the own F, W for the own I; activations live from F to B or W. Errors: those of check(), and InvalidArgument when the

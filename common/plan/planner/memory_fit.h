@@ -12,8 +12,6 @@
 
 namespace titan::planner {
 
-// Whether a job's ranks fit into the memory of the nodes' devices, and what would make them fit.
-
 // One node that has devices of the job's kind.
 struct Room {
   int devices = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Wraps Prometheus metrics: a registry, the usual shapes, the series of this process, and an HTTP page.
+// Wraps Prometheus metrics thinly: a registry, the usual shapes, the series of this process, and an HTTP page. Names
+// and labels are the caller's.
 
 #include <cstdint>
 #include <functional>
@@ -21,11 +22,7 @@
 #include "prometheus/metric_family.h"
 
 namespace prometheus {
-
-// Prometheus metrics, thinly: a registry, the usual shapes, and an HTTP page. Names and labels are the caller's.
-
 class Registry;
-
 }  // namespace prometheus
 
 namespace titan::metrics {

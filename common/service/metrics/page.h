@@ -60,9 +60,9 @@ class Visitor {
 };
 
 // One page of text over HTTP, http://ADDRESS/metrics, for GET and HEAD. One thread serves all visitors and waits for
-// none: a visitor without a whole request after a second is dropped, and when all places are taken the one who has not
-// asked for the longest makes place for the next, so that a scrape is answered however many half requests there are.
-// The destructor waits for `text` at most.
+// none: a visitor without a whole request after a second is dropped, and when all places are taken, the one that has
+// been without a request for the longest makes place for the next. A scrape is therefore answered however many half
+// requests there are. The destructor waits for `text` at most.
 class Page {
  public:
   // `address`: HOST:PORT or [IPV6]:PORT; port 0 takes a free one. `text` is called on the page's thread for each

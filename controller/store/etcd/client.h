@@ -22,8 +22,6 @@ struct EtcdAddress {
 // "etcd://HOST:PORT,HOST:PORT/PREFIX"; without a prefix "titan/". Errors: InvalidArgument, with the form.
 absl::StatusOr<EtcdAddress> parse_etcd_address(const std::string& text);
 
-// etcd's calls, each with a deadline, over whichever of its members answers.
-
 // Plaintext: etcd listens on a network that only controllers are in.
 struct EtcdEndpoints {
   std::vector<std::string> addresses;  // HOST:PORT of each member.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Defines where a store's things are in etcd, and seals each value with a checksum over key and body.
+// Defines the keys of a store in etcd, builds requests for them in few words, and seals each value with a checksum over
+// key and body.
 
 #include <cstdint>
 #include <string>
@@ -10,18 +11,17 @@
 
 namespace titan::store {
 
-// Where the store's things are in etcd, and its requests in few words. Numbers are padded: keys sort as they do.
+// The keys of a store. Numbers are padded, so that keys sort as they do.
 //
 //   <prefix>leader                      who leads; its create revision is the epoch
 //   <prefix>head                        the end of the log
 //   <prefix>log/<revision>              an entry: transactions from that revision on
 //   <prefix>part/<revision>/<draft>/<number>  parts of an entry that one value cannot hold
-//   <prefix>snapshot                    names the snapshot that the log goes on from
+//   <prefix>snapshot                    names the snapshot that the log continues from
 //   <prefix>snap/<folder>/<number>      its parts
 //
 // A request may get to etcd twice, the second time late. Those that compare nothing but the epoch therefore write keys
 // that no other request ever writes: drafts and folders are numbered by each leader.
-
 class Layout {
  public:
   explicit Layout(std::string prefix) : prefix_(std::move(prefix)) {}

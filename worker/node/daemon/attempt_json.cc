@@ -99,9 +99,6 @@ absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
 
 namespace {
 
-using nlohmann::json;
-using Phase = AttemptRecord::Phase;
-
 // What was asked for, as it was when the run folder was prepared.
 absl::StatusOr<AttemptRecord> record_in_spec(const node::AttemptKey& key, const std::string& run_folder) {
   const absl::StatusOr<std::string> text = host::read_file(run_folder + "/spec.json");

@@ -50,10 +50,10 @@ struct Options {
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
-  std::vector<std::string> pass_env;          // Of the daemon's environment, for ranks: see rank_environment.h.
-  Grants grants;                              // What jobs may use of this node's folders.
-  std::string certificate;                    // This daemon's own, of which it warns before it ends; empty: none.
-  std::string rank_user;                      // All ranks run as; empty: as whose job it is (shim/spec.h).
+  std::vector<std::string> pass_env;  // Of the daemon's environment, for ranks: see rank_environment.h.
+  Grants grants;                      // What jobs may use of this node's folders.
+  std::string certificate;            // This daemon's own, of which it warns before it ends; empty: none.
+  std::string rank_user;              // All ranks run as; empty: as whose job it is. See worker/node/shim/spec.h.
   std::map<std::string, std::string> labels;  // Of the node, for the controller.
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };

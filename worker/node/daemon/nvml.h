@@ -1,6 +1,7 @@
 #pragma once
 
-// Loads NVIDIA's management library while the daemon runs, and asks it for the node's GPUs.
+// Loads NVIDIA's management library while the daemon runs, and asks it for the node's GPUs. The library comes with the
+// driver, so nothing is linked.
 
 #include <cstdint>
 #include <memory>
@@ -10,10 +11,6 @@
 #include "absl/time/time.h"
 
 namespace titan::daemon::nvml {
-
-// The C interface of NVIDIA's management library, as far as it is used here. It comes with the driver and is loaded
-// while the daemon runs: nothing is linked. A function never changes under one name; what an older library lacks is
-// null.
 
 inline constexpr char kLibrary[] = "libnvidia-ml.so.1";
 
@@ -46,6 +43,7 @@ inline constexpr unsigned long long kXidEvents = 0x8;
 // Why clocks are lower than they could be.
 inline constexpr unsigned long long kPowerCap = 0x4, kThermal = 0x20 | 0x40, kPowerBrake = 0x80;
 
+// The C interface, as far as it is used here. A function never changes under one name.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;

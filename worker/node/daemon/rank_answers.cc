@@ -79,8 +79,6 @@ std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& questio
   return answers;
 }
 
-// Traces on demand (docs/worker.md): the request goes to the rank's beacon, its file comes from the run folder.
-
 namespace {
 
 namespace fs = std::filesystem;

@@ -19,6 +19,11 @@
 #include "titan/v1/worker.pb.h"
 #include "worker/node/daemon/loop.h"
 
+namespace grpc {
+class Channel;
+class ChannelCredentials;
+}  // namespace grpc
+
 namespace titan::daemon {
 
 // Which controller is tried next. One of them leads; the others say who does, or nothing.
@@ -58,17 +63,6 @@ class Controllers {
   int tries_ = 0;  // Without a welcome.
   bool followed_ = false;
 };
-
-}  // namespace titan::daemon
-
-namespace grpc {
-
-class Channel;
-class ChannelCredentials;
-
-}  // namespace grpc
-
-namespace titan::daemon {
 
 // The stream to the controller that leads: connects, registers, and connects again for ever, to one of its addresses
 // after the other, with growing and jittered pauses.

@@ -1,6 +1,8 @@
 #pragma once
 
-// Makes the control groups of ranks, and counts in them the kills of the kernel's out-of-memory killer.
+// Makes the control groups of ranks, and counts in them the kills of the kernel's out-of-memory killer. An attempt's
+// ranks on a node have a group of their own, so that it is known whose memory ran out, what they take together can be
+// limited, and whatever they have started is found at their end.
 
 #include <cstdint>
 #include <string>
@@ -11,9 +13,6 @@
 #include "nlohmann/json.hpp"
 
 namespace titan::shim {
-
-// Control groups of ranks: an attempt's ranks on a node have one of their own, so that it is known whose memory ran
-// out, what they take together can be limited, and whatever they have started is found at their end.
 
 // Where groups are made.
 struct GroupHome {

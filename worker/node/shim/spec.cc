@@ -10,6 +10,7 @@ namespace titan::shim {
 namespace {
 
 using nlohmann::json;
+
 constexpr size_t kEntryBytes = 64 << 10;
 constexpr int kMostGroups = 65536;  // The kernel's NGROUPS_MAX.
 
@@ -43,8 +44,6 @@ absl::StatusOr<RankUser> find_user(const std::string& name) {
   if (found == nullptr) return absl::NotFoundError(absl::StrCat("this machine has no user ", name));
   return RankUser{name, found->pw_uid, found->pw_gid, groups_of(name, found->pw_gid), found->pw_dir};
 }
-
-using nlohmann::json;
 
 json to_json(const Spec& spec) {
   json text = {{"job_uid", spec.job_uid},

@@ -1,5 +1,7 @@
 #pragma once
 
+// Copies the registers and the newest part of the stack of each thread of a process, while the threads stand still.
+
 #include <sys/types.h>
 
 #include <cstddef>

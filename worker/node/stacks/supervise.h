@@ -1,5 +1,7 @@
 #pragma once
 
+// Looks at the stacks of processes from a process of its own, which may crash or hang without harm.
+
 #include <sys/types.h>
 
 #include <cstdint>
