@@ -29,7 +29,7 @@ constexpr size_t kTrailer = sizeof(int64_t) + sizeof(uint32_t);  // Length of th
 
 using Lock = std::unique_ptr<storage::FileLock>;
 
-absl::StatusOr<Lock> lock(const Folder& folder, const std::string& name, const std::stop_token& stop) {
+absl::StatusOr<Lock> lock_named(const Folder& folder, const std::string& name, const std::stop_token& stop) {
   const std::string path = absl::StrCat(folder.path(), "/", kLockPrefix, name);
   while (!stop.stop_requested()) {
     auto held = storage::posix_files().lock(path, storage::LockMode::kExclusive, kLookForStop);
@@ -84,7 +84,7 @@ absl::StatusOr<Chunk> ChunkCache::get(const std::string& name, const std::functi
   const std::string key = digest::sha256_hex(name);
   if (std::optional<Chunk> found = find(key)) return *std::move(found);
   const int stripe = std::stoi(key.substr(0, 4), nullptr, 16) % kStripes;
-  const absl::StatusOr<Lock> held = lock(folder_, absl::StrCat(stripe), stop);
+  const absl::StatusOr<Lock> held = lock_named(folder_, absl::StrCat(stripe), stop);
   if (absl::IsCancelled(held.status())) return held.status();
   if (std::optional<Chunk> found = find(key)) return *std::move(found);  // Who had the lock has fetched it.
   absl::StatusOr<Chunk> chunk = fetch();
@@ -110,7 +110,7 @@ absl::Status ChunkCache::keep(const std::string& key, const Chunk& chunk, const 
   const std::string text = sealed(chunk);
   const auto size = static_cast<int64_t>(text.size());
   if (size > limit_) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const Lock held, lock(folder_, "room", stop));
+  TITAN_ASSIGN_OR_RETURN(const Lock held, lock_named(folder_, "room", stop));
   TITAN_RETURN_IF_ERROR(make_room(size));
   absl::Status kept = folder_.write(key, text);
   if (!kept.ok()) static_cast<void>(folder_.remove(key + ".new"));  // A full disk: what came of it goes at once.

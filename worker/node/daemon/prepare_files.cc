@@ -150,7 +150,7 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
                              const shim::Spec& spec) {
   TITAN_RETURN_IF_ERROR(host::replace_file(run_folder + "/launch.json", launch_json));
   json text = shim::to_json(spec);
-  text["record"] = to_json(record);  // For a daemon that finds attempt.json damaged.
+  text["record"] = daemon::to_json(record);  // For a daemon that finds attempt.json damaged.
   TITAN_RETURN_IF_ERROR(host::replace_file(run_folder + "/spec.json", text.dump(1)));
   if (!spec.user) return make_spools(record, run_folder);
   const AsUser as(spec.user);
