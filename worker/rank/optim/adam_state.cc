@@ -1,5 +1,6 @@
 #include "worker/rank/optim/adam_state.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
