@@ -15,6 +15,7 @@
 #include "common/plan/config/validate.h"
 #include "common/service/rpc/error.h"
 #include "controller/api/convert.h"
+#include "controller/api/job_spec.h"
 #include "controller/core/labels.h"
 #include "nlohmann/json.hpp"
 

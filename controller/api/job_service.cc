@@ -12,6 +12,7 @@
 #include "controller/api/event_stream.h"
 #include "controller/api/job_list.h"
 #include "controller/api/job_requests.h"
+#include "controller/api/job_spec.h"
 #include "controller/api/job_watch.h"
 #include "controller/api/log_tail.h"
 #include "controller/api/trace_stream.h"

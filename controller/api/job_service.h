@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "controller/api/answer_router.h"
-#include "controller/api/convert.h"
 #include "controller/api/fanout.h"
+#include "controller/api/job_spec.h"
 #include "controller/api/stream.h"
 #include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"

@@ -14,7 +14,6 @@
 #include "common/base/status/status.h"
 #include "common/base/version/version.h"
 #include "common/io/storage/file.h"
-#include "common/plan/config/validate.h"
 #include "controller/cli/bench/figures.h"
 #include "controller/cli/bench/peak_memory.h"
 #include "controller/cli/bench/plan.h"
@@ -221,7 +220,7 @@ class Bench {
                      .on_cpu = config.resources.device == "cpu",
                      .saved_step = options_.checkpoint ? save_step(options_) : 0};
     LocalJob job(globals_, stopper_);
-    TITAN_RETURN_IF_ERROR(job.start(state.path(), to_spec(placed), config::processes(config)));
+    TITAN_RETURN_IF_ERROR(job.start(state.path(), placed));
     const auto ended = job.wait([](const v1::Job& seen) { return is_final(seen.state()) || seen.attempts_size() > 1; });
     if (!ended.ok() || !is_final(ended->state())) job.cancel(/*now=*/true, kKillTimeout).IgnoreError();
     job.stop();

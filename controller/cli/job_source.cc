@@ -139,16 +139,8 @@ absl::StatusOr<v1::JobSpec> respec(const v1::JobSpec& earlier, const std::vector
 v1::JobSpec to_spec(const Prepared& prepared) {
   const config::JobConfig& config = prepared.loaded.config;
   v1::JobSpec spec;
-  spec.set_config_json(config::to_json(config).dump());
+  spec.set_config_json(config::to_json_text(config));
   spec.set_config_source(prepared.text);
-  spec.set_dump_folder(config.job.dump_folder);
-  spec.set_ranks(config.resources.ranks);
-  spec.set_ranks_per_node(config.resources.ranks_per_node);
-  spec.set_device(config.resources.device);
-  spec.set_priority(config.scheduling.priority);
-  spec.set_time_limit_seconds(config.scheduling.time_limit_seconds);
-  spec.set_project(config.scheduling.project);
-  spec.set_job_id(config.scheduling.job_id);
   // The job keeps the name that the user gave, since nodes may see other mounts; these two only tell the controller of
   // another live job in the same folder.
   std::error_code error;

@@ -33,6 +33,7 @@ absl::StatusOr<std::string> read_source(const Source& source);
 // folder. Warnings go to stderr. Errors: InvalidArgument with one line per problem.
 absl::StatusOr<Prepared> prepare(const Source& source);
 
+// What a controller is sent: the configuration, its text, and what this machine sees of the dump folder.
 v1::JobSpec to_spec(const Prepared& prepared);
 
 // The spec of an earlier job for a new one, with `overrides`; its id is not taken over. Errors: those of prepare().

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/plan/config/validate.h"
 
 namespace titan::cli {
 namespace {
@@ -139,18 +140,20 @@ void clean_run_folders(const std::string& base, absl::Time now) {
   }
 }
 
-absl::Status LocalJob::start(const std::string& folder, v1::JobSpec spec, int devices) {
+absl::Status LocalJob::start(const std::string& folder, const Prepared& job) {
+  const config::JobConfig& config = job.loaded.config;
   const auto on_failure = [this](const std::string& text) { daemon_failed(text); };
-  TITAN_ASSIGN_OR_RETURN(
-      cluster_,
-      LocalCluster::start({.folder = folder, .device = spec.device(), .devices = devices, .on_failure = on_failure}));
+  TITAN_ASSIGN_OR_RETURN(cluster_, LocalCluster::start({.folder = folder,
+                                                        .device = config.resources.device,
+                                                        .devices = config::processes(config),
+                                                        .on_failure = on_failure}));
   client_ = std::make_unique<Client>(cluster_->controller(), globals_.timeout);
   v1::CreateJobRequest request;
-  *request.mutable_spec() = std::move(spec);
+  *request.mutable_spec() = to_spec(job);
   request.set_request_id(make_request_id());
-  TITAN_ASSIGN_OR_RETURN(const v1::Job job, client_->create_job(request));
+  TITAN_ASSIGN_OR_RETURN(const v1::Job created, client_->create_job(request));
   const std::lock_guard lock(mutex_);
-  name_ = job.name();
+  name_ = created.name();
   runs_ = true;
   return absl::OkStatus();
 }

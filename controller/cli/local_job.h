@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "controller/cli/client.h"
 #include "controller/cli/globals.h"
+#include "controller/cli/job_source.h"
 #include "controller/cli/local_cluster.h"
 #include "controller/cli/watch.h"
 #include "titan/v1/job.pb.h"
@@ -65,9 +66,9 @@ class LocalJob {
   LocalJob(const LocalJob&) = delete;
   LocalJob& operator=(const LocalJob&) = delete;
 
-  // Starts the daemons with their state in `folder` and creates the job. `devices`: CPU ranks that the node takes.
-  // Errors: of the processes and of the call.
-  absl::Status start(const std::string& folder, v1::JobSpec spec, int devices);
+  // Starts the daemons with their state in `folder`, with as many devices as the job has processes, and creates the
+  // job. Errors: of the processes and of the call.
+  absl::Status start(const std::string& folder, const Prepared& job);
   // After start().
   Client& client() { return *client_; }
   const std::string& name() const { return name_; }

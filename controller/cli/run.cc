@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/plan/config/validate.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/local_job.h"
@@ -81,7 +80,6 @@ class Run {
     if (!prepared.ok()) return report(prepared.status());
     config::JobConfig& config = prepared->loaded.config;
     config.resources.ranks_per_node = config.resources.ranks;  // There is one node.
-    devices_ = config::processes(config);
     Interrupt::block_signals();
     const absl::StatusOr<std::string> base = run_base();
     if (!base.ok()) return report(base.status());
@@ -91,7 +89,7 @@ class Run {
     folder_ = folder->get();
     if (options_.keep_state) folder_->keep();
     const Interrupt interrupt([this](int count) { interrupted(count); });
-    const int code = run_in(folder_->path(), to_spec(*prepared));
+    const int code = run_in(folder_->path(), *prepared);
     if (code == kExitOk && !options_.keep_state) {
       folder_->remove();
     } else {
@@ -104,10 +102,8 @@ class Run {
   }
 
  private:
-  int run_in(const std::string& folder, v1::JobSpec spec) {
-    if (const absl::Status started = job_.start(folder, std::move(spec), devices_); !started.ok()) {
-      return report(started);
-    }
+  int run_in(const std::string& folder, const Prepared& prepared) {
+    if (const absl::Status started = job_.start(folder, prepared); !started.ok()) return report(started);
     std::thread warnings([&] { tell_warnings(job_.client(), job_.name(), options_.all_ranks, events_); });
     const int code = follow();
     events_.cancel();
@@ -149,7 +145,6 @@ class Run {
   const Globals& globals_;
   const RunOptions& options_;
   RunFolder* folder_ = nullptr;
-  int devices_ = 1;  // Of the private node.
   Stopper stopper_;  // The log and the watch of the job.
   Stopper events_;
   LocalJob job_{globals_, stopper_};

@@ -17,11 +17,11 @@
 #include "worker/rank/checkpoint/formats/pickle/archive.h"
 #include "worker/rank/checkpoint/formats/pickle/plain.h"
 #include "worker/rank/checkpoint/formats/pickle/reader.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
 #include "worker/rank/checkpoint/shards/manifest.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/checkpoint/shards/shard_index.h"
 #include "worker/rank/checkpoint/shards/written_step.h"
+#include "worker/rank/pickle/writer.h"
 
 namespace titan::fuzz {
 namespace {

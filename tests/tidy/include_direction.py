@@ -30,7 +30,7 @@ FLOORS = {
     "common/service": [["failpoint", "journal", "metrics", "rpc", "systemd"]],
     "controller": [["job", "scheduler", "store"], ["auth", "core"], ["reconcile"], ["api"], ["main"]],
     "worker/node": [["core", "shim"], ["daemon", "stacks"]],
-    "worker/rank": [["plugin", "random", "topology", "trace"], ["data", "device", "kernels"], ["comm"], ["nn"], ["generate", "optim", "parallel"],
+    "worker/rank": [["pickle", "plugin", "random", "topology", "trace"], ["data", "device", "kernels"], ["comm"], ["nn"], ["generate", "optim", "parallel"],
                     ["checkpoint"], ["model"], ["runtime"], ["tools"]],
     "worker/rank/checkpoint": [["shards", "formats/pickle"], ["formats/dcp", "formats/hugging_face"], ["steps"], ["saving"], ["loading"]],
     "worker/rank/data": [["plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["loader"]],

@@ -54,6 +54,32 @@ TEST_F(JobServiceTest, TheMeshOfAConfigurationIsResolved) {
   EXPECT_EQ(checked->spec.mesh, (std::map<std::string, int>{{"dp_shard", 4}, {"tp", 2}}));
 }
 
+// What the controller keeps of a job says nothing that its configuration does not say.
+TEST_F(JobServiceTest, TheSpecificationIsDerivedFromTheConfiguration) {
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/a";
+  config.resources.ranks = 4;
+  config.scheduling.priority = 3;
+  v1::JobSpec sent;
+  sent.set_config_json(config::to_json(config).dump());
+  sent.set_config_source("# as written");
+  sent.set_ranks(4);
+  sent.set_job_id("asked-for");
+  sent.set_folder_id("f1");
+  const auto checked = check_spec(sent, [] { return "0123456789"; });
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  job::Spec derived = spec_of(*config::from_json(nlohmann::json::parse(checked->stored.config_json())));
+  EXPECT_EQ(derived.job_id, "asked-for");
+  EXPECT_EQ(derived.ranks, 4);
+  EXPECT_EQ(derived.priority, 3);
+  derived.folder_id = "f1";  // What the client saw is all that is added.
+  EXPECT_EQ(nlohmann::json(derived), nlohmann::json(checked->spec));
+  v1::JobSpec texts;
+  texts.set_config_json(checked->stored.config_json());
+  texts.set_config_source("# as written");
+  EXPECT_EQ(checked->stored.SerializeAsString(), texts.SerializeAsString());
+}
+
 TEST_F(JobServiceTest, AJobWithoutAnIdGetsOne) {
   v1::Job created;
   v1::CreateJobRequest request = job("");

@@ -1,5 +1,6 @@
 #include "common/service/rpc/error.h"
 #include "controller/cli/checkpoint.h"
+#include "controller/cli/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

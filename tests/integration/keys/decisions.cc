@@ -12,7 +12,7 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/models/registry.h"
-#include "controller/api/convert.h"
+#include "controller/api/job_spec.h"
 #include "controller/core/core.h"
 #include "controller/job/restart.h"
 #include "controller/scheduler/scheduler.h"

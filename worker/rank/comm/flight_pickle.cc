@@ -1,6 +1,6 @@
 #include "worker/rank/comm/flight_pickle.h"
 
-#include "worker/rank/device/pickle_writer.h"
+#include "worker/rank/pickle/writer.h"
 
 namespace titan::comm {
 namespace {
@@ -18,25 +18,22 @@ std::string as_python(const std::vector<int>& ranks) {
 }
 
 // Lists of one tensor.
-void put_sizes(const RecordedTensor& tensor, device::PickleWriter& out) {
-  out.list();
-  out.list();
-  for (int i = 0; i < tensor.dims; ++i) {
-    out.integer(tensor.sizes[i]);
-    out.append();
+void put_sizes(const RecordedTensor& tensor, pickle::Writer& out) {
+  out.empty_list().empty_list();
+  for (int i = 0; i < tensor.dims; ++i) out.integer(tensor.sizes[i]).append();
+  out.append();
+}
+
+void put_type(const RecordedTensor& tensor, pickle::Writer& out) {
+  out.empty_list().text(c10::toString(tensor.type)).append();
+}
+
+void put_time(int64_t ns, pickle::Writer& out) {
+  if (ns == 0) {
+    out.none();
+  } else {
+    out.integer(ns);
   }
-  out.append();
-}
-
-void put_type(const RecordedTensor& tensor, device::PickleWriter& out) {
-  out.list();
-  out.text(c10::toString(tensor.type));
-  out.append();
-}
-
-void put_time(int64_t ns, device::PickleWriter& out) {
-  if (ns == 0) return out.none();
-  out.integer(ns);
 }
 
 const char* state_of(Progress progress) {
@@ -60,76 +57,71 @@ std::string name_of(const Recording& recording, const RecordedGroup& group) {
   return name + " " + (recording.operation == std::string_view("send") ? from + "->" + to : to + "<-" + from);
 }
 
-void put_entry(const Recording& recording, const RecordedGroup& group, device::PickleWriter& out) {
-  out.dict();
-  out.field("record_id", recording.mark * kMostBetweenMarks + recording.since_mark);
-  out.field("pg_id", int64_t{recording.group});
-  out.field("process_group", [&] {
-    out.text(group.name);
-    out.text(group.description);
-    out.pair();
-  });
-  out.field("collective_seq_id", recording.sequence);
-  out.field("p2p_seq_id", group.messages() ? recording.sequence : int64_t{0});
-  out.field("op_id", recording.number);
-  out.field("profiling_name", name_of(recording, group));
-  out.field("time_created_ns", recording.created_ns);
+void put_entry(const Recording& recording, const RecordedGroup& group, pickle::Writer& out) {
+  out.empty_dict().mark();
+  out.text("record_id").integer(recording.mark * kMostBetweenMarks + recording.since_mark);
+  out.text("pg_id").integer(recording.group);
+  out.text("process_group").mark().text(group.name).text(group.description).tuple();
+  out.text("collective_seq_id").integer(recording.sequence);
+  out.text("p2p_seq_id").integer(group.messages() ? recording.sequence : 0);
+  out.text("op_id").integer(recording.number);
+  out.text("profiling_name").text(name_of(recording, group));
+  out.text("time_created_ns").integer(recording.created_ns);
   if (recording.progress == Progress::kCompleted) {
-    out.field("duration_ms", static_cast<double>(recording.completed_ns - recording.started_ns) / 1e6);
+    out.text("duration_ms").real(static_cast<double>(recording.completed_ns - recording.started_ns) / 1e6);
   }
-  out.field("input_sizes", [&] { put_sizes(recording.input, out); });
-  out.field("input_dtypes", [&] { put_type(recording.input, out); });
-  out.field("output_sizes", [&] { put_sizes(recording.output, out); });
-  out.field("output_dtypes", [&] { put_type(recording.output, out); });
-  out.field("state", state_of(recording.progress));
-  out.field("time_discovered_started_ns", [&] { put_time(recording.started_ns, out); });
-  out.field("time_discovered_completed_ns", [&] { put_time(recording.completed_ns, out); });
-  out.field("retired", recording.waited);
-  out.field("timeout_ms", int64_t{recording.timeout.count()});
-  out.field("is_p2p", group.messages());
+  put_sizes(recording.input, out.text("input_sizes"));
+  put_type(recording.input, out.text("input_dtypes"));
+  put_sizes(recording.output, out.text("output_sizes"));
+  put_type(recording.output, out.text("output_dtypes"));
+  out.text("state").text(state_of(recording.progress));
+  put_time(recording.started_ns, out.text("time_discovered_started_ns"));
+  put_time(recording.completed_ns, out.text("time_discovered_completed_ns"));
+  out.text("retired").boolean(recording.waited);
+  out.text("timeout_ms").integer(recording.timeout.count());
+  out.text("is_p2p").boolean(group.messages());
+  out.set_items();
 }
 
-void put_configuration(const std::vector<RecordedGroup>& groups, device::PickleWriter& out) {
-  out.dict();
+void put_configuration(const std::vector<RecordedGroup>& groups, pickle::Writer& out) {
+  out.empty_dict().mark();
   for (const RecordedGroup& group : groups) {
-    out.field(group.name, [&] {
-      out.dict();
-      out.field("name", group.name);
-      out.field("desc", group.description);
-      out.field("ranks", as_python(group.ranks));
-    });
+    out.text(group.name).empty_dict().mark();
+    out.text("name").text(group.name);
+    out.text("desc").text(group.description);
+    out.text("ranks").text(as_python(group.ranks));
+    out.set_items();
   }
+  out.set_items();
 }
 
-void put_status(const std::vector<RecordedGroup>& groups, device::PickleWriter& out) {
-  out.dict();
+void put_status(const std::vector<RecordedGroup>& groups, pickle::Writer& out) {
+  out.empty_dict().mark();
   for (size_t i = 0; i < groups.size(); ++i) {
-    out.field(std::to_string(i), [&] {
-      out.dict();
-      out.field("last_enqueued_collective", groups[i].last_issued);
-      out.field("last_started_collective", groups[i].last_started);
-      out.field("last_completed_collective", groups[i].last_completed);
-    });
+    out.text(std::to_string(i)).empty_dict().mark();
+    out.text("last_enqueued_collective").integer(groups[i].last_issued);
+    out.text("last_started_collective").integer(groups[i].last_started);
+    out.text("last_completed_collective").integer(groups[i].last_completed);
+    out.set_items();
   }
+  out.set_items();
 }
 
 }  // namespace
 
 std::string to_pickle(const Flight& flight) {
-  device::PickleWriter out;
-  out.dict();
-  out.field("version", kVersion);
-  out.field("comm_lib_version", "Titan " TITAN_VERSION);
-  out.field("pg_config", [&] { put_configuration(flight.groups, out); });
-  out.field("pg_status", [&] { put_status(flight.groups, out); });
-  out.field("entries", [&] {
-    out.list();
-    for (const Recording& recording : flight.recordings) {
-      put_entry(recording, flight.groups[recording.group], out);
-      out.append();
-    }
-  });
-  return std::move(out).finish();
+  pickle::Writer out(2);
+  out.empty_dict().mark();
+  out.text("version").text(kVersion);
+  out.text("comm_lib_version").text("Titan " TITAN_VERSION);
+  put_configuration(flight.groups, out.text("pg_config"));
+  put_status(flight.groups, out.text("pg_status"));
+  out.text("entries").empty_list();
+  for (const Recording& recording : flight.recordings) {
+    put_entry(recording, flight.groups[recording.group], out);
+    out.append();
+  }
+  return out.set_items().finish();
 }
 
 }  // namespace titan::comm

@@ -1,8 +1,9 @@
 #include "worker/rank/device/memory_snapshot.h"
 
 #include <map>
+#include <optional>
 
-#include "worker/rank/device/pickle_writer.h"
+#include "worker/rank/pickle/writer.h"
 
 namespace titan::device {
 namespace {
@@ -10,37 +11,50 @@ namespace {
 // Each stack once: events and blocks name it.
 class Stacks {
  public:
-  Stacks(const std::vector<std::vector<std::string>>& stacks, PickleWriter& out) : stacks_(stacks), out_(out) {
-    places_.resize(stacks.size(), -1);
+  Stacks(const std::vector<std::vector<std::string>>& stacks, pickle::Writer& out) : stacks_(stacks), out_(out) {
+    numbers_.resize(stacks.size());
   }
 
-  // One list of frames.
+  // The entry "frames" of a dict: one list.
   void put(int32_t stack) {
+    out_.text("frames");
     const auto index = static_cast<size_t>(stack) < stacks_.size() ? static_cast<size_t>(stack) : 0;
-    if (index < places_.size() && places_[index] >= 0) return out_.recall(places_[index]);
-    out_.list();
-    if (index >= stacks_.size()) return;
-    for (const std::string& name : stacks_[index]) {
-      put_frame(name);
-      out_.append();
+    if (index >= stacks_.size()) {
+      out_.empty_list();
+    } else if (numbers_[index]) {
+      out_.recall(*numbers_[index]);
+    } else {
+      put_frames(stacks_[index]);
+      numbers_[index] = out_.remember();
     }
-    places_[index] = out_.remember();
   }
 
  private:
+  void put_frames(const std::vector<std::string>& names) {
+    out_.empty_list();
+    for (const std::string& name : names) {
+      put_frame(name);
+      out_.append();
+    }
+  }
+
   void put_frame(const std::string& name) {
-    if (const auto found = frames_.find(name); found != frames_.end()) return out_.recall(found->second);
-    out_.dict();
-    out_.field("filename", "titan");
-    out_.field("line", int64_t{0});
-    out_.field("name", name);
+    if (const auto found = frames_.find(name); found != frames_.end()) {
+      out_.recall(found->second);
+      return;
+    }
+    out_.empty_dict().mark();
+    out_.text("filename").text("titan");
+    out_.text("line").integer(0);
+    out_.text("name").text(name);
+    out_.set_items();
     frames_.emplace(name, out_.remember());
   }
 
   const std::vector<std::vector<std::string>>& stacks_;
-  PickleWriter& out_;
-  std::vector<int> places_;
-  std::map<std::string, int> frames_;
+  pickle::Writer& out_;
+  std::vector<std::optional<uint32_t>> numbers_;
+  std::map<std::string, uint32_t> frames_;
 };
 
 const char* name_of(MemoryAction action) {
@@ -79,22 +93,22 @@ const char* name_of(MemoryBlock::State state) {
   return "";
 }
 
-void put_blocks(const MemorySegment& segment, Stacks& stacks, PickleWriter& out) {
-  out.list();
+void put_blocks(const MemorySegment& segment, Stacks& stacks, pickle::Writer& out) {
+  out.text("blocks").empty_list();
   auto address = static_cast<int64_t>(segment.address);
   for (const MemoryBlock& block : segment.blocks) {
-    out.dict();
-    out.field("address", address);
-    out.field("size", block.bytes);
-    out.field("requested_size", block.requested_bytes);
-    out.field("state", name_of(block.state));
-    out.field("frames", [&] { stacks.put(block.scopes); });
-    out.append();
+    out.empty_dict().mark();
+    out.text("address").integer(address);
+    out.text("size").integer(block.bytes);
+    out.text("requested_size").integer(block.requested_bytes);
+    out.text("state").text(name_of(block.state));
+    stacks.put(block.scopes);
+    out.set_items().append();
     address += block.bytes;
   }
 }
 
-void put_segment(const MemorySegment& segment, int device, Stacks& stacks, PickleWriter& out) {
+void put_segment(const MemorySegment& segment, int device, Stacks& stacks, pickle::Writer& out) {
   int64_t allocated = 0, active = 0, requested = 0;
   for (const MemoryBlock& block : segment.blocks) {
     if (block.state == MemoryBlock::State::kFree) continue;
@@ -102,62 +116,61 @@ void put_segment(const MemorySegment& segment, int device, Stacks& stacks, Pickl
     requested += block.requested_bytes;
     if (block.state == MemoryBlock::State::kAllocated) allocated += block.bytes;
   }
-  out.dict();
-  out.field("device", int64_t{device});
-  out.field("address", static_cast<int64_t>(segment.address));
-  out.field("total_size", segment.bytes);
-  out.field("allocated_size", allocated);
-  out.field("active_size", active);
-  out.field("requested_size", requested);
-  out.field("stream", segment.stream);
-  out.field("segment_type", segment.large ? "large" : "small");
-  out.field("is_expandable", segment.expandable);
-  out.field("frames", [&] { stacks.put(segment.scopes); });
-  out.field("blocks", [&] { put_blocks(segment, stacks, out); });
+  out.empty_dict().mark();
+  out.text("device").integer(device);
+  out.text("address").integer(static_cast<int64_t>(segment.address));
+  out.text("total_size").integer(segment.bytes);
+  out.text("allocated_size").integer(allocated);
+  out.text("active_size").integer(active);
+  out.text("requested_size").integer(requested);
+  out.text("stream").integer(segment.stream);
+  out.text("segment_type").text(segment.large ? "large" : "small");
+  out.text("is_expandable").boolean(segment.expandable);
+  stacks.put(segment.scopes);
+  put_blocks(segment, stacks, out);
+  out.set_items();
 }
 
-void put_event(const MemoryEvent& event, Stacks& stacks, PickleWriter& out) {
-  out.dict();
-  out.field("action", name_of(event.action));
-  out.field(event.action == MemoryAction::kOutOfMemory ? "device_free" : "addr", static_cast<int64_t>(event.address));
-  out.field("size", event.bytes);
-  out.field("stream", event.stream);
-  out.field("time_us", event.time_us);
-  out.field("frames", [&] { stacks.put(event.scopes); });
+void put_event(const MemoryEvent& event, Stacks& stacks, pickle::Writer& out) {
+  out.empty_dict().mark();
+  out.text("action").text(name_of(event.action));
+  out.text(event.action == MemoryAction::kOutOfMemory ? "device_free" : "addr");
+  out.integer(static_cast<int64_t>(event.address));
+  out.text("size").integer(event.bytes);
+  out.text("stream").integer(event.stream);
+  out.text("time_us").integer(event.time_us);
+  stacks.put(event.scopes);
+  out.set_items();
+}
+
+// A list for each device; those before this one were not asked.
+void put_traces(const MemorySnapshot& snapshot, Stacks& stacks, pickle::Writer& out) {
+  out.text("device_traces").empty_list();
+  for (int device = 0; device < snapshot.device; ++device) out.empty_list().append();
+  out.empty_list();
+  for (const MemoryEvent& event : snapshot.events) {
+    put_event(event, stacks, out);
+    out.append();
+  }
+  out.append();
 }
 
 }  // namespace
 
 std::string to_pickle(const MemorySnapshot& snapshot) {
-  PickleWriter out;
+  pickle::Writer out(2);
   Stacks stacks(snapshot.scopes, out);
-  out.dict();
-  out.field("segments", [&] {
-    out.list();
-    for (const MemorySegment& segment : snapshot.segments) {
-      put_segment(segment, snapshot.device, stacks, out);
-      out.append();
-    }
-  });
-  out.field("device_traces", [&] {
-    out.list();
-    for (int device = 0; device <= snapshot.device; ++device) {  // A list for each; the others were not asked.
-      out.list();
-      if (device == snapshot.device) {
-        for (const MemoryEvent& event : snapshot.events) {
-          put_event(event, stacks, out);
-          out.append();
-        }
-      }
-      out.append();
-    }
-  });
-  out.field("allocator_settings", [&] {
-    out.dict();
-    out.field("expandable_segments", snapshot.expandable_segments);
-  });
-  out.field("external_annotations", [&] { out.list(); });
-  return std::move(out).finish();
+  out.empty_dict().mark();
+  out.text("segments").empty_list();
+  for (const MemorySegment& segment : snapshot.segments) {
+    put_segment(segment, snapshot.device, stacks, out);
+    out.append();
+  }
+  put_traces(snapshot, stacks, out);
+  out.text("allocator_settings").empty_dict().mark();
+  out.text("expandable_segments").boolean(snapshot.expandable_segments).set_items();
+  out.text("external_annotations").empty_list();
+  return out.set_items().finish();
 }
 
 }  // namespace titan::device

@@ -8,13 +8,13 @@
 #include "common/plan/config/json.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_writer.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
 #include "worker/rank/data/documents/document_reader.h"
 #include "worker/rank/data/documents/sharding.h"
 #include "worker/rank/data/loader/configured_files.h"
 #include "worker/rank/data/rows/stream_state.h"
 #include "worker/rank/data/tokenizer/tokenizer.h"
 #include "worker/rank/optim/lr_schedule.h"
+#include "worker/rank/pickle/writer.h"
 
 namespace titan::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/base/status/status.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"
 #include "worker/rank/checkpoint/formats/pickle/archive_stream.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
+#include "worker/rank/checkpoint/formats/pickle/archive_writer.h"
 
 namespace titan::tools {
 namespace {

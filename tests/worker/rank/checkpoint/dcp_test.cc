@@ -14,7 +14,7 @@
 #include "tests/worker/rank/checkpoint/fake_job.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_folder.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_writer.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
+#include "worker/rank/checkpoint/formats/pickle/archive_writer.h"
 
 namespace titan::checkpoint::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
+#include "worker/rank/checkpoint/formats/pickle/archive_writer.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -1,8 +1,9 @@
+#include "worker/rank/checkpoint/formats/pickle/archive_writer.h"
+
 #include <algorithm>
 
 #include "worker/rank/checkpoint/formats/pickle/archive_stream.h"
 #include "worker/rank/checkpoint/formats/pickle/types.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
 
 namespace titan::pickle {
 
@@ -39,6 +40,10 @@ Writer& tensor(Writer& writer, std::string_view type, const std::vector<int64_t>
   writer.integer(0).integers(shape).integers(strides).boolean(false);
   writer.name("collections", "OrderedDict").mark().tuple().reduce();
   return writer.tuple().reduce();
+}
+
+Writer& torch_size(Writer& writer, const std::vector<int64_t>& sizes) {
+  return writer.name("torch", "Size").mark().integers(sizes).tuple().reduce();
 }
 
 std::string save_plain(const nlohmann::json& value) {

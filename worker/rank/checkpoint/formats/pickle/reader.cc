@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "worker/rank/checkpoint/formats/pickle/names.h"
-#include "worker/rank/checkpoint/formats/pickle/opcodes.h"
+#include "worker/rank/pickle/opcodes.h"
 
 namespace titan::pickle {
 

@@ -11,8 +11,8 @@
 #include <random>
 
 #include "worker/rank/checkpoint/formats/pickle/archive_stream.h"
+#include "worker/rank/checkpoint/formats/pickle/archive_writer.h"
 #include "worker/rank/checkpoint/formats/pickle/reader.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
 
 namespace titan::pickle {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <random>
 
+#include "worker/rank/checkpoint/formats/pickle/archive_writer.h"
 #include "worker/rank/checkpoint/formats/pickle/plain.h"
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
 
 namespace titan::pickle {
 namespace {
@@ -177,6 +177,30 @@ TEST(PickleReaderTest, ReadsBackWhatIsWritten) {
   const auto document = read(Writer().plain(value).finish(), "x.pkl");
   ASSERT_TRUE(document.ok()) << document.status();
   EXPECT_EQ(plain(*document, "x").value(), value);
+}
+
+// What was written before is referred to, whether it is a text, a name or a remembered list; 300 texts take numbers of
+// both widths.
+TEST(PickleReaderTest, ReadsBackWhatIsRepeated) {
+  Writer writer(2);
+  writer.empty_list();
+  json expected = json::array();
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 300; ++i) {
+      const std::string text = "a text that is long enough, number " + std::to_string(i);
+      writer.text(text).append();
+      expected.push_back(text);
+    }
+  }
+  writer.empty_list().mark().integer(1).text("two").appends();
+  const uint32_t number = writer.remember();
+  writer.append().recall(number).append();
+  for (int i = 0; i < 2; ++i) expected.push_back({1, "two"});
+  const std::string pickle = writer.finish();
+  EXPECT_LT(pickle.size(), size_t{300 * 60});
+  const auto document = read(pickle, "x.pkl");
+  ASSERT_TRUE(document.ok()) << document.status();
+  EXPECT_EQ(plain(*document, "x").value(), expected);
 }
 
 // Bytes of Python 3 in protocol 2.

@@ -1,8 +1,8 @@
-#include "worker/rank/checkpoint/formats/pickle/writer.h"
+#include "worker/rank/pickle/writer.h"
 
 #include <bit>
 
-#include "worker/rank/checkpoint/formats/pickle/opcodes.h"
+#include "worker/rank/pickle/opcodes.h"
 
 namespace titan::pickle {
 
@@ -38,8 +38,10 @@ Writer& Writer::real(double value) {
 }
 
 Writer& Writer::text(std::string_view value) {
+  if (const auto known = texts_.find(value); known != texts_.end()) return recall(known->second);
   opcode(kUnicode4).number(value.size(), 4);
   out_ += value;
+  texts_.emplace(value, remember());
   return *this;
 }
 
@@ -51,13 +53,10 @@ Writer& Writer::bytes(std::string_view value) {
 
 Writer& Writer::name(std::string_view module, std::string_view name) {
   const std::string line = std::string(module) + "\n" + std::string(name) + "\n";
-  const auto [known, fresh] = names_.try_emplace(line, static_cast<uint32_t>(names_.size()));
-  opcode(fresh ? kGlobal : kGet4);
-  if (fresh) {
-    out_ += line;
-    opcode(kPut4);
-  }
-  number(known->second, 4);
+  if (const auto known = names_.find(line); known != names_.end()) return recall(known->second);
+  opcode(kGlobal);
+  out_ += line;
+  names_.emplace(line, remember());
   return *this;
 }
 
@@ -92,6 +91,7 @@ Writer& Writer::tuple() { return opcode(kTuple); }
 Writer& Writer::empty_list() { return opcode(kEmptyList); }
 Writer& Writer::empty_dict() { return opcode(kEmptyDict); }
 Writer& Writer::appends() { return opcode(kAppends); }
+Writer& Writer::append() { return opcode(kAppend); }
 Writer& Writer::set_items() { return opcode(kSetItems); }
 Writer& Writer::reduce() { return opcode(kReduce); }
 Writer& Writer::object(std::string_view module, std::string_view name) {
@@ -100,13 +100,21 @@ Writer& Writer::object(std::string_view module, std::string_view name) {
 Writer& Writer::build() { return opcode(kBuild); }
 Writer& Writer::reference() { return opcode(kPersistentId); }
 
+uint32_t Writer::remember() {
+  const bool small = remembered_ < 256;
+  opcode(small ? kPut1 : kPut4).number(remembered_, small ? 1 : 4);
+  return remembered_++;
+}
+
+Writer& Writer::recall(uint32_t number) {
+  const bool small = number < 256;
+  opcode(small ? kGet1 : kGet4).number(number, small ? 1 : 4);
+  return *this;
+}
+
 std::string Writer::finish() {
   opcode(kStop);
   return std::move(out_);
-}
-
-Writer& torch_size(Writer& writer, const std::vector<int64_t>& sizes) {
-  return writer.name("torch", "Size").mark().integers(sizes).tuple().reduce();
 }
 
 }  // namespace titan::pickle
