@@ -47,7 +47,8 @@ def is_ours(path, build):
     if str(path).startswith(tuple(str(SOURCE / name) for name in GCC_ONLY)):
         return False
     if build in path.parents:
-        return is_unit(path) and path.relative_to(build).parts[0] != "proto"
+        # Mutated copies (tests/simulation) are the build's; the originals are in units of their own.
+        return is_unit(path) and path.relative_to(build).parts[0] != "proto" and not path.parent.name.endswith("_mutated.dir")
     return SOURCE in path.parents and path.suffix == ".cc"
 
 

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
 #include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
@@ -254,10 +253,6 @@ void drop_cursors(Spools& spools, Change& change, const std::string& uid) {
 
 void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placements) {
   if (!apply(job, JobEvent::kPlaced)) return step.state.queue.leave(job.record.uid);
-  if (testing::planted(testing::Bug::kLimitCountsEachAttempt)) {
-    job.record.placed_time_ns = 0;
-    job.ends_by.reset();
-  }
   if (job.record.placed_time_ns == 0) job.record.placed_time_ns = step.now.wall_ns();
   note_time_limit(step.now, job);
   resolve_threads(step.state.nodes, job, placements);
@@ -269,7 +264,6 @@ void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placeme
   attempt.record.start_time_ns = step.now.wall_ns();
   attempt.record.phase_seconds = std::exchange(job.lost_seconds, {});
   attempt.placed_at = step.now.monotonic;
-  if (testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at = step.now.monotonic;
   attempt.prepare_by = step.now.monotonic + step.options.prepare_timeout;
   for (const job::Placement& placement : attempt.record.placements) attempt.parts[placement.node].placement = placement;
   set_attempt(step, job, std::move(attempt));

@@ -6,7 +6,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "controller/core/step.h"
 #include "controller/scheduler/request.h"
 
@@ -48,7 +47,6 @@ void blame(Step& step, Node& node, const LiveJob& job, const std::string& reason
 }  // namespace
 
 void blame_nodes(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost) {
-  if (testing::planted(testing::Bug::kRefusingNodeIsNotBlamed)) return;
   std::vector<std::string> avoided = job::nodes_to_avoid(end);
   if (job::is_black_hole(end, job.record.history.without_progress) &&
       others_could_hold(step.state.nodes, job, end.node)) {

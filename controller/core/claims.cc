@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/testing/planted.h"
 #include "controller/core/step.h"
 
 namespace titan::core {

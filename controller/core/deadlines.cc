@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
 #include "controller/core/step.h"
 
@@ -94,7 +93,6 @@ absl::Duration stop_time(const LiveJob& job) { return stop_grace(job) + kKillTim
 // A drain that has to be asked again gives its time again: nobody lost a step for it. What failed or was cancelled has
 // an end that no new session and no second word puts off.
 void set_stop_deadline(const Now& now, LiveJob& job) {
-  if (testing::planted(testing::Bug::kNoStopDeadline)) return;
   LiveAttempt& attempt = *job.attempt;
   const absl::Duration by = now.monotonic + stop_time(job);
   const bool stands = attempt.stop_by && (attempt.failing || job.stops());
@@ -139,8 +137,7 @@ void check_deadlines(Step& step) {
   for (const auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt) continue;
     const LiveAttempt& attempt = *job.attempt;
-    bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;
-    if (testing::planted(testing::Bug::kNoPrepareDeadline)) prepares = false;
+    const bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;
     if ((prepares && attempt.prepare_by && now > *attempt.prepare_by) || (attempt.stop_by && now > *attempt.stop_by)) {
       late.push_back(uid);
     }

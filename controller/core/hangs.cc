@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/testing/planted.h"
 #include "controller/core/step.h"
 
 namespace titan::core {
@@ -101,7 +100,7 @@ void note_beat(Step& step, LiveJob& job, NodePart& part, const v1::AttemptBeat& 
 void begin_watch(const Now& now, LiveAttempt& attempt) {
   attempt.start_waits = false;
   for (auto& [node, part] : attempt.parts) part.last_advance = std::max(part.last_advance, now.monotonic);
-  if (!testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at.reset();
+  attempt.advanced_at.reset();
 }
 
 // Its peers gave up on a rank that lived: whoever had stood still for long, and is furthest behind, is who they waited
@@ -133,7 +132,6 @@ std::vector<job::HungRank> hung_ranks(const LiveJob& job) {
 // Ranks that wait for one that is gone or stopped end by their own timeout, and with them the attempt. This is for what
 // no timeout of a rank covers: all of them stopped, a read that never returns, a deadlock outside of collectives.
 void check_hangs(Step& step) {
-  if (testing::planted(testing::Bug::kNoHangCheck)) return;
   const absl::Duration now = step.now.monotonic;
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
   for (const auto& [uid, job] : step.state.jobs.live()) {

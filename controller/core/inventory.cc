@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/id.h"
 #include "common/base/text/utf8.h"
 #include "common/rank_protocol/name_list.h"
@@ -175,8 +174,7 @@ bool catch_up(Step& step, Node& node, const v1::AttemptInventory& item) {
     return false;
   }
   std::vector<job::Placement> placements = placements_of(item, job.record.spec.ranks);
-  if (can_be_adopted(item, placements, job.record.spec, node.record.name) &&
-      !testing::planted(testing::Bug::kNewerAttemptIsStopped)) {
+  if (can_be_adopted(item, placements, job.record.spec, node.record.name)) {
     adopt(step, job, item, std::move(placements));
     return true;
   }
@@ -256,7 +254,7 @@ void compare_strays(Step& step, Node& node, const v1::Register& hello) {
       stray.grace = known->second.grace;
     }
     take_stray(step, node, item.id(), item.phase(), item.devices() > 0);
-    if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(step, name, key);
+    stop_dismissed(step, name, key);
   }
 }
 
@@ -283,9 +281,7 @@ Remedy remedy_for(const LiveJob& job, const std::string& node, const Phase::Phas
   if (seen != nullptr && *seen == Phase::ENDED && attempt.exits_on(node) == part.placement.num_ranks)
     return Remedy::kEnd;
   if (seen == nullptr && attempt.start_sent) return Remedy::kGiveUp;
-  if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) return Remedy::kNothing;
-  const bool is_to_leave =
-      part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce);
+  const bool is_to_leave = part.asked_to_leave && job.record.spec.saves;
   // It is told with all others, or after its nodes have looked.
   if (is_ending || is_to_leave) return attempt.stop_waits || attempt.diagnose_by ? Remedy::kNothing : Remedy::kStop;
   if (attempt.start_sent) return attempt.start_waits ? Remedy::kNothing : Remedy::kStart;
@@ -359,7 +355,7 @@ LiveJob* job_of(Jobs& jobs, const v1::AttemptId& id) {
   LiveJob* job = jobs.find(id.job_uid());
   if (job == nullptr || !job->attempt) return nullptr;
   const bool is_present = job->attempt->record.number == id.number();
-  return is_present || testing::planted(testing::Bug::kOldReportCounts) ? job : nullptr;
+  return is_present ? job : nullptr;
 }
 
 // The node's share of the job's attempt; none when it was given up: then it is a stray like any other.

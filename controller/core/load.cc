@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
-#include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 #include "controller/core/step.h"
@@ -209,14 +208,11 @@ void restore_attempts(Step& step, LiveJob& job, Parts& parts) {
       job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
     }
   }
-  if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
-  if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
-    job.record.attempts = std::max(0, job.record.attempts - 1);
 }
 
 JobViewPtr loaded_view(const LiveJob& job, int64_t record_revision, const Parts& parts) {
   const auto shown = parts.revisions.find(job.record.uid);
-  const bool is_older = testing::planted(testing::Bug::kRevisionGoesBack) || shown == parts.revisions.end();
+  const bool is_older = shown == parts.revisions.end();
   auto view = std::make_shared<JobView>(*view_of(job));
   view->revision = is_older ? record_revision : std::max(record_revision, shown->second);
   return view;
@@ -241,7 +237,7 @@ void load_job(Step& step, const store::Record& record, Parts& parts) {
   if (!decoded) return;
   LiveJob job;
   job.record = *std::move(decoded);
-  if (!testing::planted(testing::Bug::kLimitForgottenAtLoad)) note_time_limit(step.now, job);
+  note_time_limit(step.now, job);
   const std::string uid = job.record.uid;
   // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
   // whole, and its ranks are listed as those of an unknown job and left alone.
@@ -310,7 +306,6 @@ void load_all(Step& step, const std::vector<store::Record>& records, const std::
     if (const auto uid = after("deleted/", key)) bury(step.state, step.now, *uid, {});
     if (const auto uid = after("cancel/", key)) start_cancel(step, {/*request=*/0, *uid, /*now=*/false, "", ""});
   }
-  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return;
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   for (const store::Record& record : below("cancel/", records)) {
     std::vector<std::string> parts =

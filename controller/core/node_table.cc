@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/id.h"
 #include "common/service/rpc/error.h"
 
@@ -63,7 +62,7 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
   }
   const bool is_late =
       !hello.boot_id().empty() && hello.boot_id() == node.boot_id && hello.boot_nanoseconds() < node.boot_nanoseconds;
-  if (is_late && !testing::planted(testing::Bug::kLateRegisterCounts)) {
+  if (is_late) {
     return rpc::error(absl::StatusCode::kAborted, kSessionReplaced,
                       absl::StrCat("node ", hello.node(), " has begun a later session since"));
   }

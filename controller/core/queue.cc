@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/testing/planted.h"
-
 namespace titan::core {
 
 std::vector<int> Queue::claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
@@ -14,7 +12,6 @@ std::vector<int> Queue::claim(const std::string& owner, const std::string& node,
     devices.resize(std::min(devices.size(), static_cast<size_t>(count)));
   }
   scheduler_.occupy(owner, node, devices, ends);
-  if (testing::planted(testing::Bug::kUsedDevicesArePlaced)) scheduler_.release(owner, node);
   return devices;
 }
 

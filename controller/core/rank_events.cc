@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
 #include "controller/core/keys.h"
 #include "controller/core/rank_event.h"
@@ -226,7 +225,6 @@ void on_rank_events(Step& step, Node& node, const v1::RankEvents& events) {
   *ack.message.mutable_events_ack()->mutable_id() = events.id();
   ack.message.mutable_events_ack()->set_rank(rank);
   ack.message.mutable_events_ack()->set_sequence(events.events().rbegin()->sequence());
-  if (testing::planted(testing::Bug::kAckedBeforeDurable)) step.effects.now.sends.push_back(ack);
   step.commit(std::move(change));
 }
 

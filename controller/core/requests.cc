@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/keys.h"
@@ -177,8 +176,6 @@ void take(Step& step, const CancelJob& input) {
   change.mutations.push_back(store::put(
       cancel_key(input.uid), absl::StrCat(input.now ? "now" : "save", " ", input.actor, " ", input.request_id)));
   step.expect(change, CancelAccepted{input.request, input.uid, input.now, input.actor, input.request_id});
-  if (testing::planted(testing::Bug::kAnsweredBeforeDurable))
-    step.effects.now.replies.push_back({input.request, absl::OkStatus(), input.uid});
   step.commit(std::move(change));
 }
 

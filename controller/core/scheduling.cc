@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
 #include "controller/core/step.h"
 #include "controller/scheduler/scheduler.h"
@@ -53,7 +52,6 @@ void fill_queue(Step& step, Change& reasons) {
   }
   for (const std::string& uid : std::set<std::string>(step.state.queue.held_back())) {
     LiveJob& job = step.state.jobs.at(uid);
-    if (testing::planted(testing::Bug::kBackoffNeverEnds) && job.record.state == job::JobState::kRecovering) continue;
     if (job.restart_at <= step.now.monotonic && saving.count(uid) == 0) enter_queue(step, job);
   }
 }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/service/rpc/error.h"
 #include "controller/core/step.h"
 
@@ -138,7 +137,7 @@ void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptRepo
   }
   if (ended && !holds) stray.devices = 0;
   claim_stray(step.state, node.record.name, key, stray);
-  if (unknown && !testing::planted(testing::Bug::kUnknownAttemptIsStopped)) return list_unknown(step, node, key, stray);
+  if (unknown) return list_unknown(step, node, key, stray);
   if (!overdue) stop_stray(step, node, key, stray);
 }
 
@@ -166,13 +165,12 @@ void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
   note_end_there(step, node, key);
   if (!step.state.strays.erase(node, key)) return;
   step.touch(node);
-  if (!testing::planted(testing::Bug::kFreedDevicesStayTaken)) step.state.queue.release(stray_owner(key), node);
+  step.state.queue.release(stray_owner(key), node);
   step.state.cycles.request();  // Its devices are free; the next tick looks.
 }
 
 // Whoever else comes to the node does not get what it has there.
 void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray) {
-  if (testing::planted(testing::Bug::kReturningNodeIsEmpty)) return;
   if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(state.jobs, key, node);
   if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
   const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;

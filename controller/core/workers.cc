@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
 #include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
@@ -52,7 +51,6 @@ bool left_well(const v1::RankExitReport& exit) { return rank_protocol::left_as_a
 // How long a part's counters may stand still while its ranks do something: three steps as this attempt's slowest one,
 // besides the beats that show it; longer where nothing shows between begin and end.
 absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
-  if (testing::planted(testing::Bug::kOneStepIsALoss)) return absl::Seconds(3);
   if (part.in_quiet_phase()) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
   const absl::Duration usual = 2 * beat + std::max(beat, 3 * attempt.longest_step);
   if (part.steps_measured < kStepsToKnow) return std::max({kUnknownStep, usual, 2 * attempt.longest_pause});
@@ -127,9 +125,7 @@ void welcome(Step& step, Node& node, const v1::Register& hello) {
   message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
   message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(step.options.lease));
   message.mutable_welcome()->set_cluster(step.options.cluster);
-  const bool late = testing::planted(testing::Bug::kWelcomeWaitsForWrite);
-  std::vector<Send>& sends = late ? step.effects.changes.back().then.sends : step.effects.now.sends;
-  sends.push_back({node.session, std::move(message), nullptr});
+  step.effects.now.sends.push_back({node.session, std::move(message), nullptr});
   tell_of(step, node);  // What it is; that it takes ranks, once it is known what it has.
   node.state = NodeState::kReady;
   end_waiting_for(step, name);
@@ -202,7 +198,7 @@ void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& r
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
-    if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) {
+    if (!part.holds(exit.rank())) {
       note_foreign(
           step, node,
           absl::StrCat("the end of rank ", exit.rank(), " of job ", job.record.name, ", which is not placed there"),
@@ -371,8 +367,7 @@ bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node
     set_reason("", "");
     return advancing;
   }
-  absl::Duration grace = absl::Seconds(job.record.spec.restart.unreachable_grace_seconds);
-  if (testing::planted(testing::Bug::kNoGraceWhileNobodySpeaks)) grace = absl::ZeroDuration();
+  const absl::Duration grace = absl::Seconds(job.record.spec.restart.unreachable_grace_seconds);
   if (now - last_word > step.options.lease + grace) {
     set_reason("", "");
     return false;
@@ -394,7 +389,6 @@ void check_leases(Step& step) {
     for (const std::string& uid : step.state.placed.on(name)) {
       LiveJob& job = step.state.jobs.at(uid);
       if (job.attempt->parts.at(name).ended) continue;
-      if (testing::planted(testing::Bug::kLostNodeStays)) continue;
       const auto known = still_runs.find(uid);
       const bool runs_without = known != still_runs.end() ? known->second : still_runs_without(step, job, name);
       still_runs[uid] = runs_without;
@@ -450,8 +444,7 @@ void take(Step& step, const OpenSession& input) {
 }
 
 void take(Step& step, const CloseSession& input) {
-  const bool any = testing::planted(testing::Bug::kOldSessionsEndCounts);
-  step.state.nodes.close_session(input.node, any ? session_of(step.state.nodes, input.node) : input.session);
+  step.state.nodes.close_session(input.node, input.session);
   if (const Node* node = step.state.nodes.find(input.node); node != nullptr) tell_of(step, *node);
 }
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/match.h"
 #include "common/base/status/status.h"
-#include "common/base/testing/planted.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/reconciler.h"
@@ -69,7 +68,6 @@ void Reconciler::write(core::Change change, Answers& answers) {
     return release_waiting(answers);
   }
   const int64_t ticket = pending.ticket = next_ticket_++;
-  if (testing::planted(testing::Bug::kShownBeforeDurable)) release(pending.then, store_.revision() + 1, answers);
   pending_.push_back(std::move(pending));
   const std::string placed = change.token != 0 ? attempt_in(change) : "";
   store::Transaction transaction{std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)};

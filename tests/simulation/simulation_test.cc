@@ -22,15 +22,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/base/testing/planted.h"
 #include "controller/core/core.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/scenario.h"
 
 namespace titan::simulation {
 namespace {
-
-static_assert(!testing::planted(testing::Bug::kNoHangCheck), "what is tested here is what is shipped");
 
 constexpr int64_t kThreads = 2;
 constexpr int64_t kSeedsForAllHits = 5000;

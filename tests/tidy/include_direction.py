@@ -24,7 +24,7 @@ HOUSES = {
 # the folder itself, or in a folder that is not listed, is above all of them.
 FLOORS = {
     "common": [["base"], ["io", "rank_protocol", "service"], ["plan"]],
-    "common/base": [["clock", "redact", "status", "sync", "testing", "text", "version"], ["host", "json"]],
+    "common/base": [["clock", "redact", "status", "sync", "text", "version"], ["host", "json"]],
     "common/io": [["http", "jinja", "storage", "tokenizer_files"], ["hub", "s3"], ["data_files"]],
     "common/plan": [["mesh", "pipeline"], ["models"], ["config", "hf_config"], ["memory"], ["planner"]],
     "common/service": [["failpoint", "journal", "metrics", "rpc", "systemd"]],

@@ -4,7 +4,6 @@
 
 #include "absl/time/clock.h"
 #include "common/base/status/status.h"
-#include "common/base/testing/planted.h"
 #include "common/io/storage/fence_record.h"
 #include "common/io/storage/folder_id.h"
 #include "common/io/storage/process_identity.h"
@@ -124,7 +123,6 @@ absl::Status Fence::release(const std::string& job_uid, int attempt) const {
 absl::Status Fence::publish(const std::string& job_uid, int attempt, absl::FunctionRef<absl::Status()> effect) const {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFencePatience));
   TITAN_ASSIGN_OR_RETURN(const Holder holder, this->holder());
-  if (testing::planted(testing::Bug::kOldAttemptPublishes) && holder.job_uid == job_uid) return effect();
   if (holder.job_uid != job_uid || holder.attempt != attempt)
     return fenced_status(the_folder(dump_folder_), job_uid, attempt, holder);
   return effect();

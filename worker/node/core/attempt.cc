@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/quantities.h"
 #include "worker/node/core/step.h"
 
@@ -142,7 +141,7 @@ Devices any_devices(const Step& step, const Attempt& attempt, const std::set<int
 void go_on_preparing(Step& step, Attempt& attempt) {
   const AttemptKey& key = attempt.record.key;
   const int highest = step.state.highest[key.job_uid];
-  if (highest > key.number && !testing::planted(testing::Bug::kFenceIsIgnored)) {
+  if (highest > key.number) {
     const AttemptKey copy = key;
     return drop(step, copy, {"STALE_ATTEMPT", stale_message(copy, highest)}, highest);
   }
@@ -206,7 +205,6 @@ void prepare(Step& step, const v1::Prepare& message) {
   attempt.op = step.begin({.kind = Kind::kFence, .key = key});
   const Op op = attempt.op;
   step.state.attempts.emplace(key, std::move(attempt));
-  if (testing::planted(testing::Bug::kFenceIsNotWritten)) return on_fence_raised(step, key, {op, key.number, ""});
   step.out(RaiseFence{op, key});
 }
 
@@ -220,7 +218,7 @@ void on_fence_raised(Step& step, const AttemptKey& key, const FenceRaised& done)
     return drop(step, key, {"STATE_FOLDER_UNUSABLE", done.error});
   }
   if (!done.damage.empty()) note(step, key, journal::Level::kWarning, "FenceDamaged", done.damage);
-  if (done.highest > key.number && !testing::planted(testing::Bug::kFenceIsIgnored)) {
+  if (done.highest > key.number) {
     return drop(step, key, {"STALE_ATTEMPT", stale_message(key, done.highest)}, done.highest);
   }
   int& highest = step.state.highest[key.job_uid];
@@ -317,8 +315,6 @@ void preparation_overdue(Step& step, Attempt& attempt) {
 }
 
 void start(Step& step, Attempt& attempt, const v1::Start& message) {
-  if (testing::planted(testing::Bug::kStartLaunchesAgain) && attempt.started && attempt.link != 0)
-    step.out(SpawnShim{attempt.link, attempt.record.key});
   if (attempt.over() || attempt.started) return report(step, attempt);
   if (attempt.ending() || attempt.stopping || attempt.start) return;
   attempt.start = ShimCommand{

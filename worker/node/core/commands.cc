@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "worker/node/core/step.h"
 
 namespace titan::node {
@@ -119,7 +118,7 @@ void obey_without_epoch(Step& step, const Message& message, const std::string& e
 void take(Step& step, const Message& message) {
   NodeState& state = step.state;
   const int64_t epoch = message.leader_epoch();
-  if (epoch > 0 && epoch < state.leader_epoch && !testing::planted(testing::Bug::kOldLeaderIsObeyed)) {
+  if (epoch > 0 && epoch < state.leader_epoch) {
     if (!message.has_welcome()) return say_stale_leader(step, message);
     state.held.clear();
     return step.reset(absl::StrCat("the controller at ", step.state.controller, " led in epoch ", epoch,

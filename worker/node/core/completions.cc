@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/utf8.h"
 #include "worker/node/core/step.h"
 
@@ -187,7 +186,6 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
         note(step, attempt.record.key, journal::Level::kWarning, "ShimSilent", "its shim lives but does not answer");
       return;
     case ShimFound::Is::kUnknown:
-      if (testing::planted(testing::Bug::kUnreadableIsGone)) break;
       attempt.find_at = again(attempt, step);
       return say_unknown(step, attempt, "shim lives", done.why);
     case ShimFound::Is::kGone:
@@ -219,7 +217,7 @@ void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done) {
   }
   if (attempt.end == Attempt::End::kNo || !attempt.shim_may_live()) return;
   if (!done.unknown.empty()) say_unknown(step, attempt, "ranks live", done.unknown);
-  if ((!done.unknown.empty() && !testing::planted(testing::Bug::kUnreadableIsGone)) || !done.alive.empty()) {
+  if (!done.unknown.empty() || !done.alive.empty()) {
     attempt.check_at = again(attempt, step);
     return;
   }

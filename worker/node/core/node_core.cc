@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "worker/node/core/step.h"
 
 namespace titan::node {

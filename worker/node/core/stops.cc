@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/testing/planted.h"
 #include "common/base/text/utf8.h"
 #include "worker/node/core/step.h"
 
@@ -42,7 +41,6 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
   const std::string why = reason.empty() ? "no reason given" : reason;
   note(step, attempt.record.key, journal::Level::kInfo, "AttemptStopping",
        absl::StrCat("stop (", why, save ? ", saving first" : "", ")"));
-  if (attempt.shim == Shim::kNone && testing::planted(testing::Bug::kStopIgnoredWhilePreparing)) return;
   if (attempt.shim == Shim::kNone) return give_up(step, attempt, why);
   if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
   attempt.stopping = true;
