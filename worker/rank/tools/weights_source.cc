@@ -14,7 +14,7 @@
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
-#include "worker/rank/checkpoint/shards/tensor_box.h"
+#include "worker/rank/checkpoint/shards/tensor_view.h"
 #include "worker/rank/tools/torch_export.h"
 
 namespace titan::tools {

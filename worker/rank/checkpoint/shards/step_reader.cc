@@ -9,7 +9,7 @@
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
 #include "worker/rank/checkpoint/shards/in_parallel.h"
-#include "worker/rank/checkpoint/shards/tensor_box.h"
+#include "worker/rank/checkpoint/shards/tensor_view.h"
 
 namespace titan::checkpoint {
 namespace {

@@ -1,8 +1,7 @@
 #pragma once
 
-// Computes with boxes, the rectangular parts of tensors: their intersections, runs, cuts and views.
-
-#include <ATen/ATen.h>
+// Computes with boxes, the rectangular parts of tensors: their intersections, runs and cuts. Knows no
+// LibTorch, as the readers that are fuzzed do not.
 
 #include <cstdint>
 #include <functional>
@@ -45,12 +44,5 @@ int64_t first_element(const Box& part, const Box& in);
 
 // Whether the boxes cover a tensor of `shape` exactly once. The message says what is missing or doubled.
 absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Box>& boxes);
-
-// The box `part` of a tensor, as a view of `held`, which is its box `of`: `part` lies inside.
-inline at::Tensor part_of(at::Tensor held, const Box& of, const Box& part) {
-  for (size_t d = 0; d < part.shape.size(); ++d)
-    held = held.narrow(static_cast<int64_t>(d), part.offset[d] - of.offset[d], part.shape[d]);
-  return held;
-}
 
 }  // namespace titan::checkpoint

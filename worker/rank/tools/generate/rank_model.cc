@@ -8,7 +8,7 @@
 #include "common/base/status/status.h"
 #include "worker/rank/checkpoint/saving/staging.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
-#include "worker/rank/checkpoint/shards/tensor_box.h"
+#include "worker/rank/checkpoint/shards/tensor_view.h"
 #include "worker/rank/comm/local_backend.h"
 #include "worker/rank/comm/make_device.h"
 #include "worker/rank/model/model.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_dequantize.h"
-#include "worker/rank/checkpoint/shards/tensor_box.h"
+#include "worker/rank/checkpoint/shards/tensor_view.h"
 
 namespace titan::checkpoint {
 namespace {
