@@ -20,6 +20,18 @@ void set_time(int64_t ns, google::protobuf::Timestamp* (v1::Job::*field)(), v1::
   if (ns != 0) *(job.*field)() = timestamp(ns);
 }
 
+v1::RankExit to_proto(const job::RankExit& exit) {
+  v1::RankExit message;
+  message.set_rank(exit.rank);
+  message.set_node(exit.node);
+  message.set_exit_code(exit.exit_code);
+  message.set_signal(exit.signal);
+  message.set_message(exit.message);
+  message.set_kept_log_bytes(exit.kept_log_bytes);
+  message.set_told(exit.report);
+  return message;
+}
+
 v1::Attempt to_proto(const job::AttemptRecord& record) {
   v1::Attempt attempt;
   attempt.set_number(record.number);
@@ -37,16 +49,7 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
   attempt.set_last_step(record.last_step);
   attempt.set_end_cause(record.end_cause);
   attempt.set_end_message(record.end_message);
-  for (const job::RankExit& exit : record.exits) {
-    v1::RankExit* added = attempt.add_exits();
-    added->set_rank(exit.rank);
-    added->set_node(exit.node);
-    added->set_exit_code(exit.exit_code);
-    added->set_signal(exit.signal);
-    added->set_message(exit.message);
-    added->set_kept_log_bytes(exit.kept_log_bytes);
-    added->set_told(exit.report);
-  }
+  for (const job::RankExit& exit : record.exits) *attempt.add_exits() = to_proto(exit);
   for (const auto& [phase, seconds] : record.phase_seconds) (*attempt.mutable_phase_seconds())[phase] = seconds;
   attempt.set_ranks(record.ranks);
   attempt.mutable_mesh()->insert(record.mesh.begin(), record.mesh.end());

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/clock/now.h"
 #include "controller/core/effect.h"
 #include "controller/job/diagnosis.h"
 #include "controller/job/record.h"
@@ -18,12 +19,6 @@
 #include "titan/v1/worker.pb.h"
 
 namespace titan::core {
-
-struct Now {
-  absl::Duration monotonic;  // Since any start; leases, deadlines and measures.
-  absl::Time wall;           // For records.
-  int64_t wall_ns() const { return absl::ToUnixNanos(wall); }
-};
 
 // --- clients. Each is answered once under `request`, when its change is durable or with an error. `actor` is who asks,
 // as whoever let the call in knows them; it is written beside what it changes. ---

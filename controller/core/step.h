@@ -148,7 +148,7 @@ void empty_node(Step& step, const std::string& name);
 void ask_to_leave(Step& step, const std::string& name, RequestId request);
 
 // failed_logs.cc
-bool keep_failed_log(Step& step, LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change);
+bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& reported, job::RankExit& exit, Change& change);
 void close_failed_logs(Step& step, LiveJob& job, Change& change);
 bool make_room_for_logs(Step& step, int64_t bytes);
 void count_kept_logs(KeptLogs& kept_logs, const JobView& view);

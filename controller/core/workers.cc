@@ -46,7 +46,20 @@ bool speaks_of_its_own(const NodePart& part, const v1::AttemptBeat& beat) {
                      [&](const v1::RankStatus& rank) { return part.holds(rank.rank()); });
 }
 
-bool left_well(const v1::RankExitReport& exit) { return rank_protocol::left_as_asked(exit.exit_code(), exit.signal()); }
+job::RankExit from_proto(const v1::RankExitReport& report) {
+  job::RankExit exit;
+  exit.rank = report.rank();
+  exit.exit_code = report.exit_code();
+  exit.signal = report.signal();
+  exit.out_of_memory = report.out_of_memory();
+  exit.memory_limit_bytes = report.memory_limit_bytes();
+  exit.time_ns = report.time_unix_nanos();
+  exit.message = report.last_words();
+  exit.stop_reason = report.stop_reason();
+  return exit;
+}
+
+bool left_well(const job::RankExit& exit) { return rank_protocol::left_as_asked(exit.exit_code, exit.signal); }
 
 // How long a part's counters may stand still while its ranks do something: three steps as this attempt's slowest one,
 // besides the beats that show it; longer where nothing shows between begin and end.
@@ -71,14 +84,13 @@ void put_exit(const LiveJob& job, const job::RankExit& exit, Change& change) {
       store::put(exit_key(job.record.uid, job.attempt->record.number, exit.rank), job::encode(exit)));
 }
 
-std::string how(const v1::RankExitReport& exit) {
-  if (left_well(exit))
-    return exit.exit_code() == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
+std::string how(const job::RankExit& exit) {
+  if (left_well(exit)) return exit.exit_code == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
   const std::string words =
-      exit.last_words().empty() || exit.signal() == SIGKILL ? "" : absl::StrCat(": ", plain(exit.last_words()));
-  if (exit.out_of_memory()) return absl::StrCat("was killed for memory", words);
-  if (exit.signal() != 0) return absl::StrCat("was killed by signal ", exit.signal(), words);
-  return absl::StrCat("left with exit code ", exit.exit_code(), words);
+      exit.message.empty() || exit.signal == SIGKILL ? "" : absl::StrCat(": ", plain(exit.message));
+  if (exit.out_of_memory) return absl::StrCat("was killed for memory", words);
+  if (exit.signal != 0) return absl::StrCat("was killed by signal ", exit.signal, words);
+  return absl::StrCat("left with exit code ", exit.exit_code, words);
 }
 
 // What is placed there would be cut off again and again. What runs there is left alone: ranks need no controller.
@@ -197,39 +209,41 @@ void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& r
   LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
-  for (const v1::RankExitReport& exit : report.exits()) {
-    if (!part.holds(exit.rank())) {
+  for (const v1::RankExitReport& reported : report.exits()) {
+    const job::FailedLog log{reported.log_offset(), reported.log_tail()};
+    job::RankExit exit = from_proto(reported);
+    if (!part.holds(exit.rank)) {
       note_foreign(
           step, node,
-          absl::StrCat("the end of rank ", exit.rank(), " of job ", job.record.name, ", which is not placed there"),
+          absl::StrCat("the end of rank ", exit.rank, " of job ", job.record.name, ", which is not placed there"),
           job.record.name);
       continue;
     }
-    if (const auto known = attempt.exits.find(exit.rank()); known != attempt.exits.end()) {
-      if (keep_failed_log(step, job, exit, known->second, change))
+    if (const auto known = attempt.exits.find(exit.rank); known != attempt.exits.end()) {
+      if (keep_failed_log(step, job, log, known->second, change))
         put_exit(job, known->second, change);  // It came late.
       continue;
     }
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
-    job::RankExit seen{exit.rank(),          node.record.name,         exit.exit_code(),         exit.signal(),
-                       exit.out_of_memory(), exit.time_unix_nanos(),   plain(exit.last_words()), exit.stop_reason(),
-                       attempt.exit_reports, exit.memory_limit_bytes()};
-    keep_failed_log(step, job, exit, seen, change);
-    attempt.exits.emplace(exit.rank(), seen);
-    if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(seen);
-    put_exit(job, seen, change);
-    if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), step.now.wall_ns()));
+    const std::string ending = how(exit);
+    exit.message = plain(exit.message);
+    exit.node = node.record.name;
+    exit.report = attempt.exit_reports;
+    keep_failed_log(step, job, log, exit, change);
+    attempt.exits.emplace(exit.rank, exit);
+    if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(exit);
+    put_exit(job, exit, change);
+    if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_ns, step.now.wall_ns()));
     const size_t count = attempt.exits.size();
     if (count > kExitEvents) continue;
     told = true;
-    add_event(
-        step, change, job,
-        {.node = node.record.name,
-         .attempt = attempt.record.number,
-         .rank = exit.rank(),
-         .reason = "RankExited",
-         .message = absl::StrCat(how(exit), count == kExitEvents ? "; no more exits of this attempt are told" : ""),
-         .severity = left_well(exit) ? "info" : "warning"});
+    add_event(step, change, job,
+              {.node = node.record.name,
+               .attempt = attempt.record.number,
+               .rank = exit.rank,
+               .reason = "RankExited",
+               .message = absl::StrCat(ending, count == kExitEvents ? "; no more exits of this attempt are told" : ""),
+               .severity = left_well(exit) ? "info" : "warning"});
   }
   if (!changed) return;
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());

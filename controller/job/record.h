@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/rank_protocol/rank_exit.h"
 #include "controller/job/state.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::job {
+
+using rank_protocol::RankExit;
 
 struct RestartPolicy {
   int no_progress_limit = 3;  // Restarts without a new step or commit before the job fails.
@@ -109,20 +112,6 @@ struct Placement {
   bool operator==(const Placement& other) const {
     return node == other.node && first_rank == other.first_rank && num_ranks == other.num_ranks;
   }
-};
-
-struct RankExit {
-  int rank = 0;
-  std::string node;
-  int exit_code = 0;  // -1 when a signal ended it.
-  int signal = 0;
-  bool out_of_memory = false;
-  int64_t time_ns = 0;
-  std::string message;
-  std::string stop_reason;  // Why its node ended it, until when it lived; empty: it ended by itself, or nobody said.
-  int report = 0;  // Which of the attempt's reports of exits told it, from 1: nodes' clocks differ. 0: not known.
-  int64_t memory_limit_bytes = 0;  // Of its attempt's ranks on the node together, when that ran out; 0: no such limit.
-  int64_t kept_log_bytes = 0;  // Of the end of its log, which is a record of its own (FailedLog); 0: that is not kept.
 };
 
 // The end of a failed rank's log (common/rank_protocol/failed_ranks.h).
@@ -265,7 +254,7 @@ void to_json(nlohmann::json& json, const Spec& spec);
 void from_json(const nlohmann::json& json, Spec& spec);
 void to_json(nlohmann::json& json, const Placement& placement);
 void from_json(const nlohmann::json& json, Placement& placement);
-void to_json(nlohmann::json& json, const RankExit& exit);
+void to_json(nlohmann::json& json, const RankExit& exit);  // Without the process, which is the shim's alone.
 void from_json(const nlohmann::json& json, RankExit& exit);
 void to_json(nlohmann::json& json, const FailedLog& log);
 void from_json(const nlohmann::json& json, FailedLog& log);
@@ -328,3 +317,10 @@ absl::StatusOr<Record> decode(const std::string& text) {
 }
 
 }  // namespace titan::job
+
+// The JSON library looks for both in the type's own namespace, which knows nothing of the store.
+template <>
+struct nlohmann::adl_serializer<titan::job::RankExit> {
+  static void to_json(json& json, const titan::job::RankExit& exit) { titan::job::to_json(json, exit); }
+  static void from_json(const json& json, titan::job::RankExit& exit) { titan::job::from_json(json, exit); }
+};

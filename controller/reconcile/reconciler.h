@@ -114,7 +114,7 @@ class Reconciler {
 
   Reconciler(store::Store& store, const Clock& clock, Options options, Measures& measures);
   absl::Status load();
-  core::Now now() const { return {clock_.monotonic(), clock_.now()}; }
+  Now now() const { return {clock_.monotonic(), clock_.now()}; }
 
   template <typename Request>
   void ask(Request request, Done<JobViewPtr> job, Done<NodeView> node);

@@ -149,7 +149,7 @@ void act(node::World& world, Parts& parts) {
     case 7:
       return world.disconnect();
     case 8:
-      return world.advance(static_cast<int64_t>(parts.byte()) * node::kSecond / 4);
+      return world.advance(absl::Milliseconds(250 * parts.byte()));
     case 9:
       return world.settle();
     case 10:
@@ -200,7 +200,7 @@ TITAN_FUZZ(node_core, 300) {
   // Whatever was said, a node that is told to can be emptied.
   world.mend_everything();
   world.settle();
-  world.advance(60 * node::kSecond);
+  world.advance(absl::Seconds(60));
   require(world.exited() || world.core().next_deadline() > world.now().monotonic, "no deadline is left behind");
 }
 

@@ -59,8 +59,11 @@ Machine::Machine(Timeline& timeline, Storage& storage, Training& training, std::
   skew = timeline.random.between(absl::Seconds(-5), absl::Seconds(5));
 }
 
-node::Now Machine::now() const {
-  return {absl::ToInt64Nanoseconds(timeline_.now() + absl::Hours(1)), absl::ToUnixNanos(timeline_.clock.now() + skew)};
+// A machine's clocks count whole nanoseconds, the timeline finer ones.
+Now Machine::now() const {
+  const absl::Duration monotonic = timeline_.now() + absl::Hours(1);
+  const absl::Time wall = timeline_.clock.now() + skew;
+  return {absl::Trunc(monotonic, absl::Nanoseconds(1)), absl::FromUnixNanos(absl::ToUnixNanos(wall))};
 }
 
 absl::Duration Machine::delay() {
@@ -179,9 +182,7 @@ void Machine::feed(const node::Input& input) {
 
 // A tick when the core wants one.
 void Machine::wake() {
-  const int64_t next = core_->next_deadline();
-  if (next == INT64_MAX) return;
-  const absl::Duration at = std::max(timeline_.now(), absl::Nanoseconds(next) - absl::Hours(1));
+  const absl::Duration at = std::max(timeline_.now(), core_->next_deadline() - absl::Hours(1));
   if (at >= wake_at_) return;
   wake_at_ = at;
   timeline_.at(at, [this, at, life = life_] {
@@ -276,7 +277,7 @@ void Machine::perform(node::Effect& effect) {
                      return feed(done);
                    }
                    done.facts = disk_.facts[it.record.key] = facts_of(it.launch_json);
-                   done.facts.start_unix_nanos = now().unix_nanos;
+                   done.facts.start_unix_nanos = now().wall_ns();
                    if (it.record.leader) {
                      DumpFolder& folder = storage_[it.record.dump_folder];
                      if (folder.id.empty()) folder.id = absl::StrCat("id:", it.record.dump_folder);
@@ -567,12 +568,12 @@ void Machine::exit_rank(const node::AttemptKey& key, int number, int code, int s
   Rank* rank = this->rank(key, number);
   if (rank == nullptr || !rank->running) return;
   rank->running = false;
-  v1::RankExitReport& exit = rank->exit.emplace();
-  exit.set_rank(number);
-  exit.set_exit_code(code);
-  exit.set_signal(signal);
-  exit.set_time_unix_nanos(now().unix_nanos);
-  if (signal == kSigkill) exit.set_stop_reason(shims_.at(key).stop_reason);
+  rank_protocol::RankExit& exit = rank->exit.emplace();
+  exit.rank = number;
+  exit.exit_code = code;
+  exit.signal = signal;
+  exit.time_ns = now().wall_ns();
+  if (signal == kSigkill) exit.stop_reason = shims_.at(key).stop_reason;
   if (shims_.at(key).alive) say(key, {.kind = node::ShimSaid::Kind::kExit, .exit = exit});
   training_.rank_gone(key, name_);
   end_if_over(key);

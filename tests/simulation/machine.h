@@ -37,7 +37,7 @@ class Machine {
     int64_t pid = 0;
     bool running = false;
     bool stuck = false;  // Lives and does nothing.
-    std::optional<v1::RankExitReport> exit;
+    std::optional<rank_protocol::RankExit> exit;
     std::vector<std::string> spool;
     int64_t step = 0, counter = 0;
     std::string phase = "init";
@@ -115,7 +115,7 @@ class Machine {
     int64_t epoch = 0;
   };
 
-  node::Now now() const;
+  Now now() const;
   void feed(const node::Input& input);
   bool refuse_for_room(const node::Effect& effect);
   void plan(node::Effect effect);

@@ -62,7 +62,14 @@ TEST(RecordTest, WhatIsWrittenIsReadQuickly) {
   AttemptRecord attempt;
   attempt.number = 3;
   attempt.placements = {{"a", 0, 2, {3, 1}}, {"b", 2, 1, {}}};
-  attempt.exits = {{1, "a", -1, 9, true, 5, "killed", "", 2}};
+  attempt.exits = {{.rank = 1,
+                    .exit_code = -1,
+                    .signal = 9,
+                    .out_of_memory = true,
+                    .time_ns = 5,
+                    .message = "killed",
+                    .node = "a",
+                    .report = 2}};
   attempt.phase_seconds = {{"place", 0.25}, {"load", 1e-9}};
   attempt.ranks = 3;
   AttemptRecord quick_attempt;
@@ -72,6 +79,29 @@ TEST(RecordTest, WhatIsWrittenIsReadQuickly) {
   event.reason = "JobQueued";
   ASSERT_TRUE(read_quickly(encode(event), quick_event));
   EXPECT_EQ(encode(quick_event), encode(event));
+}
+
+// Stores of 0.1 hold it so. Which process it was is the shim's alone.
+TEST(RecordTest, TheEndOfARankIsStoredAsItAlwaysWas) {
+  const RankExit exit{.rank = 1,
+                      .exit_code = -1,
+                      .signal = 9,
+                      .out_of_memory = true,
+                      .memory_limit_bytes = 7,
+                      .time_ns = 5,
+                      .message = "killed",
+                      .stop_reason = "ORPHANED",
+                      .pid = 42,
+                      .start_ticks = 43,
+                      .node = "a",
+                      .report = 2,
+                      .kept_log_bytes = 6};
+  const std::string text =
+      R"({"exit_code":-1,"kept_log_bytes":6,"memory_limit_bytes":7,"message":"killed","node":"a","out_of_memory":true,)"
+      R"("rank":1,"report":2,"signal":9,"stop_reason":"ORPHANED","time_ns":5})";
+  EXPECT_EQ(encode(exit), text);
+  EXPECT_EQ(encode(*decode<RankExit>(text)), text);
+  EXPECT_EQ(decode<RankExit>("{}")->exit_code, 0);
 }
 
 // Cut anywhere, or with any byte changed, the text means to decode() what it means to the general reader: the record,

@@ -11,10 +11,10 @@ namespace titan::job {
 namespace {
 
 RankExit left(int rank, int code, int64_t time = 10) {
-  return {rank, "n" + std::to_string(rank), code, 0, false, time, ""};
+  return {.rank = rank, .exit_code = code, .time_ns = time, .node = "n" + std::to_string(rank)};
 }
 RankExit killed(int rank, int signal, int64_t time) {
-  return {rank, "n" + std::to_string(rank), -1, signal, false, time, ""};
+  return {.rank = rank, .exit_code = -1, .signal = signal, .time_ns = time, .node = "n" + std::to_string(rank)};
 }
 
 // The rank that was killed is the root; its peers' failed collectives and our own kills are consequences.

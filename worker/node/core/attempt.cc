@@ -200,8 +200,8 @@ void prepare(Step& step, const v1::Prepare& message) {
   Attempt attempt = make_attempt(std::move(record), {});
   attempt.launch_json = message.launch_json();
   attempt.asked_devices.assign(message.device_indices().begin(), message.device_indices().end());
-  const int64_t asked = nanos_of(message.deadline_milliseconds());
-  attempt.prepare_by = step.now.monotonic + (asked > 0 ? asked : kPreparePatience);
+  const absl::Duration asked = duration_of(message.deadline_milliseconds());
+  attempt.prepare_by = step.now.monotonic + (asked > absl::ZeroDuration() ? asked : kPreparePatience);
   attempt.op = step.begin({.kind = Kind::kFence, .key = key});
   const Op op = attempt.op;
   step.state.attempts.emplace(key, std::move(attempt));
@@ -280,14 +280,14 @@ void on_live_written(Step& step, Attempt& attempt, const std::string& error) {
   attempt.stage = Stage::kLive;
   attempt.op = 0;
   attempt.was_live = true;
-  attempt.prepare_by = 0;
+  attempt.prepare_by = kNever;
   report(step, attempt);
   go_on_starting(step, attempt);
 }
 
 void preparation_overdue(Step& step, Attempt& attempt) {
   const AttemptKey key = attempt.record.key;
-  attempt.prepare_by = 0;
+  attempt.prepare_by = kNever;
   std::string why;
   switch (attempt.stage) {
     case Stage::kWaiting: {
@@ -336,7 +336,7 @@ void go_on_starting(Step& step, Attempt& attempt) {
 
 void on_token_checked(Step& step, Attempt& attempt, const Refusal& refusal) {
   attempt.checking_token = 0;
-  attempt.start_by = 0;
+  attempt.start_by = kNever;
   if (attempt.ending() || attempt.stopping) return;
   if (refusal) return refuse(step, attempt, refusal);
   attempt.token_seen = true;

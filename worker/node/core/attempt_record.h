@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "titan/v1/worker.pb.h"
+#include "common/rank_protocol/rank_exit.h"
 
 namespace titan::node {
 
@@ -41,7 +41,7 @@ struct AttemptRecord {
   Phase phase = Phase::kPreparing;
   std::string error_reason;
   std::string error_message;
-  std::vector<v1::RankExitReport> exits;  // Once it has ended: also of ranks that nobody saw end.
+  std::vector<rank_protocol::RankExit> exits;  // Once it has ended: also of ranks that nobody saw end.
 };
 
 }  // namespace titan::node

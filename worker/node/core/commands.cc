@@ -20,11 +20,12 @@ void accept(Step& step, const v1::Welcome& welcome) {
   state.adopting = false;
   state.connected = true;
   state.lease_epoch = welcome.lease_epoch();
-  if (welcome.lease_milliseconds() > 0) state.lease = nanos_of(welcome.lease_milliseconds());
+  if (welcome.lease_milliseconds() > 0) state.lease = duration_of(welcome.lease_milliseconds());
   state.heard_at = step.now.monotonic;
   ++state.sessions;
-  step.log(journal::Level::kInfo, "Connected",
-           absl::StrCat("connected to ", step.state.controller, ", lease ", state.lease / kMillisecond, " ms"));
+  step.log(
+      journal::Level::kInfo, "Connected",
+      absl::StrCat("connected to ", step.state.controller, ", lease ", absl::ToInt64Milliseconds(state.lease), " ms"));
   for (auto& [key, attempt] : state.attempts) {
     rewind(attempt);
     report_after_events(step, attempt);

@@ -13,13 +13,13 @@ namespace {
 using Kind = Pending::Kind;
 using Phase = AttemptRecord::Phase;
 
-constexpr int64_t kLookAgain = 10 * kMillisecond;
-constexpr int64_t kLookAgainSlowly = kSecond;
+constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
+constexpr absl::Duration kLookAgainSlowly = absl::Seconds(1);
 constexpr int kQuickLooks = 200;
-constexpr int64_t kShimHeardLately = 5 * kSecond / 2;  // It answers once a second.
-constexpr int64_t kLookPatience = 2 * kSecond;
+constexpr absl::Duration kShimHeardLately = absl::Milliseconds(2500);  // It answers once a second.
+constexpr absl::Duration kLookPatience = absl::Seconds(2);
 
-int64_t again(Attempt& attempt, const Step& step) {
+absl::Duration again(Attempt& attempt, const Step& step) {
   return step.now.monotonic + (attempt.looks++ < kQuickLooks ? kLookAgain : kLookAgainSlowly);
 }
 
@@ -49,8 +49,8 @@ void on_status(Step& step, Attempt& attempt, const ShimStatus& status) {
   go_on_starting(step, attempt);
 }
 
-void on_exit(Step& step, Attempt& attempt, const v1::RankExitReport& exit) {
-  Rank* const rank = find_rank(attempt, exit.rank());
+void on_exit(Step& step, Attempt& attempt, const rank_protocol::RankExit& exit) {
+  Rank* const rank = find_rank(attempt, exit.rank);
   if (rank == nullptr || rank->exit) return;
   rank->running = false;
   rank->exit = exit;
@@ -66,19 +66,19 @@ void end_ranks(Step& step, Attempt& attempt, const RanksSeen& done) {
   for (Rank& rank : attempt.ranks) {
     rank.running = false;
     rank.more = true;
-    if (rank.exit) stop_reason = rank.exit->stop_reason();
+    if (rank.exit) stop_reason = rank.exit->stop_reason;
     if (rank.exit || !attempt.started) continue;
-    v1::RankExitReport& exit = rank.exit.emplace();
-    exit.set_rank(rank.rank);
-    exit.set_exit_code(-1);
-    exit.set_signal(9);
+    rank_protocol::RankExit& exit = rank.exit.emplace();
+    exit.rank = rank.rank;
+    exit.exit_code = -1;
+    exit.signal = 9;
     const auto words = done.last_words.find(rank.rank);
-    if (words != done.last_words.end()) exit.set_last_words(text::valid_utf8(words->second));
-    exit.set_time_unix_nanos(step.now.unix_nanos);
+    if (words != done.last_words.end()) exit.message = text::valid_utf8(words->second);
+    exit.time_ns = step.now.wall_ns();
   }
   if (attempt.ending()) {  // Refused before; now its devices are free.
     attempt.shim = Shim::kGone;
-    attempt.kill_shim_at = attempt.stop_overdue_at = attempt.overdue_said_by = 0;
+    attempt.kill_shim_at = attempt.stop_overdue_at = attempt.overdue_said_by = kNever;
     if (attempt.over()) report(step, attempt);
     return;
   }
@@ -108,15 +108,15 @@ std::string state_name(char state) {
 }
 
 void say_overdue(Step& step, Attempt& attempt, const std::string& what) {
-  attempt.overdue_said_by = 0;
-  attempt.overdue_message = absl::StrCat(what, ", ", (step.now.monotonic - attempt.stop_asked_at) / kSecond,
+  attempt.overdue_said_by = kNever;
+  attempt.overdue_message = absl::StrCat(what, ", ", absl::ToInt64Seconds(step.now.monotonic - attempt.stop_asked_at),
                                          " s after it was to stop; its devices are given to nobody until it is gone");
   note(step, attempt.record.key, journal::Level::kError, "StopOverdue", attempt.overdue_message);
   report(step, attempt);
 }
 
 void kill_silent_shim(Step& step, Attempt& attempt) {
-  attempt.kill_shim_at = attempt.shim_may_live() ? step.now.monotonic + kShimPatience : 0;
+  attempt.kill_shim_at = attempt.shim_may_live() ? step.now.monotonic + kShimPatience : kNever;
   if (!attempt.shim_may_live() || attempt.shim_pid == 0) return;
   if (attempt.shim == Shim::kLinked && step.now.monotonic - attempt.shim_heard < kShimHeardLately) return;
   note(step, attempt.record.key, journal::Level::kWarning, "ShimKilled",
@@ -126,9 +126,9 @@ void kill_silent_shim(Step& step, Attempt& attempt) {
 
 }  // namespace
 
-void take_exits(Attempt& attempt, const std::vector<v1::RankExitReport>& exits) {
-  for (const v1::RankExitReport& exit : exits) {
-    Rank* const rank = find_rank(attempt, exit.rank());
+void take_exits(Attempt& attempt, const std::vector<rank_protocol::RankExit>& exits) {
+  for (const rank_protocol::RankExit& exit : exits) {
+    Rank* const rank = find_rank(attempt, exit.rank);
     if (rank != nullptr && !rank->exit) rank->exit = exit;
   }
 }
@@ -207,7 +207,7 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
 void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done) {
   attempt.checking = 0;
   note_exits_damage(step, attempt, done.exits_damage);
-  if (attempt.overdue_said_by != 0) {
+  if (attempt.overdue_said_by != kNever) {
     std::string what = done.unknown.empty() ? "its shim is not gone" : done.unknown;
     for (const RanksSeen::Alive& alive : done.alive) {
       what = absl::StrCat(&alive == done.alive.data() ? "" : what + "; ", "rank ", alive.rank, " (pid ", alive.pid,
@@ -268,10 +268,10 @@ void on_shim_closed(Step& step, const ShimClosed& closed) {
 }
 
 void run_deadlines(Step& step, Attempt& attempt) {
-  const int64_t now = step.now.monotonic;
-  const auto due = [now](int64_t time) { return time != 0 && now >= time; };
+  const absl::Duration now = step.now.monotonic;
+  const auto due = [now](absl::Duration time) { return now >= time; };
   if (due(attempt.start_by)) {
-    attempt.start_by = 0;
+    attempt.start_by = kNever;
     attempt.checking_token = 0;
     if (!attempt.ending() && !attempt.stopping) {
       refuse(step, attempt,
@@ -283,7 +283,7 @@ void run_deadlines(Step& step, Attempt& attempt) {
   if (due(attempt.check_at)) check_ranks(step, attempt);
   if (due(attempt.kill_shim_at)) kill_silent_shim(step, attempt);
   if (due(attempt.stop_overdue_at)) {
-    attempt.stop_overdue_at = 0;
+    attempt.stop_overdue_at = kNever;
     attempt.overdue = true;
     attempt.overdue_said_by = now + kLookPatience;
     if (attempt.checking == 0) check_ranks(step, attempt);
@@ -291,7 +291,7 @@ void run_deadlines(Step& step, Attempt& attempt) {
   if (due(attempt.overdue_said_by)) say_overdue(step, attempt, "it cannot be told which of its ranks are still there");
   if (due(attempt.finish_by)) on_finish_written(step, attempt, "the state folder does not answer");
   if (due(attempt.write_again_at)) {
-    attempt.write_again_at = 0;
+    attempt.write_again_at = kNever;
     attempt.writing_again = step.begin({.kind = Kind::kAgain, .key = attempt.record.key});
     step.out(WriteRecord{attempt.writing_again, attempt.record});
   }

@@ -11,7 +11,7 @@ namespace {
 
 void answer(Step& step, Attempt& attempt, const std::string& stacks_missing) {
   AnswerDiagnosis effect{attempt.diagnose_session, *std::exchange(attempt.diagnose, std::nullopt), {}, stacks_missing};
-  attempt.diagnose_by = 0;
+  attempt.diagnose_by = kNever;
   for (const Rank& rank : attempt.ranks) {
     effect.ranks.push_back({status_of(rank, step.now), rank.running && !rank.exit});
   }
@@ -31,12 +31,13 @@ void diagnose(Step& step, const v1::Diagnose& request) {
   attempt->diagnose = request;
   attempt->diagnose_session = step.state.session;
   if (!request.stacks()) return answer(step, *attempt, "they were not asked for");
-  int64_t patience = kStacksPatience;
+  absl::Duration patience = kStacksPatience;
   if (request.deadline_milliseconds() > 0)
-    patience = std::min(patience, request.deadline_milliseconds() * kMillisecond);
+    patience = std::min(patience, absl::Milliseconds(request.deadline_milliseconds()));
   attempt->diagnose_by = step.now.monotonic + patience;
   if (attempt->shim != Shim::kLinked || attempt->ending() || !any_runs(*attempt)) return;
-  tell(step, *attempt, {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = patience * 3 / 4 / kMillisecond});
+  tell(step, *attempt,
+       {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = absl::ToInt64Milliseconds(patience * 3 / 4)});
 }
 
 void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {

@@ -10,8 +10,8 @@ namespace titan::node {
 namespace {
 
 constexpr int64_t kCleanUpBeats = 600;
-constexpr int64_t kSameSignal = 300 * kMillisecond;
-constexpr int64_t kFlushTime = 200 * kMillisecond;
+constexpr absl::Duration kSameSignal = absl::Milliseconds(300);
+constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
 
 void on_written(Step& step, const Pending& what, const Written& done) {
   using Kind = Pending::Kind;
@@ -31,7 +31,7 @@ void on_written(Step& step, const Pending& what, const Written& done) {
     case Kind::kAgain:
       if (attempt == nullptr || attempt->writing_again != done.op) return;
       attempt->writing_again = 0;
-      if (!done.error.empty()) attempt->write_again_at = step.now.monotonic + kSecond;
+      if (!done.error.empty()) attempt->write_again_at = step.now.monotonic + absl::Seconds(1);
       return;
     case Kind::kPlaces:
       if (attempt != nullptr && attempt->writing_places == done.op) on_places_written(step, *attempt, done.error);
@@ -104,16 +104,16 @@ void on_beacons(Step& step, const BeaconsSeen& seen) {
 
 void on_tick(Step& step) {
   NodeState& state = step.state;
-  const int64_t now = step.now.monotonic;
+  const absl::Duration now = step.now.monotonic;
   for (auto& [key, attempt] : state.attempts) run_deadlines(step, attempt);
   std::vector<AttemptKey> late;
   for (const auto& [key, attempt] : state.attempts) {
-    if (attempt.prepare_by != 0 && now >= attempt.prepare_by) late.push_back(key);
+    if (now >= attempt.prepare_by) late.push_back(key);
   }
   for (const AttemptKey& key : late) preparation_overdue(step, *step.find(key));
   if (state.raising != 0 && now >= state.raise_by) on_epoch_written(step, "the state folder does not answer");
   if (now < state.beat_at) return;
-  const int64_t interval = std::clamp(state.lease / kBeatsPerLease, kShortestBeat, kBeatInterval);
+  const absl::Duration interval = std::clamp(state.lease / kBeatsPerLease, kShortestBeat, kBeatInterval);
   const bool is_late = now - state.beat_at > interval;
   state.beat_at = now + interval;
   send_beat(step, is_late);
@@ -138,7 +138,7 @@ void on_shutdown(Step& step, const Shutdown& signal) {
     if (!attempt.ending()) running.push_back(key);
   }
   for (const AttemptKey& key : running) {
-    stop(step, *step.find(key), save, save ? step.config.stop_grace / kMillisecond : 0, "WORKER_STOPPING");
+    stop(step, *step.find(key), save, save ? absl::ToInt64Milliseconds(step.config.stop_grace) : 0, "WORKER_STOPPING");
   }
 }
 
@@ -148,7 +148,7 @@ void exit_when_all_stopped(Step& step) {
   const bool busy = std::any_of(state.attempts.begin(), state.attempts.end(),
                                 [](const auto& item) { return !item.second.over() || item.second.shim_may_live(); });
   if (busy) return;
-  if (state.exit_at == 0) state.exit_at = step.now.monotonic + kFlushTime;  // The last reports leave first.
+  if (state.exit_at == kNever) state.exit_at = step.now.monotonic + kFlushTime;  // The last reports leave first.
   if (step.now.monotonic < state.exit_at) return;
   state.exiting = true;
   step.out(Exit{});
@@ -254,20 +254,19 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
   return effects;
 }
 
-int64_t NodeCore::next_deadline() const {
-  int64_t next = state_.beat_at;
-  const auto at = [&next](int64_t time) {
-    if (time != 0) next = std::min(next, time);
-  };
+absl::Duration NodeCore::next_deadline() const {
+  absl::Duration next = state_.beat_at;
+  const auto at = [&next](absl::Duration time) { next = std::min(next, time); };
   if (state_.raising != 0) at(state_.raise_by);
   if (!state_.exiting) at(state_.exit_at);
   for (const auto& [key, attempt] : state_.attempts) {
-    for (const int64_t time : {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at,
-                               attempt.kill_shim_at, attempt.stop_overdue_at, attempt.overdue_said_by,
-                               attempt.finish_by, attempt.write_again_at, attempt.diagnose_by}) {
+    for (const absl::Duration time : {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at,
+                                      attempt.kill_shim_at, attempt.stop_overdue_at, attempt.overdue_said_by,
+                                      attempt.finish_by, attempt.write_again_at, attempt.diagnose_by}) {
       at(time);
     }
-    at(attempt.report_by != 0 ? attempt.report_by : attempt.exits_said_by);  // A report of everything says the exits.
+    // A report of everything says the exits.
+    at(attempt.report_by != kNever ? attempt.report_by : attempt.exits_said_by);
   }
   return next;
 }
@@ -279,12 +278,12 @@ v1::Register NodeCore::make_register(Now now) const {
   message.set_version(config_.version);
   message.set_instance(config_.instance);
   message.set_boot_id(config_.boot_id);
-  message.set_boot_nanoseconds(now.monotonic);
+  message.set_boot_nanoseconds(absl::ToInt64Nanoseconds(now.monotonic));
   if (!state_.adopting) message.set_cluster(state_.cluster);
   message.set_leader_epoch(state_.leader_epoch);
   message.set_diagnoses(true);
   message.set_unusable(state_.unusable);
-  message.set_unix_nanoseconds(now.unix_nanos);
+  message.set_unix_nanoseconds(now.wall_ns());
   message.mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   *message.mutable_resources() = config_.resources;
   for (const auto& [key, attempt] : state_.attempts) {
@@ -332,7 +331,7 @@ int NodeCore::running_ranks() const {
 
 int Attempt::memory_kills() const {
   return static_cast<int>(std::count_if(ranks.begin(), ranks.end(),
-                                        [](const Rank& rank) { return rank.exit && rank.exit->out_of_memory(); }));
+                                        [](const Rank& rank) { return rank.exit && rank.exit->out_of_memory; }));
 }
 
 int64_t NodeCore::memory_kills() const {

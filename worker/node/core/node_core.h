@@ -23,24 +23,25 @@ struct NodeConfig {
   std::map<std::string, std::string> labels;
   bool adopt_cluster = false;
   bool stop_ranks_on_exit = false;
-  int64_t stop_grace = 30 * kSecond;
-  int64_t token_patience = 5 * kSecond;  // Shared storage may show the token late.
+  absl::Duration stop_grace = absl::Seconds(30);
+  absl::Duration token_patience = absl::Seconds(5);  // Shared storage may show the token late.
 };
 
 // How long the node waits before it says that something takes too long.
-inline constexpr int64_t kBeatInterval = kSecond;  // At most,
-inline constexpr int64_t kBeatsPerLease = 5;       // and as many as the controller expects within a short lease.
-inline constexpr int64_t kShortestBeat = 20 * kMillisecond;  // However short a lease a controller says.
-inline constexpr int64_t kPreparePatience = 60 * kSecond;    // A lock on shared storage alone may take 30 s.
-inline constexpr int64_t kStartPatience = 30 * kSecond;      // Beyond the token's.
-inline constexpr int64_t kShimPatience = 3 * kSecond;        // After the grace: a shim that hangs cannot end its ranks.
-inline constexpr int64_t kStopPatience = 10 * kSecond;       // After the grace: ranks that cannot be killed.
-inline constexpr int64_t kWritePatience = 5 * kSecond;       // A record that is not written by then.
-inline constexpr int64_t kSpoolPatience = kSecond;           // For events that come before a report.
-inline constexpr int64_t kStacksPatience =
-    5 * kSecond;  // For the stacks of all ranks, unless the controller says less.
-inline constexpr int64_t kExitsPatience = 10 * kSecond;  // For exit records that cannot be read.
-inline constexpr size_t kMostLatePreparations = 16;      // Each holds a thread that hangs.
+inline constexpr absl::Duration kBeatInterval = absl::Seconds(1);  // At most,
+inline constexpr int64_t kBeatsPerLease = 5;  // and as many as the controller expects within a short lease.
+inline constexpr absl::Duration kShortestBeat = absl::Milliseconds(20);  // However short a lease a controller says.
+inline constexpr absl::Duration kPreparePatience = absl::Seconds(60);  // A lock on shared storage alone may take 30 s.
+inline constexpr absl::Duration kStartPatience = absl::Seconds(30);    // Beyond the token's.
+// After the grace: a shim that hangs cannot end its ranks.
+inline constexpr absl::Duration kShimPatience = absl::Seconds(3);
+inline constexpr absl::Duration kStopPatience = absl::Seconds(10);  // After the grace: ranks that cannot be killed.
+inline constexpr absl::Duration kWritePatience = absl::Seconds(5);  // A record that is not written by then.
+inline constexpr absl::Duration kSpoolPatience = absl::Seconds(1);  // For events that come before a report.
+// For the stacks of all ranks, unless the controller says less.
+inline constexpr absl::Duration kStacksPatience = absl::Seconds(5);
+inline constexpr absl::Duration kExitsPatience = absl::Seconds(10);  // For exit records that cannot be read.
+inline constexpr size_t kMostLatePreparations = 16;                  // Each holds a thread that hangs.
 
 enum class Stage {
   kFencing,    // Its number is being noted.
@@ -69,7 +70,7 @@ struct Rank {
   int64_t pid = 0;
   int64_t start_ticks = 0;
   bool running = false;
-  std::optional<v1::RankExitReport> exit;
+  std::optional<rank_protocol::RankExit> exit;
   bool exit_unsaid = false;
   SpoolTail tail;
   Op reading = 0;
@@ -82,7 +83,7 @@ struct Rank {
   int64_t log_offset = 0;
   bool tail_said = false;  // In this session.
   std::optional<v1::RankStatus> beacon;
-  int64_t phase_since = 0;
+  absl::Duration phase_since;
 };
 
 struct Attempt {
@@ -94,16 +95,16 @@ struct Attempt {
   std::optional<int64_t> resumed_step;  // As its ranks have said; unknown to a daemon that began after that.
   std::string launch_json;              // Until it is prepared.
   std::vector<int> asked_devices;       // One for each rank, as the controller says; empty: any.
-  int64_t prepare_by = 0;               // 0: answered.
+  absl::Duration prepare_by = kNever;   // kNever: answered.
 
   Shim shim = Shim::kNone;
   Op link = 0;  // Of kSpawning and kLinked.
   int64_t shim_pid = 0;
   int64_t shim_ticks = 0;
   std::string boot;
-  int64_t shim_heard = 0;
+  absl::Duration shim_heard;
   Op finding = 0;
-  int64_t find_at = 0;  // 0: no look is planned.
+  absl::Duration find_at = kNever;
   int looks = 0;
   std::string unknown;               // Why it cannot be told whether the shim or the ranks live, as it was said last.
   std::vector<ShimCommand> pending;  // For the shim, until there is a link to it.
@@ -113,38 +114,38 @@ struct Attempt {
   std::optional<ShimCommand> start;  // Wanted, until started.
   Op checking_token = 0;
   bool token_seen = false;
-  int64_t start_by = 0;
+  absl::Duration start_by = kNever;
   int store_port = 0;
 
   enum class End { kNo, kEnded, kShimLost };
   End end = End::kNo;  // The shim is done: ended when no rank is left.
   Op checking = 0;
-  int64_t check_at = 0;
-  int64_t exits_by = 0;
+  absl::Duration check_at = kNever;
+  absl::Duration exits_by;
   std::string exits_damage;  // As it was told.
 
   bool stopping = false;
-  int64_t kill_shim_at = 0;
-  int64_t stop_overdue_at = 0;
+  absl::Duration kill_shim_at = kNever;
+  absl::Duration stop_overdue_at = kNever;
   bool overdue = false;  // STOP_TIMEOUT, with the text below, until it is over.
   std::string overdue_message;
-  int64_t overdue_said_by = 0;
-  int64_t stop_asked_at = 0;
+  absl::Duration overdue_said_by = kNever;
+  absl::Duration stop_asked_at;
   bool forget = false;                       // Once it is over.
   std::vector<v1::ControllerMessage> after;  // Commands that came while it was being forgotten: obeyed after that.
 
   // Asked what its ranks do; by whose session, and until when their stacks are waited for.
   std::optional<v1::Diagnose> diagnose;
   int64_t diagnose_session = 0;
-  int64_t diagnose_by = 0;
+  absl::Duration diagnose_by = kNever;
 
-  int64_t report_by = 0;  // A report of everything is wanted, after the events; 0: none.
-  int64_t exits_said_by = 0;
+  absl::Duration report_by = kNever;  // A report of everything is wanted, after the events.
+  absl::Duration exits_said_by = kNever;
   Op writing_places = 0;
   bool places_changed = false;
   Op writing_again = 0;  // Of a record that could not be written at the end.
-  int64_t write_again_at = 0;
-  int64_t finish_by = 0;
+  absl::Duration write_again_at = kNever;
+  absl::Duration finish_by = kNever;
   int64_t log_bytes_dropped = 0;
 
   int memory_kills() const;  // Its ranks here that ran out of memory.
@@ -198,22 +199,22 @@ struct NodeState {
   bool connected = false;  // It stands, and its controller is followed.
   bool adopting = false;   // Until the first welcome.
   int64_t lease_epoch = 0;
-  int64_t lease = 5 * kSecond;
-  int64_t heard_at = 0;  // The controller's last answer to a beat.
+  absl::Duration lease = absl::Seconds(5);
+  absl::Duration heard_at;  // The controller's last answer to a beat.
   int64_t beat = 0;
-  int64_t beat_at = 0;
+  absl::Duration beat_at;
   Op joining = 0;  // The cluster's id is being written: the welcome waits.
   std::optional<v1::Welcome> welcome;
   Op raising = 0;  // A leader's epoch is being written: its commands wait.
-  int64_t raise_by = 0;
+  absl::Duration raise_by;
   std::deque<v1::ControllerMessage> held;
 
   std::string unusable;  // As StateFolderSeen said last.
 
   int shutdowns = 0;
-  int64_t shutdown_at = 0;
+  absl::Duration shutdown_at;
   bool exiting = false;
-  int64_t exit_at = 0;
+  absl::Duration exit_at = kNever;
 
   Op cleaning = 0;
   Op last_op = 0;
@@ -239,7 +240,7 @@ class NodeCore {
   std::vector<Effect> step(const Input& input, Now now);
 
   // Tick is wanted then. Monotonic.
-  int64_t next_deadline() const;
+  absl::Duration next_deadline() const;
   v1::Register make_register(Now now) const;
   std::set<int> free_devices() const;
   int devices_held() const;  // By attempts; more than there are, if there were more when they began.

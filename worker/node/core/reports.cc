@@ -18,7 +18,7 @@ namespace {
 using Kind = Pending::Kind;
 using Phase = AttemptRecord::Phase;
 
-constexpr int64_t kShortestSilence = 3 * kSecond;
+constexpr absl::Duration kShortestSilence = absl::Seconds(3);
 constexpr char kLoadedKind[] = "\"kind\":\"loaded\"";  // As ranks write it.
 
 void identify(const Attempt& attempt, v1::AttemptId* id) {
@@ -31,10 +31,23 @@ bool caught_up(const Rank& rank) {
   return rank.reading == 0 && rank.reading_tail == 0 && (!rank.more || !rank.tail.may_read());
 }
 
+v1::RankExitReport to_proto(const rank_protocol::RankExit& exit) {
+  v1::RankExitReport report;
+  report.set_rank(exit.rank);
+  report.set_exit_code(exit.exit_code);
+  report.set_signal(exit.signal);
+  report.set_last_words(exit.message);
+  report.set_time_unix_nanos(exit.time_ns);
+  report.set_out_of_memory(exit.out_of_memory);
+  report.set_stop_reason(exit.stop_reason);
+  report.set_memory_limit_bytes(exit.memory_limit_bytes);
+  return report;
+}
+
 // With the end of its log once in a session: the answer to everything that is said is the end of the session.
 void add_exit(Rank& rank, v1::AttemptReport* report) {
   v1::RankExitReport* const exit = report->add_exits();
-  *exit = *rank.exit;
+  *exit = to_proto(*rank.exit);
   if (std::exchange(rank.tail_said, !rank.log_tail.empty()) || rank.log_tail.empty()) return;
   exit->set_log_tail(rank.log_tail);
   exit->set_log_offset(rank.log_offset);
@@ -127,7 +140,7 @@ void report(Step& step, Attempt& attempt) {
     rank.exit_unsaid = false;
     if (rank.exit) add_exit(rank, message.mutable_attempt());
   }
-  attempt.exits_said_by = 0;
+  attempt.exits_said_by = kNever;
   step.send(std::move(message));
 }
 
@@ -139,17 +152,17 @@ void report_after_events(Step& step, Attempt& attempt) {
 
 void flush_reports(Step& step, Attempt& attempt) {
   if (!step.state.connected || attempt.stage == Stage::kForgetting) {  // on_session() makes up for it.
-    attempt.report_by = attempt.exits_said_by = 0;
+    attempt.report_by = attempt.exits_said_by = kNever;
     for (Rank& rank : attempt.ranks) rank.exit_unsaid = false;
     return;
   }
-  const int64_t now = step.now.monotonic;
-  if (attempt.report_by != 0) {
+  const absl::Duration now = step.now.monotonic;
+  if (attempt.report_by != kNever) {
     if (now < attempt.report_by && !std::all_of(attempt.ranks.begin(), attempt.ranks.end(), caught_up)) return;
-    attempt.report_by = 0;
+    attempt.report_by = kNever;
     return report(step, attempt);
   }
-  if (attempt.exits_said_by == 0) return;
+  if (attempt.exits_said_by == kNever) return;
   bool more = false;
   for (Rank& rank : attempt.ranks) {
     if (!rank.exit_unsaid) continue;
@@ -163,7 +176,7 @@ void flush_reports(Step& step, Attempt& attempt) {
     add_exit(rank, message.mutable_attempt());
     step.send(std::move(message));
   }
-  if (!more) attempt.exits_said_by = 0;
+  if (!more) attempt.exits_said_by = kNever;
 }
 
 void forward_events(Step& step, Attempt& attempt, Rank& rank) {
@@ -230,14 +243,14 @@ void read_log_tails(Step& step, Attempt& attempt) {
   if (attempt.stage == Stage::kForgetting) return;
   for (Rank& rank : attempt.ranks) {
     if (!rank.exit || rank.tail_wanted) continue;
-    const v1::RankExitReport& exit = *rank.exit;
-    if (!rank.named && !rank_protocol::has_failed(exit.exit_code(), exit.signal(), exit.stop_reason())) continue;
+    const rank_protocol::RankExit& exit = *rank.exit;
+    if (!rank.named && !rank_protocol::has_failed(exit.exit_code, exit.signal, exit.stop_reason)) continue;
     rank_protocol::FailedLogs wanted;
     for (const Rank& other : attempt.ranks) {
-      if (other.tail_wanted) wanted.add(other.exit->exit_code(), other.exit->signal(), other.exit->last_words());
+      if (other.tail_wanted) wanted.add(other.exit->exit_code, other.exit->signal, other.exit->message);
     }
-    const bool taken = rank.named ? wanted.take_named(exit.exit_code(), exit.signal(), exit.last_words())
-                                  : wanted.take(exit.exit_code(), exit.signal(), exit.last_words());
+    const bool taken = rank.named ? wanted.take_named(exit.exit_code, exit.signal, exit.message)
+                                  : wanted.take(exit.exit_code, exit.signal, exit.message);
     if (!taken) continue;
     rank.tail_wanted = true;
     rank.reading_tail = step.begin({.kind = Kind::kLogTail, .key = attempt.record.key, .rank = rank.rank});
@@ -252,7 +265,7 @@ void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done) 
   rank->reading_tail = 0;
   rank->log_tail = done.text;
   rank->log_offset = done.offset;
-  if (done.text.empty() || rank->exit_unsaid || attempt->report_by != 0) return;
+  if (done.text.empty() || rank->exit_unsaid || attempt->report_by != kNever) return;
   rank->exit_unsaid = true;  // Its end was said without it.
   attempt->exits_said_by = step.now.monotonic + kSpoolPatience;
 }
@@ -287,7 +300,7 @@ v1::RankStatus status_of(const Rank& rank, Now now) {
   v1::RankStatus status;
   if (rank.beacon) {
     status = *rank.beacon;
-    status.set_phase_milliseconds(std::max<int64_t>(0, (now.monotonic - rank.phase_since) / kMillisecond));
+    status.set_phase_milliseconds(std::max<int64_t>(0, absl::ToInt64Milliseconds(now.monotonic - rank.phase_since)));
   }
   status.set_rank(rank.rank);
   status.set_pid(rank.pid);
@@ -302,21 +315,23 @@ void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1
 // `is_late`: this process was stopped or starved. What was answered meanwhile may still wait to be read.
 void send_beat(Step& step, bool is_late) {
   NodeState& state = step.state;
-  const int64_t silence = step.now.monotonic - state.heard_at;
+  const absl::Duration silence = step.now.monotonic - state.heard_at;
   if (state.connected && silence > std::max(state.lease, kShortestSilence)) {
-    step.reset(absl::StrCat("no answer to beats for ", silence / kMillisecond, " ms"));
+    step.reset(absl::StrCat("no answer to beats for ", absl::ToInt64Milliseconds(silence), " ms"));
   }
   v1::WorkerMessage message;
   v1::Beat* const beat = message.mutable_beat();
   beat->set_lease_epoch(state.lease_epoch);
   beat->set_sequence(++state.beat);
-  if (!is_late) beat->set_unanswered_milliseconds(silence / kMillisecond);
+  if (!is_late) beat->set_unanswered_milliseconds(absl::ToInt64Milliseconds(silence));
   beat->set_unusable(state.unusable);
-  beat->set_unix_nanoseconds(step.now.unix_nanos);
+  beat->set_unix_nanoseconds(step.now.wall_ns());
   for (auto& [key, attempt] : state.attempts) {
     if (attempt.shim == Shim::kLinked) {
-      step.out(TellShim{
-          key, attempt.link, {.kind = ShimCommand::Kind::kLease, .silence_milliseconds = silence / kMillisecond}});
+      step.out(
+          TellShim{key,
+                   attempt.link,
+                   {.kind = ShimCommand::Kind::kLease, .silence_milliseconds = absl::ToInt64Milliseconds(silence)}});
     }
     for (Rank& rank : attempt.ranks) rank.more = true;
     forward_all(step, attempt);

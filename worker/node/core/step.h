@@ -76,7 +76,7 @@ void on_finish_written(Step& step, Attempt& attempt, const std::string& error);
 void forget_if_over(Step& step, Attempt& attempt);
 void take_status(Attempt& attempt, const ShimStatus& status);
 void note_exits_damage(Step& step, Attempt& attempt, const std::string& damage);  // Once.
-void take_exits(Attempt& attempt, const std::vector<v1::RankExitReport>& exits);
+void take_exits(Attempt& attempt, const std::vector<rank_protocol::RankExit>& exits);
 
 // completions.cc: what the shims and the disk say.
 void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done);

@@ -13,8 +13,6 @@ namespace {
 using Kind = Pending::Kind;
 using Phase = AttemptRecord::Phase;
 
-int64_t sooner(int64_t a, int64_t b) { return a == 0 ? b : std::min(a, b); }
-
 // Nothing of it runs, and nothing will.
 void give_up(Step& step, Attempt& attempt, const std::string& reason) {
   attempt.stopping = true;
@@ -46,12 +44,12 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
   attempt.stopping = true;
   tell(step, attempt,
        {.kind = ShimCommand::Kind::kStop, .save = save, .grace_milliseconds = grace_milliseconds, .reason = reason});
-  const int64_t grace = step.now.monotonic + nanos_of(grace_milliseconds);
-  attempt.kill_shim_at = sooner(attempt.kill_shim_at, grace + kShimPatience);
+  const absl::Duration grace = step.now.monotonic + duration_of(grace_milliseconds);
+  attempt.kill_shim_at = std::min(attempt.kill_shim_at, grace + kShimPatience);
   if (attempt.overdue) return report(step, attempt);
-  attempt.stop_overdue_at =
-      sooner(attempt.stop_overdue_at,
-             deadline_milliseconds > 0 ? step.now.monotonic + nanos_of(deadline_milliseconds) : grace + kStopPatience);
+  attempt.stop_overdue_at = std::min(
+      attempt.stop_overdue_at,
+      deadline_milliseconds > 0 ? step.now.monotonic + duration_of(deadline_milliseconds) : grace + kStopPatience);
 }
 
 void refuse(Step& step, Attempt& attempt, const Refusal& why) {
@@ -77,7 +75,7 @@ void link_lost(Step& step, Attempt& attempt) {
 
 // The link is down: the shim is there and takes a new one, is about to be there, or is gone; or the disk does not say.
 void look_for_shim(Step& step, Attempt& attempt) {
-  attempt.find_at = 0;
+  attempt.find_at = kNever;
   if (attempt.shim != Shim::kLost || attempt.finding != 0) return;
   attempt.finding = step.begin({.kind = Kind::kFind, .key = attempt.record.key});
   step.out(FindShim{attempt.finding, attempt.record.key});
@@ -92,7 +90,7 @@ void shim_is_done(Step& step, Attempt& attempt, Attempt::End how) {
 }
 
 void check_ranks(Step& step, Attempt& attempt) {
-  attempt.check_at = 0;
+  attempt.check_at = kNever;
   if (attempt.checking != 0) return;
   CheckRanks look;
   look.op = attempt.checking = step.begin({.kind = Kind::kCheck, .key = attempt.record.key});
@@ -110,17 +108,17 @@ void finish(Step& step, Attempt& attempt, Phase phase) {
   attempt.record.phase = phase;
   attempt.record.error_message = text::valid_utf8(attempt.record.error_message);
   attempt.stage = Stage::kFinishing;
-  attempt.prepare_by = attempt.start_by = 0;
+  attempt.prepare_by = attempt.start_by = kNever;
   attempt.start.reset();
-  attempt.stop_overdue_at = 0;
+  attempt.stop_overdue_at = kNever;
   if (phase == Phase::kEnded) {
     for (const Rank& rank : attempt.ranks) {
       if (rank.exit) attempt.record.exits.push_back(*rank.exit);
     }
     attempt.shim = Shim::kGone;
     attempt.link = 0;
-    attempt.kill_shim_at = 0;
-    attempt.overdue_said_by = 0;
+    attempt.kill_shim_at = kNever;
+    attempt.overdue_said_by = kNever;
     if (attempt.record.error_reason == "SHIM_LOST") ++step.state.shims_lost;
   } else if (attempt.shim_may_live()) {
     attempt.stop_overdue_at = step.now.monotonic + kStopPatience;
@@ -134,10 +132,10 @@ void finish(Step& step, Attempt& attempt, Phase phase) {
 void on_finish_written(Step& step, Attempt& attempt, const std::string& error) {
   attempt.stage = Stage::kOver;
   attempt.op = 0;
-  attempt.finish_by = 0;
+  attempt.finish_by = kNever;
   if (!error.empty()) {
     note(step, attempt.record.key, journal::Level::kError, "WriteFailed", error);
-    attempt.write_again_at = step.now.monotonic + kSecond;
+    attempt.write_again_at = step.now.monotonic + absl::Seconds(1);
   }
   report_after_events(step, attempt);
 }
@@ -145,8 +143,8 @@ void on_finish_written(Step& step, Attempt& attempt, const std::string& error) {
 void forget_if_over(Step& step, Attempt& attempt) {
   if (attempt.stage != Stage::kOver || attempt.shim_may_live()) return;
   attempt.stage = Stage::kForgetting;
-  attempt.write_again_at = 0;
-  attempt.report_by = attempt.exits_said_by = 0;
+  attempt.write_again_at = kNever;
+  attempt.report_by = attempt.exits_said_by = kNever;
   attempt.record.phase = Phase::kForgotten;
   attempt.op = step.begin({.kind = Kind::kForget, .key = attempt.record.key});
   step.out(ForgetAttempt{attempt.op, attempt.record});

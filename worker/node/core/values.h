@@ -1,6 +1,6 @@
 #pragma once
 
-// What goes into the node's core and what comes out of it. Times are nanoseconds.
+// What goes into the node's core and what comes out of it.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/base/clock/now.h"
 #include "common/service/journal/line.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/node/core/attempt_record.h"
@@ -18,19 +20,14 @@
 
 namespace titan::node {
 
-inline constexpr int64_t kMillisecond = 1'000'000;
-inline constexpr int64_t kSecond = 1'000'000'000;
+// A deadline that is not set.
+inline constexpr absl::Duration kNever = absl::InfiniteDuration();
 
-// Of a message: as nanoseconds, and a hundred years at most, to which the time may be added.
-inline int64_t nanos_of(int64_t milliseconds) {
+// Of a message: clamped so that now plus it still fits the 64 bits of nanoseconds that the daemon's timers count.
+inline absl::Duration duration_of(int64_t milliseconds) {
   constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
-  return std::clamp<int64_t>(milliseconds, 0, kMost) * kMillisecond;
+  return absl::Milliseconds(std::clamp<int64_t>(milliseconds, 0, kMost));
 }
-
-struct Now {
-  int64_t monotonic = 0;
-  int64_t unix_nanos = 0;
-};
 
 // Number of an effect whose completion comes back with it; never used again in the life of a core. 0: none.
 using Op = uint64_t;
@@ -41,7 +38,7 @@ struct RankProcess {
   int64_t pid = 0;  // 0: never started.
   int64_t start_ticks = 0;
   bool running = false;
-  std::optional<v1::RankExitReport> exit;
+  std::optional<rank_protocol::RankExit> exit;
 };
 
 struct ShimStatus {
@@ -243,11 +240,11 @@ struct Found {
   std::map<int, SpoolTail::Place> places;
   LaunchFacts facts;
   enum class Shim { kUnknown, kAlive, kGone };
-  Shim shim = Shim::kUnknown;             // kUnknown: the disk does not say.
-  std::optional<ShimStatus> status;       // What a shim wrote last; none: no shim ever began, or it cannot be read.
-  std::vector<v1::RankExitReport> exits;  // Those recorded by the shim.
-  std::vector<std::string> damage;        // Of files of its run folder, in words, one of each.
-  std::string exits_damage;               // As RanksSeen has it.
+  Shim shim = Shim::kUnknown;        // kUnknown: the disk does not say.
+  std::optional<ShimStatus> status;  // What a shim wrote last; none: no shim ever began, or it cannot be read.
+  std::vector<rank_protocol::RankExit> exits;  // Those recorded by the shim.
+  std::vector<std::string> damage;             // Of files of its run folder, in words, one of each.
+  std::string exits_damage;                    // As RanksSeen has it.
 };
 // Of the controller. Sessions are numbered from 1; what comes before the Welcome of one waits for it.
 struct Command {
@@ -291,9 +288,9 @@ struct ShimFound {
   Op op = 0;  // Also the number of the link when it is kLinked.
   enum class Is { kLinked, kSilent, kGone, kUnknown };
   Is is = Is::kUnknown;
-  std::string why;                        // kUnknown: the error. kGone: the last line that the shim printed.
-  std::optional<ShimStatus> status;       // kGone: its last, when it ever wrote one.
-  std::vector<v1::RankExitReport> exits;  // kGone: those recorded.
+  std::string why;                             // kUnknown: the error. kGone: the last line that the shim printed.
+  std::optional<ShimStatus> status;            // kGone: its last, when it ever wrote one.
+  std::vector<rank_protocol::RankExit> exits;  // kGone: those recorded.
 };
 struct RanksSeen {
   Op op = 0;
@@ -305,10 +302,10 @@ struct RanksSeen {
   std::vector<Alive> alive;
   std::string unknown;  // Why it cannot be told of all.
   bool same_boot = true;
-  std::vector<v1::RankExitReport> exits;  // Recorded by the shim.
-  std::string exits_unknown;              // Why they cannot be read.
-  std::string exits_damage;               // What of their file was skipped, in words; empty: nothing.
-  std::map<int, std::string> last_words;  // Of ranks without a record.
+  std::vector<rank_protocol::RankExit> exits;  // Recorded by the shim.
+  std::string exits_unknown;                   // Why they cannot be read.
+  std::string exits_damage;                    // What of their file was skipped, in words; empty: nothing.
+  std::map<int, std::string> last_words;       // Of ranks without a record.
 };
 struct SpoolDamage {
   int64_t offset = 0;
@@ -337,7 +334,7 @@ struct ShimSaid {
   enum class Kind { kStatus, kStarted, kStartFailed, kExit, kEnded, kLease, kStacks };
   Kind kind = Kind::kStatus;
   ShimStatus status;              // kStatus, kStarted, kEnded
-  v1::RankExitReport exit;        // kExit
+  rank_protocol::RankExit exit;   // kExit
   std::string error;              // kStartFailed, kStacks
   int64_t log_bytes_dropped = 0;  // kLease
 };
@@ -348,8 +345,8 @@ struct ShimClosed {
 struct BeaconsSeen {
   struct Item {
     AttemptKey key;
-    v1::RankStatus status;    // Without the process and phase_milliseconds.
-    int64_t phase_since = 0;  // Monotonic.
+    v1::RankStatus status;       // Without the process and phase_milliseconds.
+    absl::Duration phase_since;  // Monotonic.
   };
   std::vector<Item> items;
 };

@@ -18,31 +18,33 @@ namespace titan::daemon {
 namespace {
 
 using nlohmann::json;
+using rank_protocol::RankExit;
 using Phase = AttemptRecord::Phase;
 
 constexpr const char* kPhaseNames[] = {"preparing", "live", "ended", "refused", "forgotten"};
 
-json to_json(const v1::RankExitReport& exit) {
-  return {{"rank", exit.rank()},
-          {"exit_code", exit.exit_code()},
-          {"signal", exit.signal()},
-          {"last_words", exit.last_words()},
-          {"time_unix_nanos", exit.time_unix_nanos()},
-          {"out_of_memory", exit.out_of_memory()},
-          {"memory_limit_bytes", exit.memory_limit_bytes()},
-          {"stop_reason", exit.stop_reason()}};
+// Keys as files of the state folder have them, which differ from those of the shim.
+json to_json(const RankExit& exit) {
+  return {{"rank", exit.rank},
+          {"exit_code", exit.exit_code},
+          {"signal", exit.signal},
+          {"last_words", exit.message},
+          {"time_unix_nanos", exit.time_ns},
+          {"out_of_memory", exit.out_of_memory},
+          {"memory_limit_bytes", exit.memory_limit_bytes},
+          {"stop_reason", exit.stop_reason}};
 }
 
-v1::RankExitReport exit_from_json(const json& from) {
-  v1::RankExitReport exit;
-  exit.set_rank(from.at("rank").get<int>());
-  exit.set_exit_code(from.at("exit_code").get<int>());
-  exit.set_signal(from.at("signal").get<int>());
-  exit.set_last_words(from.at("last_words").get<std::string>());
-  exit.set_time_unix_nanos(from.at("time_unix_nanos").get<int64_t>());
-  exit.set_out_of_memory(from.at("out_of_memory").get<bool>());
-  exit.set_memory_limit_bytes(from.value("memory_limit_bytes", int64_t{0}));
-  exit.set_stop_reason(from.at("stop_reason").get<std::string>());
+RankExit exit_from_json(const json& from) {
+  RankExit exit;
+  exit.rank = from.at("rank").get<int>();
+  exit.exit_code = from.at("exit_code").get<int>();
+  exit.signal = from.at("signal").get<int>();
+  exit.message = from.at("last_words").get<std::string>();
+  exit.time_ns = from.at("time_unix_nanos").get<int64_t>();
+  exit.out_of_memory = from.at("out_of_memory").get<bool>();
+  exit.memory_limit_bytes = from.value("memory_limit_bytes", int64_t{0});
+  exit.stop_reason = from.at("stop_reason").get<std::string>();
   return exit;
 }
 
@@ -50,7 +52,7 @@ v1::RankExitReport exit_from_json(const json& from) {
 
 json to_json(const AttemptRecord& record) {
   json exits = json::array();
-  for (const v1::RankExitReport& exit : record.exits) exits.push_back(to_json(exit));
+  for (const RankExit& exit : record.exits) exits.push_back(to_json(exit));
   return {{"job_uid", record.key.job_uid},
           {"attempt", record.key.number},
           {"leader", record.leader},

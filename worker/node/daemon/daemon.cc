@@ -26,7 +26,7 @@
 namespace titan::daemon {
 namespace {
 
-node::Now now() { return {shim::monotonic_nanos(), shim::unix_nanos()}; }
+Now now() { return {absl::Nanoseconds(shim::monotonic_nanos()), absl::FromUnixNanos(shim::unix_nanos())}; }
 
 node::NodeConfig make_config(const Options& options, const Resources& resources, const StateFolder& state) {
   node::NodeConfig config;
@@ -38,8 +38,8 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
   config.labels = options.labels;
   config.adopt_cluster = options.adopt_cluster;
   config.stop_ranks_on_exit = options.stop_ranks_on_exit;
-  config.stop_grace = absl::ToInt64Nanoseconds(options.stop_grace);
-  config.token_patience = static_cast<int64_t>(options.token_patience_seconds * 1e9);
+  config.stop_grace = options.stop_grace;
+  config.token_patience = absl::Nanoseconds(static_cast<int64_t>(options.token_patience_seconds * 1e9));
   config.resources.set_device(resources.device);
   config.resources.set_devices(resources.devices);
   config.resources.set_cpu_cores(resources.cpu_cores);
@@ -83,13 +83,13 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& option
   return *home;
 }
 
-constexpr int64_t kLookAtState = node::kSecond;
-constexpr int64_t kStatePatience = 10 * node::kSecond;  // For a disk that does not answer.
+constexpr absl::Duration kLookAtState = absl::Seconds(1);
+constexpr absl::Duration kStatePatience = absl::Seconds(10);  // For a disk that does not answer.
 // Below the first the node takes no more ranks, from the second on it does again: what one attempt writes fits between
 // them, so that the node does not alternate between taking and refusing it.
 constexpr int64_t kLeastSpace = 4 << 20, kEnoughSpace = 8 << 20;
-constexpr int64_t kLookAtFolders = 10 * node::kSecond;
-constexpr int64_t kLookAtGpus = 5 * node::kSecond;
+constexpr absl::Duration kLookAtFolders = absl::Seconds(10);
+constexpr absl::Duration kLookAtGpus = absl::Seconds(5);
 
 // Empty: ranks can be started here, which takes these programs and the state folder.
 std::string why_unusable(const StateFolder& state, int64_t least_space, const std::vector<std::string>& programs) {
@@ -233,8 +233,8 @@ void Daemon::feed(const node::Input& input) {
   for (node::Effect& effect : core_.step(input, now())) perform(std::move(effect));
   if (!connected && core_.state().connected) contact_.found();
   if (timer_) loop_.cancel(*timer_);
-  const int64_t wait = core_.next_deadline() - shim::monotonic_nanos();
-  timer_ = loop_.after(absl::Nanoseconds(std::max<int64_t>(0, wait)), [this] { on_timer(); });
+  const absl::Duration wait = core_.next_deadline() - now().monotonic;
+  timer_ = loop_.after(std::max(absl::ZeroDuration(), wait), [this] { on_timer(); });
 }
 
 void Daemon::on_timer() {
@@ -260,7 +260,7 @@ void Daemon::tell_service() {
 void Daemon::on_lost(int64_t session, const std::string& why, const std::string& reason) {
   feed(node::Disconnected{session, reason});
   if (core_.state().shutdowns > 0) return;
-  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos())))
+  if (const auto line = contact_.failed(why, now().monotonic))
     says_.journal.write(journal::Level::kWarning, "NoSession", *line);
 }
 
@@ -282,7 +282,7 @@ void Daemon::look_at_beacons() {
       const rank_protocol::BeaconPage& page = beacon->page();
       node::BeaconsSeen::Item& item = seen.items.emplace_back();
       item.key = key;
-      item.phase_since = page.phase_since.load();
+      item.phase_since = absl::Nanoseconds(page.phase_since.load());
       item.status.set_rank(rank.rank);
       item.status.set_step(page.step.load());
       item.status.set_phase(rank_protocol::name(static_cast<rank_protocol::Phase>(page.phase.load())));
@@ -311,7 +311,7 @@ void Daemon::update_metrics() {
   metrics.attempts.Set(static_cast<double>(live));
   metrics.devices.Set(resources_.devices);
   metrics.devices_used.Set(core_.devices_held());
-  metrics.controller_age.Set(absl::ToDoubleSeconds(absl::Nanoseconds(now().monotonic - state.heard_at)));
+  metrics.controller_age.Set(absl::ToDoubleSeconds(now().monotonic - state.heard_at));
   metrics.set_log_bytes_dropped(core_.log_bytes_dropped());
   metrics.set_memory_kills(core_.memory_kills());
   metrics.set_beats(state.beats);
@@ -335,9 +335,9 @@ void Daemon::update_metrics() {
 
 // Beside the loop: a disk that hangs must not keep the node from saying so.
 void Daemon::look_at_state() {
-  const int64_t time = now().monotonic;
-  if (state_look_began_ != 0) {
-    if (time - state_look_began_ > kStatePatience)
+  const absl::Duration time = now().monotonic;
+  if (state_look_began_) {
+    if (time - *state_look_began_ > kStatePatience)
       take_state_look(absl::StrCat("the disk of the state folder ", options_.state, " does not answer"));
     return;
   }
@@ -347,7 +347,7 @@ void Daemon::look_at_state() {
   const int64_t least = core_.state().unusable.empty() ? kLeastSpace : kEnoughSpace;
   state_looks_.run([state = state_, least, programs = programs(), post = loop_.poster(), this] {
     post([this, why = why_unusable(*state, least, programs)] {
-      state_look_began_ = 0;
+      state_look_began_.reset();
       take_state_look(why);
     });
   });

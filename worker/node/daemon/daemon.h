@@ -164,12 +164,12 @@ class Daemon {
   rpc::CertificateEnd certificate_;
   FolderWatch folders_;
   Lane state_looks_{std::chrono::milliseconds(100)};  // At this node's own folder;
-  int64_t look_at_state_at_ = 0;                      // when it is to be looked at again, monotonic,
-  int64_t state_look_began_ = 0;                      // and since when a look is under way; 0: none is.
+  absl::Duration look_at_state_at_;                   // when it is to be looked at again, monotonic,
+  std::optional<absl::Duration> state_look_began_;    // and since when a look is under way.
   std::set<std::string> dumps_;                       // That were looked at last,
-  int64_t look_at_folders_at_ = 0;                    // and when they are to be looked at again; monotonic.
+  absl::Duration look_at_folders_at_;                 // and when they are to be looked at again; monotonic.
   std::optional<GpuWatch> gpus_;                      // Where there are any,
-  int64_t look_at_gpus_at_ = 0;                       // likewise.
+  absl::Duration look_at_gpus_at_;                    // likewise.
   Lane records_;                                      // What must keep its order.
   Lane shims_;
   Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.

@@ -468,9 +468,10 @@ void Daemon::on_shim_message(const AttemptKey& key, node::Op link, const json& m
       said.status = status_from_json(message);
     } else if (event == "exit") {
       said.kind = Kind::kExit;
-      const absl::StatusOr<shim::ExitRecord> record = shim::exit_from_json(message.value("exit", json::object()));
-      if (!record.ok()) return;
-      said.exit = exit_report(*record);
+      absl::StatusOr<rank_protocol::RankExit> exit =
+          rank_protocol::exit_from_json(message.value("exit", json::object()));
+      if (!exit.ok()) return;
+      said.exit = *std::move(exit);
     } else if (event == "ended") {
       said.kind = Kind::kEnded;
       said.status = status_from_json(message);

@@ -24,6 +24,7 @@ namespace {
 
 using nlohmann::json;
 using node::ShimFound;
+using rank_protocol::RankExit;
 
 // The last line that the shim printed: why it could not start.
 std::string shim_words(const std::string& run_folder) {
@@ -36,15 +37,6 @@ std::string shim_words(const std::string& run_folder) {
   return text::valid_utf8(text->substr(begin, end + 1 - begin));
 }
 
-absl::StatusOr<std::vector<v1::RankExitReport>> exit_reports(const std::string& run_folder,
-                                                             std::string* damage = nullptr) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<shim::ExitRecord> records, shim::read_exits(run_folder, damage));
-  std::vector<v1::RankExitReport> reports;
-  reports.reserve(records.size());
-  for (const shim::ExitRecord& record : records) reports.push_back(exit_report(record));
-  return reports;
-}
-
 // -1 for what is no whole number; 0 where there is nothing.
 int64_t integer_of(const json& from, const char* member) {
   const auto found = from.find(member);
@@ -55,19 +47,6 @@ int64_t integer_of(const json& from, const char* member) {
 }  // namespace
 
 std::string text_of(const absl::Status& status) { return text::valid_utf8(std::string(status.message())); }
-
-v1::RankExitReport exit_report(const shim::ExitRecord& record) {
-  v1::RankExitReport report;
-  report.set_rank(record.rank);
-  report.set_exit_code(record.exit_code);
-  report.set_signal(record.signal);
-  report.set_last_words(text::valid_utf8(record.last_words));
-  report.set_time_unix_nanos(record.time_unix_nanos);
-  report.set_out_of_memory(record.out_of_memory);
-  report.set_memory_limit_bytes(record.memory_limit_bytes);
-  report.set_stop_reason(text::valid_utf8(record.stop_reason));
-  return report;
-}
 
 node::ShimStatus status_from_json(const json& from) {
   node::ShimStatus status;
@@ -84,8 +63,8 @@ node::ShimStatus status_from_json(const json& from) {
     rank.start_ticks = item.value("start_ticks", int64_t{0});
     rank.running = item.value("running", false);
     if (!item.contains("exit")) continue;
-    const absl::StatusOr<shim::ExitRecord> record = shim::exit_from_json(item["exit"]);
-    if (record.ok()) rank.exit = exit_report(*record);
+    absl::StatusOr<RankExit> exit = rank_protocol::exit_from_json(item["exit"]);
+    if (exit.ok()) rank.exit = *std::move(exit);
   }
   return status;
 }
@@ -136,7 +115,7 @@ node::ShimFound find_shim(const std::string& run_folder) {
   found.is = ShimFound::Is::kGone;
   found.why = shim_words(run_folder);
   found.status = *std::move(status);
-  found.exits = exit_reports(run_folder).value_or(std::vector<v1::RankExitReport>());
+  found.exits = shim::read_exits(run_folder).value_or(std::vector<RankExit>());
   return found;
 }
 
@@ -167,7 +146,7 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
     }
   }
   if (!seen.alive.empty() || !seen.unknown.empty()) return seen;
-  absl::StatusOr<std::vector<v1::RankExitReport>> exits = exit_reports(run_folder, &seen.exits_damage);
+  absl::StatusOr<std::vector<RankExit>> exits = shim::read_exits(run_folder, &seen.exits_damage);
   if (exits.ok()) {
     seen.exits = *std::move(exits);
   } else {
@@ -175,7 +154,7 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
   }
   for (const node::RankProcess& rank : look.ranks) {
     const bool recorded = std::any_of(seen.exits.begin(), seen.exits.end(),
-                                      [&rank](const v1::RankExitReport& exit) { return exit.rank() == rank.rank; });
+                                      [&rank](const RankExit& exit) { return exit.rank == rank.rank; });
     if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(rank_folder, rank.rank);
   }
   return seen;
@@ -253,7 +232,7 @@ node::Found look_at(const node::AttemptRecord& record, const std::string& run_fo
   std::string places, exits;
   found.places = load_places(run_folder, &places);
   found.facts = read_facts(run_folder);
-  found.exits = exit_reports(run_folder, &exits).value_or(std::vector<v1::RankExitReport>());
+  found.exits = shim::read_exits(run_folder, &exits).value_or(std::vector<RankExit>());
   for (const std::string& damage :
        {places, damage_of(run_folder + "/shim.json", "whether its shim lives is told by the lock that it holds"),
         damage_of(run_folder + "/launch.json", "a controller that does not know the job cannot learn its name here")}) {

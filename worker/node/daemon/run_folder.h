@@ -9,7 +9,7 @@
 #include "common/rank_protocol/launch.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/core/values.h"
-#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/exit_log.h"
 
 namespace titan::daemon {
 
@@ -18,7 +18,6 @@ std::string text_of(const absl::Status& status);
 
 // The shim's own description of itself (docs/worker.md, "Shim protocol").
 node::ShimStatus status_from_json(const nlohmann::json& from);
-v1::RankExitReport exit_report(const shim::ExitRecord& record);
 
 // What the shim wrote last; nothing when none ever began, or a power failure left nothing. Errors: those of reading.
 absl::StatusOr<std::optional<node::ShimStatus>> last_status(const std::string& run_folder);

@@ -181,7 +181,7 @@ json Shim::status() const {
                  {"pid", rank.process.pid},
                  {"start_ticks", rank.process.start_ticks},
                  {"running", rank.running}};
-    if (rank.exit != nullptr) item["exit"] = to_json(*rank.exit);
+    if (rank.exit != nullptr) item["exit"] = rank_protocol::exit_to_json(*rank.exit);
     ranks.push_back(std::move(item));
   }
   return {{"ok", true},
@@ -196,7 +196,9 @@ json Shim::status() const {
 }
 
 void Shim::save_state() const {
-  const absl::Status saved = host::replace_file(run_folder_ + "/shim.json", status().dump());
+  // A rank may have printed anything, and its message may be cut inside a character.
+  const std::string text = status().dump(-1, ' ', false, json::error_handler_t::replace);
+  const absl::Status saved = host::replace_file(run_folder_ + "/shim.json", text);
   if (!saved.ok()) say(saved.ToString());
 }
 
@@ -371,12 +373,13 @@ void Shim::reap() {
 
 void Shim::record_exit(Rank& rank, int wait_status) {
   rank.running = false;
-  auto record = std::make_unique<ExitRecord>();
+  auto record = std::make_unique<rank_protocol::RankExit>();
   record->rank = rank.rank;
   record->pid = rank.process.pid;
   record->start_ticks = rank.process.start_ticks;
-  record->time_unix_nanos = unix_nanos();
+  record->time_ns = unix_nanos();
   if (WIFSIGNALED(wait_status)) {
+    record->exit_code = -1;
     record->signal = WTERMSIG(wait_status);
   } else {
     record->exit_code = WEXITSTATUS(wait_status);
@@ -388,8 +391,8 @@ void Shim::record_exit(Rank& rank, int wait_status) {
   if (record->out_of_memory) record->memory_limit_bytes = spec_.group.limit_bytes;
   record->stop_reason = stop_reason_;
   const std::string last_line = logs_.finish(rank.rank);
-  record->last_words = last_error(rank_folder(), rank.rank);
-  if (record->last_words.empty()) record->last_words = last_line;
+  record->message = last_error(rank_folder(), rank.rank);
+  if (record->message.empty()) record->message = last_line;
   // Told before it is synced: a subscriber acts within milliseconds, and the file outlives a kill of this process
   // anyway.
   const absl::Status appended = exits_.append(*record);
@@ -398,7 +401,7 @@ void Shim::record_exit(Rank& rank, int wait_status) {
     say(appended.ToString());
     retry_at_ = monotonic_nanos() + kSecond;
   }
-  json message = {{"event", "exit"}, {"exit", to_json(*record)}};
+  json message = {{"event", "exit"}, {"exit", rank_protocol::exit_to_json(*record)}};
   rank.exit = std::move(record);
   server_.broadcast(message);
   if (appended.ok()) (void)exits_.sync();

@@ -10,7 +10,7 @@
 #include "common/rank_protocol/beacon.h"
 #include "nlohmann/json.hpp"
 #include "worker/node/shim/control_group.h"
-#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/exit_log.h"
 #include "worker/node/shim/log_pump.h"
 #include "worker/node/shim/rank_process.h"
 #include "worker/node/shim/server.h"
@@ -44,7 +44,7 @@ class Shim {
     RankProcess process;
     bool running = false;
     bool unrecorded = false;  // The record of its end is not in exits.jsonl yet.
-    std::unique_ptr<ExitRecord> exit;
+    std::unique_ptr<rank_protocol::RankExit> exit;
     std::unique_ptr<rank_protocol::BeaconReader> beacon;
     rank_protocol::Command wanted = rank_protocol::Command::kNone;  // Not written to its beacon yet.
   };

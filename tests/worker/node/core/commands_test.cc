@@ -384,7 +384,7 @@ TEST(CommandsTest, BeatsCarryWhatBeaconsShow) {
   seen.items.push_back(item);
   seen.items.back().key = {"u9", 1};  // Of nobody.
   world.feed(seen);
-  world.move_clock(1500 * kMillisecond);
+  world.move_clock(absl::Milliseconds(1500) + absl::Nanoseconds(999'999));  // Begun milliseconds do not count.
   const v1::Register hello = world.core().make_register(world.now());
   ASSERT_EQ(hello.inventory_size(), 1);
   EXPECT_EQ(hello.inventory(0).phase(), Report::STARTED);

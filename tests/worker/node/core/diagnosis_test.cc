@@ -40,7 +40,7 @@ TEST(DiagnosisTest, StacksAreTakenBeforeItIsAnswered) {
   ASSERT_EQ(world.diagnoses[0].ranks.size(), 2U);
   EXPECT_TRUE(world.diagnoses[0].ranks[1].alive);
   EXPECT_EQ(world.diagnoses[0].stacks_missing, "");
-  world.advance(20 * kSecond);
+  world.advance(absl::Seconds(20));
   EXPECT_EQ(world.diagnoses.size(), 1U) << "answered once";
 }
 
@@ -57,9 +57,9 @@ TEST(DiagnosisTest, AShimThatHangsCostsTheDeadlineAndNoMore) {
   World world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true, 3000));
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   EXPECT_TRUE(world.diagnoses.empty());
-  world.advance(3 * kSecond / 2);
+  world.advance(absl::Milliseconds(1500));
   ASSERT_EQ(world.diagnoses.size(), 1U);
   EXPECT_NE(world.diagnoses[0].stacks_missing, "");
   EXPECT_EQ(world.diagnoses[0].ranks.size(), 2U) << "what lies on the disk is read all the same";
@@ -115,7 +115,7 @@ TEST(DiagnosisTest, AskedTwiceItIsAnsweredForTheNewerSession) {
   world.disconnect();
   world.connect();
   world.command(make_diagnose(1, /*stacks=*/true, 1000));
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   ASSERT_EQ(world.diagnoses.size(), 1U);
   EXPECT_EQ(world.diagnoses[0].session, 2);
 }

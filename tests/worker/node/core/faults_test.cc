@@ -116,7 +116,7 @@ TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
   ASSERT_TRUE(last.has_beat());
   EXPECT_EQ(last.beat().unusable(), "/state was deleted");
   EXPECT_EQ(last.beat().attempts_size(), 1);
-  EXPECT_EQ(last.beat().unix_nanoseconds(), world.now().unix_nanos);
+  EXPECT_EQ(last.beat().unix_nanoseconds(), world.now().wall_ns());
   EXPECT_EQ(world.core().running_ranks(), 2);
   world.feed(StateFolderSeen{""});
   world.tick();
@@ -135,7 +135,7 @@ TEST(FaultsTest, AFullDiskAtTheEndHidesNothing) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kLive);
   world.mend<WriteRecord>();
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kEnded);
 }
 
@@ -145,12 +145,12 @@ TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
   world.launch(1);
   world.hang<WriteRecord>();
   world.stop(1);
-  world.advance(kWritePatience - kSecond);
+  world.advance(kWritePatience - absl::Seconds(1));
   EXPECT_NE(world.last(1).phase(), Report::ENDED);
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   world.release<WriteRecord>();
-  world.advance(3 * kSecond);
+  world.advance(absl::Seconds(3));
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kEnded);
   EXPECT_EQ(world.last(1).exits_size(), 2);
 }
@@ -216,7 +216,7 @@ TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
   EXPECT_TRUE(world.last(1).holds_devices());
   EXPECT_LT(world.core().free_devices().size(), 4u);
   world.kill_shim(1);
-  world.advance(3 * kSecond);
+  world.advance(absl::Seconds(3));
   EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
   EXPECT_FALSE(world.last(1).holds_devices());
   EXPECT_EQ(world.core().free_devices().size(), 4u);
@@ -239,10 +239,10 @@ TEST(FaultsTest, APreparationThatHangsIsBounded) {
     world.connect();
     world.hang<PrepareFolder>();
     world.prepare(1, 2, true, deadline);
-    const int64_t patience = deadline > 0 ? deadline * kMillisecond : kPreparePatience;
-    world.advance(patience - kMillisecond);
+    const absl::Duration patience = deadline > 0 ? absl::Milliseconds(deadline) : kPreparePatience;
+    world.advance(patience - absl::Milliseconds(1));
     EXPECT_TRUE(world.reports().empty());
-    world.advance(2 * kMillisecond);
+    world.advance(absl::Milliseconds(2));
     EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
     EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
     EXPECT_THAT(world.last(1).error_message(), HasSubstr("the storage of the dump folder /dump does not answer"));
@@ -271,7 +271,7 @@ TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
   int attempt = 0;
   for (size_t i = 0; i < kMostLatePreparations; ++i) {
     world.prepare(++attempt, 1, true, 1'000);
-    world.advance(2 * kSecond);
+    world.advance(absl::Seconds(2));
     EXPECT_EQ(world.last(attempt).error_reason(), "PREPARE_TIMEOUT");
   }
   world.prepare(++attempt, 1, true, 1'000);
@@ -298,7 +298,7 @@ TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
     world.connect();
     hang(world);
     world.prepare(1);
-    world.advance(kPreparePatience + kWritePatience + kSecond);
+    world.advance(kPreparePatience + kWritePatience + absl::Seconds(1));
     EXPECT_EQ(world.last(1).phase(), Report::REFUSED) << why;
     EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
     EXPECT_THAT(world.last(1).error_message(), HasSubstr(why));
@@ -307,7 +307,7 @@ TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
     world.release<AddRecord>();
     world.release<SpawnShim>();
     world.release<WriteRecord>();
-    world.advance(20 * kSecond);
+    world.advance(absl::Seconds(20));
     EXPECT_EQ(world.core().free_devices().size(), 4u) << why;
     for (const auto& [key, shim] : world.shims) EXPECT_FALSE(shim.alive) << why;
     world.forget(1);
@@ -322,7 +322,7 @@ TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
   world.connect();
   world.hang<CheckToken>();
   world.launch(1);
-  world.advance(World::default_config().token_patience + kStartPatience + kSecond);
+  world.advance(World::default_config().token_patience + kStartPatience + absl::Seconds(1));
   EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
   EXPECT_EQ(world.last(1).error_reason(), "DUMP_FOLDER_UNUSABLE");
   EXPECT_EQ(world.running_ranks(1), 0);
@@ -358,7 +358,7 @@ TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
   world.launch(1);
   world.unreadable = "shim.json: Input/output error";
   world.kill_shim(1);
-  world.advance(30 * kSecond);
+  world.advance(absl::Seconds(30));
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
   EXPECT_EQ(world.core().free_devices().size(), 2u);
   EXPECT_EQ(std::count_if(world.log.begin(), world.log.end(),
@@ -368,7 +368,7 @@ TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
             1)
       << "said once";
   world.unreadable.clear();
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
 }
@@ -410,7 +410,7 @@ TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {
   world.connect();
   world.launch(1);
   world.hang_shim(1);
-  world.advance(60 * kSecond);
+  world.advance(absl::Seconds(60));
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
   EXPECT_EQ(world.count<KillShim>(), 0) << "its ranks train";
   world.wake_shim(1);
@@ -428,7 +428,7 @@ TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
   world.launch(1, 1);
   world.fail<ReadSpool>("Too many open files");
   world.rank_speaks(1, 0, 3);
-  world.advance(5 * kSecond);
+  world.advance(absl::Seconds(5));
   EXPECT_EQ(world.events_of(1, 0), 0);
   EXPECT_EQ(
       std::count_if(world.log.begin(), world.log.end(),

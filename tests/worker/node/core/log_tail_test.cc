@@ -101,7 +101,7 @@ TEST(LogTailTest, ADeadShimsRanksHaveTheirs) {
   world.connect();
   world.launch(1, 2);
   world.kill_shim(1);
-  world.advance(5 * kSecond);
+  world.advance(absl::Seconds(5));
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
   EXPECT_EQ(told(world).size(), 2U);
 }

@@ -133,17 +133,17 @@ void World::settle() {
   for (int steps = 0; do_one(); ++steps) ASSERT_LT(steps, kMostSteps) << "the core goes in a circle";
 }
 
-void World::advance(int64_t nanos) {
-  const int64_t end = now_.monotonic + nanos;
+void World::advance(absl::Duration by) {
+  const absl::Duration end = now_.monotonic + by;
   settle();
   for (int steps = 0;; ++steps) {
     ASSERT_LT(steps, kMostSteps) << "deadlines that are never met";
-    int64_t next = core_->next_deadline();
+    absl::Duration next = core_->next_deadline();
     for (const auto& [key, shim] : shims) {
-      if (shim.alive && !shim.hangs && shim.kill_at != 0) next = std::min(next, shim.kill_at);
+      if (shim.alive && !shim.hangs) next = std::min(next, shim.kill_at);
     }
     if (next > end) break;
-    move_clock(std::max<int64_t>(0, next - now_.monotonic));
+    move_clock(std::max(absl::ZeroDuration(), next - now_.monotonic));
     run_shim_deadlines();
     tick();
     settle();
@@ -545,8 +545,7 @@ void World::shim_does(const AttemptKey& key, const ShimCommand& command) {
   if (command.grace_milliseconds <= 0) {
     kill_ranks(key);
   } else {
-    const int64_t kill_at = now_.monotonic + command.grace_milliseconds * kMillisecond;
-    shim.kill_at = shim.kill_at == 0 ? kill_at : std::min(shim.kill_at, kill_at);
+    shim.kill_at = std::min(shim.kill_at, now_.monotonic + absl::Milliseconds(command.grace_milliseconds));
   }
   end_shim_if_over(key);
 }
@@ -560,12 +559,12 @@ void World::kill_ranks(const AttemptKey& key) {
 
 void World::exit_rank(const AttemptKey& key, Rank& rank, int code, int signal) {
   rank.running = false;
-  v1::RankExitReport& exit = rank.exit.emplace();
-  exit.set_rank(rank.rank);
-  exit.set_exit_code(code);
-  exit.set_signal(signal);
-  exit.set_out_of_memory(code == rank_protocol::kExitOutOfMemory);
-  exit.set_stop_reason(shims.at(key).stop_reason);
+  rank_protocol::RankExit& exit = rank.exit.emplace();
+  exit.rank = rank.rank;
+  exit.exit_code = code;
+  exit.signal = signal;
+  exit.out_of_memory = code == rank_protocol::kExitOutOfMemory;
+  exit.stop_reason = shims.at(key).stop_reason;
   say(key, {.kind = ShimSaid::Kind::kExit, .exit = exit});
 }
 
@@ -582,8 +581,8 @@ void World::end_shim_if_over(const AttemptKey& key) {
 
 void World::run_shim_deadlines() {
   for (auto& [key, shim] : shims) {
-    if (!shim.alive || shim.hangs || shim.kill_at == 0 || shim.kill_at > now_.monotonic) continue;
-    shim.kill_at = 0;
+    if (!shim.alive || shim.hangs || shim.kill_at > now_.monotonic) continue;
+    shim.kill_at = kNever;
     kill_ranks(key);
     end_shim_if_over(key);
   }

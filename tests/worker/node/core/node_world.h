@@ -23,7 +23,7 @@ class World {
     int64_t pid = 0;
     bool running = false;
     bool killed = false;  // Also where it does not die of it yet.
-    std::optional<v1::RankExitReport> exit;
+    std::optional<rank_protocol::RankExit> exit;
     int64_t events = 0;  // In its spool; 100 bytes each.
   };
   // A shim and its ranks. They live on when the daemon dies.
@@ -35,7 +35,7 @@ class World {
     Op link = 0;
     bool started = false;
     std::string stop_reason;
-    int64_t kill_at = 0;
+    absl::Duration kill_at = kNever;
     std::vector<Rank> ranks;
     std::vector<ShimCommand> got;      // All but leases.
     std::vector<ShimCommand> unheard;  // While it hangs.
@@ -65,8 +65,8 @@ class World {
   // Does it, and the daemon dies before it hears of that; the next one begins.
   void do_one_and_die(const std::function<bool(const Waiting&)>& wanted = {});
   // Moves the clock through every deadline of the core and every deadline of a shim, and settles at each.
-  void advance(int64_t nanos);
-  void move_clock(int64_t nanos) { now_.monotonic += nanos, now_.unix_nanos += nanos; }  // Nothing else.
+  void advance(absl::Duration by);
+  void move_clock(absl::Duration by) { now_.monotonic += by, now_.wall += by; }  // Nothing else.
   void tick() { feed(Tick{}); }
   // The daemon dies and another begins on what lies on the disk.
   void restart();
@@ -178,7 +178,7 @@ class World {
   void write_status(SimShim& shim);
 
   const NodeConfig config_;
-  Now now_{1000 * kSecond, 1'700'000'000 * kSecond};
+  Now now_{absl::Seconds(1000), absl::FromUnixSeconds(1'700'000'000)};
   std::unique_ptr<NodeCore> core_;
   std::deque<Waiting> waiting_;
   std::set<size_t> hung_;

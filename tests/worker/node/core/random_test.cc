@@ -37,6 +37,7 @@ class Life {
 
  private:
   int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random_); }
+  absl::Duration below(absl::Duration n) { return absl::Nanoseconds(below(absl::ToInt64Nanoseconds(n))); }
   bool one_in(int64_t n) { return below(n) == 0; }
 
   void act() {
@@ -47,10 +48,10 @@ class Life {
     } else if (what < 52) {
       world_.settle();
     } else if (what < 62) {
-      world_.move_clock(one_in(5) ? below(40 * kSecond) : below(kSecond));
+      world_.move_clock(one_in(5) ? below(absl::Seconds(40)) : below(absl::Seconds(1)));
       world_.tick();
     } else if (what < 65) {
-      world_.advance(below(20 * kSecond));
+      world_.advance(below(absl::Seconds(20)));
     } else if (what < 80) {
       command();
     } else if (what < 88) {
@@ -183,7 +184,7 @@ class Life {
     for (const auto& [key, shim] : world_.shims) with_ranks += world_.running_ranks(key.number) > 0 ? 1 : 0;
     EXPECT_LE(with_ranks, 1) << "two attempts of a job run at once";
     EXPECT_EQ(world_.gaps(), 0);
-    EXPECT_GE(world_.core().next_deadline(), 0);
+    EXPECT_GE(world_.core().next_deadline(), absl::ZeroDuration());
   }
 
   // All troubles end: then every wait ends, everything can be ended, nothing stays behind, and the node takes work.
@@ -192,7 +193,7 @@ class Life {
     world_.connect("c1", ++epoch_);
     world_.advance(3 * kPreparePatience);
     for (int attempt = 0; attempt <= newest_; ++attempt) world_.stop(attempt);
-    world_.advance(20 * kSecond);
+    world_.advance(absl::Seconds(20));
     for (const auto& [key, attempt] : world_.core().state().attempts) {
       EXPECT_TRUE(attempt.over()) << "attempt " << key.number << " in stage " << static_cast<int>(attempt.stage);
       EXPECT_FALSE(attempt.shim_may_live()) << "attempt " << key.number;
@@ -209,10 +210,10 @@ class Life {
     EXPECT_EQ(world_.core().free_devices().size(), 4u);
     for (int daemon = 0; daemon < 2; ++daemon) {  // The next one knows those whose Forget could not be written.
       for (int attempt = 0; attempt <= newest_; ++attempt) world_.forget(attempt);
-      world_.advance(2 * kSecond);
+      world_.advance(absl::Seconds(2));
       world_.restart();
       world_.connect("c1", ++epoch_);
-      world_.advance(2 * kSecond);
+      world_.advance(absl::Seconds(2));
     }
     EXPECT_TRUE(world_.core().state().attempts.empty());
     EXPECT_TRUE(world_.core().state().pending.empty());

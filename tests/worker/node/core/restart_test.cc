@@ -50,7 +50,7 @@ void live_and_die(int steps, bool between) {
     world.rank_exits(1, rank, rank == 0 ? 0 : 11);
     settle();
   }
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   const Report last = world.last(1);
   EXPECT_EQ(last.phase(), Report::ENDED);
   EXPECT_EQ(last.error_reason(), "");
@@ -119,7 +119,7 @@ TEST(RestartTest, EveryPhaseOfARecord) {
       }
       next.restart();
       next.connect();
-      next.advance(10 * kSecond);
+      next.advance(absl::Seconds(10));
       const Report::Phase said = next.last(1).phase();
       switch (phase) {
         case Phase::kPreparing:
@@ -181,11 +181,11 @@ TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
   world.unreadable = "Input/output error";
   world.restart();
   world.connect();
-  world.advance(10 * kSecond);
+  world.advance(absl::Seconds(10));
   EXPECT_EQ(world.core().free_devices().size(), 2u);
   EXPECT_NE(world.last(1).phase(), Report::ENDED);
   world.unreadable.clear();
-  world.advance(3 * kSecond);
+  world.advance(absl::Seconds(3));
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
   EXPECT_EQ(world.running_ranks(1), 2);
 }
@@ -220,7 +220,7 @@ TEST(RestartTest, AStopOutlivesTheDaemon) {
   world.settle();
   world.restart();
   world.connect();
-  world.advance(11 * kSecond);
+  world.advance(absl::Seconds(11));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).exits(0).stop_reason(), "TEST");
 }

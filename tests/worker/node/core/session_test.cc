@@ -260,16 +260,16 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
     world.connect("c1", 2);
     world.prepare(2, 1);
     world.settle();
-    world.advance(kWritePatience + kSecond);
+    world.advance(kWritePatience + absl::Seconds(1));
     EXPECT_EQ(world.last(2).phase(), Report::REFUSED) << hangs;
     EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE") << hangs;
     world.prepare(1, 1);  // Of a controller whose store lacks the start.
     world.settle();
-    world.advance(kWritePatience + kSecond);
+    world.advance(kWritePatience + absl::Seconds(1));
     EXPECT_EQ(world.last(1).phase(), Report::STARTED) << hangs << ": what runs is not refused";
     world.stop(1);
     world.settle();
-    world.advance(2 * kWritePatience + kSecond);  // For the epoch, then for the record of the end.
+    world.advance(2 * kWritePatience + absl::Seconds(1));  // For the epoch, then for the record of the end.
     EXPECT_EQ(world.last(1).phase(), Report::ENDED) << hangs;
     EXPECT_TRUE(world.core().state().connected) << "beats are answered all the while";
   }
@@ -278,29 +278,29 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
 TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
   World world;
   world.connect();
-  world.advance(10 * kSecond);
+  world.advance(absl::Seconds(10));
   EXPECT_LE(world.last_beat().unanswered_milliseconds(), 1000);
   world.answer_beats = false;
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   EXPECT_GE(world.last_beat().unanswered_milliseconds(), 1900);
   EXPECT_LE(world.last_beat().unanswered_milliseconds(), 3000);
-  world.move_clock(5 * kSecond / 2);
+  world.move_clock(absl::Milliseconds(2500));
   world.tick();  // After a pause of its own; what was answered meanwhile may wait to be read.
   world.settle();
   EXPECT_EQ(world.last_beat().unanswered_milliseconds(), 0);
 }
 
 TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
-  for (const auto& [lease, most] : {std::pair(int64_t{1}, kSecond / kShortestBeat), {200, 25}, {5000, 1}}) {
+  for (const auto& [lease, most] : {std::pair(int64_t{1}, absl::Seconds(1) / kShortestBeat), {200, 25}, {5000, 1}}) {
     World world;
     world.connect();
     v1::ControllerMessage message;
     message.mutable_welcome()->set_cluster("c1");
     message.mutable_welcome()->set_lease_milliseconds(lease);
     world.command(message);
-    world.advance(2 * kSecond);  // The beat that was due may be a second away.
+    world.advance(absl::Seconds(2));  // The beat that was due may be a second away.
     const int64_t before = world.beats();
-    world.advance(10 * kSecond);
+    world.advance(absl::Seconds(10));
     EXPECT_NEAR(world.beats() - before, 10 * most, 1) << "a lease of " << lease << " ms";
   }
 }
@@ -309,16 +309,16 @@ TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
   World world;
   world.connect();
   world.launch(1, 1);
-  world.advance(10 * kSecond);
+  world.advance(absl::Seconds(10));
   EXPECT_TRUE(world.resets.empty());
   EXPECT_GE(world.beats(), 9);
   world.answer_beats = false;
-  world.advance(7 * kSecond);
+  world.advance(absl::Seconds(7));
   ASSERT_EQ(world.resets.size(), 1u);
   EXPECT_THAT(world.resets[0], HasSubstr("no answer to beats for"));
   EXPECT_FALSE(world.core().state().connected);
   const int leases = world.count<TellShim>();
-  world.advance(3 * kSecond);
+  world.advance(absl::Seconds(3));
   EXPECT_EQ(world.count<TellShim>(), leases + 3) << "the shims' leases are renewed by what the controller says, "
                                                     "and they must know how long it said nothing";
 }

@@ -1,6 +1,7 @@
 // From the wish to end an attempt to its end: grace, signals, and what no signal ends.
 
 #include <algorithm>
+#include <cstdint>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -11,6 +12,35 @@ namespace {
 
 using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
+
+// A controller may say any number. The daemon's timers count nanoseconds in 64 bits, and now is added first.
+TEST(StopTest, ATimeOfAMessageIsAHundredYearsAtMost) {
+  EXPECT_EQ(duration_of(1500), absl::Milliseconds(1500));
+  EXPECT_EQ(duration_of(0), absl::ZeroDuration());
+  EXPECT_EQ(duration_of(-1), absl::ZeroDuration());
+  EXPECT_EQ(duration_of(INT64_MIN), absl::ZeroDuration());
+  EXPECT_EQ(duration_of(INT64_MAX), 100 * 365 * absl::Hours(24));
+  EXPECT_LT(absl::ToInt64Nanoseconds(2 * duration_of(INT64_MAX)), INT64_MAX);
+}
+
+// Later wishes shorten what is granted and never lengthen it, from no deadline at all to the longest that there is.
+TEST(StopTest, TheSoonerDeadlineCounts) {
+  World world;
+  world.connect();
+  world.launch(1);
+  const auto kill_at = [&world] { return world.core().state().attempts.begin()->second.kill_shim_at; };
+  EXPECT_EQ(kill_at(), kNever);
+  const absl::Duration now = world.now().monotonic;
+  world.stop(1, /*save=*/true, INT64_MAX);
+  world.settle();
+  EXPECT_EQ(kill_at(), now + duration_of(INT64_MAX) + kShimPatience);
+  world.stop(1, /*save=*/true, 4000);
+  world.settle();
+  EXPECT_EQ(kill_at(), now + absl::Seconds(4) + kShimPatience);
+  world.stop(1, /*save=*/true, 9000);
+  world.settle();
+  EXPECT_EQ(kill_at(), now + absl::Seconds(4) + kShimPatience);
+}
 
 TEST(StopTest, ThePatienceOfAStopGoesToTheShim) {
   World world;
@@ -23,10 +53,10 @@ TEST(StopTest, ThePatienceOfAStopGoesToTheShim) {
   EXPECT_TRUE(stop.save);
   EXPECT_EQ(stop.grace_milliseconds, 20'000);
   EXPECT_EQ(stop.reason, "TEST");
-  world.advance(19 * kSecond);
+  world.advance(absl::Seconds(19));
   EXPECT_EQ(world.running_ranks(1), 2);
   EXPECT_EQ(world.count<KillShim>(), 0);
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).exits(0).signal(), 9);
   EXPECT_EQ(world.last(1).exits(0).stop_reason(), "TEST");
@@ -38,12 +68,12 @@ TEST(StopTest, RanksThatSaveInTimeAreNotKilled) {
   world.connect();
   world.launch(1);
   world.stop(1, /*save=*/true, 20'000);
-  world.advance(5 * kSecond);
+  world.advance(absl::Seconds(5));
   for (const int rank : {0, 1}) world.rank_exits(1, rank, 16);
   world.settle();
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).exits(1).exit_code(), 16);
-  world.advance(60 * kSecond);
+  world.advance(absl::Seconds(60));
   EXPECT_EQ(world.count<KillShim>(), 0);
   EXPECT_EQ(world.last(1).error_reason(), "");
 }
@@ -55,10 +85,10 @@ TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
   world.launch(1);
   world.hang_shim(1);
   world.stop(1, /*save=*/false, 5'000);
-  world.advance(8 * kSecond - kMillisecond);
+  world.advance(absl::Seconds(8) - absl::Milliseconds(1));
   EXPECT_EQ(world.count<KillShim>(), 0);
   EXPECT_EQ(world.running_ranks(1), 2);
-  world.advance(2 * kMillisecond);
+  world.advance(absl::Milliseconds(2));
   EXPECT_EQ(world.count<KillShim>(), 1);
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
@@ -97,9 +127,9 @@ TEST(StopTest, ASecondStopShortensTheFirst) {
   world.launch(1);
   world.hang_shim(1);
   world.stop(1, true, 60'000);
-  world.advance(kSecond);
+  world.advance(absl::Seconds(1));
   world.stop(1, false, 0);
-  world.advance(3 * kSecond + kMillisecond);
+  world.advance(absl::Seconds(3) + absl::Milliseconds(1));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
 }
 
@@ -111,22 +141,22 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
   world.launch(1, 4);
   world.stubborn.insert(world.shim(1).ranks[2].pid);
   world.stop(1, false, 0, /*deadline_milliseconds=*/4'000);
-  world.advance(3900 * kMillisecond);
+  world.advance(absl::Milliseconds(3900));
   EXPECT_EQ(world.last(1).error_reason(), "");
-  world.advance(200 * kMillisecond);
+  world.advance(absl::Milliseconds(200));
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
   EXPECT_EQ(world.last(1).error_reason(), "STOP_TIMEOUT");
   EXPECT_THAT(world.last(1).error_message(), HasSubstr("rank 2 (pid "));
   EXPECT_THAT(world.last(1).error_message(), HasSubstr("in state D"));
   EXPECT_EQ(world.last(1).exits_size(), 3);
-  world.advance(30 * kSecond);
+  world.advance(absl::Seconds(30));
   EXPECT_EQ(world.count<KillShim>(), 0);
   EXPECT_TRUE(world.core().free_devices().empty());
   const v1::Register hello = world.core().make_register(world.now());
   EXPECT_EQ(hello.inventory(0).device_indices_size(), 4);
   // A newer attempt waits for it, and says so when it waited long enough.
   world.prepare(2, 1, true, /*deadline_milliseconds=*/10'000);
-  world.advance(11 * kSecond);
+  world.advance(absl::Seconds(11));
   EXPECT_EQ(world.last(2).phase(), Report::REFUSED);
   EXPECT_EQ(world.last(2).error_reason(), "PREPARE_TIMEOUT");
   EXPECT_THAT(world.last(2).error_message(), HasSubstr("attempt 1 of the same job is not gone"));
@@ -155,10 +185,10 @@ TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
     EXPECT_EQ(world.core().free_devices().size(), 1u);
     if (forget) world.forget(1);
     world.prepare(2, 1);
-    world.advance(2 * kSecond);
+    world.advance(absl::Seconds(2));
     EXPECT_EQ(world.core().state().attempts.count({"u1", 1}), 1u);
     EXPECT_EQ(world.last(2).phase(), Report::PHASE_UNSPECIFIED);
-    world.advance(2 * kSecond);
+    world.advance(absl::Seconds(2));
     EXPECT_EQ(world.count<KillShim>(), 1);
     EXPECT_EQ(world.last(2).phase(), Report::PREPARED);
     EXPECT_EQ(world.core().free_devices().size(), 3u);
@@ -173,14 +203,14 @@ TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
   world.launch(1, 2);
   world.stubborn.insert(world.shim(1).ranks[0].pid);
   world.kill_shim(1);
-  world.advance(20 * kSecond);
+  world.advance(absl::Seconds(20));
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
   EXPECT_EQ(world.core().free_devices().size(), 2u);
   world.stop(1);
-  world.advance(kStopPatience + 3 * kSecond);
+  world.advance(kStopPatience + absl::Seconds(3));
   EXPECT_EQ(world.last(1).error_reason(), "STOP_TIMEOUT");
   world.relent();
-  world.advance(2 * kSecond);
+  world.advance(absl::Seconds(2));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
   EXPECT_EQ(world.core().free_devices().size(), 4u);
@@ -202,10 +232,10 @@ TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
   world.prepare(2, 1);
   world.settle();
   EXPECT_EQ(world.last(2).error_reason(), "NODE_STOPPING");
-  world.advance(kSecond);
+  world.advance(absl::Seconds(1));
   EXPECT_EQ(world.running_ranks(1), 2);
   world.feed(Shutdown{});
-  world.advance(kSecond);
+  world.advance(absl::Seconds(1));
   EXPECT_EQ(world.running_ranks(1), 2) << "SIGTERM again";
   EXPECT_FALSE(world.exited());
   world.feed(Shutdown{.hurries = true});
@@ -213,7 +243,7 @@ TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
   EXPECT_EQ(world.running_ranks(1), 0);
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_FALSE(world.exited()) << "the last reports leave first";
-  world.advance(kSecond);
+  world.advance(absl::Seconds(1));
   EXPECT_TRUE(world.exited());
 }
 
@@ -227,7 +257,7 @@ TEST(StopTest, ShutdownInEveryState) {
     world.start(1);
     for (int i = 0; i < steps; ++i) world.do_one();
     world.feed(Shutdown{});
-    world.advance(40 * kSecond);
+    world.advance(absl::Seconds(40));
     EXPECT_TRUE(world.exited()) << steps;
     EXPECT_EQ(world.running_ranks(1), 0) << steps;
   }

@@ -24,14 +24,14 @@ AttemptRecord record(int number) {
   record.token = "t";
   record.phase = Phase::kEnded;
   record.error_reason = "SHIM_LOST";
-  v1::RankExitReport& exit = record.exits.emplace_back();
-  exit.set_rank(1);
-  exit.set_exit_code(-1);
-  exit.set_signal(9);
-  exit.set_last_words("the last line");
-  exit.set_time_unix_nanos(1'700'000'000'123'456'789);
-  exit.set_out_of_memory(true);
-  exit.set_stop_reason("TEST");
+  rank_protocol::RankExit& exit = record.exits.emplace_back();
+  exit.rank = 1;
+  exit.exit_code = -1;
+  exit.signal = 9;
+  exit.message = "the last line";
+  exit.time_ns = 1'700'000'000'123'456'789;
+  exit.out_of_memory = true;
+  exit.stop_reason = "TEST";
   return record;
 }
 
@@ -58,7 +58,7 @@ TEST(StateFolderTest, RemembersAttemptsAndFences) {
   EXPECT_EQ(all[0].phase, Phase::kEnded);
   EXPECT_EQ(all[0].error_reason, "SHIM_LOST");
   ASSERT_EQ(all[0].exits.size(), 1u);
-  EXPECT_EQ(all[0].exits[0].SerializeAsString(), record(3).exits[0].SerializeAsString());
+  EXPECT_EQ(all[0].exits[0], record(3).exits[0]);
 }
 
 // One job's damaged fence is rebuilt from its run folders and told once; one that cannot be read stops that job alone.

@@ -101,7 +101,7 @@ void RunFolder::kill_shim(int signal) {
   (void)wait_for_shim();
 }
 
-std::vector<ExitRecord> RunFolder::exits() const { return read_exits(path_).value(); }
+std::vector<rank_protocol::RankExit> RunFolder::exits() const { return read_exits(path_).value(); }
 
 std::vector<json> RunFolder::events(int rank, const std::string& kind) const {
   std::vector<json> events;

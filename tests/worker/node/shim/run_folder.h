@@ -6,7 +6,7 @@
 
 #include "common/base/host/descriptor.h"
 #include "nlohmann/json.hpp"
-#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/exit_log.h"
 #include "worker/node/shim/spec.h"
 
 namespace titan::shim {
@@ -37,7 +37,7 @@ class RunFolder {
   int wait_for_shim();
   void kill_shim(int signal);
 
-  std::vector<ExitRecord> exits() const;
+  std::vector<rank_protocol::RankExit> exits() const;
   std::vector<nlohmann::json> events(int rank, const std::string& kind = "") const;  // Of one kind, or all.
   // First event of this kind; waits for it.
   nlohmann::json wait_for_event(int rank, const std::string& kind) const;

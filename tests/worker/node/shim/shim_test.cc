@@ -22,7 +22,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "tests/worker/node/shim/run_folder.h"
-#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/exit_log.h"
 #include "worker/node/shim/log_file.h"
 #include "worker/node/shim/process.h"
 
@@ -79,13 +79,13 @@ TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
   next_exit(client);
   EXPECT_EQ(client.next_event()["event"], "ended");
   EXPECT_EQ(run.wait_for_shim(), 0);
-  const std::vector<ExitRecord> exits = run.exits();
+  const std::vector<rank_protocol::RankExit> exits = run.exits();
   ASSERT_EQ(exits.size(), 2);
-  for (const ExitRecord& exit : exits) {
+  for (const rank_protocol::RankExit& exit : exits) {
     EXPECT_EQ(exit.exit_code, 0);
     EXPECT_EQ(exit.signal, 0);
     EXPECT_FALSE(exit.out_of_memory);
-    EXPECT_EQ(exit.last_words, absl::StrCat("rank ", exit.rank, " of 2 is up"));
+    EXPECT_EQ(exit.message, absl::StrCat("rank ", exit.rank, " of 2 is up"));
   }
   EXPECT_EQ(json::parse(*host::read_file(run.path() + "/shim.json"))["state"], "ended");
 }
@@ -179,6 +179,21 @@ TEST(ShimTest, TellsOfAKilledRankAtOnceAndLeavesTheOthers) {
   EXPECT_TRUE(client.ask({{"command", "status"}})["ranks"][0]["running"].get<bool>());
 }
 
+// The message is cut inside a character, which the shim must survive: it says the end only after it has written it.
+TEST(ShimTest, AMessageThatIsCutInsideACharacterIsWritten) {
+  const std::string kept = "FAKE: " + std::string(2041, 'x');
+  RunFolder run(1, {{"steps", 1}, {"exit_code", 11}, {"error", std::string(2041, 'x') + "é"}});
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  EXPECT_EQ(next_exit(client)["last_words"], kept + "\xEF\xBF\xBD");
+  EXPECT_EQ(client.next_event()["event"], "ended");
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  const json state = json::parse(*host::read_file(run.path() + "/shim.json"));
+  EXPECT_EQ(state["state"], "ended");
+  EXPECT_EQ(state["ranks"][0]["exit"]["last_words"], kept + "\xEF\xBF\xBD");
+}
+
 TEST(ShimTest, LastWordsAreTheErrorEventOrElseTheLastLine) {
   RunFolder run(2,
                 {{"steps", 1}, {"exit_code", 11}, {"ranks", {{"1", {{"error", "token 7 is not in the vocabulary"}}}}}});
@@ -252,7 +267,7 @@ TEST(ShimTest, StopLetsRanksSave) {
   }
   client.ask({{"command", "stop"}, {"save", true}, {"grace_milliseconds", 20'000}, {"reason", "CANCELLED"}});
   EXPECT_EQ(run.wait_for_shim(), 0);
-  for (const ExitRecord& exit : run.exits()) {
+  for (const rank_protocol::RankExit& exit : run.exits()) {
     EXPECT_EQ(exit.exit_code, rank_protocol::kExitStopped);
     EXPECT_EQ(exit.stop_reason, "CANCELLED");
   }

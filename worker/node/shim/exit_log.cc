@@ -1,4 +1,4 @@
-#include "worker/node/shim/exit_record.h"
+#include "worker/node/shim/exit_log.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host/file_io.h"
@@ -14,14 +15,15 @@
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/rank_files.h"
 #include "common/rank_protocol/spool.h"
+#include "nlohmann/json.hpp"
 
 namespace titan::shim {
 namespace {
 
 using nlohmann::json;
+using rank_protocol::RankExit;
 
 constexpr char kFile[] = "/exits.jsonl";
-constexpr size_t kLastWordsBytes = 2048;
 constexpr int64_t kReservedPerRank = 4096;
 constexpr int64_t kErrorTailBytes = 256 << 10;
 
@@ -34,38 +36,6 @@ std::string text_in(const json& event, const char* name) {
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
-
-json to_json(const ExitRecord& record) {
-  return {{"rank", record.rank},
-          {"pid", record.pid},
-          {"start_ticks", record.start_ticks},
-          {"exit_code", record.exit_code},
-          {"signal", record.signal},
-          {"out_of_memory", record.out_of_memory},
-          {"memory_limit_bytes", record.memory_limit_bytes},
-          {"last_words", record.last_words.substr(0, kLastWordsBytes)},
-          {"stop_reason", record.stop_reason},
-          {"time", record.time_unix_nanos}};
-}
-
-absl::StatusOr<ExitRecord> exit_from_json(const json& from) {
-  try {
-    ExitRecord record;
-    record.rank = from.at("rank").get<int>();
-    record.pid = from.value("pid", 0);
-    record.start_ticks = from.value("start_ticks", int64_t{0});
-    record.exit_code = from.at("exit_code").get<int>();
-    record.signal = from.at("signal").get<int>();
-    record.out_of_memory = from.value("out_of_memory", false);
-    record.memory_limit_bytes = from.value("memory_limit_bytes", int64_t{0});
-    record.last_words = from.value("last_words", "");
-    record.stop_reason = from.value("stop_reason", "");
-    record.time_unix_nanos = from.value("time", int64_t{0});
-    return record;
-  } catch (const json::exception& error) {
-    return absl::DataLossError(absl::StrCat("exit record: ", error.what()));
-  }
-}
 
 std::string last_error(const std::string& folder, int rank) {
   // The spool of a long job is large and its end is what matters: an offset inside a line costs that line only.
@@ -107,8 +77,8 @@ bool ExitLog::is_torn() const {
          last != '\n';
 }
 
-absl::Status ExitLog::append(const ExitRecord& record) {
-  const std::string line = (is_torn() ? "\n" : "") + dump(to_json(record)) + "\n";
+absl::Status ExitLog::append(const RankExit& exit) {
+  const std::string line = (is_torn() ? "\n" : "") + dump(rank_protocol::exit_to_json(exit)) + "\n";
   ssize_t written = 0;
   do {
     written = ::write(fd_.get(), line.data(), line.size());
@@ -124,14 +94,15 @@ absl::Status ExitLog::sync() {
   return ::fdatasync(fd_.get()) == 0 ? absl::OkStatus() : errno_status(errno, "sync exits.jsonl");
 }
 
-absl::StatusOr<std::vector<ExitRecord>> read_exits(const std::string& run_folder, std::string* damage) {
-  std::vector<ExitRecord> records;
+absl::StatusOr<std::vector<RankExit>> read_exits(const std::string& run_folder, std::string* damage) {
+  std::vector<RankExit> records;
   const absl::StatusOr<std::string> text = host::read_file(run_folder + kFile);
   if (absl::IsNotFound(text.status())) return records;
   if (!text.ok()) return text.status();
   int64_t junk = 0;
   for (size_t begin = 0, end = 0; (end = text->find('\n', begin)) != std::string::npos; begin = end + 1) {
-    absl::StatusOr<ExitRecord> record = exit_from_json(json::parse(text->substr(begin, end - begin), nullptr, false));
+    absl::StatusOr<RankExit> record =
+        rank_protocol::exit_from_json(json::parse(text->substr(begin, end - begin), nullptr, false));
     if (record.ok()) {
       records.push_back(*std::move(record));
     } else {

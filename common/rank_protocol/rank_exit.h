@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::rank_protocol {
+
+// How a rank ended. Its shim records it, its node reports it, and the controller stores and shows it.
+struct RankExit {
+  int rank = 0;
+  int exit_code = 0;  // -1 when a signal ended it.
+  int signal = 0;     // 0: none.
+  bool out_of_memory = false;
+  int64_t memory_limit_bytes = 0;  // Of its attempt's ranks on the node together, when that ran out; 0: no such limit.
+  int64_t time_ns = 0;             // Unix time by the node's clock; 0: not known.
+  std::string message;             // Of the last error event, or else the last log line.
+  std::string stop_reason;         // Why its node ended it, until when it lived; empty: it ended by itself.
+
+  // Which process it was. Only the shim's record has this.
+  int pid = 0;
+  int64_t start_ticks = 0;
+
+  // What the controller adds.
+  std::string node;
+  int report = 0;  // Which of the attempt's reports of exits told it, from 1: nodes' clocks differ. 0: not known.
+  int64_t kept_log_bytes = 0;  // Of the end of its log, which is a record of its own; 0: that is not kept.
+
+  bool operator==(const RankExit&) const = default;
+};
+
+// The shim's JSON: a line of exits.jsonl, and the exits in its events and in shim.json. A long message is cut.
+nlohmann::json exit_to_json(const RankExit& exit);
+// Unknown members are ignored, and older shims leave some out. Errors: DataLoss.
+absl::StatusOr<RankExit> exit_from_json(const nlohmann::json& from);
+
+}  // namespace titan::rank_protocol

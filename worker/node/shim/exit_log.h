@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/host/descriptor.h"
+#include "common/rank_protocol/rank_exit.h"
+
+namespace titan::shim {
+
+// The last error event in the rank's spool, or an empty string. `folder`: where the rank writes.
+std::string last_error(const std::string& folder, int rank);
+
+// Appends to exits.jsonl. Blocks for all ranks are reserved when it is opened, so that a disk that fills up later does
+// not lose how the ranks ended.
+class ExitLog {
+ public:
+  static absl::StatusOr<ExitLog> open(const std::string& run_folder, int num_ranks);
+  absl::Status append(const rank_protocol::RankExit& exit);
+  absl::Status sync();
+
+ private:
+  explicit ExitLog(host::Descriptor fd) : fd_(std::move(fd)) {}
+  bool is_torn() const;
+  host::Descriptor fd_;
+};
+
+// All records; a torn last line is left out, and so are lines that are not records, which `damage` tells. No file: no
+// records.
+absl::StatusOr<std::vector<rank_protocol::RankExit>> read_exits(const std::string& run_folder,
+                                                                std::string* damage = nullptr);
+
+}  // namespace titan::shim
