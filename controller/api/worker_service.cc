@@ -13,7 +13,7 @@ namespace {
 
 // Lives until gRPC has said OnDone and nobody holds it as a session any more.
 class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                      public core::Session,
+                      public reconcile::Session,
                       public std::enable_shared_from_this<WorkerSession> {
  public:
   WorkerSession(reconcile::Reconciler& reconciler, Routers& answers, const auth::Gate& gate, auth::Caller caller)

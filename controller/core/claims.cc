@@ -39,9 +39,9 @@ void lose(Step& step, LiveJob& job, const std::string& node) {
 }
 
 // The node knows best which devices its ranks have; one of an older version may have chosen others than it was told.
-void note_devices(Queue& queue, LiveJob& job, const std::string& node, const v1::AttemptInventory& item) {
+void note_devices(Queue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item) {
   NodePart& part = job.attempt->parts.at(node);
-  const std::vector<int> told(item.device_indices().begin(), item.device_indices().end());
+  const std::vector<int>& told = item.device_indices;
   const bool lacks = static_cast<int>(part.devices.size()) < part.placement.num_ranks;
   if (part.lost || (told.empty() ? !lacks : told == part.devices)) return;
   queue.release(job.record.uid, node);

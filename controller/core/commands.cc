@@ -15,11 +15,6 @@ constexpr size_t kLongestCause = 1000;  // Bytes of what ended the attempt befor
 // attempt, since some of its nodes may have been prepared by a predecessor.
 std::string token_of(const LiveJob& job) { return absl::StrCat(job.record.uid, "-", job.attempt->record.number); }
 
-void identify(v1::AttemptId* id, const LiveJob& job) {
-  id->set_job_uid(job.record.uid);
-  id->set_number(job.attempt->record.number);
-}
-
 std::string reason_to_stop(const LiveJob& job) {
   if (job.stops()) return job.record.intent.cause;
   return job.attempt->failing ? "ATTEMPT_FAILED" : "NODE_DRAINED";
@@ -56,24 +51,18 @@ void send_prepare(Step& step, LiveJob& job, const std::vector<std::string>& node
   for (const std::string& name : nodes) {
     if (session_of(step.state.nodes, name) == 0) continue;
     const NodePart& part = attempt.parts.at(name);
-    Send& sent = step.effects.now.sends.emplace_back();
-    sent.session = session_of(step.state.nodes, name);
-    sent.launch = launch;
-    // The leader checks that all other nodes can reach it, so it gets their addresses.
-    sent.with_addresses = name == attempt.leader();
-    v1::Prepare* prepare = sent.message.mutable_prepare();
-    identify(prepare->mutable_id(), job);
-    prepare->set_leader(name == attempt.leader());
-    for (int i = 0; i < part.placement.num_ranks; ++i) prepare->add_ranks(part.placement.first_rank + i);
-    prepare->mutable_device_indices()->Assign(part.placement.devices.begin(), part.placement.devices.end());
-    prepare->set_dump_folder(job.record.spec.dump_folder);
-    prepare->set_token(token_of(job));
-    prepare->set_folder_id(job.record.folder_id);
-    prepare->set_run_as(job.record.run_as);
-    prepare->set_run_as_local(job.record.run_as_local);
-    prepare->set_run_as_known(job.record.run_as_known);
-    prepare->set_deadline_milliseconds(prepare_milliseconds(step.options, step.now, attempt));
-    prepare->set_orphan_timeout_seconds(job.record.spec.restart.orphan_timeout_seconds);
+    Prepare prepare{.attempt = job.key(), .leader = name == attempt.leader(), .devices = part.placement.devices};
+    for (int i = 0; i < part.placement.num_ranks; ++i) prepare.ranks.push_back(part.placement.first_rank + i);
+    prepare.dump_folder = job.record.spec.dump_folder;
+    prepare.token = token_of(job);
+    prepare.folder_id = job.record.folder_id;
+    prepare.run_as = job.record.run_as;
+    prepare.run_as_local = job.record.run_as_local;
+    prepare.run_as_known = job.record.run_as_known;
+    prepare.deadline = prepare_time(step.options, step.now, attempt);
+    prepare.orphan_timeout_seconds = job.record.spec.restart.orphan_timeout_seconds;
+    prepare.launch = launch;
+    step.send(name, std::move(prepare));
   }
 }
 
@@ -92,32 +81,22 @@ void take(Step& step, const SpecUnreadable& input) {
 
 void send_start(Step& step, LiveJob& job, const std::string& name) {
   if (job.attempt->failing || job.record.state == JobState::kStopping) return;
-  v1::ControllerMessage message;
-  identify(message.mutable_start()->mutable_id(), job);
-  message.mutable_start()->set_store_host(job.attempt->record.store_host);
-  message.mutable_start()->set_store_port(job.attempt->record.store_port);
-  step.send(name, std::move(message));
+  const job::AttemptRecord& attempt = job.attempt->record;
+  step.send(name, Start{job.key(), attempt.store_host, attempt.store_port});
 }
 
-void send_checkpoint(Step& step, LiveJob& job, const std::string& name) {
-  v1::ControllerMessage message;
-  identify(message.mutable_checkpoint()->mutable_id(), job);
-  step.send(name, std::move(message));
-}
+void send_checkpoint(Step& step, LiveJob& job, const std::string& name) { step.send(name, Checkpoint{job.key()}); }
 
 void send_stop(Step& step, LiveJob& job, const std::string& name) {
   if (session_of(step.state.nodes, name) == 0) return;  // Told with its next session.
   const LiveAttempt& attempt = *job.attempt;
-  v1::ControllerMessage message;
-  v1::Stop* stop = message.mutable_stop();
-  identify(stop->mutable_id(), job);
-  stop->set_save(!attempt.failing && job.record.intent.save && attempt.start_sent);
-  add_stop_times(step.now, *stop, job, stop_deadline(step.now, job, job.attempt->parts.at(name)));
-  stop->set_reason(reason_to_stop(job));
+  Stop stop{.attempt = job.key(), .save = !attempt.failing && job.record.intent.save && attempt.start_sent};
+  add_stop_times(step.now, stop, job, stop_deadline(step.now, job, job.attempt->parts.at(name)));
+  stop.reason = reason_to_stop(job);
   for (const int rank : attempt.record.named_ranks) {
-    if (attempt.parts.at(name).holds(rank)) stop->add_named_ranks(rank);
+    if (attempt.parts.at(name).holds(rank)) stop.named_ranks.push_back(rank);
   }
-  step.send(name, std::move(message));
+  step.send(name, std::move(stop));
 }
 
 void stop_everywhere(Step& step, LiveJob& job) {
@@ -131,11 +110,7 @@ void stop_everywhere(Step& step, LiveJob& job) {
 std::optional<Send> forget(const Nodes& nodes, const AttemptKey& key, const std::string& name) {
   const SessionId session = session_of(nodes, name);
   if (session == 0) return std::nullopt;
-  Send send;
-  send.session = session;
-  send.message.mutable_forget()->mutable_id()->set_job_uid(key.first);
-  send.message.mutable_forget()->mutable_id()->set_number(key.second);
-  return send;
+  return Send{session, Forget{key}};
 }
 
 }  // namespace titan::core

@@ -15,10 +15,10 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   return effects;
 }
 
-Effects Core::step(const Input& input, const Now& now) {
+Effects Core::step(Input input, const Now& now) {
   Effects effects;
   Step step{state_, options_, now, effects};
-  std::visit([&step](const auto& what) { take(step, what); }, input);
+  std::visit([&step](auto& what) { take(step, what); }, input);
   end_step(step);
   return effects;
 }

@@ -30,7 +30,7 @@ class Core {
   static const std::vector<std::string>& loaded_prefixes();
   Effects load(const std::vector<store::Record>& records, const std::vector<std::string>& lost, const Now& now);
 
-  Effects step(const Input& input, const Now& now);
+  Effects step(Input input, const Now& now);
 
   // Reads. They show what is decided, which may not be durable yet.
 

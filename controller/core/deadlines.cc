@@ -117,18 +117,17 @@ absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part)
   return std::max(job.attempt->stop_by.value_or(now.monotonic + stop_time(job)), *part.stop_by);
 }
 
-void add_stop_times(const Now& now, v1::Stop& stop, const LiveJob& job, absl::Duration by) {
+void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Duration by) {
   const absl::Duration left = by - now.monotonic;
-  const absl::Duration grace = std::clamp(left - kKillTime, absl::ZeroDuration(), stop_grace(job));
-  stop.set_grace_milliseconds(absl::ToInt64Milliseconds(grace));
-  stop.set_deadline_milliseconds(absl::ToInt64Milliseconds(std::max(left - kSaysBefore, kLeastTold)));
+  stop.grace = std::clamp(left - kKillTime, absl::ZeroDuration(), stop_grace(job));
+  stop.deadline = std::max(left - kSaysBefore, kLeastTold);
 }
 
 // The node gives up earlier, and says what it waits for.
-int64_t prepare_milliseconds(const Options& options, const Now& now, const LiveAttempt& attempt) {
-  if (!attempt.prepare_by) return 0;
+absl::Duration prepare_time(const Options& options, const Now& now, const LiveAttempt& attempt) {
+  if (!attempt.prepare_by) return absl::ZeroDuration();
   const absl::Duration left = *attempt.prepare_by - now.monotonic - options.prepare_timeout / 5;
-  return absl::ToInt64Milliseconds(std::max(left, kLeastTold));
+  return std::max(left, kLeastTold);
 }
 
 void check_deadlines(Step& step) {

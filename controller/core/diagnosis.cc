@@ -8,7 +8,6 @@
 #include "common/base/text/quantities.h"
 #include "common/rank_protocol/failed_ranks.h"
 #include "common/rank_protocol/launch.h"
-#include "common/rank_protocol/spool.h"
 #include "controller/core/keys.h"
 #include "controller/core/step.h"
 
@@ -17,9 +16,6 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(6);  // Nodes answer within five.
 constexpr int kDiagnosesKept = 16;                      // Of a job, those of its newest attempts.
-// Of one rank, whatever its node sends.
-constexpr int kMostGroups = 1024;
-constexpr int kMostCalls = 4096;
 constexpr int kSigAbort = 6;  // Gloo ends a process so that was sent another size than it asked for.
 
 enum class Question { kNone, kDisagreement, kStandstill };  // What an attempt's end leaves to be asked.
@@ -36,44 +32,6 @@ bool waited_in_vain(const std::pair<const int, job::RankExit>& exit) {
 
 bool was_aborted(const std::pair<const int, job::RankExit>& exit) {
   return exit.second.signal == kSigAbort && exit.second.stop_reason.empty();
-}
-
-rank_protocol::CallState state_of(const v1::FlightCall& call) {
-  using rank_protocol::CallState;
-  if (call.completed()) return CallState::kCompleted;
-  if (call.posted()) return CallState::kPosted;
-  return call.inside() ? CallState::kInside : CallState::kQueued;
-}
-
-rank_protocol::RankFlight flight_of(const v1::RankDiagnosis& from) {
-  rank_protocol::RankFlight flight;
-  flight.rank = from.status().rank();
-  const int groups = std::min(from.groups_size(), kMostGroups);
-  for (int i = 0; i < groups; ++i) {
-    const v1::FlightGroup& group = from.groups(i);
-    flight.groups.push_back({group.name(), group.members(), group.key(), group.issued()});
-  }
-  for (int i = std::max(0, from.calls_size() - kMostCalls); i < from.calls_size(); ++i) {
-    const v1::FlightCall& call = from.calls(i);
-    if (call.group() < 0 || call.group() >= groups) continue;  // A node's word is not trusted.
-    flight.calls.push_back({call.group(), call.sequence(), call.operation(), call.type(), call.elements(), call.mark(),
-                            call.since_mark(), call.created_nanoseconds(), state_of(call)});
-  }
-  return flight;
-}
-
-job::RankFinding finding_of(const v1::RankDiagnosis& from, const std::string& node) {
-  job::RankFinding finding;
-  finding.node = node;
-  finding.alive = from.alive();
-  finding.phase = from.status().phase();
-  finding.step = from.status().step();
-  finding.phase_milliseconds = from.status().phase_milliseconds();
-  finding.flight = flight_of(from);
-  finding.flight_missing = from.flight_missing();
-  finding.stacks = from.stacks().substr(0, rank_protocol::kStacksBytes);
-  finding.stacks_missing = from.stacks_missing();
-  return finding;
 }
 
 void begin_question(LiveAttempt& attempt, std::set<std::string> nodes, bool stuck, absl::Duration by) {
@@ -98,15 +56,9 @@ Question question_of(const LiveAttempt& attempt) {
 
 void send_diagnose(Step& step, const LiveJob& job, const std::string& node) {
   const LiveAttempt& attempt = *job.attempt;
-  v1::ControllerMessage message;
-  v1::Diagnose& diagnose = *message.mutable_diagnose();
-  diagnose.mutable_id()->set_job_uid(job.record.uid);
-  diagnose.mutable_id()->set_number(attempt.record.number);
-  diagnose.set_stacks(true);
-  diagnose.set_most_calls(job::most_calls(attempt.record.ranks));
   const absl::Duration left = *attempt.diagnose_by - step.now.monotonic;
-  diagnose.set_deadline_milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(left) * 5 / 6));
-  step.send(node, std::move(message));
+  const int64_t milliseconds = std::max<int64_t>(1, absl::ToInt64Milliseconds(left) * 5 / 6);
+  step.send(node, Diagnose{job.key(), absl::Milliseconds(milliseconds), job::most_calls(attempt.record.ranks)});
 }
 
 }  // namespace
@@ -135,15 +87,17 @@ void ask_again(Step& step, LiveJob& job, const Node& node) {
   job.attempt->to_answer.erase(node.record.name);
 }
 
-void on_diagnosis(Step& step, Node& node, const v1::Diagnosis& answer) {
-  LiveJob* const job = job_of(step.state.jobs, answer.id());
+void on_diagnosis(Step& step, Node& node, Diagnosis answer) {
+  LiveJob* const job = job_of(step.state.jobs, answer.attempt);
   const NodePart* const part = part_of(job, node.record.name);
   if (part == nullptr || job->attempt->to_answer.count(node.record.name) == 0) return;
   LiveAttempt& attempt = *job->attempt;
-  if (answer.has_rank() && part->holds(answer.rank().status().rank())) {
-    attempt.findings.ranks[answer.rank().status().rank()] = finding_of(answer.rank(), node.record.name);
+  if (answer.found && part->holds(answer.found->flight.rank)) {
+    const int rank = answer.found->flight.rank;
+    answer.found->node = node.record.name;
+    attempt.findings.ranks[rank] = *std::move(answer.found);
   }
-  if (!answer.end()) return;
+  if (!answer.end) return;
   attempt.to_answer.erase(node.record.name);
   if (attempt.to_answer.empty()) end_diagnosis(step, *job);
 }

@@ -11,13 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/rank_protocol/launch.h"
 #include "common/service/journal/line.h"
-#include "controller/core/session.h"
+#include "controller/core/node_command.h"
+#include "controller/core/node_report.h"
 #include "controller/core/view.h"
 #include "controller/job/diagnosis.h"
 #include "controller/store/store.h"
-#include "titan/v1/worker.pb.h"
 
 namespace titan::core {
 
@@ -27,11 +26,7 @@ using Token = int64_t;      // Of a transaction whose outcome the core wants to 
 // Goes to the session if that still is open; every command is said again to a node's next session.
 struct Send {
   SessionId session = 0;
-  v1::ControllerMessage message;
-  // Of a Prepare: what its ranks are launched with but for the job's configuration, which the shell reads from the
-  // store and adds. Shared by all nodes of the attempt.
-  std::shared_ptr<const rank_protocol::Launch> launch;
-  bool with_addresses = false;  // The launch tells every node's address.
+  NodeCommand command;
 };
 
 struct Reply {

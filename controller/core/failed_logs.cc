@@ -101,16 +101,16 @@ void drop_oldest_logs(Step& step, const AttemptKey& key) {
 }  // namespace
 
 // A record of its own: the attempt's is read whenever the job is shown. True when the exit now says so.
-bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& reported, job::RankExit& exit, Change& change) {
-  if (reported.text.empty() || exit.kept_log_bytes > 0 || !is_wanted(*job.attempt, exit)) return false;
-  job::FailedLog log{reported.offset, rank_protocol::failed_log(reported.text)};
+bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::RankExit& exit, Change& change) {
+  if (said.text.empty() || exit.kept_log_bytes > 0 || !is_wanted(*job.attempt, exit)) return false;
+  job::FailedLog log{said.offset, rank_protocol::failed_log(said.text)};
   const auto size = static_cast<int64_t>(log.text.size());
   if (!make_room_for_logs(step, size)) {
     job.attempt->record.logs_dropped = job::kNoRoom;  // Written with the attempt's end.
     step.measure(Measure::kLogsDropped, static_cast<double>(size), job::kNoRoom);
     return false;
   }
-  log.offset += static_cast<int64_t>(reported.text.size()) - size;
+  log.offset += static_cast<int64_t>(said.text.size()) - size;
   exit.kept_log_bytes = size;
   step.state.kept_logs.add(job.key(), size);
   change.mutations.push_back(

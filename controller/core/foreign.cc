@@ -53,9 +53,9 @@ bool may_tell(const State& state, const Node& node, const AttemptKey& key, int r
 }
 
 // Strays are kept and told one by one: no node makes this controller keep more than a node can have.
-bool may_list(Step& step, Node& node, const v1::AttemptId& id) {
+bool may_list(Step& step, Node& node, const AttemptKey& key) {
   const Strays::OfNode& there = step.state.strays.on(node.record.name);
-  if (there.size() < kMostStrays || there.contains({id.job_uid(), id.number()})) return true;
+  if (there.size() < kMostStrays || there.contains(key)) return true;
   note_foreign(step, node, absl::StrCat("more than ", kMostStrays, " attempts that this controller does not know"));
   return false;
 }

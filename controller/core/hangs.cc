@@ -64,22 +64,22 @@ void note_advance(const Pauses& pauses, const Now& now, LiveAttempt& attempt, bo
   attempt.advanced_at = now.monotonic;
 }
 
-void note_beat(Step& step, LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
+void note_beat(Step& step, LiveJob& job, NodePart& part, const AttemptBeat& beat) {
   LiveAttempt& attempt = *job.attempt;
   const absl::Duration now = step.now.monotonic;
   int64_t counter = 0;
   bool quiet = attempt.record.first_step_time_ns == 0;
-  for (const v1::RankStatus& rank : beat.ranks()) {
-    const auto before = part.ranks.find(rank.rank());
-    quiet = quiet || is_quiet(rank.phase()) || (before != part.ranks.end() && is_quiet(before->second.phase));
-    counter += rank.counter();
-    const bool is_new = part.ranks.count(rank.rank()) == 0;
-    RankSeen& seen = part.ranks[rank.rank()];
-    if (is_new || rank.counter() > seen.counter) seen.last_advance = now;
-    seen.phase = rank.phase();
-    seen.step = rank.step();
-    seen.counter = rank.counter();
-    attempt.stragglers.see(rank.rank(), rank.own_steps(), rank.own_nanoseconds(), now);
+  for (const RankStatus& rank : beat.ranks) {
+    const auto before = part.ranks.find(rank.rank);
+    quiet = quiet || is_quiet(rank.phase) || (before != part.ranks.end() && is_quiet(before->second.phase));
+    counter += rank.counter;
+    const bool is_new = part.ranks.count(rank.rank) == 0;
+    RankSeen& seen = part.ranks[rank.rank];
+    if (is_new || rank.counter > seen.counter) seen.last_advance = now;
+    seen.phase = rank.phase;
+    seen.step = rank.step;
+    seen.counter = rank.counter;
+    attempt.stragglers.see(rank.rank, rank.own_steps, rank.own_nanoseconds, now);
   }
   if (counter > part.counter) {
     note_advance(step.state.pauses, step.now, attempt, quiet);

@@ -13,10 +13,10 @@
 #include "absl/time/time.h"
 #include "common/base/clock/now.h"
 #include "controller/core/effect.h"
+#include "controller/core/node_report.h"
 #include "controller/job/diagnosis.h"
 #include "controller/job/record.h"
-#include "titan/v1/job.pb.h"
-#include "titan/v1/worker.pb.h"
+#include "controller/job/update.h"
 
 namespace titan::core {
 
@@ -52,15 +52,9 @@ struct CancelJob {
 // Sets what is given. Idempotent: what is so already changes nothing. Errors: NotFound, FailedPrecondition (JOB_OVER;
 // labels can be changed nevertheless), Aborted (ETAG_MISMATCH), InvalidArgument (LABELS_INVALID: too many),
 // ResourceExhausted.
-struct UpdateJob {
+struct UpdateJob : job::Update {
   RequestId request = 0;
   std::string uid;
-  std::optional<int> priority;
-  std::optional<std::string> title;
-  std::optional<std::map<std::string, std::string>> all_labels;  // Instead of those there are.
-  std::map<std::string, std::optional<std::string>> labels;      // One by one; no value takes it away.
-  std::string etag;                                              // Empty: whatever it is now.
-  std::string actor;
 };
 
 // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).
@@ -131,13 +125,13 @@ struct StopUnknown {
 // FailedPrecondition (WRONG_CLUSTER).
 struct OpenSession {
   SessionId session = 0;
-  v1::Register hello;
+  Registration hello;
   std::string peer = "";  // Where it comes from: "peer:ADDRESS".
 };
 struct Heard {
   std::string node;
   SessionId session = 0;
-  v1::WorkerMessage message;
+  NodeReport report;
 };
 struct CloseSession {
   std::string node;

@@ -15,63 +15,59 @@ namespace titan::core {
 namespace {
 
 using job::JobEvent;
-using Phase = v1::AttemptReport;
 
-std::vector<const v1::AttemptInventory*> newest_of_each_job(const v1::Register& hello) {
-  std::map<std::string, const v1::AttemptInventory*> newest;
-  for (const v1::AttemptInventory& item : hello.inventory()) {
-    const v1::AttemptInventory*& best = newest[item.id().job_uid()];
-    if (best == nullptr || best->id().number() < item.id().number()) best = &item;
+std::vector<const AttemptInventory*> newest_of_each_job(const Registration& hello) {
+  std::map<std::string, const AttemptInventory*> newest;
+  for (const AttemptInventory& item : hello.inventory) {
+    const AttemptInventory*& best = newest[item.attempt.first];
+    if (best == nullptr || best->attempt.second < item.attempt.second) best = &item;
   }
-  std::vector<const v1::AttemptInventory*> items;
+  std::vector<const AttemptInventory*> items;
   for (const auto& [uid, item] : newest) items.push_back(item);
   return items;
 }
 
-int64_t last_step(const v1::AttemptInventory& item) {
+int64_t last_step(const AttemptInventory& item) {
   int64_t step = 0;
-  for (const v1::RankStatus& rank : item.ranks()) step = std::max(step, rank.step());
+  for (const RankStatus& rank : item.ranks) step = std::max(step, rank.step);
   return step;
 }
 
-std::string what_of(const v1::AttemptId& id) {
-  return absl::StrCat("attempt ", id.number(), " of job uid ", id.job_uid(), " as its own, which is placed elsewhere");
+std::string what_of(const AttemptKey& key) {
+  return absl::StrCat("attempt ", key.second, " of job uid ", key.first, " as its own, which is placed elsewhere");
 }
 
-Stray described(const v1::AttemptInventory& item) {
+Stray described(const AttemptInventory& item) {
   Stray stray;
-  stray.job = item.job();
-  for (const v1::RankStatus& rank : item.ranks()) stray.ranks.push_back(rank.rank());
-  stray.devices = std::clamp(item.devices(), 0, kMostDevices);
-  stray.device_indices.assign(item.device_indices().begin(), item.device_indices().end());
-  stray.start_time_ns = item.start_unix_nanos();
+  stray.job = item.job;
+  for (const RankStatus& rank : item.ranks) stray.ranks.push_back(rank.rank);
+  stray.devices = std::clamp(item.devices, 0, kMostDevices);
+  stray.device_indices = item.device_indices;
+  stray.start_time_ns = item.start_time_ns;
   stray.step = last_step(item);
   return stray;
 }
 
 // Where the attempt's ranks are, as the node says it; none when that cannot be read or names more than `most` ranks.
-std::vector<job::Placement> placements_of(const v1::AttemptInventory& item, int most) {
-  std::vector<job::Placement> placements;
-  for (const v1::Placement& from : item.placements()) {  // Of a worker of an older version.
-    placements.push_back({from.node(), from.first_rank(), from.num_ranks(), {}});
-  }
+std::vector<job::Placement> placements_of(const AttemptInventory& item, int most) {
+  std::vector<job::Placement> placements = item.placements;
   int ranks = 0;
-  for (const v1::NodeRow& row : item.nodes()) {
-    if (row.ranks() < 1) return {};
-    const auto names = rank_protocol::unfold_names(row.names(), static_cast<size_t>((most - ranks) / row.ranks()));
+  for (const rank_protocol::NodeRow& row : item.nodes) {
+    if (row.ranks < 1) return {};
+    const auto names = rank_protocol::unfold_names(row.names, static_cast<size_t>((most - ranks) / row.ranks));
     if (!names.ok()) return {};
     for (const std::string& name : *names) {
-      placements.push_back({name, ranks, row.ranks(), {}});
-      ranks += row.ranks();
+      placements.push_back({name, ranks, row.ranks, {}});
+      ranks += row.ranks;
     }
   }
   return placements;
 }
 
 // All its parts are known, and its ranks run or have ended.
-bool can_be_adopted(const v1::AttemptInventory& item, const std::vector<job::Placement>& placements,
-                    const job::Spec& spec, const std::string& node) {
-  if (item.phase() != Phase::STARTED && item.phase() != Phase::ENDED) return false;
+bool can_be_adopted(const AttemptInventory& item, const std::vector<job::Placement>& placements, const job::Spec& spec,
+                    const std::string& node) {
+  if (item.phase != PartPhase::kStarted && item.phase != PartPhase::kEnded) return false;
   std::set<std::string> nodes;
   int64_t ranks = 0;
   for (const job::Placement& placement : placements) {
@@ -84,16 +80,16 @@ bool can_be_adopted(const v1::AttemptInventory& item, const std::vector<job::Pla
 }
 
 // Whether some of the devices are another attempt's, as the node says.
-bool others_have(const v1::Register& hello, const AttemptKey& key, const std::vector<int>& devices) {
-  return std::any_of(hello.inventory().begin(), hello.inventory().end(), [&](const v1::AttemptInventory& item) {
-    if (item.devices() == 0 || AttemptKey{item.id().job_uid(), item.id().number()} == key) return false;
-    return std::any_of(item.device_indices().begin(), item.device_indices().end(),
+bool others_have(const Registration& hello, const AttemptKey& key, const std::vector<int>& devices) {
+  return std::any_of(hello.inventory.begin(), hello.inventory.end(), [&](const AttemptInventory& item) {
+    if (item.devices == 0 || item.attempt == key) return false;
+    return std::any_of(item.device_indices.begin(), item.device_indices.end(),
                        [&](int device) { return std::find(devices.begin(), devices.end(), device) != devices.end(); });
   });
 }
 
-void end_superseded(Step& step, LiveJob& job, const v1::AttemptInventory& item, Change& change) {
-  const int by = item.id().number();
+void end_superseded(Step& step, LiveJob& job, const AttemptInventory& item, Change& change) {
+  const int by = item.attempt.second;
   job.attempt->failing = true;
   stop_everywhere(step, job);
   erase_reports(job, change);
@@ -102,9 +98,9 @@ void end_superseded(Step& step, LiveJob& job, const v1::AttemptInventory& item, 
   record.end_cause = std::string(job::name(job::Cause::kStaleAttempt));
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
   // The controller that made the newer one has told its nodes how this one ended.
-  if (record.number + 1 == by && job::is_cause(item.previous_end_cause())) {
-    record.end_cause = item.previous_end_cause();
-    record.end_message = text::shortened(item.previous_end_message(), job::kLongestMessage);
+  if (record.number + 1 == by && job::is_cause(item.previous_end_cause)) {
+    record.end_cause = item.previous_end_cause;
+    record.end_message = text::shortened(item.previous_end_message, job::kLongestMessage);
   }
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
@@ -112,17 +108,17 @@ void end_superseded(Step& step, LiveJob& job, const v1::AttemptInventory& item, 
   drop_attempt(step, job);
 }
 
-void adopt(Step& step, LiveJob& job, const v1::AttemptInventory& item, std::vector<job::Placement> placements) {
+void adopt(Step& step, LiveJob& job, const AttemptInventory& item, std::vector<job::Placement> placements) {
   Change change;
   if (job.attempt) end_superseded(step, job, item, change);
   apply(job, JobEvent::kAttemptFailed);
   apply(job, JobEvent::kPlaced);
   apply(job, JobEvent::kPrepared);  // None of the three means anything to a job that is being cancelled: it is stopped.
   LiveAttempt attempt;
-  attempt.record.number = item.id().number();
-  attempt.record.start_time_ns = item.start_unix_nanos() != 0 ? item.start_unix_nanos() : step.now.wall_ns();
+  attempt.record.number = item.attempt.second;
+  attempt.record.start_time_ns = item.start_time_ns != 0 ? item.start_time_ns : step.now.wall_ns();
   attempt.record.last_step = last_step(item);
-  attempt.record.resumed_step = std::max<int64_t>(0, item.resumed_step());
+  attempt.record.resumed_step = std::max<int64_t>(0, item.resumed_step);
   attempt.record.mesh = job.record.spec.mesh;
   attempt.record.placements = std::move(placements);
   for (const job::Placement& placement : attempt.record.placements) {
@@ -139,7 +135,7 @@ void adopt(Step& step, LiveJob& job, const v1::AttemptInventory& item, std::vect
   job.record.attempts = attempt.record.number;
   if (job.record.placed_time_ns == 0) job.record.placed_time_ns = attempt.record.start_time_ns;
   note_time_limit(step.now, job);
-  if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank();
+  if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank;
   job.progress.step = std::max(job.progress.step, attempt.record.last_step);
   step.state.queue.leave(job.record.uid);
   set_attempt(step, job, std::move(attempt));
@@ -162,13 +158,13 @@ void adopt(Step& step, LiveJob& job, const v1::AttemptInventory& item, std::vect
 // Handles an attempt that this controller has never made: its store is an older copy. Numbers continue from those that
 // the nodes have seen, and ranks that can be adopted are not stopped. A node can only have such an attempt from before
 // its first session with this controller: newer attempts that it reports later are not believed.
-bool catch_up(Step& step, Node& node, const v1::AttemptInventory& item) {
-  LiveJob* live = step.state.jobs.find(item.id().job_uid());
-  if (live == nullptr || item.id().number() <= live->record.attempts) return false;
+bool catch_up(Step& step, Node& node, const AttemptInventory& item) {
+  LiveJob* live = step.state.jobs.find(item.attempt.first);
+  if (live == nullptr || item.attempt.second <= live->record.attempts) return false;
   LiveJob& job = *live;
-  if (node.sessions_here > 1 || item.id().number() - job.record.attempts > kMostBehind) {
+  if (node.sessions_here > 1 || item.attempt.second - job.record.attempts > kMostBehind) {
     note_foreign(step, node,
-                 absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name, ", of which there are ",
+                 absl::StrCat("attempt ", item.attempt.second, " of job ", job.record.name, ", of which there are ",
                               job.record.attempts),
                  job.record.name);
     return false;
@@ -178,7 +174,7 @@ bool catch_up(Step& step, Node& node, const v1::AttemptInventory& item) {
     adopt(step, job, item, std::move(placements));
     return true;
   }
-  job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
+  job.record.attempts = item.attempt.second;  // It is stopped as a stray, and the next attempt gets a number above it.
   Change change;
   add_event(step, change, job,
             {.attempt = job.record.attempts,
@@ -211,58 +207,58 @@ void end_parts_that_are_gone(Step& step, const std::string& uid, const std::stri
   }
 }
 
-std::map<AttemptKey, Phase::Phase> phases_of(const v1::Register& hello) {
-  std::map<AttemptKey, Phase::Phase> phases;
-  for (const v1::AttemptInventory& item : hello.inventory()) {
-    phases[{item.id().job_uid(), item.id().number()}] = item.phase();
+std::map<AttemptKey, PartPhase> phases_of(const Registration& hello) {
+  std::map<AttemptKey, PartPhase> phases;
+  for (const AttemptInventory& item : hello.inventory) {
+    phases[item.attempt] = item.phase;
   }
   return phases;
 }
 
 // Uids of the jobs of which an attempt was adopted.
-std::vector<std::string> adopt_newer(Step& step, Node& node, const v1::Register& hello) {
+std::vector<std::string> adopt_newer(Step& step, Node& node, const Registration& hello) {
   std::vector<std::string> adopted;
-  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
-    if (catch_up(step, node, *item)) adopted.push_back(item->id().job_uid());
+  for (const AttemptInventory* item : newest_of_each_job(hello)) {
+    if (catch_up(step, node, *item)) adopted.push_back(item->attempt.first);
   }
   return adopted;
 }
 
 // Whether the item is of a part that should be there. One that was given up is a stray until it has ended, of which its
 // report says how.
-bool is_of_part(Step& step, const std::string& node, const v1::AttemptInventory& item) {
-  LiveJob* job = job_of(step.state.jobs, item.id());
+bool is_of_part(Step& step, const std::string& node, const AttemptInventory& item) {
+  LiveJob* job = job_of(step.state.jobs, item.attempt);
   if (job == nullptr || !job->attempt->parts.contains(node)) return false;
   const bool is_given_up = part_of(job, node) == nullptr;
   if (!is_given_up) note_devices(step.state.queue, *job, node, item);
-  return !is_given_up || item.phase() == Phase::ENDED;
+  return !is_given_up || item.phase == PartPhase::kEnded;
 }
 
 // What was known of a stray outlives the session in which it was said.
-void compare_strays(Step& step, Node& node, const v1::Register& hello) {
+void compare_strays(Step& step, Node& node, const Registration& hello) {
   const std::string& name = node.record.name;
   const Strays::OfNode before = step.state.strays.take(name);
   for (const auto& [key, stray] : before) step.state.queue.release(stray_owner(key), name);
-  for (const v1::AttemptInventory& item : hello.inventory()) {
-    const AttemptKey key{item.id().job_uid(), item.id().number()};
-    if (is_of_part(step, name, item) || !may_list(step, node, item.id())) continue;
-    if (is_elsewhere(step.state.jobs, name, key)) note_foreign(step, node, what_of(item.id()));
-    Stray& stray = stray_of(step, node, item.id()) = described(item);
+  for (const AttemptInventory& item : hello.inventory) {
+    const AttemptKey& key = item.attempt;
+    if (is_of_part(step, name, item) || !may_list(step, node, key)) continue;
+    if (is_elsewhere(step.state.jobs, name, key)) note_foreign(step, node, what_of(key));
+    Stray& stray = stray_of(step, node, key) = described(item);
     if (const auto known = before.find(key); known != before.end()) {
       stray.unknown = known->second.unknown;
       stray.dismissed = known->second.dismissed;
       stray.grace = known->second.grace;
     }
-    take_stray(step, node, item.id(), item.phase(), item.devices() > 0);
+    take_stray(step, node, key, item.phase, item.devices > 0);
     stop_dismissed(step, name, key);
   }
 }
 
 // What it does not name is gone; what it names has just been told to stop.
-void compare_left_behind(Step& step, const std::string& node, const std::map<AttemptKey, Phase::Phase>& there) {
+void compare_left_behind(Step& step, const std::string& node, const std::map<AttemptKey, PartPhase>& there) {
   for (const auto& [key, left] : LeftRanks::OfNode(step.state.left.on(node))) {
     const auto named = there.find(key);
-    if (named == there.end() || named->second == Phase::ENDED) note_end_there(step, node, key);
+    if (named == there.end() || named->second == PartPhase::kEnded) note_end_there(step, node, key);
   }
   bound_left_behind(step, node);
 }
@@ -270,7 +266,7 @@ void compare_left_behind(Step& step, const std::string& node, const std::map<Att
 enum class Remedy { kNothing, kEnd, kGiveUp, kStop, kRefuse, kPrepare, kStart };
 
 // What a part needs, by what is wanted of it and what its node says. `seen`: null where it does not name it.
-Remedy remedy_for(const LiveJob& job, const std::string& node, const Phase::Phase* seen, const v1::Register& hello) {
+Remedy remedy_for(const LiveJob& job, const std::string& node, const PartPhase* seen, const Registration& hello) {
   const LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node);
   const bool is_ending = attempt.failing || job.record.state == job::JobState::kStopping;
@@ -278,7 +274,7 @@ Remedy remedy_for(const LiveJob& job, const std::string& node, const Phase::Phas
                                        [&](const job::Refusal& refusal) { return refusal.node == node; });
   // It never heard of it, or has done with it; or all of it was told to a predecessor.
   if (seen == nullptr && (was_refused || (is_ending && !attempt.start_sent))) return Remedy::kEnd;
-  if (seen != nullptr && *seen == Phase::ENDED && attempt.exits_on(node) == part.placement.num_ranks)
+  if (seen != nullptr && *seen == PartPhase::kEnded && attempt.exits_on(node) == part.placement.num_ranks)
     return Remedy::kEnd;
   if (seen == nullptr && attempt.start_sent) return Remedy::kGiveUp;
   const bool is_to_leave = part.asked_to_leave && job.record.spec.saves;
@@ -320,8 +316,8 @@ void carry_out(Step& step, Remedy remedy, LiveJob& job, const std::string& node)
   }
 }
 
-void compare_parts(Step& step, const Node& node, const v1::Register& hello,
-                   const std::map<AttemptKey, Phase::Phase>& there) {
+void compare_parts(Step& step, const Node& node, const Registration& hello,
+                   const std::map<AttemptKey, PartPhase>& there) {
   const std::string& name = node.record.name;
   for (const std::string& uid : step.state.placed.on(name)) {
     LiveJob& job = step.state.jobs.at(uid);
@@ -330,16 +326,16 @@ void compare_parts(Step& step, const Node& node, const v1::Register& hello,
     if (attempt.parts.at(name).ended) continue;
     if (attempt.advanced_at) attempt.advanced_at = step.now.monotonic;  // Nobody could see what its ranks did.
     const auto seen = there.find(job.key());
-    const Phase::Phase* const phase = seen == there.end() ? nullptr : &seen->second;
+    const PartPhase* const phase = seen == there.end() ? nullptr : &seen->second;
     carry_out(step, remedy_for(job, name, phase, hello), job, name);
   }
 }
 
 }  // namespace
 
-void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
+void compare_inventory(Step& step, Node& node, const Registration& hello) {
   const std::string& name = node.record.name;
-  const std::map<AttemptKey, Phase::Phase> there = phases_of(hello);
+  const std::map<AttemptKey, PartPhase> there = phases_of(hello);
   const std::vector<std::string> adopted = adopt_newer(step, node, hello);
   compare_strays(step, node, hello);
   compare_left_behind(step, name, there);
@@ -351,10 +347,10 @@ void compare_inventory(Step& step, Node& node, const v1::Register& hello) {
   }
 }
 
-LiveJob* job_of(Jobs& jobs, const v1::AttemptId& id) {
-  LiveJob* job = jobs.find(id.job_uid());
+LiveJob* job_of(Jobs& jobs, const AttemptKey& key) {
+  LiveJob* job = jobs.find(key.first);
   if (job == nullptr || !job->attempt) return nullptr;
-  const bool is_present = job->attempt->record.number == id.number();
+  const bool is_present = job->attempt->record.number == key.second;
   return is_present ? job : nullptr;
 }
 

@@ -39,47 +39,47 @@ void Nodes::restore(job::NodeRecord record, absl::Duration now) {
   node.last_beat = now;
 }
 
-absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, SessionId session, absl::Duration now,
+absl::StatusOr<Nodes::Opened> Nodes::open_session(const Registration& hello, SessionId session, absl::Duration now,
                                                   absl::Time wall) {
-  if (!text::is_id(hello.node())) {
+  if (!text::is_id(hello.node)) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
-                      absl::StrCat("node id '", hello.node(), "' must match ", text::kIdRule));
+                      absl::StrCat("node id '", hello.node, "' must match ", text::kIdRule));
   }
-  if (hello.resources().devices() < 0 || hello.resources().devices() > kMostDevices) {
+  if (hello.devices < 0 || hello.devices > kMostDevices) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_DEVICES",
-                      absl::StrCat("node ", hello.node(), " says that it has ", hello.resources().devices(),
-                                   " devices, expected 0 to ", kMostDevices, ": start titan-worker with --devices"));
+                      absl::StrCat("node ", hello.node, " says that it has ", hello.devices, " devices, expected 0 to ",
+                                   kMostDevices, ": start titan-worker with --devices"));
   }
-  Node& node = nodes_[hello.node()];
+  Node& node = nodes_[hello.node];
   job::NodeRecord& record = node.record;
   // Also while the holder's stream is broken or the controller has just started: a second daemon that keeps trying must
   // not take the id, and with it the first one's attempts, in such a moment.
   const bool held = !record.instance.empty() && !lease_over(node, now);
-  if (held && record.instance != hello.instance()) {
+  if (held && record.instance != hello.instance) {
     return rpc::error(absl::StatusCode::kAlreadyExists, "NODE_ID_IN_USE",
-                      absl::StrCat("another titan-worker with another state folder holds node id '", hello.node(),
+                      absl::StrCat("another titan-worker with another state folder holds node id '", hello.node,
                                    "'; give this one its own --node, or wait until that node's lease is over"));
   }
   const bool is_late =
-      !hello.boot_id().empty() && hello.boot_id() == node.boot_id && hello.boot_nanoseconds() < node.boot_nanoseconds;
+      !hello.boot_id.empty() && hello.boot_id == node.boot_id && hello.boot_nanoseconds < node.boot_nanoseconds;
   if (is_late) {
     return rpc::error(absl::StatusCode::kAborted, kSessionReplaced,
-                      absl::StrCat("node ", hello.node(), " has begun a later session since"));
+                      absl::StrCat("node ", hello.node, " has begun a later session since"));
   }
-  record.name = hello.node();
-  record.instance = hello.instance();
-  record.address = hello.address();
-  record.version = hello.version();
-  record.device = hello.resources().device();
-  record.devices = hello.resources().devices();
-  record.cpu_cores = hello.resources().cpu_cores();
-  record.memory_bytes = hello.resources().memory_bytes();
-  record.device_model = hello.resources().device_model();
-  record.device_memory_bytes = hello.resources().device_memory_bytes();
-  record.labels = {hello.labels().begin(), hello.labels().end()};
-  node.diagnoses = hello.diagnoses();
-  node.boot_id = hello.boot_id();
-  node.boot_nanoseconds = hello.boot_nanoseconds();
+  record.name = hello.node;
+  record.instance = hello.instance;
+  record.address = hello.address;
+  record.version = hello.version;
+  record.device = hello.device;
+  record.devices = hello.devices;
+  record.cpu_cores = hello.cpu_cores;
+  record.memory_bytes = hello.memory_bytes;
+  record.device_model = hello.device_model;
+  record.device_memory_bytes = hello.device_memory_bytes;
+  record.labels = hello.labels;
+  node.diagnoses = hello.diagnoses;
+  node.boot_id = hello.boot_id;
+  node.boot_nanoseconds = hello.boot_nanoseconds;
   ++record.lease_epoch;
   ++node.sessions_here;
   const SessionId replaced = std::exchange(node.session, session);

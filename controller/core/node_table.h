@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "controller/core/session.h"
+#include "controller/core/node_report.h"
 #include "controller/job/record.h"
 
 namespace titan::core {
@@ -71,7 +71,7 @@ class Nodes {
     Node* node = nullptr;
     SessionId replaced = 0;
   };
-  absl::StatusOr<Opened> open_session(const v1::Register& hello, SessionId session, absl::Duration now,
+  absl::StatusOr<Opened> open_session(const Registration& hello, SessionId session, absl::Duration now,
                                       absl::Time wall);
   // The node whose session this still is, or nullptr.
   Node* owner(const std::string& node, SessionId session);

@@ -1,14 +1,11 @@
 #pragma once
 
-// What a line of a rank's spool says, of those that mean anything to the controller. Ranks of another version may leave
-// members out or change their types: that costs one figure and never the line.
+// What a line of a rank's spool says, of those that mean anything to the controller.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
-
-#include "absl/strings/string_view.h"
 
 namespace titan::core {
 
@@ -58,8 +55,5 @@ struct TrainingEnded {
 
 using RankEvent = std::variant<StepLogged, Loaded, CheckpointStaged, CheckpointCommitted, CheckpointFailed,
                                CheckpointRejected, TraceWritten, RankWarning, RankError, TrainingEnded>;
-
-// Nothing: the line is not an object, or of a kind that only others read.
-std::optional<RankEvent> parse_rank_event(absl::string_view line);
 
 }  // namespace titan::core

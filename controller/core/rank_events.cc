@@ -45,14 +45,13 @@ void tell_problem(Step& step, Word& word, const char* reason, std::string messag
 
 // A node that reconnects says it again. What was lost may be the commit that somebody waits for: whether that
 // checkpoint is there is not known, and nothing waits for its word any more.
-void take_damage(Step& step, Word& word, const v1::SpoolDamage& damage) {
+void take_damage(Step& step, Word& word, const SpoolDamage& damage) {
   LiveJob& job = word.job;
-  const Spools::Damage noted =
-      step.state.spools.note_damage({job.record.uid, word.attempt, word.rank}, damage.offset());
+  const Spools::Damage noted = step.state.spools.note_damage({job.record.uid, word.attempt, word.rank}, damage.offset);
   if (noted == Spools::Damage::kNotToBeTold) return;
   const bool is_last = noted == Spools::Damage::kLastToBeTold;
   tell(step, word, "SpoolDamaged",
-       absl::StrCat(damage.message(), is_last ? "; no more damage of this rank's events is reported" : ""), "warning");
+       absl::StrCat(damage.message, is_last ? "; no more damage of this rank's events is reported" : ""), "warning");
   if (word.rank != 0 || !word.is_current() || !apply(job, job::JobEvent::kCheckpointDone)) return;
   end_explanation(job);
   job.progress.failed_save = "its outcome is not known: events of rank 0 were lost";
@@ -185,16 +184,15 @@ void take_event(Step& step, Word& word, const TrainingEnded& ended) {
 }
 
 // Each line once: what was taken before was sent again after a reconnect.
-void take_lines(Step& step, Word& word, const v1::RankEvents& events) {
+void take_lines(Step& step, Word& word, const RankEvents& events) {
   int64_t& cursor = step.state.spools.cursor({word.job.record.uid, word.attempt, word.rank});
-  for (const v1::SpoolDamage& damage : events.damage()) take_damage(step, word, damage);
-  for (const v1::RankEvent& line : events.events()) {
-    if (line.sequence() <= cursor) continue;
-    cursor = line.sequence();
-    const std::optional<RankEvent> event = parse_rank_event(line.json());
-    if (event) std::visit([&](const auto& what) { take_event(step, word, what); }, *event);
+  for (const SpoolDamage& damage : events.damage) take_damage(step, word, damage);
+  for (const RankLine& line : events.lines) {
+    if (line.sequence <= cursor) continue;
+    cursor = line.sequence;
+    if (line.event) std::visit([&](const auto& what) { take_event(step, word, what); }, *line.event);
   }
-  if (!events.events().empty()) {
+  if (!events.lines.empty()) {
     const std::string key = cursor_key(word.job.record.uid, word.attempt, word.rank);
     word.change.mutations.push_back(store::put(key, absl::StrCat(cursor)));
   }
@@ -203,12 +201,12 @@ void take_lines(Step& step, Word& word, const v1::RankEvents& events) {
 
 }  // namespace
 
-void on_rank_events(Step& step, Node& node, const v1::RankEvents& events) {
-  const std::string& uid = events.id().job_uid();
-  const int attempt = events.id().number(), rank = events.rank();
-  if (events.events().empty() && events.damage().empty()) return;
+void on_rank_events(Step& step, Node& node, const RankEvents& events) {
+  const auto& [uid, attempt] = events.attempt;
+  const int rank = events.rank;
+  if (events.lines.empty() && events.damage.empty()) return;
   if (!knows(step.state, uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
-  if (!may_tell(step.state, node, {uid, attempt}, rank)) {
+  if (!may_tell(step.state, node, events.attempt, rank)) {
     return note_foreign(step, node,
                         absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,
                                      ", which is not placed there"));
@@ -218,13 +216,10 @@ void on_rank_events(Step& step, Node& node, const v1::RankEvents& events) {
     Word word{*live, attempt, rank, node.record.name, change};
     take_lines(step, word, events);
   }
-  if (events.events().empty()) return step.commit(std::move(change));
+  if (events.lines.empty()) return step.commit(std::move(change));
   // Of a job that is over there is nothing left to learn; its lines are acknowledged all the same.
-  Send& ack = change.then.sends.emplace_back();
-  ack.session = node.session;
-  *ack.message.mutable_events_ack()->mutable_id() = events.id();
-  ack.message.mutable_events_ack()->set_rank(rank);
-  ack.message.mutable_events_ack()->set_sequence(events.events().rbegin()->sequence());
+  Send ack{node.session, EventsAck{events.attempt, rank, events.lines.back().sequence}};
+  change.then.sends.push_back(std::move(ack));
   step.commit(std::move(change));
 }
 

@@ -54,36 +54,36 @@ std::vector<std::string> Refusals::nodes() const {
   return names;
 }
 
-absl::Status check_cluster(const Options& options, const v1::Register& hello) {
-  if (hello.cluster().empty() || options.cluster.empty() || hello.cluster() == options.cluster) {
+absl::Status check_cluster(const Options& options, const Registration& hello) {
+  if (hello.cluster.empty() || options.cluster.empty() || hello.cluster == options.cluster) {
     return absl::OkStatus();
   }
   return rpc::error(
       absl::StatusCode::kFailedPrecondition, "WRONG_CLUSTER",
       absl::StrCat(
-          "node ", hello.node(), " belongs to cluster ", hello.cluster(), " and this controller is of cluster ",
+          "node ", hello.node, " belongs to cluster ", hello.cluster, " and this controller is of cluster ",
           options.cluster,
           ": it is not let in, and its ranks go on. Give its titan-worker the right --controller; or, if it is "
           "to follow this one, restart it once with --adopt-cluster"),
-      {{"node", hello.node()}, {"worker_cluster", hello.cluster()}, {"controller_cluster", options.cluster}});
+      {{"node", hello.node}, {"worker_cluster", hello.cluster}, {"controller_cluster", options.cluster}});
 }
 
-void note_refusal(Step& step, const v1::Register& hello, const absl::Status& why) {
+void note_refusal(Step& step, const Registration& hello, const absl::Status& why) {
   const std::string reason = rpc::reason(why);
   step.measure(Measure::kNodeRefused, 1, reason);
-  if (!text::is_id(hello.node())) return;  // Nothing that could be listed.
+  if (!text::is_id(hello.node)) return;  // Nothing that could be listed.
   forget_refusals(step);
-  const Refused refused{hello.address(),   hello.version(), hello.instance(), reason, std::string(why.message()),
+  const Refused refused{hello.address,     hello.version, hello.instance, reason, std::string(why.message()),
                         step.now.monotonic};
-  const Refusals::Noted noted = step.state.refusals.note(hello.node(), refused);
+  const Refusals::Noted noted = step.state.refusals.note(hello.node, refused);
   if (noted == Refusals::Noted::kNoRoom) return;
-  step.touch(hello.node());
-  Node* node = step.state.nodes.find(hello.node());
+  step.touch(hello.node);
+  Node* node = step.state.nodes.find(hello.node);
   if (noted == Refusals::Noted::kSaidBefore) return;
   Change change;
   if (node == nullptr) {
     journal::Line line{journal::Level::kWarning, "NodeRefused", {}};
-    line.add("node", hello.node()).add("message", absl::StrCat(reason, ": ", refused.message));
+    line.add("node", hello.node).add("message", absl::StrCat(reason, ": ", refused.message));
     change.then.lines.push_back(std::move(line));
     return step.commit(std::move(change));
   }

@@ -15,9 +15,9 @@ void Step::expect(Change& change, Continuation continuation) {
   change.token = state.expected.add(std::move(continuation));
 }
 
-void Step::send(const std::string& node, v1::ControllerMessage message) {
+void Step::send(const std::string& node, NodeCommand command) {
   const SessionId session = session_of(state.nodes, node);
-  if (session != 0) effects.now.sends.push_back({session, std::move(message), nullptr});
+  if (session != 0) effects.now.sends.push_back({session, std::move(command)});
 }
 
 void Step::refuse(RequestId request, const absl::Status& why) {

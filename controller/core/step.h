@@ -32,7 +32,7 @@ struct Step {
   // A change has one continuation: what happens to several jobs is several changes.
   void expect(Change& change, Continuation continuation);
   // Sends to the node's session. Without one nothing is lost: every command is repeated to its next session.
-  void send(const std::string& node, v1::ControllerMessage message);
+  void send(const std::string& node, NodeCommand command);
   void refuse(RequestId request, const absl::Status& why);
   void measure(Measure::Kind kind, double value, std::string label = "");
   void touch(const std::string& node) { touched.insert(node); }
@@ -50,7 +50,7 @@ void take(Step& step, const DrainNode& input);
 void take(Step& step, const DeleteNode& input);
 void take(Step& step, const StopUnknown& input);
 void take(Step& step, const OpenSession& input);
-void take(Step& step, const Heard& input);
+void take(Step& step, Heard& input);  // Takes what it holds.
 void take(Step& step, const CloseSession& input);
 void take(Step& step, const Tick& input);
 void take(Step& step, const Durable& input);
@@ -103,7 +103,7 @@ bool apply(LiveJob& job, job::JobEvent event);
 // claims.cc
 void tell_of(Step& step, const Node& node);
 void lose(Step& step, LiveJob& job, const std::string& node);
-void note_devices(Queue& queue, LiveJob& job, const std::string& node, const v1::AttemptInventory& item);
+void note_devices(Queue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item);
 void hold_back(Queue& queue, LiveJob& job);
 void enter_queue(Step& step, LiveJob& job);
 void give_up_wishes(Step& step);
@@ -121,8 +121,8 @@ absl::Duration stop_time(const LiveJob& job);
 void set_stop_deadline(const Now& now, LiveJob& job);
 void restore_stop_deadline(const Now& now, LiveJob& job);
 absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part);
-void add_stop_times(const Now& now, v1::Stop& stop, const LiveJob& job, absl::Duration by);
-int64_t prepare_milliseconds(const Options& options, const Now& now, const LiveAttempt& attempt);
+void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Duration by);
+absl::Duration prepare_time(const Options& options, const Now& now, const LiveAttempt& attempt);
 void check_deadlines(Step& step);
 void leave_devices(Step& step, LiveJob& job, const std::string& name);
 void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& message);
@@ -137,7 +137,7 @@ void delete_old_jobs(Step& step);
 // diagnosis.cc
 bool ask_ranks(Step& step, LiveJob& job);
 void ask_again(Step& step, LiveJob& job, const Node& node);
-void on_diagnosis(Step& step, Node& node, const v1::Diagnosis& answer);
+void on_diagnosis(Step& step, Node& node, Diagnosis answer);
 void check_diagnoses(Step& step);
 void restore_question(const Cycles& cycles, LiveJob& job);
 void end_diagnosis(Step& step, LiveJob& job);
@@ -148,7 +148,7 @@ void empty_node(Step& step, const std::string& name);
 void ask_to_leave(Step& step, const std::string& name, RequestId request);
 
 // failed_logs.cc
-bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& reported, job::RankExit& exit, Change& change);
+bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::RankExit& exit, Change& change);
 void close_failed_logs(Step& step, LiveJob& job, Change& change);
 bool make_room_for_logs(Step& step, int64_t bytes);
 void count_kept_logs(KeptLogs& kept_logs, const JobView& view);
@@ -162,20 +162,20 @@ bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std
 const job::AttemptRecord* recorded(const Jobs& jobs, const AttemptKey& key);
 bool is_elsewhere(const Jobs& jobs, const std::string& node, const AttemptKey& key);
 bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank);
-bool may_list(Step& step, Node& node, const v1::AttemptId& id);
+bool may_list(Step& step, Node& node, const AttemptKey& key);
 void note_foreign(Step& step, Node& node, const std::string& what, const std::string& job = "");
 
 // hangs.cc
 void note_advance(const Pauses& pauses, const Now& now, LiveAttempt& attempt, bool quiet);
-void note_beat(Step& step, LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
+void note_beat(Step& step, LiveJob& job, NodePart& part, const AttemptBeat& beat);
 void begin_watch(const Now& now, LiveAttempt& attempt);
 std::vector<job::HungRank> hung_ranks(const LiveJob& job);
 void check_hangs(Step& step);
 void excuse_own_pause(Step& step);
 
 // inventory.cc
-void compare_inventory(Step& step, Node& node, const v1::Register& hello);
-LiveJob* job_of(Jobs& jobs, const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
+void compare_inventory(Step& step, Node& node, const Registration& hello);
+LiveJob* job_of(Jobs& jobs, const AttemptKey& key);  // With exactly this attempt alive, or nullptr.
 NodePart* part_of(LiveJob* job, const std::string& node);
 
 // left_behind.cc
@@ -207,12 +207,12 @@ SessionId session_of(const Nodes& nodes, const std::string& name);  // 0: nobody
 void estimate_ends(State& state, const Now& now);
 
 // rank_events.cc
-void on_rank_events(Step& step, Node& node, const v1::RankEvents& events);
+void on_rank_events(Step& step, Node& node, const RankEvents& events);
 void take_finished_step(Step& step, LiveJob& job, int attempt, int64_t train_step, Change& change);
 
 // refusals.cc
-absl::Status check_cluster(const Options& options, const v1::Register& hello);
-void note_refusal(Step& step, const v1::Register& hello, const absl::Status& why);
+absl::Status check_cluster(const Options& options, const Registration& hello);
+void note_refusal(Step& step, const Registration& hello, const absl::Status& why);
 void forget_refusals(Step& step);
 
 // requests.cc
@@ -238,8 +238,8 @@ void answer_when_shown(Step& step, RequestId request, const std::string& job);
 
 // strays.cc
 bool knows(const State& state, const std::string& uid);
-Stray& stray_of(Step& step, Node& node, const v1::AttemptId& id);
-void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false,
+Stray& stray_of(Step& step, Node& node, const AttemptKey& key);
+void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, bool holds = false,
                 bool overdue = false);
 void stop_lost(Step& step, const std::string& node);
 void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key);

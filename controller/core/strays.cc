@@ -13,22 +13,13 @@
 namespace titan::core {
 namespace {
 
-using Phase = v1::AttemptReport;
-
 constexpr absl::Duration kSaveTime = absl::Seconds(30);
 // To be killed in, if need be. Then its job goes on: the next attempt fences the old one off its dump folder, and the
 // devices of the old one stay taken while it lives.
 constexpr absl::Duration kKillTime = absl::Seconds(15);
 
-v1::ControllerMessage stop_message(const AttemptKey& key, absl::Duration grace, const std::string& reason) {
-  v1::ControllerMessage message;
-  v1::Stop* stop = message.mutable_stop();
-  stop->mutable_id()->set_job_uid(key.first);
-  stop->mutable_id()->set_number(key.second);
-  stop->set_save(grace > absl::ZeroDuration());
-  stop->set_grace_milliseconds(absl::ToInt64Milliseconds(grace));
-  stop->set_reason(reason);
-  return message;
+Stop stop_within(const AttemptKey& key, absl::Duration grace, const std::string& reason) {
+  return {.attempt = key, .save = grace > absl::ZeroDuration(), .grace = grace, .reason = reason};
 }
 
 int newest_recorded(const LiveJob& job) {
@@ -54,8 +45,8 @@ void stop_stray(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
   if (saves && !stray.saving) stray.saves_until = step.now.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
   if (may_still_save(step.state.jobs, key))
-    return step.send(node.record.name, stop_message(key, kSaveTime, live->record.intent.cause));
-  step.send(node.record.name, stop_message(key, saves ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
+    return step.send(node.record.name, stop_within(key, kSaveTime, live->record.intent.cause));
+  step.send(node.record.name, stop_within(key, saves ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
 void list_unknown(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
@@ -108,19 +99,17 @@ bool knows(const State& state, const std::string& uid) {
   return state.jobs.find(uid) != nullptr || state.jobs.find_over(uid) != nullptr || state.deletions.contains(uid);
 }
 
-Stray& stray_of(Step& step, Node& node, const v1::AttemptId& id) {
+Stray& stray_of(Step& step, Node& node, const AttemptKey& key) {
   step.touch(node.record.name);
-  return step.state.strays.add(node.record.name, {id.job_uid(), id.number()});
+  return step.state.strays.add(node.record.name, key);
 }
 
 // `holds`: it is refused, and a process of it that is not gone has its devices all the same. `overdue`: the node says
 // that it has not ended what it was told to stop; were it told again, it would say that again, without end.
-void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds,
-                bool overdue) {
+void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, bool holds, bool overdue) {
   if (node.session == 0) return;
-  const AttemptKey key{id.job_uid(), id.number()};
-  const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
-  Stray& stray = stray_of(step, node, id);
+  const bool ended = phase == PartPhase::kEnded || phase == PartPhase::kRefused;
+  Stray& stray = stray_of(step, node, key);
   if (!ended) stray.devices = std::max(stray.devices, static_cast<int>(stray.ranks.size()));
   if (holds && stray.devices == 0) {
     stray.device_indices = recorded_devices(step.state.jobs, key, node.record.name);
@@ -146,9 +135,9 @@ void take_stray(Step& step, Node& node, const v1::AttemptId& id, v1::AttemptRepo
 void stop_lost(Step& step, const std::string& node) {
   for (const auto& [key, left] : step.state.left.on(node)) {
     if (may_still_save(step.state.jobs, key)) {
-      step.send(node, stop_message(key, kSaveTime, step.state.jobs.at(key.first).record.intent.cause));
+      step.send(node, stop_within(key, kSaveTime, step.state.jobs.at(key.first).record.intent.cause));
     } else {
-      step.send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
+      step.send(node, stop_within(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
     }
   }
   bound_left_behind(step, node);
@@ -158,7 +147,7 @@ void stop_lost(Step& step, const std::string& node) {
 void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key) {
   const Stray* stray = step.state.strays.find(node, key);
   if (stray == nullptr || !stray->dismissed || stray->ended) return;
-  step.send(node, stop_message(key, stray->grace, "STOPPED_BY_OPERATOR"));
+  step.send(node, stop_within(key, stray->grace, "STOPPED_BY_OPERATOR"));
 }
 
 void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {

@@ -10,7 +10,6 @@
 #include "controller/core/keys.h"
 #include "controller/core/labels.h"
 #include "controller/core/step.h"
-#include "nlohmann/json.hpp"
 
 namespace titan::core {
 namespace {
@@ -73,32 +72,6 @@ std::string change(job::JobRecord& record, const UpdateJob& asked) {
   return absl::StrJoin(changes, ", ");
 }
 
-// An accepted update, until its effect is written.
-std::string encode(const UpdateJob& asked) {
-  nlohmann::json json = {{"etag", asked.etag}, {"actor", asked.actor}, {"labels", nlohmann::json::object()}};
-  for (const auto& [key, value] : asked.labels) {
-    json["labels"][key] = value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-  }
-  if (asked.priority) json["priority"] = *asked.priority;
-  if (asked.title) json["title"] = *asked.title;
-  if (asked.all_labels) json["all_labels"] = *asked.all_labels;
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-UpdateJob decode(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text);
-  UpdateJob asked;
-  for (const auto& [key, value] : json.at("labels").items()) {
-    asked.labels[key] = value.is_null() ? std::nullopt : std::optional<std::string>(value.get<std::string>());
-  }
-  json.at("etag").get_to(asked.etag);
-  json.at("actor").get_to(asked.actor);
-  if (json.contains("priority")) asked.priority = json["priority"].get<int>();
-  if (json.contains("title")) asked.title = json["title"].get<std::string>();
-  if (json.contains("all_labels")) asked.all_labels = json["all_labels"].get<std::map<std::string, std::string>>();
-  return asked;
-}
-
 void start_update(Step& step, const UpdateJob& asked) {
   Change written;
   written.mutations.push_back(store::erase(update_key(asked.uid)));
@@ -147,7 +120,7 @@ void take(Step& step, const UpdateJob& input) {
   if (!view.ok()) return step.refuse(input.request, view.status());
   Change change;
   change.when_full = store::WhenFull::kRefuse;
-  change.mutations.push_back(store::put(update_key(input.uid), encode(input)));
+  change.mutations.push_back(store::put(update_key(input.uid), job::encode<job::Update>(input)));
   step.expect(change, UpdateAccepted{input});
   step.commit(std::move(change));
 }
@@ -158,13 +131,9 @@ void go_on(Step& step, const UpdateAccepted& accepted, const absl::Status& statu
 }
 
 void load_update(Step& step, const store::Record& record) {
-  try {
-    UpdateJob asked = decode(record.value);
-    asked.uid = record.key.substr(update_key("").size());
-    start_update(step, asked);
-  } catch (const nlohmann::json::exception& error) {
-    set_aside(step, record, error.what());
-  }
+  absl::StatusOr<job::Update> asked = job::decode<job::Update>(record.value);
+  if (!asked.ok()) return set_aside(step, record, std::string(asked.status().message()));
+  start_update(step, {*std::move(asked), /*request=*/0, record.key.substr(update_key("").size())});
 }
 
 }  // namespace titan::core

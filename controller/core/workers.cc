@@ -15,8 +15,6 @@
 namespace titan::core {
 namespace {
 
-using Phase = v1::AttemptReport;
-
 // Clocks of nodes differ: a time that cannot be right counts as "just now".
 absl::Duration since(int64_t then_ns, int64_t now_ns) {
   if (then_ns <= 0 || then_ns > now_ns || now_ns - then_ns > 60'000'000'000) return absl::ZeroDuration();
@@ -41,22 +39,9 @@ constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";    // Why a job waits.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 constexpr char kStopTimeout[] = "STOP_TIMEOUT";            // A node cannot end what it was told to.
 
-bool speaks_of_its_own(const NodePart& part, const v1::AttemptBeat& beat) {
-  return std::all_of(beat.ranks().begin(), beat.ranks().end(),
-                     [&](const v1::RankStatus& rank) { return part.holds(rank.rank()); });
-}
-
-job::RankExit from_proto(const v1::RankExitReport& report) {
-  job::RankExit exit;
-  exit.rank = report.rank();
-  exit.exit_code = report.exit_code();
-  exit.signal = report.signal();
-  exit.out_of_memory = report.out_of_memory();
-  exit.memory_limit_bytes = report.memory_limit_bytes();
-  exit.time_ns = report.time_unix_nanos();
-  exit.message = report.last_words();
-  exit.stop_reason = report.stop_reason();
-  return exit;
+bool speaks_of_its_own(const NodePart& part, const AttemptBeat& beat) {
+  return std::all_of(beat.ranks.begin(), beat.ranks.end(),
+                     [&](const RankStatus& rank) { return part.holds(rank.rank); });
 }
 
 bool left_well(const job::RankExit& exit) { return rank_protocol::left_as_asked(exit.exit_code, exit.signal); }
@@ -131,13 +116,10 @@ void excuse_parts(State& state, const Now& now, const std::string& node) {
 }
 
 // At once, not when its record is durable: on a full disk its ranks would end as orphans.
-void welcome(Step& step, Node& node, const v1::Register& hello) {
-  const std::string& name = hello.node();
-  v1::ControllerMessage message;
-  message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
-  message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(step.options.lease));
-  message.mutable_welcome()->set_cluster(step.options.cluster);
-  step.effects.now.sends.push_back({node.session, std::move(message), nullptr});
+void welcome(Step& step, Node& node, const Registration& hello) {
+  const std::string& name = hello.node;
+  step.effects.now.sends.push_back(
+      {node.session, Welcome{node.record.lease_epoch, step.options.lease, step.options.cluster}});
   tell_of(step, node);  // What it is; that it takes ranks, once it is known what it has.
   node.state = NodeState::kReady;
   end_waiting_for(step, name);
@@ -150,36 +132,33 @@ void welcome(Step& step, Node& node, const v1::Register& hello) {
 
 // For how long a worker has heard nothing of this controller, as its beat says; zero for what is usual between a beat
 // and its answer, and for what this process was stopped for itself.
-absl::Duration deafness(const Step& step, const v1::WorkerMessage& message) {
-  const absl::Duration unanswered = absl::Milliseconds(message.beat().unanswered_milliseconds());
+absl::Duration deafness(const Step& step, absl::Duration unanswered) {
   if (unanswered <= 2 * step.state.nodes.beat_interval()) return absl::ZeroDuration();
   const bool was_asleep =
       step.state.pauses.is_paused(step.now.monotonic) || step.state.pauses.awake_for(step.now.monotonic) < unanswered;
   return was_asleep ? absl::ZeroDuration() : unanswered;
 }
 
-void on_beat(Step& step, Node& node, const v1::Beat& beat) {
-  note_condition(step, node, beat.unusable(), beat.unix_nanoseconds());
-  v1::ControllerMessage ack;
-  ack.mutable_beat_ack()->set_sequence(beat.sequence());
-  step.send(node.record.name, std::move(ack));
-  for (const v1::AttemptBeat& item : beat.attempts()) {
-    LiveJob* job = job_of(step.state.jobs, item.id());
+void on_beat(Step& step, Node& node, const Beat& beat) {
+  note_condition(step, node, beat.unusable, beat.unix_nanoseconds);
+  step.send(node.record.name, BeatAck{beat.sequence});
+  for (const AttemptBeat& item : beat.attempts) {
+    LiveJob* job = job_of(step.state.jobs, item.attempt);
     NodePart* part = part_of(job, node.record.name);
     if (part == nullptr) {
-      if (is_elsewhere(step.state.jobs, node.record.name, {item.id().job_uid(), item.id().number()})) {
+      if (is_elsewhere(step.state.jobs, node.record.name, item.attempt)) {
         note_foreign(step, node,
-                     absl::StrCat("the beat of attempt ", item.id().number(), " of job uid ", item.id().job_uid(),
+                     absl::StrCat("the beat of attempt ", item.attempt.second, " of job uid ", item.attempt.first,
                                   ", which is placed elsewhere"));
       }
-      if (!may_list(step, node, item.id())) continue;
-      Stray& stray = stray_of(step, node, item.id());
+      if (!may_list(step, node, item.attempt)) continue;
+      Stray& stray = stray_of(step, node, item.attempt);
       stray.ranks.clear();
-      for (const v1::RankStatus& rank : item.ranks()) {
-        stray.ranks.push_back(rank.rank());
-        stray.step = std::max(stray.step, rank.step());
+      for (const RankStatus& rank : item.ranks) {
+        stray.ranks.push_back(rank.rank);
+        stray.step = std::max(stray.step, rank.step);
       }
-      take_stray(step, node, item.id(), Phase::STARTED);
+      take_stray(step, node, item.attempt, PartPhase::kStarted);
       continue;
     }
     if (!speaks_of_its_own(*part, item)) {
@@ -192,7 +171,7 @@ void on_beat(Step& step, Node& node, const v1::Beat& beat) {
     compare_ranks(step, *job);
     if (!slow_ranks_on(*job, node.record.name).empty()) step.touch(node.record.name);  // By how much.
     int64_t train_step = 0;
-    for (const v1::RankStatus& rank : item.ranks()) train_step = std::max(train_step, rank.step());
+    for (const RankStatus& rank : item.ranks) train_step = std::max(train_step, rank.step);
     if (!job->attempt->loaded || train_step <= job->attempt->record.resumed_step) continue;
     Change change;
     note_first_step(step, *job, change);
@@ -204,14 +183,12 @@ void on_beat(Step& step, Node& node, const v1::Beat& beat) {
 }
 
 // Each is a record of its own: a job of ten thousand ranks fails with as many.
-void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& report, Change& change,
+void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& report, Change& change,
                 absl::Duration& since_failure) {
   LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
-  for (const v1::RankExitReport& reported : report.exits()) {
-    const job::FailedLog log{reported.log_offset(), reported.log_tail()};
-    job::RankExit exit = from_proto(reported);
+  for (const auto& [exit, log] : report.exits) {
     if (!part.holds(exit.rank)) {
       note_foreign(
           step, node,
@@ -225,25 +202,26 @@ void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& r
       continue;
     }
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
-    const std::string ending = how(exit);
-    exit.message = plain(exit.message);
-    exit.node = node.record.name;
-    exit.report = attempt.exit_reports;
-    keep_failed_log(step, job, log, exit, change);
-    attempt.exits.emplace(exit.rank, exit);
-    if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(exit);
-    put_exit(job, exit, change);
+    job::RankExit seen = exit;
+    seen.node = node.record.name;
+    seen.message = plain(exit.message);
+    seen.report = attempt.exit_reports;
+    keep_failed_log(step, job, log, seen, change);
+    attempt.exits.emplace(exit.rank, seen);
+    if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(seen);
+    put_exit(job, seen, change);
     if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_ns, step.now.wall_ns()));
     const size_t count = attempt.exits.size();
     if (count > kExitEvents) continue;
     told = true;
-    add_event(step, change, job,
-              {.node = node.record.name,
-               .attempt = attempt.record.number,
-               .rank = exit.rank,
-               .reason = "RankExited",
-               .message = absl::StrCat(ending, count == kExitEvents ? "; no more exits of this attempt are told" : ""),
-               .severity = left_well(exit) ? "info" : "warning"});
+    add_event(
+        step, change, job,
+        {.node = node.record.name,
+         .attempt = attempt.record.number,
+         .rank = exit.rank,
+         .reason = "RankExited",
+         .message = absl::StrCat(how(exit), count == kExitEvents ? "; no more exits of this attempt are told" : ""),
+         .severity = left_well(exit) ? "info" : "warning"});
   }
   if (!changed) return;
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
@@ -251,23 +229,23 @@ void take_exits(Step& step, LiveJob& job, Node& node, const v1::AttemptReport& r
 }
 
 // Of an attempt of which nothing is placed on the node, or which is not the present one of its job.
-void on_stray_report(Step& step, Node& node, const v1::AttemptReport& report) {
-  if (is_elsewhere(step.state.jobs, node.record.name, {report.id().job_uid(), report.id().number()})) {
+void on_stray_report(Step& step, Node& node, const AttemptReport& report) {
+  if (is_elsewhere(step.state.jobs, node.record.name, report.attempt)) {
     note_foreign(step, node,
-                 absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
+                 absl::StrCat("a report of attempt ", report.attempt.second, " of job uid ", report.attempt.first,
                               ", which is placed elsewhere"));
   }
-  if (!may_list(step, node, report.id())) return;
-  take_stray(step, node, report.id(), report.phase(), report.holds_devices(),
-             /*overdue=*/report.error_reason() == kStopTimeout);
+  if (!may_list(step, node, report.attempt)) return;
+  take_stray(step, node, report.attempt, report.phase, report.holds_devices,
+             /*overdue=*/report.error_reason == kStopTimeout);
 }
 
 // Where its ranks meet and which folder they write to are the leader's to say. False: the attempt must not start there.
-bool take_leader_words(Step& step, LiveJob& job, const v1::AttemptReport& report, Change& change) {
-  if (report.store_port() != 0) job.attempt->record.store_port = report.store_port();
-  const bool is_prepared = report.phase() == Phase::PREPARED || report.phase() == Phase::STARTED;
-  return !is_prepared || report.folder_id().empty() ||
-         take_folder_id(step, job, job.attempt->leader(), report.folder_id(), change);
+bool take_leader_words(Step& step, LiveJob& job, const AttemptReport& report, Change& change) {
+  if (report.store_port != 0) job.attempt->record.store_port = report.store_port;
+  const bool is_prepared = report.phase == PartPhase::kPrepared || report.phase == PartPhase::kStarted;
+  return !is_prepared || report.folder_id.empty() ||
+         take_folder_id(step, job, job.attempt->leader(), report.folder_id, change);
 }
 
 void start_part(Step& step, LiveJob& job, NodePart& part) {
@@ -280,43 +258,45 @@ void start_part(Step& step, LiveJob& job, NodePart& part) {
   attempt.started_at = step.now.monotonic;
 }
 
-void end_part(Step& step, LiveJob& job, const std::string& node, const v1::AttemptReport& report, Change& change) {
+void end_part(Step& step, LiveJob& job, const std::string& node, const AttemptReport& report, Change& change) {
   const LiveAttempt& attempt = *job.attempt;
   NodePart& part = job.attempt->parts.at(node);
-  if (part.lost && !report.holds_devices()) end_given_up(step, job, node, change);
+  if (part.lost && !report.holds_devices) end_given_up(step, job, node, change);
   if (part.ended) return;
   const bool was_to_run = !attempt.failing && job.record.state != job::JobState::kStopping;
-  if (!report.error_reason().empty()) {
-    add_refusal(job, {node, report.error_reason(), report.error_message(), report.highest_attempt()}, change);
+  if (!report.error_reason.empty()) {
+    add_refusal(job, {node, report.error_reason, report.error_message, report.highest_attempt}, change);
   } else if (was_to_run && attempt.exits_on(node) < part.placement.num_ranks) {
-    add_refusal(job, ended_early(node, report.stopped()), change);
+    add_refusal(job, ended_early(node, report.stopped), change);
   }
-  if (report.holds_devices()) leave_devices(step, job, node);
+  if (report.holds_devices) leave_devices(step, job, node);
   part.ended = true;
 }
 
 // How far the part is. False: the report does not say.
-bool take_phase(Step& step, LiveJob& job, const std::string& node, const v1::AttemptReport& report, Change& change) {
+bool take_phase(Step& step, LiveJob& job, const std::string& node, const AttemptReport& report, Change& change) {
   NodePart& part = job.attempt->parts.at(node);
-  switch (report.phase()) {
-    case Phase::STARTED:
+  switch (report.phase) {
+    case PartPhase::kStarted:
       start_part(step, job, part);
       return true;
-    case Phase::PREPARED:
+    case PartPhase::kPrepared:
       part.prepared = true;
       return true;
-    case Phase::REFUSED:
-    case Phase::ENDED:
+    case PartPhase::kRefused:
+    case PartPhase::kEnded:
       end_part(step, job, node, report, change);
       return true;
-    default:
+    case PartPhase::kPreparing:
+    case PartPhase::kUnknown:
       return false;
   }
+  return false;
 }
 
-void on_report(Step& step, Node& node, const v1::AttemptReport& report) {
+void on_report(Step& step, Node& node, const AttemptReport& report) {
   const std::string& name = node.record.name;
-  LiveJob* job = job_of(step.state.jobs, report.id());
+  LiveJob* job = job_of(step.state.jobs, report.attempt);
   if (job == nullptr || !job->attempt->parts.contains(name)) return on_stray_report(step, node, report);
   Change change;
   absl::Duration since_failure;
@@ -324,31 +304,22 @@ void on_report(Step& step, Node& node, const v1::AttemptReport& report) {
   if (name == job->attempt->leader() && !take_leader_words(step, *job, report, change)) {
     return conclude(step, *job, std::move(change), since_failure);
   }
-  if (report.error_reason() == kStopTimeout && !job->attempt->parts.at(name).ended) {
+  if (report.error_reason == kStopTimeout && !job->attempt->parts.at(name).ended) {
     step.commit(std::move(change));
-    return take_stop_timeout(step, *job, node, report.error_message());
+    return take_stop_timeout(step, *job, node, report.error_message);
   }
   if (!take_phase(step, *job, name, report, change)) return;
   start_when_prepared(step, *job, change);
   conclude(step, *job, std::move(change), since_failure);
 }
 
-void hear(Step& step, Node& node, const v1::WorkerMessage& message) {
-  switch (message.kind_case()) {
-    case v1::WorkerMessage::kBeat:
-      return on_beat(step, node, message.beat());
-    case v1::WorkerMessage::kAttempt:
-      return on_report(step, node, message.attempt());
-    case v1::WorkerMessage::kEvents:
-      return on_rank_events(step, node, message.events());
-    case v1::WorkerMessage::kDiagnosis:
-      return on_diagnosis(step, node, message.diagnosis());
-    case v1::WorkerMessage::kLog:  // The reader's, see api: these came from another node than was asked.
-    case v1::WorkerMessage::kTrace:
-      return note_foreign(step, node, "an answer to a question that another node was asked");
-    case v1::WorkerMessage::kRegister:
-    case v1::WorkerMessage::KIND_NOT_SET:
-      return;
+void hear(Step& step, Node& node, NodeReport& report) {
+  if (const auto* beat = std::get_if<Beat>(&report)) return on_beat(step, node, *beat);
+  if (const auto* part = std::get_if<AttemptReport>(&report)) return on_report(step, node, *part);
+  if (const auto* events = std::get_if<RankEvents>(&report)) return on_rank_events(step, node, *events);
+  if (auto* answer = std::get_if<Diagnosis>(&report)) return on_diagnosis(step, node, std::move(*answer));
+  if (std::holds_alternative<MisdirectedAnswer>(report)) {
+    note_foreign(step, node, "an answer to a question that another node was asked");
   }
 }
 
@@ -431,7 +402,7 @@ void check_leases(Step& step) {
 }  // namespace
 
 void take(Step& step, const OpenSession& input) {
-  const v1::Register& hello = input.hello;
+  const Registration& hello = input.hello;
   const absl::Status ours = check_cluster(step.options, hello);
   const absl::StatusOr<Nodes::Opened> opened =
       ours.ok() ? step.state.nodes.open_session(hello, input.session, step.now.monotonic, step.now.wall) : ours;
@@ -444,15 +415,15 @@ void take(Step& step, const OpenSession& input) {
   if (opened->replaced != 0) {
     step.effects.closes.emplace_back(opened->replaced, "a newer session of this node took over");
   }
-  step.state.refusals.forget(hello.node());
+  step.state.refusals.forget(hello.node);
   Change change;
   add_node_event(step, change, *opened->node, "NodeRegistered",
-                 absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
-                              counted(hello.resources().cpu_cores(), "core"), ", version ", hello.version()),
+                 absl::StrCat(counted(hello.devices, hello.device + " device"), ", ", counted(hello.cpu_cores, "core"),
+                              ", version ", hello.version),
                  "info", input.peer);
   put_node(step, change, *opened->node);
   step.commit(std::move(change));
-  note_condition(step, *opened->node, hello.unusable(), hello.unix_nanoseconds());
+  note_condition(step, *opened->node, hello.unusable, hello.unix_nanoseconds);
   if (step.state.nodes.mark_flapping(*opened->node, step.now.monotonic)) note_flapping(step, *opened->node);
   welcome(step, *opened->node, hello);
 }
@@ -462,14 +433,15 @@ void take(Step& step, const CloseSession& input) {
   if (const Node* node = step.state.nodes.find(input.node); node != nullptr) tell_of(step, *node);
 }
 
-void take(Step& step, const Heard& input) {
+void take(Step& step, Heard& input) {
   Node* node = step.state.nodes.owner(input.node, input.session);
   if (node == nullptr) return;
   const bool could_take_ranks = node->can_take_ranks();
   const bool was_over = step.state.nodes.lease_over(*node, step.now.monotonic);
-  if (!node->deaf ||
-      input.message.has_beat()) {  // Any message shows that it lives; only a beat shows whether it hears.
-    step.state.nodes.beat(*node, step.now.monotonic, step.now.wall, deafness(step, input.message));
+  const Beat* const beat = std::get_if<Beat>(&input.report);
+  if (!node->deaf || beat != nullptr) {  // Any message shows that it lives; only a beat shows whether it hears.
+    const absl::Duration unanswered = beat != nullptr ? beat->unanswered : absl::ZeroDuration();
+    step.state.nodes.beat(*node, step.now.monotonic, step.now.wall, deafness(step, unanswered));
     step.effects.beats.emplace_back(input.node, step.now.wall);
   }
   const bool is_over = step.state.nodes.lease_over(*node, step.now.monotonic);
@@ -480,8 +452,8 @@ void take(Step& step, const Heard& input) {
     end_waiting_for(step, input.node);
     stop_lost(step, input.node);
   }
-  if (!input.message.has_beat()) step.touch(input.node);
-  hear(step, *node, input.message);
+  if (beat == nullptr) step.touch(input.node);
+  hear(step, *node, input.report);
   if (!could_take_ranks) tell_of(step, *node);
   if (is_back) step.touch(input.node);
   if (is_back) request_schedule(step, /*urgent=*/false);  // After it has said what still runs there. Thousands may.

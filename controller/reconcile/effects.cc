@@ -1,12 +1,12 @@
 // What becomes of the core's effects: written, sent, answered and shown, in the order in which they were decided.
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "common/base/status/status.h"
 #include "common/rank_protocol/launch.h"
+#include "controller/reconcile/encode_command.h"
 #include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/reconciler.h"
 
@@ -25,9 +25,9 @@ std::string attempt_in(const core::Change& change) {
 
 }  // namespace
 
-void Reconciler::take(const core::Input& input, Answers& answers) {
+void Reconciler::take(core::Input input, Answers& answers) {
   const absl::Duration begin = clock_.monotonic();
-  core::Effects effects = core_.step(input, now());
+  core::Effects effects = core_.step(std::move(input), now());
   if (effects.scheduled) measures_.scheduler_cycle(clock_.monotonic() - begin);
   run(std::move(effects), answers);
 }
@@ -52,11 +52,11 @@ void Reconciler::run(core::Effects effects, Answers& answers) {
 // Without the lock until there is something to say.
 void Reconciler::compare(const core::Comparison& wanted) {
   const job::Findings& findings = *wanted.findings;
-  const core::Compared found{wanted.attempt, job::diagnose(findings, wanted.title), findings.stuck};
+  core::Compared found{wanted.attempt, job::diagnose(findings, wanted.title), findings.stuck};
   Answers answers;
   {
     sync::Lock lock(mutex_);
-    take(found, answers);
+    take(std::move(found), answers);
   }
   for (const auto& answer : answers) answer();
 }
@@ -139,40 +139,41 @@ void Reconciler::answer(const core::Reply& reply, Answers& answers) {
   finish(std::move(waiting.job), view != nullptr ? absl::StatusOr<JobViewPtr>(view) : no_such_job(reply.job));
 }
 
-// Nodes of one attempt get one launch file: made once with addresses and once without, and shared, since the table of
-// thousands of ranks is long.
-void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
-  const rank_protocol::Launch* made = nullptr;
-  std::array<std::shared_ptr<const std::string>, 2> files;  // Of it: without and with addresses.
+void Reconciler::send_all(const std::vector<core::Send>& sends, Answers& answers) {
+  LaunchFiles files;
   std::vector<core::SpecUnreadable> unreadable;
-  for (core::Send& send : sends) {
-    if (send.launch != nullptr && send.launch.get() != made) {
-      made = send.launch.get();
-      files = {};
-    }
-    std::shared_ptr<const std::string>& shared = files[send.with_addresses ? 1 : 0];
-    if (send.launch != nullptr && shared == nullptr) {
-      absl::StatusOr<std::string> json = launch_json(*made, send.with_addresses);
-      if (!json.ok()) {
+  for (const core::Send& send : sends) {
+    const auto* const prepare = std::get_if<core::Prepare>(&send.command);
+    if (prepare != nullptr) {
+      if (const absl::Status made = make_launch_file(*prepare, files); !made.ok()) {
         unreadable.push_back(
-            {made->job_uid, made->attempt, std::string(json.status().message()), absl::IsDataLoss(json.status())});
+            {prepare->launch->job_uid, prepare->launch->attempt, std::string(made.message()), absl::IsDataLoss(made)});
         continue;
       }
-      v1::ControllerMessage launch;
-      launch.mutable_prepare()->set_launch_json(*std::move(json));
-      shared = std::make_shared<const std::string>(launch.SerializeAsString());
     }
     const auto session = sessions_.find(send.session);
     if (session == sessions_.end()) continue;
-    failpoints::before_sending(send.message);
-    send.message.set_leader_epoch(options_.leader_epoch);
-    if (send.launch != nullptr) {
-      session->second->send(send.message, shared);
+    v1::ControllerMessage message = encode(send.command);
+    failpoints::before_sending(message);
+    message.set_leader_epoch(options_.leader_epoch);
+    if (prepare != nullptr) {
+      session->second->send(message, files.of(*prepare));
     } else {
-      session->second->send(send.message);
+      session->second->send(message);
     }
   }
-  for (const core::SpecUnreadable& one : unreadable) take(one, answers);
+  for (core::SpecUnreadable& one : unreadable) take(std::move(one), answers);
+}
+
+absl::Status Reconciler::make_launch_file(const core::Prepare& prepare, LaunchFiles& files) const {
+  if (files.launch != prepare.launch.get()) files = {.launch = prepare.launch.get()};
+  std::shared_ptr<const std::string>& file = files.of(prepare);
+  if (file != nullptr) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(std::string json, launch_json(*prepare.launch, /*with_addresses=*/prepare.leader));
+  v1::ControllerMessage message;
+  message.mutable_prepare()->set_launch_json(std::move(json));
+  file = std::make_shared<const std::string>(message.SerializeAsString());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch, bool with_addresses) const {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/service/rpc/error.h"
+#include "controller/reconcile/decode_report.h"
 #include "controller/reconcile/failpoints.h"
 
 namespace titan::reconcile {
@@ -53,7 +54,7 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
     sync::Lock lock(mutex_);
     request.request = next_request_++;
     waiting_[request.request] = {std::move(job), std::move(node)};
-    take(request, answers);
+    take(std::move(request), answers);
     failpoints::after_asking();
   }
   for (const auto& answer : answers) answer();
@@ -107,18 +108,19 @@ void Reconciler::stop_unknown(const std::string& node, const std::string& uid, a
 
 // --- workers ---
 
-absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<core::Session>& session,
+absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<Session>& session,
                                       const std::string& peer) {
   failpoints::before_opening();
   note_later_leader(hello.node(), hello.leader_epoch());
+  core::OpenSession opening{.hello = decode(hello), .peer = peer};
   Answers answers;
   absl::Status refused;
   {
     sync::Lock lock(mutex_);
-    const core::SessionId id = next_session_++;
+    const core::SessionId id = opening.session = next_session_++;
     sessions_[id] = session;
     session_ids_[session.get()] = id;
-    core::Effects effects = core_.step(core::OpenSession{id, hello, peer}, now());
+    core::Effects effects = core_.step(std::move(opening), now());
     refused = effects.refused;
     if (!refused.ok()) {
       sessions_.erase(id);
@@ -130,17 +132,18 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
   return refused;
 }
 
-void Reconciler::on_message(const std::string& node, const std::shared_ptr<core::Session>& session,
+void Reconciler::on_message(const std::string& node, const std::shared_ptr<Session>& session,
                             const v1::WorkerMessage& message) {
   failpoints::before_hearing(message);
   note_later_leader(node, message.attempt().leader_epoch());
   if (message.attempt().error_reason() == "STALE_LEADER") return;  // It says nothing of the attempt.
+  core::NodeReport report = decode(message);  // Without the lock: a rank's events are lines of JSON.
   Answers answers;
   {
     sync::Lock lock(mutex_);
     const auto id = session_ids_.find(session.get());
     if (id == session_ids_.end()) return;
-    take(core::Heard{node, id->second, message}, answers);
+    take(core::Heard{node, id->second, std::move(report)}, answers);
   }
   for (const auto& answer : answers) answer();
 }
@@ -156,7 +159,7 @@ void Reconciler::note_later_leader(const std::string& node, int64_t epoch) const
   if (options_.on_superseded) options_.on_superseded(why);
 }
 
-void Reconciler::close_session(const std::string& node, const core::Session* session) {
+void Reconciler::close_session(const std::string& node, const Session* session) {
   Answers answers;
   {
     sync::Lock lock(mutex_);

@@ -19,11 +19,11 @@
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 #include "controller/core/labels.h"
-#include "controller/core/session.h"
 #include "controller/reconcile/config_cache.h"
 #include "controller/reconcile/measures.h"
 #include "controller/reconcile/published.h"
 #include "controller/reconcile/published_nodes.h"
+#include "controller/reconcile/session.h"
 #include "controller/store/store.h"
 #include "titan/v1/job.pb.h"
 #include "titan/v1/worker.pb.h"
@@ -67,11 +67,10 @@ class Reconciler {
                     const std::string& actor = "");
 
   // Workers. `peer` is where the session comes from. Errors: those of core::OpenSession.
-  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<core::Session>& session,
+  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<Session>& session,
                             const std::string& peer = "");
-  void on_message(const std::string& node, const std::shared_ptr<core::Session>& session,
-                  const v1::WorkerMessage& message);
-  void close_session(const std::string& node, const core::Session* session);
+  void on_message(const std::string& node, const std::shared_ptr<Session>& session, const v1::WorkerMessage& message);
+  void close_session(const std::string& node, const Session* session);
   // For reading logs. Errors: Unavailable when nobody speaks for the node now.
   absl::Status send(const std::string& node, const v1::ControllerMessage& message);
 
@@ -112,13 +111,23 @@ class Reconciler {
     int64_t ticket = 0;  // Of the transaction; 0: it has nothing to write, and waits for those before it.
   };
 
+  // Nodes of one attempt get one launch file: made once with addresses, for the leader, which checks that all other
+  // nodes can reach it, and once without. Both are shared, since the table of thousands of ranks is long.
+  struct LaunchFiles {
+    const rank_protocol::Launch* launch = nullptr;
+    std::shared_ptr<const std::string> with_addresses, without;  // Parts of a message.
+    std::shared_ptr<const std::string>& of(const core::Prepare& prepare) {
+      return prepare.leader ? with_addresses : without;
+    }
+  };
+
   Reconciler(store::Store& store, const Clock& clock, Options options, Measures& measures);
   absl::Status load();
   Now now() const { return {clock_.monotonic(), clock_.now()}; }
 
   template <typename Request>
   void ask(Request request, Done<JobViewPtr> job, Done<NodeView> node);
-  void take(const core::Input& input, Answers& answers) TITAN_REQUIRES(mutex_);
+  void take(core::Input input, Answers& answers) TITAN_REQUIRES(mutex_);
   void run(core::Effects effects, Answers& answers) TITAN_REQUIRES(mutex_);
   void write(core::Change change, Answers& answers) TITAN_REQUIRES(mutex_);
   void compare(const core::Comparison& wanted);
@@ -127,7 +136,8 @@ class Reconciler {
   void release(core::Release& what, int64_t revision, Answers& answers) TITAN_REQUIRES(mutex_);
   void release_waiting(Answers& answers) TITAN_REQUIRES(mutex_);
   void answer(const core::Reply& reply, Answers& answers) TITAN_REQUIRES(mutex_);
-  void send_all(std::vector<core::Send>& sends, Answers& answers) TITAN_REQUIRES(mutex_);
+  void send_all(const std::vector<core::Send>& sends, Answers& answers) TITAN_REQUIRES(mutex_);
+  absl::Status make_launch_file(const core::Prepare& prepare, LaunchFiles& files) const;
   absl::StatusOr<std::string> launch_json(rank_protocol::Launch launch, bool with_addresses) const;
   void measure(const core::Measure& one);
   void note_later_leader(const std::string& node, int64_t epoch) const;
@@ -145,8 +155,8 @@ class Reconciler {
   core::Core core_ TITAN_GUARDED_BY(mutex_);
   std::deque<Pending> pending_ TITAN_GUARDED_BY(mutex_);  // In log order.
   absl::flat_hash_map<core::RequestId, Waiting> waiting_ TITAN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<core::SessionId, std::shared_ptr<core::Session>> sessions_ TITAN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<const core::Session*, core::SessionId> session_ids_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<core::SessionId, std::shared_ptr<Session>> sessions_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const Session*, core::SessionId> session_ids_ TITAN_GUARDED_BY(mutex_);
   int64_t next_ticket_ TITAN_GUARDED_BY(mutex_) = 1;
   core::RequestId next_request_ TITAN_GUARDED_BY(mutex_) = 1;
   core::SessionId next_session_ TITAN_GUARDED_BY(mutex_) = 1;

@@ -12,7 +12,7 @@ class BenchCore {
   virtual ~BenchCore() = default;
 
   // What the core takes, and all that follows from it: everything is durable at once.
-  virtual void take(const Input& input) = 0;
+  virtual void take(Input input) = 0;
 
   void tick() {
     now_.monotonic += absl::Milliseconds(250);
@@ -27,11 +27,11 @@ class BenchCore {
   static OpenSession hello(int i, int devices) {
     OpenSession open;
     open.session = i + 1;
-    open.hello.set_node(absl::StrCat("node", i));
-    open.hello.set_instance("i");
-    open.hello.mutable_resources()->set_device("cuda");
-    open.hello.mutable_resources()->set_devices(devices);
-    open.hello.mutable_resources()->set_cpu_cores(64);
+    open.hello.node = absl::StrCat("node", i);
+    open.hello.instance = "i";
+    open.hello.device = "cuda";
+    open.hello.devices = devices;
+    open.hello.cpu_cores = 64;
     return open;
   }
 

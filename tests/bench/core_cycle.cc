@@ -35,19 +35,16 @@ class Cluster : public BenchCore {
     job.spec.dump_folder = absl::StrCat("/dump/", jobs_);
     job.spec.device = "cuda";
     job.spec.ranks = ranks;
-    take(job);
+    take(std::move(job));
   }
 
   // The job's ranks leave, on whatever node they were prepared.
   void end_one() {
-    const auto [session, id] = std::move(running_.front());
+    const auto [session, attempt] = std::move(running_.front());
     running_.pop_front();
-    Heard heard{absl::StrCat("node", session - 1), session, {}};
-    v1::AttemptReport* report = heard.message.mutable_attempt();
-    *report->mutable_id() = id;
-    report->set_phase(v1::AttemptReport::ENDED);
-    for (int rank = 0; rank < kDevices; ++rank) report->add_exits()->set_rank(rank);
-    take(heard);
+    AttemptReport report{.attempt = attempt, .phase = PartPhase::kEnded};
+    for (int rank = 0; rank < kDevices; ++rank) report.exits.emplace_back().exit.rank = rank;
+    take(Heard{absl::StrCat("node", session - 1), session, std::move(report)});
   }
 
   size_t running() const { return running_.size(); }
@@ -55,14 +52,14 @@ class Cluster : public BenchCore {
  private:
   void register_node(int i) {
     OpenSession open = hello(i, kDevices);
-    (*open.hello.mutable_labels())["row"] = absl::StrCat(i / 1024);
-    (*open.hello.mutable_labels())["rack"] = absl::StrCat(i / 32);
-    take(open);
+    open.hello.labels["row"] = absl::StrCat(i / 1024);
+    open.hello.labels["rack"] = absl::StrCat(i / 32);
+    take(std::move(open));
   }
 
-  void take(const Input& input) override {
+  void take(Input input) override {
     std::deque<Effects> todo;
-    todo.push_back(core_.step(input, now_));
+    todo.push_back(core_.step(std::move(input), now_));
     while (!todo.empty()) {
       const Effects effects = std::move(todo.front());
       todo.pop_front();
@@ -75,12 +72,13 @@ class Cluster : public BenchCore {
   }
   void note(const Release& release) {
     for (const Send& send : release.sends) {
-      if (send.message.has_prepare()) running_.emplace_back(send.session, send.message.prepare().id());
+      const auto* const prepare = std::get_if<Prepare>(&send.command);
+      if (prepare != nullptr) running_.emplace_back(send.session, prepare->attempt);
     }
   }
 
   int jobs_ = 0;
-  std::deque<std::pair<SessionId, v1::AttemptId>> running_;
+  std::deque<std::pair<SessionId, AttemptKey>> running_;
 };
 
 template <typename Round>

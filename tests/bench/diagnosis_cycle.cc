@@ -29,39 +29,25 @@ double milliseconds_since(std::clock_t begin) {
   return 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-void add_group(v1::RankDiagnosis& found, const std::string& name, const std::string& members, uint64_t key,
-               int64_t issued) {
-  v1::FlightGroup& group = *found.add_groups();
-  group.set_name(name);
-  group.set_members(members);
-  group.set_key(key);
-  group.set_issued(issued);
-}
-
 // All have made the same calls but the absent one, which lacks the last of fsdp.
-v1::RankDiagnosis found_of(int rank) {
+job::RankFinding found_of(int rank) {
+  using rank_protocol::CallState;
   const int calls = job::most_calls(kRanks);
-  v1::RankDiagnosis found;
-  found.mutable_status()->set_rank(rank);
-  found.mutable_status()->set_phase("forward");
-  found.set_alive(true);
-  found.set_stacks(absl::StrCat("thread ", rank, "\n  where_all_are\n"));
+  job::RankFinding found;
+  found.flight.rank = rank;
+  found.phase = "forward";
+  found.alive = true;
+  found.stacks = absl::StrCat("thread ", rank, "\n  where_all_are\n");
   const int first = rank - rank % kGroupSize;
   const int of_all = (calls + 1) / 2 - (rank == kAbsent ? 1 : 0);
-  add_group(found, "fsdp", absl::StrCat("0-", kRanks - 1), 1, of_all);
-  add_group(found, "tp", absl::StrCat(first, "-", first + kGroupSize - 1), 2 + first, calls / 2);
+  found.flight.groups.push_back({"fsdp", absl::StrCat("0-", kRanks - 1), 1, of_all});
+  found.flight.groups.push_back(
+      {"tp", absl::StrCat(first, "-", first + kGroupSize - 1), static_cast<uint64_t>(2 + first), calls / 2});
   for (int i = 0; i < calls; ++i) {
     if (i % 2 == 0 && i / 2 >= of_all) continue;
-    v1::FlightCall& call = *found.add_calls();
-    call.set_group(i % 2);
-    call.set_sequence(i / 2 + 1);
-    call.set_operation(i % 2 == 0 ? "all_gather" : "all_reduce");
-    call.set_type("float");
-    call.set_elements(1 << 20);
-    call.set_mark(i / 10);
-    call.set_since_mark(i % 10);
-    call.set_created_nanoseconds(1000 * i + rank % 1000);
-    call.set_completed(i + 2 < calls);
+    found.flight.calls.push_back({i % 2, i / 2 + 1, i % 2 == 0 ? "all_gather" : "all_reduce", "float", 1 << 20, i / 10,
+                                  i % 10, 1000 * i + rank % 1000,
+                                  i + 2 < calls ? CallState::kCompleted : CallState::kQueued});
   }
   return found;
 }
@@ -77,36 +63,24 @@ class Job : public BenchCore {
     job.spec.dump_folder = "/dump";
     job.spec.device = "cuda";
     job.spec.ranks = kRanks;
-    take(job);
+    take(std::move(job));
     for (int i = 0; i < 20 && nodes_.empty(); ++i) tick();
-    report_all(v1::AttemptReport::PREPARED);
-    report_all(v1::AttemptReport::STARTED);
+    report_all(PartPhase::kPrepared);
+    report_all(PartPhase::kStarted);
   }
 
   void stand_still() {
-    v1::WorkerMessage message;
-    *message.mutable_events()->mutable_id() = id_;
     const int rank = nodes_.begin()->second.front();
-    message.mutable_events()->set_rank(rank);
-    v1::RankEvent* event = message.mutable_events()->add_events();
-    event->set_sequence(1);
-    event->set_json(R"({"kind":"error","class":"peer","reason":"COLLECTIVE_TIMEOUT","message":"all_gather"})");
-    say(nodes_.begin()->first, message);
-    v1::WorkerMessage ended;
-    *ended.mutable_attempt()->mutable_id() = id_;
-    ended.mutable_attempt()->set_phase(v1::AttemptReport::STARTED);
-    ended.mutable_attempt()->add_exits()->set_rank(rank);
-    ended.mutable_attempt()->mutable_exits(0)->set_exit_code(rank_protocol::kExitPeerLost);
-    say(nodes_.begin()->first, ended);
+    const RankError error{.error_class = "peer", .reason = "COLLECTIVE_TIMEOUT", .message = "all_gather"};
+    say(nodes_.begin()->first, RankEvents{.attempt = attempt_, .rank = rank, .lines = {{1, error}}});
+    AttemptReport ended{.attempt = attempt_, .phase = PartPhase::kStarted};
+    ended.exits.emplace_back().exit = {.rank = rank, .exit_code = rank_protocol::kExitPeerLost};
+    say(nodes_.begin()->first, std::move(ended));
   }
   void answer() {
     for (const auto& [session, ranks] : nodes_) {
       for (const int rank : ranks) {
-        v1::WorkerMessage message;
-        *message.mutable_diagnosis()->mutable_id() = id_;
-        *message.mutable_diagnosis()->mutable_rank() = found_of(rank);
-        message.mutable_diagnosis()->set_end(rank == ranks.back());
-        say(session, message);
+        say(session, Diagnosis{attempt_, found_of(rank), rank == ranks.back()});
       }
     }
   }
@@ -118,27 +92,24 @@ class Job : public BenchCore {
  private:
   void register_node(int i) {
     OpenSession open = hello(i, kDevices);
-    open.hello.set_diagnoses(true);
-    take(open);
+    open.hello.diagnoses = true;
+    take(std::move(open));
   }
-  void report_all(v1::AttemptReport::Phase phase) {
+  void report_all(PartPhase phase) {
     for (const auto& [session, ranks] : nodes_) {
-      v1::WorkerMessage message;
-      *message.mutable_attempt()->mutable_id() = id_;
-      message.mutable_attempt()->set_phase(phase);
-      message.mutable_attempt()->set_store_port(1234);
-      say(session, message);
+      say(session, AttemptReport{.attempt = attempt_, .phase = phase, .store_port = 1234});
     }
   }
-  void say(SessionId session, const v1::WorkerMessage& message) {
-    take(Heard{absl::StrCat("node", session - 1), session, message});
+  void say(SessionId session, NodeReport report) {
+    take(Heard{absl::StrCat("node", session - 1), session, std::move(report)});
   }
 
-  void take(const Input& input) override {
-    std::deque<Input> todo = {input};
+  void take(Input input) override {
+    std::deque<Input> todo;
+    todo.push_back(std::move(input));
     while (!todo.empty()) {
       const std::clock_t begin = std::clock();
-      const Effects effects = core_.step(todo.front(), now_);
+      const Effects effects = core_.step(std::move(todo.front()), now_);
       if (!nodes_.empty()) longest_step_ = std::max(longest_step_, milliseconds_since(begin));
       todo.pop_front();
       note(effects.now);
@@ -159,13 +130,14 @@ class Job : public BenchCore {
   }
   void note(const Release& release) {
     for (const Send& send : release.sends) {
-      if (!send.message.has_prepare()) continue;
-      id_ = send.message.prepare().id();
-      nodes_[send.session] = {send.message.prepare().ranks().begin(), send.message.prepare().ranks().end()};
+      const auto* const prepare = std::get_if<Prepare>(&send.command);
+      if (prepare == nullptr) continue;
+      attempt_ = prepare->attempt;
+      nodes_[send.session] = prepare->ranks;
     }
   }
 
-  v1::AttemptId id_;
+  AttemptKey attempt_;
   std::map<SessionId, std::vector<int>> nodes_;
   double longest_step_ = 0, comparing_ = 0;
   int compared_ = 0;

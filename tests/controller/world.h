@@ -26,7 +26,7 @@ using core::node_events_prefix;
 using core::node_key;
 using core::progress_key;
 
-class FakeSession : public core::Session {
+class FakeSession : public Session {
  public:
   void send(const v1::ControllerMessage& message) override { inbox.push_back(message); }
   void close(const std::string&) override { closed = true; }

@@ -71,7 +71,7 @@ struct JumpingClock : Clock {
 
 // One stream between a worker and the controller: what is sent on it comes in order, or not at all. Each side notices
 // its end by itself, and what it had on its way may come after the first words of the next one.
-struct Stream : core::Session, std::enable_shared_from_this<Stream> {
+struct Stream : reconcile::Session, std::enable_shared_from_this<Stream> {
   Cluster* cluster = nullptr;
   Machine* machine = nullptr;
   Link* link = nullptr;  // Of the machine.

@@ -192,7 +192,7 @@ void Scenario::user_acts() {
     case 6:
       return delete_lost_node();
     case 5:
-      return cluster_.controller->update({.uid = uid, .priority = random_.between(0, 2)}, ignore);
+      return cluster_.controller->update({{.priority = random_.between(0, 2)}, /*request=*/0, uid}, ignore);
     default:
       return cluster_.controller->profile(uid, {0}, 1, ignore);
   }

@@ -44,6 +44,8 @@ PURE = ("controller/job/", "controller/scheduler/", "controller/core/", "worker/
 PURE_ALL_THE_SAME = ("common/base/clock/now.h", "common/service/rpc/error.h")  # Holds two times; makes a status.
 IMPURE = ("common/base/sync/", "common/base/clock/", "common/io/storage/", "common/service/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex",
           "thread", "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
+VALUES = ("controller/core/", "controller/scheduler/")  # Plain values go in and come out: no bytes, no messages, no JSON.
+ENCODINGS = (*WIRE, "nlohmann/")
 CURL = ("common/io/http/", "common/io/hub/", "common/io/s3/")
 
 # The last word of a file's namespace is a folder of its path. Where a subject has a namespace of its own inside, the word before it is.
@@ -97,6 +99,11 @@ def broken_direction(path, name):
     return None
 
 
+def encoded(path, name):
+    """Why `path` may not include `name`, or None."""
+    return "what comes from outside is decoded at the edge" if path.startswith(VALUES) and name.startswith(ENCODINGS) else None
+
+
 def wrong_namespace(path, name):
     folders = path.split("/")[:-1]
     if name == "titan":
@@ -138,6 +145,9 @@ class IncludeDirection(unittest.TestCase):
         self.assertEqual([], self.complaints(
             lambda path, name: "this folder is pure" if path.startswith(PURE) and name.startswith(IMPURE) and name not in PURE_ALL_THE_SAME else None))
 
+    def test_values_have_no_encoding(self):
+        self.assertEqual([], self.complaints(encoded))
+
     def test_headers_have_pragma_once(self):
         missing = [path for path, text in sources() if path.endswith(".h") and "#pragma once" not in text]
         self.assertEqual([], missing)
@@ -154,7 +164,10 @@ class IncludeDirection(unittest.TestCase):
         self.assertTrue(broken_direction("worker/rank/data/tokenizer/bpe.cc", "worker/rank/data/rows/token_rows.h"))
         self.assertTrue(broken_direction("worker/node/daemon/daemon.cc", "worker/rank/comm/group.h"))
         self.assertTrue(broken_direction("controller/cli/run.cc", "controller/reconcile/reconciler.h"))
+        self.assertTrue(encoded("controller/core/input.h", "titan/v1/worker.pb.h"))
+        self.assertTrue(encoded("controller/core/update.cc", "nlohmann/json.hpp"))
         self.assertTrue(wrong_namespace("worker/rank/device/device.h", "titan::comm"))
+        self.assertFalse(encoded("controller/reconcile/decode_report.h", "titan/v1/worker.pb.h"))
         self.assertFalse(wrong_namespace("worker/rank/data/tokenizer/bpe.h", "titan::data"))
         self.assertFalse(broken_direction("worker/rank/runtime/step/trainer.cc", "worker/rank/nn/block.h"))
         self.assertFalse(broken_direction("worker/node/daemon/daemon.cc", "common/rank_protocol/launch.h"))

@@ -10,12 +10,12 @@ class NodesTest : public ::testing::Test {
  protected:
   absl::StatusOr<Nodes::Opened> open(double at, const std::string& instance = "i", const std::string& boot = "",
                                      int64_t after_boot = 0) {
-    v1::Register hello;
-    hello.set_node("n1");
-    hello.set_instance(instance);
-    hello.set_boot_id(boot);
-    hello.set_boot_nanoseconds(after_boot);
-    hello.mutable_resources()->set_devices(2);
+    Registration hello;
+    hello.node = "n1";
+    hello.instance = instance;
+    hello.boot_id = boot;
+    hello.boot_nanoseconds = after_boot;
+    hello.devices = 2;
     return nodes_.open_session(hello, ++session_, absl::Seconds(at), absl::UnixEpoch());
   }
   Nodes nodes_{absl::Seconds(5), absl::Seconds(1)};
@@ -94,12 +94,12 @@ TEST_F(NodesTest, AnIdBelongsToItsStateFolderForAWholeLease) {
   stored.name = "n2";
   stored.instance = "i";
   nodes_.restore(stored, absl::Seconds(10));
-  v1::Register hello;
-  hello.set_node("n2");
-  hello.set_instance("other");
+  Registration hello;
+  hello.node = "n2";
+  hello.instance = "other";
   EXPECT_EQ(nodes_.open_session(hello, session_, absl::Seconds(11), absl::UnixEpoch()).status().code(),
             absl::StatusCode::kAlreadyExists);
-  hello.set_instance("i");
+  hello.instance = "i";
   EXPECT_TRUE(nodes_.open_session(hello, session_, absl::Seconds(11), absl::UnixEpoch()).ok());
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kRanksOfNode = 8;
 
-class CountingSession final : public core::Session {
+class CountingSession final : public Session {
  public:
   void send(const v1::ControllerMessage& message) override {
     ++messages;

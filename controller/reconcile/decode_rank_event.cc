@@ -1,4 +1,4 @@
-#include "controller/core/rank_event.h"
+#include "controller/reconcile/decode_rank_event.h"
 
 #include <cmath>
 #include <limits>
@@ -6,7 +6,7 @@
 #include "common/rank_protocol/launch.h"
 #include "nlohmann/json.hpp"
 
-namespace titan::core {
+namespace titan::reconcile {
 namespace {
 
 namespace event = rank_protocol::event;
@@ -40,12 +40,12 @@ std::optional<double> number_if_any(const nlohmann::json& json, const char* key)
   return std::isnan(value) ? std::nullopt : std::optional(value);
 }
 
-StepLogged step_logged(const nlohmann::json& json) {
+core::StepLogged step_logged(const nlohmann::json& json) {
   const nlohmann::json metrics = json.value("metrics", nlohmann::json::object());
   const auto figure = [&](const char* key) {
     return metrics.contains(key) ? std::optional(number(metrics, key)) : std::nullopt;
   };
-  StepLogged logged;
+  core::StepLogged logged;
   logged.step = integer(json, "step");
   logged.loss = figure("loss_metrics/global_avg_loss");
   logged.grad_norm = figure("grad_norm");
@@ -56,7 +56,7 @@ StepLogged step_logged(const nlohmann::json& json) {
   return logged;
 }
 
-RankError error_of(const nlohmann::json& json) {
+core::RankError error_of(const nlohmann::json& json) {
   const bool is_same_job = !json.contains("same_job") || flag(json, "same_job");
   return {text(json, "class"),
           text(json, "reason"),
@@ -68,24 +68,25 @@ RankError error_of(const nlohmann::json& json) {
 
 }  // namespace
 
-std::optional<RankEvent> parse_rank_event(absl::string_view line) {
+std::optional<core::RankEvent> decode_rank_event(absl::string_view line) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   const std::string kind = text(json, "kind");
   const int64_t step = integer(json, "step");
   if (kind == event::kStep) return step_logged(json);
-  if (kind == event::kLoaded) return Loaded{step, text(json, "source")};
-  if (kind == event::kStaged) return CheckpointStaged{step};
-  if (kind == event::kCommitted) return CheckpointCommitted{step, flag(json, "full"), number_if_any(json, "seconds")};
-  if (kind == event::kCheckpointFailed) return CheckpointFailed{step, text(json, "reason")};
-  if (kind == event::kRejected) return CheckpointRejected{step, text(json, "reason")};
+  if (kind == event::kLoaded) return core::Loaded{step, text(json, "source")};
+  if (kind == event::kStaged) return core::CheckpointStaged{step};
+  if (kind == event::kCommitted)
+    return core::CheckpointCommitted{step, flag(json, "full"), number_if_any(json, "seconds")};
+  if (kind == event::kCheckpointFailed) return core::CheckpointFailed{step, text(json, "reason")};
+  if (kind == event::kRejected) return core::CheckpointRejected{step, text(json, "reason")};
   if (kind == event::kTrace) {
-    return TraceWritten{integer(json, "first_step"), integer(json, "last_step"), integer(json, "bytes")};
+    return core::TraceWritten{integer(json, "first_step"), integer(json, "last_step"), integer(json, "bytes")};
   }
-  if (kind == event::kWarning) return RankWarning{text(json, "message")};
+  if (kind == event::kWarning) return core::RankWarning{text(json, "message")};
   if (kind == event::kError) return error_of(json);
-  if (kind == event::kFinished || kind == event::kStopped) return TrainingEnded{step, kind == event::kStopped};
+  if (kind == event::kFinished || kind == event::kStopped) return core::TrainingEnded{step, kind == event::kStopped};
   return std::nullopt;
 }
 
-}  // namespace titan::core
+}  // namespace titan::reconcile

@@ -1,15 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "titan/v1/worker.pb.h"
 
-namespace titan::core {
-
-// Names a stream for as long as the process lives; 0 names none.
-using SessionId = int64_t;
+namespace titan::reconcile {
 
 // The controller's end of a worker's stream. Thread-safe; nothing here blocks.
 class Session {
@@ -27,4 +23,4 @@ class Session {
   virtual void close(const std::string& why) = 0;
 };
 
-}  // namespace titan::core
+}  // namespace titan::reconcile
