@@ -17,10 +17,10 @@ case "${1:-}" in
   -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   *) echo "sanitize: say asan or tsan (see --help)" >&2; exit 2 ;;
 esac
-tests=(plan_test io_test test_rank_protocol)
+tests=(plan_test io_test rank_protocol_test)
 case "${1:-}" in
-  --quick) tests+=(test_store test_reconcile test_api test_node_core test_worker test_shim fuzz_replay); shift ;;
-  --readers) tests+=(pickle_test test_shim_logs); shift ;;
+  --quick) tests+=(store_test reconcile_test api_test node_core_test worker_test shim_test fuzz_replay); shift ;;
+  --readers) tests+=(pickle_test shim_logs_test); shift ;;
   *) tests=() ;;
 esac
 chosen=()

@@ -93,6 +93,7 @@ class Scenario {
   Outcome run();
 
  private:
+  friend class RulesTest;
   // A job as watchers have been shown it.
   struct Shown {
     int64_t revision = 0;

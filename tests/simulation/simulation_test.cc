@@ -1,5 +1,5 @@
 // Whole clusters of real cores under random faults. A failure names its seed: TITAN_SIMULATION_SEED=N replays it, with
-// TITAN_SIMULATION_TRACE=1 telling what happened. 5,000 seeds are taken, by test_simulation_all ten thousand, with
+// TITAN_SIMULATION_TRACE=1 telling what happened. 5,000 seeds are taken, by simulation_test_all ten thousand, with
 // TITAN_LONG=1 a hundred thousand, with TITAN_SIMULATION_SEEDS any number; it ends at the tenth failure, or at that of
 // TITAN_SIMULATION_FAILURES.
 

@@ -229,16 +229,16 @@ def damaged_file(case: Measured):
                      "refused": "flips for which the file is refused"}[name], count, "")
     case.note("by class of page: " + ", ".join(f"{name} {count}" for name, count in sorted(by_class.items())))
     if not case.short:
-        passed, output, _ = case.test_program("test_store", "DiskFaultsTest.*:QuarantineTest.*:SqliteTest.*")
+        passed, output, _ = case.test_program("store_test", "DiskFaultsTest.*:QuarantineTest.*:SqliteTest.*")
         case.figure("tests of the store under faults", passed, "")
         case.note("tests: " + ", ".join(re.findall(r"\[       OK \] (\S+)", output)))
 
 
 @row(15, "fsync fails once", how="a file system under SQLite (tests/controller/store/faulty_vfs.h) fails each read, write and sync in turn, once",
      anchor="PostgreSQL stopped trusting a second fsync in 2018", invariant="the store ends, nothing is tried again, and what was acknowledged is there "
-     "after the next start", ci="test_store")
+     "after the next start", ci="store_test")
 def failed_sync(case: Measured):
-    passed, _, seconds = case.test_program("test_store", "DiskFaultsTest.AnErrorIsTheEndAndNothingAcknowledgedIsLost:WriterTest.AnErrorIsTheEnd")
+    passed, _, seconds = case.test_program("store_test", "DiskFaultsTest.AnErrorIsTheEndAndNothingAcknowledgedIsLost:WriterTest.AnErrorIsTheEnd")
     case.assertEqual(2, passed)
     case.figure("tests", passed, "")
     case.figure("took", seconds, "s")

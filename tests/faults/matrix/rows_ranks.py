@@ -195,7 +195,7 @@ WINDOWS_TO_TELL = 3  # That lie whole in the fault.
 
 @row(19, "a node is slow", how="30 % of the processor time that it took for everything of one node of two (cpu.cfs_quota_us), one rank on each",
      anchor="NVRx flags a rank below 0.75 of the best one's pace",
-     invariant="the rank on that node is told and no other, who keeps pace again is told too, and nothing is restarted or moved", ci="test_reconcile")
+     invariant="the rank on that node is told and no other, who keeps pace again is told too, and nothing is restarted or moved", ci="reconcile_test")
 def slow_node(case: Measured):
     runs, undisturbed = (1, 30) if case.short else (3, 240)
     group = CPU_GROUPS / f"titan-fault-{os.getpid()}"

@@ -81,14 +81,14 @@ def clock_jumps(case: Measured):
 @row(22, "gangs contend for nodes of which some come and go", how="simulations: the placement alone (tests/controller/scheduler/scheduler_simulation_test.cc), and whole "
      "clusters of real cores under every fault (tests/simulation; TITAN_SIMULATION_SEED=N replays one)",
      anchor="volcano#5805: a gang that fits waits for ever", invariant="every gang that fits is placed, no device is used twice, and every job ends once "
-     "everything is mended", ci="test_scheduler and test_simulation", limit=3600)
+     "everything is mended", ci="scheduler_test and simulation_test", limit=3600)
 def contention(case: Measured):
     seeds = 100 if case.short else 100_000
-    _, _, seconds = case.test_program("test_scheduler", "SchedulerSimulationTest.DecidesAsTheRulesSay", TITAN_SCHEDULER_SEEDS=str(seeds))
+    _, _, seconds = case.test_program("scheduler_test", "SchedulerSimulationTest.DecidesAsTheRulesSay", TITAN_SCHEDULER_SEEDS=str(seeds))
     case.figure("seeds of the placement", seeds, "")
     case.figure("placement took", seconds, "s")
     seeds = 20 if case.short else 10_000
-    _, _, seconds = case.test_program("test_simulation", "SimulationTest.WhateverFailsTheRulesHold", TITAN_SIMULATION_SEEDS=str(seeds))
+    _, _, seconds = case.test_program("simulation_test", "SimulationTest.WhateverFailsTheRulesHold", TITAN_SIMULATION_SEEDS=str(seeds))
     case.figure("seeds of whole clusters", seeds, "")
     case.figure("whole clusters took", seconds, "s")
 

@@ -127,7 +127,7 @@ TEST(StacksTest, TellsWhereEveryThreadIs) {
   EXPECT_THAT(result.text, ::testing::StartsWith(absl::StrCat("process ", target.pid(), " sleeper, 44 threads\n\n",
                                                               "1 thread: ", target.pid(), " (sleeper) sleeping\n")));
   EXPECT_THAT(block_with(result.text, "(sleeper)"),
-              ContainsRegex("#[1-9] titan_test_sleeps\\+0x[0-9a-f]* \\(test_stacks\\)"));
+              ContainsRegex("#[1-9] titan_test_sleeps\\+0x[0-9a-f]* \\(stacks_test\\)"));
   EXPECT_THAT(block_with(result.text, "(sleeper)"), ContainsRegex("#[0-9]* main\\+0x"));
   EXPECT_THAT(block_with(result.text, "(spinner)"),
               ContainsRegex("\\(spinner\\) [a-z]*ing\n  #0 titan_test_spins\\+0x"));
