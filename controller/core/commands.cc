@@ -58,7 +58,6 @@ void send_prepare(Step& step, LiveJob& job, const std::vector<std::string>& node
     prepare.folder_id = job.record.folder_id;
     prepare.run_as = job.record.run_as;
     prepare.run_as_local = job.record.run_as_local;
-    prepare.run_as_known = job.record.run_as_known;
     prepare.deadline = prepare_time(step.options, step.now, attempt);
     prepare.orphan_timeout_seconds = job.record.spec.restart.orphan_timeout_seconds;
     prepare.launch = launch;

@@ -50,7 +50,7 @@ Stray described(const AttemptInventory& item) {
 
 // Where the attempt's ranks are, as the node says it; none when that cannot be read or names more than `most` ranks.
 std::vector<job::Placement> placements_of(const AttemptInventory& item, int most) {
-  std::vector<job::Placement> placements = item.placements;
+  std::vector<job::Placement> placements;
   int ranks = 0;
   for (const rank_protocol::NodeRow& row : item.nodes) {
     if (row.ranks < 1) return {};

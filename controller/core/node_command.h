@@ -38,7 +38,6 @@ struct Prepare {
   std::string folder_id;  // Empty: not known.
   std::string run_as;     // See job::JobRecord.
   bool run_as_local = false;
-  bool run_as_known = false;
   absl::Duration deadline;  // Zero: the node's own patience.
   double orphan_timeout_seconds = 0;
   // What its ranks are launched with but for the job's configuration, which the shell reads from the store and adds.

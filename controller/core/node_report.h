@@ -49,8 +49,7 @@ struct AttemptInventory {
   std::vector<RankStatus> ranks;
   // As the attempt's launch file has them.
   std::string job;                            // Full name; empty when that file cannot be read.
-  std::vector<job::Placement> placements;     // Of the whole attempt, by workers of older versions;
-  std::vector<rank_protocol::NodeRow> nodes;  // others give these rows, in rank order.
+  std::vector<rank_protocol::NodeRow> nodes;  // Of the whole attempt, in rank order.
   int64_t start_time_ns = 0;
   int devices = 0;  // That it holds on this node.
   int threads_per_rank = 0;

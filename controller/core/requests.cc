@@ -123,7 +123,6 @@ void take(Step& step, const CreateJob& input) {
   record.owner = input.actor;
   record.run_as = input.run_as;
   record.run_as_local = input.run_as_local;
-  record.run_as_known = true;
   if (absl::Status bad = check_new(step.state, record.spec, record.name); !bad.ok())
     return step.refuse(input.request, bad);
   step.state.jobs.register_new(record);

@@ -48,7 +48,7 @@ TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
                     intent, spec, history, attempts, events, threads_per_rank, create_time_ns, placed_time_ns,
                     start_time_ns, end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns, labels, owner,
-                    run_as, run_as_local, run_as_known)
+                    run_as, run_as_local)
 TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
                     last_step, end_cause, end_message, exits, num_exits, phase_seconds, store_host, store_port, ranks,
                     mesh, config_version, diagnosed, verdict, named_ranks, logs_dropped, left_on)

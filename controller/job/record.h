@@ -100,7 +100,6 @@ struct JobRecord {
   // The unix user whom they have proven to be; empty: nobody. See v1.Prepare.
   std::string run_as;
   bool run_as_local = false;
-  bool run_as_known = false;  // It was looked for.
 };
 
 struct Placement {

@@ -49,9 +49,6 @@ core::AttemptInventory inventory_of(const v1::AttemptInventory& from) {
   item.phase = phase_of(from.phase());
   item.ranks = ranks_of(from.ranks());
   item.job = from.job();
-  for (const v1::Placement& placement : from.placements()) {
-    item.placements.push_back({placement.node(), placement.first_rank(), placement.num_ranks(), {}});
-  }
   for (const v1::NodeRow& row : from.nodes()) item.nodes.push_back({row.names(), row.ranks(), ""});
   item.start_time_ns = from.start_unix_nanos();
   item.devices = from.devices();

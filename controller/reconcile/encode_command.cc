@@ -39,7 +39,6 @@ void put(v1::ControllerMessage& message, const core::Prepare& command) {
   prepare.set_folder_id(command.folder_id);
   prepare.set_run_as(command.run_as);
   prepare.set_run_as_local(command.run_as_local);
-  prepare.set_run_as_known(command.run_as_known);
   prepare.set_deadline_milliseconds(absl::ToInt64Milliseconds(command.deadline));
   prepare.set_orphan_timeout_seconds(command.orphan_timeout_seconds);
 }

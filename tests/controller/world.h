@@ -64,8 +64,7 @@ class FakeNode {
   int devices;
   std::string device = "cpu";
   std::map<std::string, std::string> labels;
-  bool tells_devices = true;  // One of an older version says only how many are in use,
-  bool tells_nodes = true;    // and tells its attempts by placements.
+  bool tells_devices = true;  // One of an older version says only how many are in use.
   std::string instance = "i";
   bool diagnoses = false;              // Of this version: it answers what its ranks do,
   bool tells_findings = true;          // at once, or when the test says so.
@@ -242,20 +241,9 @@ class World {
       item->set_job(attempt.launch["job"]);
       item->set_threads_per_rank(attempt.launch["threads_per_rank"]);
       const rank_protocol::Launch launch = *rank_protocol::launch_from_json(attempt.launch);
-      if (node.tells_nodes) {
-        for (const auto& row : rank_protocol::node_rows(launch)) {
-          item->add_nodes()->set_names(row.names);
-          item->mutable_nodes()->rbegin()->set_ranks(row.ranks);
-        }
-        continue;
-      }
-      for (const rank_protocol::RankPlace& place : launch.ranks) {
-        if (item->placements().empty() || item->placements().rbegin()->node() != place.node) {
-          item->add_placements()->set_node(place.node);
-          item->mutable_placements()->rbegin()->set_first_rank(place.rank);
-        }
-        v1::Placement& last = *item->mutable_placements()->rbegin();
-        last.set_num_ranks(last.num_ranks() + 1);
+      for (const auto& row : rank_protocol::node_rows(launch)) {
+        item->add_nodes()->set_names(row.names);
+        item->mutable_nodes()->rbegin()->set_ranks(row.ranks);
       }
     }
     return hello;

@@ -251,15 +251,6 @@ TEST_F(OlderCopyTest, ItsJobGoesOnUntouched) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// They list every node where later ones tell names together.
-TEST_F(OlderCopyTest, WhatWorkersOfAnOlderVersionRunGoesOnToo) {
-  for (auto& [name, node] : nodes) node.tells_nodes = false;
-  crash_to(copy_);
-  connect_all();
-  EXPECT_EQ(count_events("a", "AttemptAdopted"), 1);
-  EXPECT_EQ(job("a")->attempts.back()->placements, (std::vector<job::Placement>{{"n1", 0, 1}, {"n2", 1, 1}}));
-}
-
 // The words of a node that make no attempt of this job's ranks: its number is used up, and no more is believed.
 TEST_F(OlderCopyTest, NodesThatDoNotAddUpAreNotFollowed) {
   using Rows = std::vector<std::pair<std::string, int>>;

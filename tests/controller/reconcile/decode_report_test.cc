@@ -71,12 +71,6 @@ v1::Register back(const core::Registration& from) {
     item.set_phase(back(one.phase));
     put_ranks(item, one.ranks);
     item.set_job(one.job);
-    for (const job::Placement& placed : one.placements) {
-      v1::Placement& placement = *item.add_placements();
-      placement.set_node(placed.node);
-      placement.set_first_rank(placed.first_rank);
-      placement.set_num_ranks(placed.num_ranks);
-    }
     for (const rank_protocol::NodeRow& row : one.nodes) {
       item.add_nodes()->set_names(row.names);
       item.mutable_nodes()->rbegin()->set_ranks(row.ranks);
@@ -215,8 +209,6 @@ TEST(DecodeReportTest, ARegistrationArrivesWhole) {
     const core::Registration decoded = decode(hello);
     hello.clear_leader_epoch();  // The shell's to read.
     for (v1::AttemptInventory& item : *hello.mutable_inventory()) {
-      for (v1::Placement& placement : *item.mutable_placements())
-        placement.clear_devices();  // `device_indices` counts.
       for (v1::RankStatus& rank : *item.mutable_ranks()) clear_unread(rank);
     }
     expect_same(back(decoded), hello, round);

@@ -23,7 +23,6 @@ core::NodeCommand back(const v1::Prepare& from) {
   prepare.folder_id = from.folder_id();
   prepare.run_as = from.run_as();
   prepare.run_as_local = from.run_as_local();
-  prepare.run_as_known = from.run_as_known();
   prepare.deadline = absl::Milliseconds(from.deadline_milliseconds());
   prepare.orphan_timeout_seconds = from.orphan_timeout_seconds();
   return prepare;

@@ -36,7 +36,6 @@ AttemptRecord record_of(const v1::Prepare& prepare) {
   record.folder_id = prepare.folder_id();
   record.run_as = prepare.run_as();
   record.run_as_local = prepare.run_as_local();
-  record.run_as_known = prepare.run_as_known();
   record.orphan_timeout_seconds = prepare.orphan_timeout_seconds();
   return record;
 }

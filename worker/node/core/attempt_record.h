@@ -34,7 +34,6 @@ struct AttemptRecord {
   std::string folder_id;  // Of the dump folder: what the controller knows, then on the leader what is there.
   std::string run_as;     // The unix user whose job it is: see v1.Prepare.
   bool run_as_local = false;
-  bool run_as_known = false;
   double orphan_timeout_seconds = 600;
   std::vector<int> devices;  // Indices that this attempt's ranks use.
   enum class Phase { kPreparing, kLive, kEnded, kRefused, kForgotten };

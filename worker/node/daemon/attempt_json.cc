@@ -62,7 +62,6 @@ json to_json(const AttemptRecord& record) {
           {"folder_id", record.folder_id},
           {"run_as", record.run_as},
           {"run_as_local", record.run_as_local},
-          {"run_as_known", record.run_as_known},
           {"orphan_timeout_seconds", record.orphan_timeout_seconds},
           {"devices", record.devices},
           {"phase", kPhaseNames[static_cast<int>(record.phase)]},
@@ -83,7 +82,6 @@ absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
     record.folder_id = from.value("folder_id", "");  // Older records have none.
     record.run_as = from.value("run_as", "");
     record.run_as_local = from.value("run_as_local", false);
-    record.run_as_known = from.value("run_as_known", false);
     record.orphan_timeout_seconds = from.at("orphan_timeout_seconds").get<double>();
     record.devices = from.at("devices").get<std::vector<int>>();
     const std::string phase = from.at("phase").get<std::string>();

@@ -19,7 +19,6 @@ constexpr char kForAll[] = "start titan-worker with --rank-user NAME, which runs
 RanksAs ranks_as(const node::AttemptRecord& record, const std::string& everybody, uid_t own) {
   if (own != 0) return {};
   const std::string& name = everybody.empty() ? record.run_as : everybody;
-  if (name.empty() && !record.run_as_known) return {};  // Accepted before there were users: an upgrade ends no job.
   if (name.empty()) {
     return {{"NO_SUCH_USER", absl::StrCat("this worker is root, and nothing proves which user submitted the job (its "
                                           "controller is open, by --insecure): submit it anew from "

@@ -20,8 +20,8 @@ struct RanksAs {
 
 // As whom an attempt's ranks run. A worker that is not root runs all as itself. One that is runs them as the user who
 // has submitted the job, or all as `everybody` (--rank-user) when that is given; and as root only for a root whom the
-// kernel of the controller's machine has seen. Jobs of an older version, which says nothing of users, run as before.
-// Asks the user database, which may be slow: not on the loop. Refuses: NO_SUCH_USER, ROOT_NOT_ALLOWED.
+// kernel of the controller's machine has seen. Asks the user database, which may be slow: not on the loop. Refuses:
+// NO_SUCH_USER, ROOT_NOT_ALLOWED.
 RanksAs ranks_as(const node::AttemptRecord& record, const std::string& everybody, uid_t own);
 
 // While it lives, this thread's work on files is that user's, so that their permissions, links and races in folders of

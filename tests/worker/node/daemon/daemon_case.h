@@ -130,7 +130,6 @@ class DaemonTest : public ::testing::Test {
     prepare.set_orphan_timeout_seconds(600);
     prepare.set_run_as(run_as_);
     prepare.set_run_as_local(run_as_ == "root");
-    prepare.set_run_as_known(true);
     return message;
   }
   v1::ControllerMessage start(int attempt, int port) {

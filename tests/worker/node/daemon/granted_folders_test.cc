@@ -70,7 +70,6 @@ TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
   record.token = "t";
   record.run_as = "root";  // Who this is matters to a root that runs the test alone.
   record.run_as_local = true;
-  record.run_as_known = true;
   const auto prepare = [&](const std::string& dump, int attempt) {
     record.key = {"u1", attempt};
     record.dump_folder = top_ + dump;

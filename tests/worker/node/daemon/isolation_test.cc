@@ -221,17 +221,6 @@ TEST_F(IsolationTest, OnlyAProvenUserRuns) {
   EXPECT_THAT(refused(4, "", false), HasSubstr("NO_SUCH_USER"));
 }
 
-// An upgrade ends no job: what was accepted before users were known runs as it did.
-TEST(RanksAsTest, AJobOfAnOlderVersionRunsAsBefore) {
-  const node::AttemptRecord record;
-  const RanksAs as = ranks_as(record, "", 0);
-  EXPECT_FALSE(as.refusal);
-  EXPECT_FALSE(as.user.has_value());
-  node::AttemptRecord unproven;
-  unproven.run_as_known = true;
-  EXPECT_EQ(ranks_as(unproven, "", 0).refusal.reason, "NO_SUCH_USER");
-}
-
 TEST_F(IsolationTest, OneUserMayRunAll) {
   Node worker(controller_, {"--rank-user", kUser});
   run_as_ = "";
