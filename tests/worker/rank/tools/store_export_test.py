@@ -1,5 +1,6 @@
 """Exports and imports that go to an object store: whole or not at all, whatever the store does and whenever they are ended."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import unittest
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests/testing"))
 from dcp_test import TOOL, identity, weights
@@ -20,6 +22,7 @@ PATIENCE = 60
 MODEL = ["--model", "llama3", "--flavor", "debugmodel"]
 SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file goes in two parts.
 SAME = "the same: 57 tensors"
+RANK, ALPHA = 4, 12.0
 
 
 class StoreExportTest(unittest.TestCase):
@@ -160,7 +163,8 @@ class StoreExportTest(unittest.TestCase):
 
     def test_adapters_and_what_they_make_of_their_model(self):
         """Byte for byte what goes into a folder, also after an end in the middle of merging, whose halves lie there too."""
-        flags = {"model.name": "llama3", "model.flavor": "debugmodel", "model.converters": "lora", "lora.rank": 4, "training.seq_len": 32,
+        flags = {"model.name": "llama3", "model.flavor": "debugmodel", "model.converters": "lora", "lora.rank": RANK,
+                 "lora.alpha": ALPHA, "training.seq_len": 32,
                  "training.local_batch_size": 1, "training.steps": 1, "training.mixed_precision_param": "float32",
                  "lr_scheduler.warmup_steps": 1, "validation.enable": "false", "checkpoint.enable": "true",
                  "checkpoint.last_save_model_only": "false", "checkpoint.initial_load_path": self.step,
@@ -180,6 +184,27 @@ class StoreExportTest(unittest.TestCase):
             for name in files:
                 self.assertEqual((self.folder / form / name).read_bytes(), self.store.get(f"{form}/{name}"), f"{form}/{name}")
         self.assertEqual(0, self.store.uploads())
+        self.is_base_with_adapters(self.folder / "merge", self.folder / "peft")
+
+    def is_base_with_adapters(self, merged, adapters):
+        """Merged is W + alpha / rank B A for every matrix with an adapter, and the base's own numbers elsewhere."""
+        config = json.loads((adapters / "adapter_config.json").read_text())
+        self.assertEqual((RANK, ALPHA), (config["r"], config["lora_alpha"]))
+        self.tool(0, "export", self.step, self.folder / "base")
+        base, merged, adapters = ({key: value for file in folder.glob("*.safetensors") for key, value in load_file(file).items()}
+                                  for folder in (self.folder / "base", merged, adapters))
+        self.assertEqual(base.keys(), merged.keys())
+        adapted = 0
+        for key, weight in base.items():
+            a, b = (adapters.get(f"base_model.model.{key.removesuffix('.weight')}.lora_{part}.weight") for part in "AB")
+            if a is None:
+                self.assertTrue(torch.equal(weight, merged[key]), key)
+                continue
+            delta = ALPHA / RANK * (b.double() @ a.double())
+            self.assertGreater(delta.norm(), 1e-4 * weight.norm(), key)  # A smaller one would vanish in the weight's rounding.
+            self.assertLess((merged[key].double() - weight.double() - delta).norm(), 1e-2 * delta.norm(), key)
+            adapted += 1
+        self.assertEqual(6 * 7, adapted)  # Every matrix of the layers.
 
     def test_an_import_that_was_killed_is_no_step(self):
         words = ["import", self.folder / "model.pt", "s3://titan/step-0", *MODEL]
