@@ -18,7 +18,7 @@ def identities(case):
 @row(3, "a worker daemon is killed while its ranks train", how="SIGKILL; a supervisor starts it again at once",
      anchor="Slurm's steps go on (slurmstepd), Ray kills the node's work",
      invariant="the same rank processes go on, one attempt, every commit is known once, and the losses are the undisturbed run's",
-     ci="faults_daemons")
+     ci="faults_kills")
 def daemon_killed(case: Measured):
     kills = 3 if case.short else 5
     case.start()
@@ -106,7 +106,7 @@ def daemon_stopped(case: Measured):
 @row(5, "a node is lost", how="SIGKILL of its daemon, shim and rank together, never started again; a job over two nodes, a third one spare",
      anchor="Kubernetes ~340 s, Slurm 300 s, Ray 15 to 65 s, torchft 5 s",
      invariant="the next attempt is on the spare node, resumes from the newest commit, and the losses are the undisturbed run's bit for bit",
-     ci="faults_daemons")
+     ci="faults_kills")
 def node_lost(case: Measured):
     case.start(workers=3, devices=1)
     job = case.cluster.submit(*tiny(case.dump, steps=40, ranks_per_node=1))

@@ -24,7 +24,7 @@ TORCHRUN_STEPS = Path(__file__).resolve().parent / "torchrun_steps.py"
 @row(1, "a rank is killed", how="SIGKILL of rank 1 of 2, again after progress",
      anchor="torchrun looks each 0.1 s, NVRx each 0.3 s; both restart nothing unless asked to; torchrun is measured beside it",
      invariant="each attempt resumes from the newest commit, the cause is RANK_KILLED, and the losses are the undisturbed run's bit for bit",
-     ci="faults_ranks")
+     ci="faults_kills")
 def rank_killed(case: Measured):
     kills = 3 if case.short else 4
     case.start()
@@ -45,7 +45,8 @@ def rank_killed(case: Measured):
     spread(case, "first new step after", recovered, "s", at_most=1)
     for phase in ("detect", "stop", "place", "start", "load", "replay"):
         case.figure(f"of it {phase}, most", max(a["phase_seconds"].get(phase, 0) for a in attempts[1:]), "s")
-    torchrun_beside(case, kills)
+    if not case.short:
+        torchrun_beside(case, kills)
 
 
 def torchrun_beside(case, kills):
@@ -92,7 +93,7 @@ STEP_SECONDS = "time_metrics/end_to_end(s)"
      anchor="torchtitan gives up after 100 s, NVRx's restart inside the process after 61 to 96 s",
      invariant="the attempt ends with HANG, which names the rank that stood still and its phase, every rank's last collectives are kept, and the "
                "losses are the undisturbed run's bit for bit",
-     ci="faults_ranks")
+     ci="faults_kills")
 def rank_stopped(case: Measured):
     runs = 1 if case.short else 3
     case.start()
