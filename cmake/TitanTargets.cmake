@@ -98,7 +98,7 @@ endfunction()
 
 # titan_test(NAME [TORCH] [SERIAL | CROWD] [LONG] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
 # One ctest entry for the whole GoogleTest program. SERIAL: measures time, so it runs alone. CROWD: many processes or threads, or some
-# that must be heard of in time; more of them at once than one for two cores would only slow each other down, a test that computes alone
+# that must be heard of in time; more of them at once than cores would only slow each other down, a test that computes alone
 # may run there. LONG: not part of the check of every commit (docs/decisions/tests.md says what is), but of `deploy/test.sh --all`.
 function(titan_test name)
   cmake_parse_arguments(ARG "TORCH;SERIAL;CROWD;LONG" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
@@ -164,11 +164,10 @@ endfunction()
 
 cmake_host_system_information(RESULT TITAN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 
-# Crowds that may run at once: one for two cores. Each lock is a chain of tests, so the entries are dealt round.
+# As many crowds may run at once as there are cores. Each lock is a chain of tests, so the entries are dealt round.
 function(_titan_join_crowd name)
-  math(EXPR crowds "(${TITAN_CORES} + 1) / 2")
   get_property(dealt GLOBAL PROPERTY TITAN_CROWDS_DEALT)
-  math(EXPR crowd "0${dealt} % ${crowds}")
+  math(EXPR crowd "0${dealt} % ${TITAN_CORES}")
   math(EXPR dealt "0${dealt} + 1")
   set_property(GLOBAL PROPERTY TITAN_CROWDS_DEALT ${dealt})
   set_tests_properties(${name} PROPERTIES RESOURCE_LOCK crowd${crowd} COST 1000)  # The longest chain: its next test comes first.

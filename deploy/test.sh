@@ -33,8 +33,8 @@ timed "build" build_targets "${targets[@]}"
 [ "$*" != "--all" ] || deploy/sanitize.sh asan --readers
 
 printf '==> test\n'
-# The last lines are ctest's summary. Of the tests that start many processes of their own one runs at a time for two cores (CROWD); these
-# wait much more than they compute, so one test more than there are cores runs beside them.
+# The last lines are ctest's summary. One test more than there are cores runs at a time: those that start many processes of their own
+# (CROWD, one a core) wait much more than they compute.
 results=build/release/tests.xml code=0
 rm -f $results
 ctest --test-dir build/release --output-on-failure --output-junit "$PWD/$results" -j "$(($(nproc) + 1))" "${chosen[@]}" || code=$?
