@@ -1,5 +1,5 @@
-// Each rule beside a history that breaks it, and beside the same one that does not: a rule that was weakened until it sees nothing would
-// let test_simulation pass. planted_bugs_test asks the same of whole histories.
+// Each rule beside a history that breaks it, and beside the same one that does not: a rule that was weakened until it
+// sees nothing would let test_simulation pass. planted_bugs_test asks the same of whole histories.
 
 #include <algorithm>
 #include <memory>
