@@ -90,6 +90,8 @@ TEST_F(GrantedFoldersTest, ALaunchThatMakesNoSenseIsRefused) {
   node::AttemptRecord record;
   record.ranks = {0};
   record.dump_folder = top_ + "/granted/own/new";
+  record.run_as = "root";  // As above.
+  record.run_as_local = true;
   for (const char* launch : {"no text of JSON", "[1]", "null", R"({"config": 3})"}) {
     ++record.key.number;
     record.key.job_uid = "u1";
