@@ -14,8 +14,8 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(6);  // Nodes answer within five.
-constexpr int kDiagnosesKept = 16;                      // Of a job, those of its newest attempts.
+constexpr absl::Duration kAnswerPatience = absl::Seconds(6);  // Nodes answer within five.
+constexpr int kDiagnosesKept = 16;                            // Of a job, those of its newest attempts.
 constexpr int kSigAbort = 6;  // Gloo ends a process so that was sent another size than it asked for.
 
 enum class Question { kNone, kDisagreement, kStandstill };  // What an attempt's end leaves to be asked.
@@ -75,7 +75,7 @@ bool ask_ranks(Step& step, LiveJob& job) {
     if (answers && !part.lost) nodes.insert(name);
   }
   if (nodes.empty()) return false;
-  begin_question(attempt, std::move(nodes), question == Question::kStandstill, step.now.monotonic + kPatience);
+  begin_question(attempt, std::move(nodes), question == Question::kStandstill, step.now.monotonic + kAnswerPatience);
   for (const std::string& name : attempt.to_answer) send_diagnose(step, job, name);
   return true;
 }
@@ -119,7 +119,7 @@ void restore_question(const Cycles& cycles, LiveJob& job) {
   if (!attempt.failing || question == Question::kNone) return;
   const std::vector<std::string> nodes = attempt.nodes();
   begin_question(attempt, {nodes.begin(), nodes.end()}, question == Question::kStandstill,
-                 cycles.earliest() + kPatience);
+                 cycles.earliest() + kAnswerPatience);
 }
 
 // Of ten thousand ranks it takes a good part of a second to compare what they did, and meanwhile others are served.

@@ -38,7 +38,7 @@ struct Step {
   void touch(const std::string& node) { touched.insert(node); }
 };
 
-// Each by what it is about: requests.cc, workers.cc and so on.
+// Each by what it is about: requests.cc, sessions.cc and so on.
 void take(Step& step, const CreateJob& input);
 void take(Step& step, const UpdateJob& input);
 void take(Step& step, const CancelJob& input);
@@ -65,21 +65,27 @@ void go_on(Step& step, const Deleted& what, const absl::Status& status);
 void go_on(Step& step, const Dismissed& what, const absl::Status& status);
 void go_on(Step& step, const Tell& tell, const absl::Status& status);
 
-// attempts.cc
-void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placements);
-void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt);
-void drop_attempt(Step& step, LiveJob& job);
-void start_when_prepared(Step& step, LiveJob& job, Change& change);
-void note_phase(Step& step, LiveJob& job, const std::string& phase, std::optional<absl::Duration> since);
-void note_first_step(Step& step, LiveJob& job, Change& change);
-void take_progress(Step& step, LiveJob& job, int64_t train_step, int64_t commit, Change& change);
+// attempt_end.cc
 void conclude(Step& step, LiveJob& job, Change change, absl::Duration since_failure);
 void carry_out_stop(Step& step, LiveJob& job, job::JobEvent over, Change change);
 void add_error(LiveJob& job, job::ErrorReport error, Change& change);
 void add_refusal(LiveJob& job, job::Refusal refusal, Change& change);
 void erase_reports(const LiveJob& job, Change& change);
-void end_job(Step& step, LiveJob& job, Change& change);
-void leave_queue(State& state, LiveJob& job);
+
+// attempt_progress.cc
+void note_phase(Step& step, LiveJob& job, const std::string& phase, std::optional<absl::Duration> since);
+void note_first_step(Step& step, LiveJob& job, Change& change);
+void take_progress(Step& step, LiveJob& job, int64_t train_step, int64_t commit, Change& change);
+
+// attempt_reports.cc, beats.cc
+void on_report(Step& step, Node& node, const AttemptReport& report);
+void on_beat(Step& step, Node& node, const Beat& beat);
+
+// attempt_start.cc
+void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placements);
+void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt);
+void drop_attempt(Step& step, LiveJob& job);
+void start_when_prepared(Step& step, LiveJob& job, Change& change);
 
 // blame.cc
 void blame_nodes(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
@@ -266,7 +272,16 @@ void load_update(Step& step, const store::Record& record);
 void explain_waits(Step& step);
 void end_explanation(LiveJob& job);
 
-// workers.cc
+// job_end.cc
+void end_job(Step& step, LiveJob& job, Change& change);
+void leave_queue(State& state, LiveJob& job);
+
+// leases.cc
+inline constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";  // Why a job waits.
+void check_leases(Step& step);
 void lose_part(Step& step, LiveJob& job, const std::string& node);
+
+// sessions.cc
+void note_steady(Step& step, Node& node);
 
 }  // namespace titan::core

@@ -1,15 +1,12 @@
-// An attempt's life: placed, prepared, started, ended; and what follows its end.
+// How an attempt ends: what is stopped once something of it failed, what its end is called, and what follows.
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/text/quantities.h"
 #include "common/rank_protocol/failed_ranks.h"
-#include "common/rank_protocol/launch.h"
 #include "controller/core/keys.h"
 #include "controller/core/step.h"
 
@@ -18,21 +15,14 @@ namespace {
 
 using job::Cause;
 using job::JobEvent;
-using job::JobState;
 
-std::string where(const std::vector<job::Placement>& placements) {
-  return absl::StrJoin(placements, ", ", [](std::string* out, const job::Placement& placement) {
-    absl::StrAppend(out, counted(placement.num_ranks, "rank"), " on ", placement.node);
-  });
-}
-
-bool left_well(const std::pair<const int, job::RankExit>& exit) {
+bool has_left_well(const std::pair<const int, job::RankExit>& exit) {
   return rank_protocol::left_as_asked(exit.second.exit_code, exit.second.signal);
 }
 
 // As its own nodes say.
 bool is_known_to_fail(const LiveAttempt& attempt) {
-  return !attempt.refusals.empty() || !std::all_of(attempt.exits.begin(), attempt.exits.end(), left_well);
+  return !attempt.refusals.empty() || !std::all_of(attempt.exits.begin(), attempt.exits.end(), has_left_well);
 }
 
 bool has_failed(const LiveAttempt& attempt) {
@@ -45,32 +35,13 @@ std::string not_saved(const LiveJob& job, const job::AttemptRecord& record, cons
   const bool was_to_save = job.stops() && job.record.intent.save && job.record.spec.saves;
   const int64_t saved = std::max(job.progress.committed_step, record.resumed_step);
   const bool all_saved =
-      static_cast<int>(exits.size()) == record.ranks && std::all_of(exits.begin(), exits.end(), left_well);
+      static_cast<int>(exits.size()) == record.ranks && std::all_of(exits.begin(), exits.end(), has_left_well);
   if (!was_to_save || all_saved || record.last_step <= saved) return "";
   const std::string& failed = job.progress.failed_save;
   return absl::StrCat("; ", counted(record.last_step - saved, "step"), " after ",
                       saved > 0 ? absl::StrCat("the checkpoint of step ", saved) : "the start",
                       record.last_step - saved == 1 ? " is" : " are", " lost",
                       failed.empty() ? "" : absl::StrCat(": the save failed (", failed, ")"));
-}
-
-// Fixed at the first placement for the job's whole life, since results depend on it bit for bit.
-void resolve_threads(Nodes& nodes, LiveJob& job, const std::vector<job::Placement>& placements) {
-  if (job.record.threads_per_rank > 0) return;
-  job.record.threads_per_rank = job.record.spec.threads_per_rank;
-  if (job.record.threads_per_rank > 0) return;
-  // Nodes with one address are one machine: several workers on it share its cores.
-  std::map<std::string, std::pair<int, int>> cores_and_ranks;
-  for (const job::Placement& placement : placements) {
-    const Node* node = nodes.find(placement.node);
-    if (node == nullptr) continue;
-    auto& [cores, ranks] = cores_and_ranks[node->record.address];
-    cores = std::max(cores, node->record.cpu_cores);
-    ranks += placement.num_ranks;
-  }
-  int threads = 1 << 16;
-  for (const auto& [address, machine] : cores_and_ranks) threads = std::min(threads, machine.first / machine.second);
-  job.record.threads_per_rank = std::max(1, threads);
 }
 
 void begin_failure(Step& step, LiveJob& job, Change& change, absl::Duration since_failure) {
@@ -243,123 +214,7 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
   decide_after(step, job, end, lost, train_step, change);
 }
 
-void drop_cursors(Spools& spools, Change& change, const std::string& uid) {
-  for (const auto& [job, attempt, rank] : spools.drop(uid)) {
-    change.mutations.push_back(store::erase(cursor_key(job, attempt, rank)));
-  }
-}
-
 }  // namespace
-
-void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placements) {
-  if (!apply(job, JobEvent::kPlaced)) return step.state.queue.leave(job.record.uid);
-  if (job.record.placed_time_ns == 0) job.record.placed_time_ns = step.now.wall_ns();
-  note_time_limit(step.now, job);
-  resolve_threads(step.state.nodes, job, placements);
-  LiveAttempt attempt;
-  attempt.record.number = ++job.record.attempts;
-  attempt.record.placements = std::move(placements);
-  attempt.record.ranks = job.record.spec.ranks;
-  attempt.record.mesh = job.record.spec.mesh;
-  attempt.record.start_time_ns = step.now.wall_ns();
-  attempt.record.phase_seconds = std::exchange(job.lost_seconds, {});
-  attempt.placed_at = step.now.monotonic;
-  attempt.prepare_by = step.now.monotonic + step.options.prepare_timeout;
-  for (const job::Placement& placement : attempt.record.placements) attempt.parts[placement.node].placement = placement;
-  set_attempt(step, job, std::move(attempt));
-  job.record.reserved.clear();
-  job.held.clear();
-  step.state.queue.place(job.record.uid);
-  job.clear_pending();
-  if (job.record.attempts == 1 && job.idle_since) {
-    step.measure(Measure::kQueueWait, absl::ToDoubleSeconds(step.now.monotonic - *job.idle_since));
-  }
-  note_phase(step, job, "place", job.idle_since);
-  job.idle_since.reset();
-
-  Change change;
-  add_event(
-      step, change, job,
-      {.attempt = job.record.attempts, .reason = "AttemptPlaced", .message = where(job.attempt->record.placements)});
-  put_attempt(change, job, job.attempt->record);
-  put_job(change, job);
-  step.expect(change, Tell{job.key(), Command::kPrepare, job.attempt->nodes()});
-  step.commit(std::move(change));
-}
-
-void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt) {
-  const std::string& uid = job.record.uid;
-  for (auto& [node, part] : attempt.parts) {
-    step.state.placed.add(node, uid);
-    part.devices =
-        step.state.queue.claim(uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
-  }
-  job.attempt = std::move(attempt);
-  touch_nodes_of(step, job);
-}
-
-// Its devices stay claimed for the job.
-void drop_attempt(Step& step, LiveJob& job) {
-  touch_nodes_of(step, job);
-  for (const auto& [node, part] : job.attempt->parts) step.state.placed.remove(node, job.record.uid);
-  job.attempt.reset();
-}
-
-// Phase two: every node has its folder and shim, and the leader its port.
-void start_when_prepared(Step& step, LiveJob& job, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  if (attempt.start_sent || attempt.failing || !attempt.all(&NodePart::prepared) || attempt.record.store_port == 0)
-    return;
-  if (job.record.state == JobState::kStopping) return;
-  apply(job, JobEvent::kPrepared);
-  const Node* leader = step.state.nodes.find(attempt.leader());
-  attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
-  attempt.start_sent = attempt.start_waits = true;  // What is to be watched begins when they are told: begin_watch().
-  step.expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});
-  journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
-  line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));
-  put_attempt(change, job, attempt.record);
-  put_job(change, job);
-}
-
-void note_phase(Step& step, LiveJob& job, const std::string& phase, std::optional<absl::Duration> since) {
-  if (!since || !job.attempt) return;
-  const double seconds = absl::ToDoubleSeconds(step.now.monotonic - *since);
-  job.attempt->record.phase_seconds[phase] = seconds;
-  if (job.attempt->record.number > 1) step.measure(Measure::kLost, seconds, phase);
-}
-
-void note_first_step(Step& step, LiveJob& job, Change& change) {
-  if (!apply(job, JobEvent::kFirstStep)) return;
-  end_explanation(job);
-  LiveAttempt& attempt = *job.attempt;
-  attempt.record.first_step_time_ns = step.now.wall_ns();
-  if (job.record.start_time_ns == 0) job.record.start_time_ns = attempt.record.first_step_time_ns;
-  add_event(step, change, job,
-            {.attempt = attempt.record.number,
-             .reason = "AttemptRunning",
-             .message = absl::StrCat("training from step ", attempt.record.resumed_step)});
-  put_attempt(change, job, attempt.record);
-  put_job(change, job);
-}
-
-void take_progress(Step& step, LiveJob& job, int64_t train_step, int64_t commit, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  if (train_step > attempt.record.last_step) {
-    const bool is_first = attempt.record.last_step <= attempt.record.resumed_step;
-    attempt.record.last_step = train_step;
-    if (attempt.advanced_at) note_advance(step.state.pauses, step.now, attempt, is_first || attempt.in_quiet_phase());
-  }
-  if (!job::note_progress(job.record.history, train_step, commit) || attempt.recovered) return;
-  attempt.recovered = true;
-  if (attempt.record.number == 1) return;
-  note_phase(step, job, "replay", attempt.loaded_at);
-  double total = 0;
-  for (const auto& [phase, seconds] : attempt.record.phase_seconds) total += seconds;
-  step.measure(Measure::kRecovered, total);
-  put_attempt(change, job, attempt.record);
-  show(change, job);
-}
 
 // The tail of everything that may end an attempt: stop what is left once something failed, go on once nothing is left.
 void conclude(Step& step, LiveJob& job, Change change, absl::Duration since_failure) {
@@ -421,41 +276,6 @@ void erase_reports(const LiveJob& job, Change& change) {
   if (!attempt.exits.empty()) erase(exits_prefix(uid, number));
   if (!attempt.errors.empty()) erase(errors_prefix(uid, number));
   if (!attempt.refusals.empty()) erase(refusals_prefix(uid, number));
-}
-
-void end_job(Step& step, LiveJob& job, Change& change) {
-  job.record.end_time_ns = step.now.wall_ns();
-  job.record.reserved.clear();
-  job.clear_pending();
-  step.state.folders.drop(job.record.uid);
-  job::EventRecord event;
-  switch (job.record.state) {
-    case JobState::kSucceeded:
-      event.reason = "JobSucceeded";
-      event.message = absl::StrCat("finished at step ", job.record.history.best_step);
-      break;
-    case JobState::kCancelled:
-      event.reason = "JobCancelled";
-      event.message = absl::StrCat("at step ", job.record.history.best_step,
-                                   job.progress.committed_step > 0 ? absl::StrCat("; its newest checkpoint is of step ",
-                                                                                  job.progress.committed_step)
-                                                                   : "; it has no checkpoint");
-      break;
-    default:
-      event.reason = "JobFailed";
-      event.message = absl::StrCat(job.record.failure_reason, ": ", job.record.failure_message);
-      event.severity = "error";
-  }
-  add_event(step, change, job, std::move(event));
-  drop_cursors(step.state.spools, change, job.record.uid);
-  put_job(change, job);
-}
-
-// It is over: what clients may still ask of it is its last view.
-void leave_queue(State& state, LiveJob& job) {
-  const std::string uid = job.record.uid;
-  state.queue.leave(uid);
-  state.jobs.end(uid, view_of(job));
 }
 
 }  // namespace titan::core
