@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/text/quantities.h"
-#include "common/rank_protocol/failed_ranks.h"
 #include "controller/core/keys.h"
 #include "controller/core/step.h"
 
@@ -16,14 +15,12 @@ namespace {
 using job::Cause;
 using job::JobEvent;
 
-bool has_left_well(const std::pair<const int, job::RankExit>& exit) {
-  return rank_protocol::left_as_asked(exit.second.exit_code, exit.second.signal);
+bool all_left_well(const std::map<int, job::RankExit>& exits) {
+  return std::all_of(exits.begin(), exits.end(), [](const auto& exit) { return left_well(exit.second); });
 }
 
 // As its own nodes say.
-bool is_known_to_fail(const LiveAttempt& attempt) {
-  return !attempt.refusals.empty() || !std::all_of(attempt.exits.begin(), attempt.exits.end(), has_left_well);
-}
+bool is_known_to_fail(const LiveAttempt& attempt) { return !attempt.refusals.empty() || !all_left_well(attempt.exits); }
 
 bool has_failed(const LiveAttempt& attempt) {
   const auto is_lost = [](const auto& part) { return part.second.lost; };
@@ -34,8 +31,7 @@ bool has_failed(const LiveAttempt& attempt) {
 std::string not_saved(const LiveJob& job, const job::AttemptRecord& record, const std::map<int, job::RankExit>& exits) {
   const bool was_to_save = job.stops() && job.record.intent.save && job.record.spec.saves;
   const int64_t saved = std::max(job.progress.committed_step, record.resumed_step);
-  const bool all_saved =
-      static_cast<int>(exits.size()) == record.ranks && std::all_of(exits.begin(), exits.end(), has_left_well);
+  const bool all_saved = static_cast<int>(exits.size()) == record.ranks && all_left_well(exits);
   if (!was_to_save || all_saved || record.last_step <= saved) return "";
   const std::string& failed = job.progress.failed_save;
   return absl::StrCat("; ", counted(record.last_step - saved, "step"), " after ",

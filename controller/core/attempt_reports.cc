@@ -37,8 +37,6 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-bool left_well(const job::RankExit& exit) { return rank_protocol::left_as_asked(exit.exit_code, exit.signal); }
-
 // Nobody here asked for it, and the other nodes would wait for ever. A controller before this one may have: what it had
 // heard elsewhere comes again, and this node is not to blame for it.
 job::Refusal ended_early(const std::string& node, bool was_told) {
@@ -175,6 +173,8 @@ bool take_phase(Step& step, LiveJob& job, const std::string& node, const Attempt
 }
 
 }  // namespace
+
+bool left_well(const job::RankExit& exit) { return rank_protocol::left_as_asked(exit.exit_code, exit.signal); }
 
 void on_report(Step& step, Node& node, const AttemptReport& report) {
   const std::string& name = node.record.name;

@@ -78,6 +78,7 @@ void note_first_step(Step& step, LiveJob& job, Change& change);
 void take_progress(Step& step, LiveJob& job, int64_t train_step, int64_t commit, Change& change);
 
 // attempt_reports.cc, beats.cc
+bool left_well(const job::RankExit& exit);  // It finished, or saved and left on request.
 void on_report(Step& step, Node& node, const AttemptReport& report);
 void on_beat(Step& step, Node& node, const Beat& beat);
 
