@@ -170,7 +170,7 @@ struct RpcMeter::Method {
     if (known != nullptr) return *known;
     known = &metrics.histogram("titan_rpc_duration_seconds", "Unary calls, from their arrival to the answer.",
                                {{"method", name}, {"code", code_name(code)}});
-    durations[code].store(known, std::memory_order_release);  // Whoever comes first: it is the same one.
+    durations[code].store(known, std::memory_order_release);  // Two threads may both get here; they store the same one.
     return *known;
   }
   prometheus::Counter& ended_with(int code) {

@@ -101,7 +101,8 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   step.effects.now.lines.push_back(std::move(line));
 }
 
-// Its request is known as long as it is: whoever repeats it has not heard of the deletion, and gets no second job.
+// Its request is remembered for as long as its tombstone: a client that repeats the request has not heard of the
+// deletion, and must not get a second job.
 void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone) {
   if (state.deletions.contains(uid)) return;
   if (tombstone.time_ns == 0) tombstone.time_ns = now.wall_ns();  // Its record was lost: since now, at least.

@@ -14,7 +14,7 @@ struct Update {
   std::optional<std::string> title;
   std::optional<std::map<std::string, std::string>> all_labels;  // Instead of those there are.
   std::map<std::string, std::optional<std::string>> labels;      // One by one; no value takes it away.
-  std::string etag;                                              // Empty: whatever it is now.
+  std::string etag;                                              // Empty: any.
   std::string actor;
 };
 

@@ -157,7 +157,7 @@ class SpecMapper : public checkpoint::HfMapper {
   void add(const std::string& fqn) {
     fqns_.insert(fqn);
     const absl::StatusOr<std::vector<HfLayout>> forms = layouts(fqn);
-    if (!forms.ok()) return;  // A gap in the family's table: whoever asks for the parameter is told.
+    if (!forms.ok()) return;  // A gap in the family's table is reported when its parameter is asked for.
     for (const HfLayout& layout : *forms) keys_.insert(layout.keys.begin(), layout.keys.end());
   }
 

@@ -21,8 +21,8 @@ SourceMix::SourceMix(std::vector<WeightsFrom> schedule) : schedule_(std::move(sc
   place_.ended.resize(sources);
 }
 
-// Other weights than the newest rows were dealt by begin to count anew: nobody is to catch up on what they had not
-// promised.
+// When the weights differ from those by which the newest rows were dealt, the shares are counted from zero: no source
+// has to make up for rows that its earlier weight did not promise.
 void SourceMix::settle_weights() {
   const auto behind = std::upper_bound(schedule_.begin() + 1, schedule_.end(), place_.row,
                                        [](int64_t row, const WeightsFrom& weights) { return row < weights.row; });

@@ -47,7 +47,7 @@ class SourceMix {
   void end(size_t source) { place_.ended[source] = true; }
 
   const Place& place() const { return place_; }
-  // Goes on from a place with as many sources, which may have been reached by other weights.
+  // Resumes at a place with as many sources; the weights by which it was reached may have been others.
   void seek(Place place) { place_ = std::move(place); }
 
  private:

@@ -171,7 +171,7 @@ absl::StatusOr<MixCursor> of_named(const json& state, const MixedRows& rows) {
     const absl::Status taken = take_source(*one, source, i, cursor);
     if (!taken.ok()) return annotate(taken, absl::StrCat("source \"", source.name, "\""));
   }
-  // Among other sources the shares are counted anew.
+  // When the sources are others, their shares are counted from zero.
   if (found < rows.sources().size() || found < saved.size()) cursor.mix.weights.assign(rows.sources().size(), -1);
   return cursor;
 }
