@@ -2,7 +2,7 @@
 
     alerts_live.py [ALERT...]        those alerts, or all: a few minutes on a quiet machine
     alerts_live.py --check           a few, for CI; with TITAN_LONG=1 all
-    alerts_live.py --write [FILE]    all, with the table into docs/alerts-live.md or FILE
+    alerts_live.py --write [FILE]    all, with the table into docs/generated/alerts-live.md or FILE
 
 The rules are the committed ones, but that their `for:` and the windows of their ranges are SHORTER times as short; no threshold is touched. Controller, workers
 and shims are real, ranks are stand-ins (tests/worker/node/shim/fake_rank.cc). Where a threshold is half an hour or more the controller's clock
@@ -636,7 +636,7 @@ def document(rows):
     return f"""# Alerts in live faults
 
 Seen on {time.strftime("%Y-%m-%d", time.gmtime())} with Prometheus {version}, by `tests/faults/alerts_live.py` (`--write` writes this page). It makes the fault that
-each rule of [alerts.yml](../deploy/prometheus/alerts.yml) is for, on real daemons with ranks that are stand-ins, waits until the alert
+each rule of [alerts.yml](../../deploy/prometheus/alerts.yml) is for, on real daemons with ranks that are stand-ins, waits until the alert
 fires, ends the fault and waits until the alert is over. The rules are the committed ones with their `for:` and the windows of their ranges {SHORTER} times
 shorter, and no threshold changed: the seconds say that a rule works, and not how soon it fires in service. "Over after" counts from the end of the
 fault; alerts about what happened within a window end with the window. Those of GPUs have promtool's tests alone.
@@ -649,7 +649,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("alerts", nargs="*")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--write", nargs="?", const=SOURCE / "docs/alerts-live.md", type=Path)
+    parser.add_argument("--write", nargs="?", const=SOURCE / "docs/generated/alerts-live.md", type=Path)
     parser.add_argument("--beside", type=int, default=4, help="scenes at a time")
     words = parser.parse_args()
     try:

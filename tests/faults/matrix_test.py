@@ -57,8 +57,8 @@ class Frame(unittest.TestCase):
 
 class Tree(unittest.TestCase):
     def test_the_page_is_made_of_the_results(self):
-        results = json.loads((SOURCE / "docs/reliability-results.json").read_text())
-        self.assertEqual(report.page(ALL, results), (SOURCE / "docs/reliability.md").read_text(), "run: tests/faults/measure.sh --render")
+        results = json.loads((SOURCE / "docs/generated/reliability-results.json").read_text())
+        self.assertEqual(report.page(ALL, results), (SOURCE / "docs/generated/reliability.md").read_text(), "run: tests/faults/measure.sh --render")
 
     def test_what_a_row_says_of_ci_is_there(self):
         declared = set(re.findall(r"titan_(?:script_)?test\((\w+)", "".join(path.read_text() for path in (SOURCE / "tests").rglob("CMakeLists.txt"))))

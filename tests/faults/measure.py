@@ -1,9 +1,9 @@
-"""Measures rows of the fault matrix (tests/faults/matrix) one after another and writes docs/reliability.md.
+"""Measures rows of the fault matrix (tests/faults/matrix) one after another and writes docs/generated/reliability.md.
 
     measure.py [ROWS...]      such as 1 3-5 soak=20 (minutes of soak); every row when none is named
     measure.py --check [ROWS...]  the short form: asserts what must hold, prints figures, writes nothing; every row that says so when none is named
     measure.py --list         the rows
-    measure.py --render       the page again, from docs/reliability-results.json
+    measure.py --render       the page again, from docs/generated/reliability-results.json
 
 Each row runs in a process of its own with a time limit, so that one that hangs costs itself alone. Results accumulate: rows that are not
 measured now keep what was measured before. The exit code is 1 when something that must hold did not; a missed target is only told.
@@ -28,8 +28,8 @@ from matrix.rows import ALL
 import processes  # Of tests/testing, which matrix.row has made known.
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-RESULTS = SOURCE / "docs/reliability-results.json"
-PAGE = SOURCE / "docs/reliability.md"
+RESULTS = SOURCE / "docs/generated/reliability-results.json"
+PAGE = SOURCE / "docs/generated/reliability.md"
 MARK = "TITAN_TEST_MATRIX"  # In the environment of everything that a row starts.
 GRACE = 20  # Seconds in which a row that is ended takes its cluster down.
 

@@ -7,7 +7,7 @@
 #   --jobs N      so many targets at once, 1 by default
 #   --minimize    puts what is new of the corpora into tests/fuzz/corpus, as few and short as reach the same
 #
-# Prints a line for each target and fails when there is a finding; its input is then in build/fuzz/findings. docs/fuzzing.md says what to do.
+# Prints a line for each target and fails when there is a finding; its input is then in build/fuzz/findings. docs/contributing/fuzzing.md says what to do.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // What is fuzzed: functions of bytes that nobody trusts. The same functions run under libFuzzer (driver.cc), and over
-// their corpora and mutations of these in every build (replay.cc). See docs/fuzzing.md.
+// their corpora and mutations of these in every build (replay.cc). See docs/contributing/fuzzing.md.
 
 #include <string_view>
 #include <vector>

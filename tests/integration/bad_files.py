@@ -1,4 +1,4 @@
-"""Jobs whose configuration is fine but whose files are not: tokenizers, data sets, checkpoints, specs. docs/bad-inputs.md lists them."""
+"""Jobs whose configuration is fine but whose files are not: tokenizers, data sets, checkpoints, specs. docs/generated/bad-inputs.md lists them."""
 
 import json
 import struct

@@ -70,7 +70,7 @@ class BadInput(unittest.TestCase):
         self.check_all(cases)
 
     def test_files_are_documented(self):
-        page = (SOURCE / "docs/bad-inputs.md").read_text()
+        page = (SOURCE / "docs/generated/bad-inputs.md").read_text()
         self.assertEqual([], [name for name, *_ in bad_files.CASES if name not in page])
 
     def test_unreadable_configurations(self):

@@ -1,5 +1,5 @@
-"""Every command of README.md and docs/howto runs as it is written: each page's ```sh blocks in one shell, as somebody would who pastes
-them in order, daemons included, with a tenth of the training steps. What is not for this machine stands in ```text blocks.
+"""Every command of README.md and of the pages that tell a reader what to run works as written: each page's ```sh blocks in one shell, pasted in
+order, daemons included, with a tenth of the training steps. Commands that need other machines stand in ```text blocks.
 
     docs_run_test.py [--pages NAME...]      runs the commands of these pages only
 """
@@ -24,9 +24,9 @@ from cluster import MARK, wait_until
 
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 BIN = Path(os.environ["TITAN_BIN"])
-PAGES = [SOURCE / "README.md", *sorted((SOURCE / "docs/howto").glob("*.md"))]
-# One needs four machines, which tls_cluster_test.py makes; the other a hub, as tests/common/io/hub has one.
+PAGES = [SOURCE / "README.md", *sorted(page for folder in ("howto", "operate", "contributing") for page in (SOURCE / "docs" / folder).glob("*.md"))]
 ONLY = set(sys.argv[2:]) if sys.argv[1:2] == ["--pages"] else set()
+# The first needs four machines, which tls_cluster_test.py makes; the second a hub, which tests/common/io/hub imitates.
 ELSEWHERE = {"cluster-with-tls.md", "get-assets.md"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BY_HAND = re.compile(r"^deploy/(quickstart|install|test)\.sh\b.*\n", re.MULTILINE)  # They install packages, build, and run this test.

@@ -16,7 +16,7 @@ WHEEL = re.compile(r"^([a-z0-9-]+)==([A-Za-z0-9.+!]+) --hash=sha256:[0-9a-f]{64}
 WANTED = re.compile(r"^([A-Za-z0-9._-]+)(?:==(\S+))?$")
 OWN_FOLDER = "transformers5"  # The others share one environment.
 # Records of what was measured or decoded once, pinned wheels, and the changelog name versions of their own.
-RECORDS = ("CHANGELOG.md", "docs/reliability", "deploy/requirements/", "tests/fuzz/corpus/", "tests/controller/store/data/")
+RECORDS = ("CHANGELOG.md", "docs/generated/", "deploy/requirements/", "tests/fuzz/corpus/", "tests/controller/store/data/")
 
 
 def key(name):

@@ -1,4 +1,4 @@
-"""docs/reliability.md, made of the rows and of docs/reliability-results.json."""
+"""docs/generated/reliability.md, made of the rows and of docs/generated/reliability-results.json."""
 
 VERDICTS = {"holds": "holds", "broken": "**broken**", "not run": "not run"}
 

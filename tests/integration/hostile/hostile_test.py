@@ -1,6 +1,6 @@
 """Who gets what: hostile clients, nodes, ranks and users of the machine against a real cluster, as one table.
 
-    hostile_test.py [--store]       --store: writes docs/security-table.md anew
+    hostile_test.py [--store]       --store: writes docs/generated/security-table.md anew
 
 The table is what is true: the test fails where it differs from the stored one. Nothing in it is got by more than was said for it in
 docs/security.md. Needs root, to become another user.
@@ -28,7 +28,7 @@ try:
 except ImportError as missing:
     client, NO_CLIENT = None, f"needs grpcio: {missing}"
 
-PAGE = SOURCE / "docs/security-table.md"
+PAGE = SOURCE / "docs/generated/security-table.md"
 FAKE_RANK = BIN.parent / "tests/fake_rank"
 PROBE = Path(__file__).with_name("probe.py")
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -167,7 +167,7 @@ class Hostile(unittest.TestCase):
         if "--store" in sys.argv:
             return store(lines)
         kept = PAGE.read_text().splitlines()
-        self.assertEqual(kept[kept.index("## Calls") - 1:], lines, "hostile_test.py --store writes docs/security-table.md anew")
+        self.assertEqual(kept[kept.index("## Calls") - 1:], lines, "hostile_test.py --store writes docs/generated/security-table.md anew")
 
     # --- calls ---
 
@@ -396,7 +396,7 @@ class Hostile(unittest.TestCase):
 
 def store(lines):
     page = ["# Who gets what", "", f"As `hostile_test.py --store` of tests/integration/hostile found it on {datetime.date.today()}; the test compares every",
-            "run with this page. What stands against what, and why: [security.md](security.md).", *lines]
+            "run with this page. What stands against what, and why: [security.md](../security.md).", *lines]
     PAGE.write_text("\n".join(page) + "\n")
 
 

@@ -1,10 +1,10 @@
 """Every configuration key, a value of each kind for it, and what that value is seen to change. keys_test.py holds all of it against
-the programs; docs/keys.md is made from it.
+the programs; docs/generated/keys.md is made from it.
 
 A row is (key, value, what shows it[, situation][, text]): what shows it is one of SHOWN, and the text must be part of what is said.
 """
 
-# What a run leaves behind, as docs/keys.md calls it.
+# What a run leaves behind, as docs/generated/keys.md calls it.
 SHOWN = {
     "refused": "refused",
     "warned": "warning",

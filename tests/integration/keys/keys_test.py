@@ -1,8 +1,8 @@
-"""Every configuration key does what docs/keys.md says: each value of keys_table.py is tried, and what must change does.
+"""Every configuration key does what docs/generated/keys.md says: each value of keys_table.py is tried, and what must change does.
 
 A key without a row fails, and so does a choice or a switch that no row tries: nothing is accepted and ignored. Trainings of a model
 32 wide run as threads of one process, dry runs in another; what a controller keeps and decides comes from a program without LibTorch.
-`keys_test.py --write` writes docs/keys.md anew; `--only TEXT` tries the keys whose name holds TEXT, and prints what it sees.
+`keys_test.py --write` writes docs/generated/keys.md anew; `--only TEXT` tries the keys whose name holds TEXT, and prints what it sees.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ BIN = Path(os.environ["TITAN_BIN"])
 TESTS = BIN.parent / "tests"
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
-PAGE = SOURCE / "docs" / "keys.md"
+PAGE = SOURCE / "docs" / "generated" / "keys.md"
 SPOKEN = ("refused", "warned")
 DECIDED = ("record", "placement", "restarts")
 DRY_RUN = ("bytes", "activations", "split", "schedule", "sent")
@@ -322,7 +322,7 @@ def main():
     if "--write" in sys.argv:
         PAGE.write_text(page(keys))
     elif PAGE.read_text() != page(keys):
-        wrong.append("docs/keys.md is not what keys_table.py gives: run tests/integration/keys/keys_test.py --write")
+        wrong.append("docs/generated/keys.md is not what keys_table.py gives: run tests/integration/keys/keys_test.py --write")
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
     rows = [row for row in map(row_of, ROWS) if only in row[0]]
     if not rows:

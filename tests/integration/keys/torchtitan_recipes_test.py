@@ -1,7 +1,7 @@
 """torchtitan 0.2.2's own recipes: each is accepted with just the listed warnings, or refused for just the listed keys.
 
 Those that quantize, or could by the filters that they name, are dry-run so. What a recipe sets beyond defaults, learning rates and lengths stands in RECIPES. `--files FOLDER` checks the same of the files of a
-torchtitan checkout (FOLDER/llama3/train_configs/debug_model.toml, ...); `--write` writes docs/torchtitan-recipes.md anew.
+torchtitan checkout (FOLDER/llama3/train_configs/debug_model.toml, ...); `--write` writes docs/generated/torchtitan-recipes.md anew.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 BIN = Path(os.environ["TITAN_BIN"])
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
-PAGE = SOURCE / "docs" / "torchtitan-recipes.md"
+PAGE = SOURCE / "docs" / "generated" / "torchtitan-recipes.md"
 
 # What torchrun and a download give there: the number of ranks, the tokenizer, a copy of C4.
 ASSET_WORDS = ["--model.hf_assets_path", str(ASSETS / "tokenizer"), "--training.dataset_path", str(ASSETS / "c4_test")]
@@ -140,10 +140,10 @@ def dry_run(name):
 def page():
     lines = ["# torchtitan 0.2.2's recipes here", "",
              "Made by `tests/integration/keys/torchtitan_recipes_test.py --write`; the test asks the programs. A recipe needs `--nproc` and a tokenizer",
-             "(`--model.hf_assets_path`); `c4` is read from a hub ([howto/prepare-data.md](howto/prepare-data.md)). What is refused names what to set instead.",
+             "(`--model.hf_assets_path`); `c4` is read from a hub ([howto/prepare-data.md](../howto/prepare-data.md)). What is refused names what to set instead.",
              "", "The biases that balance the experts move as in torchtitan: by 0.001 a step in DeepSeek V3, Llama 4 and GPT-OSS, not at all in Qwen3. After",
              "`checkpoint.initial_load_in_hf` of weights without such biases they stay as they are, unless `model.load_balance_coeff` is set",
-             "([howto/experts.md](howto/experts.md)).",
+             "([howto/experts.md](../howto/experts.md)).",
              "", "| recipe | verdict | keys |", "|---|---|---|"]  # fmt: skip
     for name, (_, _, refused, warned) in RECIPES.items():
         keys = ", ".join(f"`{key}`" for key in refused or warned)
@@ -159,7 +159,7 @@ def main():
     if "--write" in sys.argv:
         PAGE.write_text(page())
     elif PAGE.read_text() != page():
-        wrong.append("docs/torchtitan-recipes.md is not what the table gives: run torchtitan_recipes_test.py --write")
+        wrong.append("docs/generated/torchtitan-recipes.md is not what the table gives: run torchtitan_recipes_test.py --write")
     answers = ask_titanctl(sys.argv[sys.argv.index("--files") + 1]) if "--files" in sys.argv else ask_program()
     for name, problems, warnings in answers:
         _, _, refused, warned = RECIPES[name]

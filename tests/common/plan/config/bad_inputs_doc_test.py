@@ -1,4 +1,4 @@
-"""docs/bad-inputs.md shows the rows of bad_inputs.json and of tests/integration/bad_files.py.
+"""docs/generated/bad-inputs.md shows the rows of bad_inputs.json and of tests/integration/bad_files.py.
 
 `bad_inputs_doc_test.py --write` writes these parts of the page anew.
 """
@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 SOURCE = pathlib.Path(os.environ.get("TITAN_SOURCE", pathlib.Path(__file__).parents[4]))
-PAGE = SOURCE / "docs" / "bad-inputs.md"
+PAGE = SOURCE / "docs" / "generated" / "bad-inputs.md"
 sys.path.insert(0, str(SOURCE / "tests" / "integration"))
 import bad_files  # noqa: E402
 
@@ -52,7 +52,7 @@ def main():
     if "--write" in sys.argv:
         PAGE.write_text(fresh)
     elif fresh != page:
-        print("docs/bad-inputs.md is not what the tables give: run tests/common/plan/config/bad_inputs_doc_test.py --write")
+        print("docs/generated/bad-inputs.md is not what the tables give: run tests/common/plan/config/bad_inputs_doc_test.py --write")
         return 1
     print(f"{len(rows)} configurations, {len(bad_files.CASES)} files")
     return 0

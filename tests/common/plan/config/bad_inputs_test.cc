@@ -1,5 +1,5 @@
 // Every bad configuration of bad_inputs.json is refused with its key, value and suggestion. The same table makes
-// docs/bad-inputs.md and drives the tests of `titanctl validate` and `titanctl submit`.
+// docs/generated/bad-inputs.md and drives the tests of `titanctl validate` and `titanctl submit`.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
