@@ -3,14 +3,16 @@
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import uuid
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN, SOURCE
+
 SIZED_MODELS = BIN.parent / "tests/libsized_models.so"  # sized_models.cc
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 

@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN
 from processes import cpu_seconds, free_port
 
-BIN = Path(os.environ["TITAN_BIN"])
 TESTS = BIN.parent / "tests"
 PARTS = ["submit", "workers", "busy", "watch", "watch_fast", "own", "failure", "recovery", "start", "slurm"]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests" / "testing"))
 from cluster import wait_until  # noqa: E402
 from jobs import last_step, tiny  # noqa: E402
+from paths import BIN
 from processes import all_with, free_port  # noqa: E402
 
-BIN = Path(os.environ["TITAN_BIN"])
 PATIENCE = 30.0  # For what takes three to four seconds on a quiet machine; measure.sh 8 measures it.
 MARK = "TITAN_TEST_LEADER"  # In the environment of a worker and of what it starts.
 JOB = '[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nsteps = 5\n'

@@ -21,13 +21,14 @@ import tempfile
 import uuid
 from pathlib import Path
 
+import processes  # Of tests/testing, which matrix.row has made known.
 from matrix import report
 from matrix.row import CHECKED, run
 from matrix.rows import ALL
 
-import processes  # Of tests/testing, which matrix.row has made known.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
 RESULTS = SOURCE / "docs/generated/reliability-results.json"
 PAGE = SOURCE / "docs/generated/reliability.md"
 MARK = "TITAN_TEST_MATRIX"  # In the environment of everything that a row starts.

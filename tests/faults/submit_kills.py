@@ -7,7 +7,6 @@ Between two kills the client logs at least 100 acknowledgements. CI runs a few k
 
 import argparse
 import json
-import os
 import random
 import signal
 import subprocess
@@ -16,7 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-BIN = Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN
+
 LOAD = BIN.parent / "tests" / "submit_load"
 BETWEEN = 100
 

@@ -14,8 +14,9 @@ import unittest.mock
 import urllib.request
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN, SOURCE
+
 TINY = SOURCE / "configs/llama3_tiny.toml"
 NOBODY = "127.0.0.1:1"
 ASSETS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps")) / "assets"

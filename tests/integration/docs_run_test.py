@@ -21,9 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 import processes
 from cluster import MARK, wait_until
+from paths import BIN, SOURCE
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
-BIN = Path(os.environ["TITAN_BIN"])
 PAGES = [SOURCE / "README.md", *sorted(page for folder in ("howto", "operate", "contributing") for page in (SOURCE / "docs" / folder).glob("*.md"))]
 ONLY = set(sys.argv[2:]) if sys.argv[1:2] == ["--pages"] else set()
 # The first needs four machines, which tls_cluster_test.py makes; the second a hub, which tests/common/io/hub imitates.

@@ -5,11 +5,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-BUILD = Path(os.environ["TITAN_BIN"]).parent
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BUILD
+
 DEPS = os.path.realpath(os.environ["TITAN_DEPS"])
 TORCH = (BUILD / "bin/titan-rank").exists()
 PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-stacks", *(("titan-rank", "titan-checkpoint", "titan-data", "titan-generate") if TORCH else ()))

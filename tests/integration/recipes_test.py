@@ -5,13 +5,15 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN, SOURCE
+
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
-BIN = Path(os.environ["TITAN_BIN"])
 RECIPES = sorted((SOURCE / "configs").glob("*.toml"))
 DEVICE_BYTES = 80e9 - 4 * 2**30  # Less what kernels, NCCL and the CUDA context take (docs/howto/dry-run.md).
 

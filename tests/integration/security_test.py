@@ -5,13 +5,15 @@ import os
 import shutil
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN, SOURCE
+
 TINY = SOURCE / "configs/llama3_tiny.toml"
 NOBODY = 65534  # A user who owns nothing.
 PATIENCE = 60

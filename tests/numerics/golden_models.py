@@ -17,7 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
 LOGITS, GRADIENTS = 1e-5, 1e-4  # The limits of golden_case.cc.
 ROUNDED, WORST = 1.25, 1.5  # Of logits, loss and the median gradient; of any one gradient, whose ratio varies with the seed.

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,9 @@ from pathlib import Path
 import numpy
 from rank_runs import ASSETS, LOSS, MAX_LOSS, NORM, RankRun, mesh_flags, read_safetensors, relative_rms
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+
 STEPS, ROWS, SEQ_LEN = 10, 4, 256
 MAX_NORM, BETA1 = 1.0, 0.9
 COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_precision_param": "float32",

@@ -8,9 +8,7 @@ bitsandbytes makes of them.
 
 import argparse
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 

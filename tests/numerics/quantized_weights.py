@@ -17,9 +17,10 @@ import tempfile
 import types
 from pathlib import Path
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
-sys.path.insert(0, str(SOURCE / "tests/peer"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
 
+sys.path.insert(0, str(SOURCE / "tests/peer"))
 import oracle_models  # noqa: E402  (before torchtitan)
 import torch  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402

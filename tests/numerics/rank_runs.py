@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy
 
-BIN = Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN
+
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 LOSS = "loss_metrics/global_avg_loss"
 MAX_LOSS = "loss_metrics/global_max_loss"

@@ -13,7 +13,6 @@ import random
 import tempfile
 from pathlib import Path
 
-from meshes import Mesh
 from random_meshes import DENSE_4D, EXPERTS_4D, ROWS, random_mesh
 from rank_runs import LocalRun, RankRun, Report, small_model
 

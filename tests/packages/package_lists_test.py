@@ -4,15 +4,16 @@ titan-libtorch; what else is linked has its packages in its control file."""
 
 import functools
 import glob
-import os
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
-BIN = Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN, SOURCE
+
 DEBIAN = SOURCE / "deploy/debian"
 INSTALLED = (SOURCE / "cmake/TitanInstall.cmake").read_text()
 MADE_LATER = ("build/", ".deps/")

@@ -15,9 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 import processes
+from paths import BIN, SOURCE
 
-BIN = Path(os.environ["TITAN_BIN"])
-SOURCE = Path(os.environ["TITAN_SOURCE"])
 BARE = shlex.split(os.environ.get("TITAN_BARE_DEBIAN", ""))
 PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], "titan-worker": ["titan-shim", "titan-stacks", "titan-worker"], "titan-common": [],
             "titan-doc": []}

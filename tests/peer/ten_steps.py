@@ -12,7 +12,6 @@ torchtitan's once more from the same weights, under its own expert parallelism. 
 import argparse
 import copy
 import os
-import subprocess
 import sys
 
 import torchtitan_cpu

@@ -1,11 +1,12 @@
 """Nothing that is shipped, nor the test of it, has mutations; the test program that has them shows that this would be seen."""
 
-import os
 import sys
 import unittest
 from pathlib import Path
 
-BIN = Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN
+
 MUTATED = Path(sys.argv.pop(1))
 MARK = b"_ZN5titan10simulation15active_mutationE"  # titan::simulation::active_mutation: which one is there now.
 PROGRAMS = ("titan-controller", "titan-worker", "titan-shim", "titanctl")

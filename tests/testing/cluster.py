@@ -17,9 +17,8 @@ import uuid
 from pathlib import Path
 
 import processes
+from paths import BIN, SOURCE
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 MARK = "TITAN_TEST_CLUSTER"
 PASSED = ("--pass-env", "LD_PRELOAD", "--pass-env", "FAKETIME_*")  # A machine's clock is that of its ranks, too.

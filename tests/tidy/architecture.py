@@ -1,13 +1,14 @@
 """docs/ARCHITECTURE.md names what there is: every path on the page exists, and every folder with sources is on it."""
 
 import itertools
-import os
 import re
 import sys
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+
 PAGE = SOURCE / "docs/ARCHITECTURE.md"
 PATH = re.compile(r"(?<![\w./-])((?:cmake|common|configs|controller|deploy|docs|proto|tests|worker)(?:/[\w.{},-]+)*)")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

@@ -1,11 +1,13 @@
 """Where the host waits for a device: it reads what was computed, or copies between the two in a way that blocks. Each place has its reason here."""
 
-import os
 import re
+import sys
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+
 STEP = ["nn", "nn/low_precision", "parallel", "optim", "device", "comm", "runtime/engine", "runtime/step"]  # Rooms of worker/rank/ that a training step goes through.
 READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|device::LateRead\b")
 

@@ -1,12 +1,13 @@
 """Who may include whom: houses meet in common/ and proto/ alone, and inside a house a room includes rooms of lower floors."""
 
-import os
 import re
 import sys
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 OURS = ("common/", "controller/", "worker/", "tests/")
 TORCH = ("torch/", "ATen/", "c10/", "c10d/")

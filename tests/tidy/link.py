@@ -1,13 +1,14 @@
 """What the programs link: daemons and titanctl start in milliseconds because LibTorch is not in them; ranks never carry Protobuf,
 whose headers the torch wheel shadows; the shim carries neither. Read from the files with readelf and nm."""
 
-import os
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 
-BIN = Path(os.environ.get("TITAN_BIN", Path(__file__).resolve().parents[2] / "build/release/bin"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN
+
 TORCH = ("libtorch", "libc10", "libgomp", "libcuda", "libnccl")
 WIRE = ("libgrpc", "libprotobuf", "libgpr")
 WEB = ("libcurl",)  # Users ask a hub, and ranks read text there: no daemon fetches anything.

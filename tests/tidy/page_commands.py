@@ -12,8 +12,9 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import BIN, SOURCE
+
 PAGES = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
 PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-stacks", "titan-rank", "titan-checkpoint", "titan-data", "titan-generate")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

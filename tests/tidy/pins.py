@@ -1,7 +1,6 @@
 """What a build depends on is pinned and what it is called is said once: wheels by version and hash, the version number in CMakeLists.txt,
 the licence in every package."""
 
-import os
 import re
 import subprocess
 import sys
@@ -10,7 +9,9 @@ from pathlib import Path
 
 from text import tracked
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+
 REQUIREMENTS = SOURCE / "deploy/requirements"
 WHEEL = re.compile(r"^([a-z0-9-]+)==([A-Za-z0-9.+!]+) --hash=sha256:[0-9a-f]{64}$")
 WANTED = re.compile(r"^([A-Za-z0-9._-]+)(?:==(\S+))?$")

@@ -1,6 +1,5 @@
 """What does not belong into a source tree: half-done work, machine paths, and files that nobody formatted."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -8,7 +7,9 @@ import sys
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 MACHINE_PATH = re.compile(r"(?<![\w$}])/(work|root|home/\w+)/")
 LARGEST = 512 << 10

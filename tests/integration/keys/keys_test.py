@@ -18,12 +18,12 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common/io/hub"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 from fake_hub import FakeHub
 from keys_table import ELSEWHERE, ONE_VALUE, PREPARATIONS, ROWS, SHOWN, SITUATIONS, SMALL
+from paths import BIN, SOURCE
 
-BIN = Path(os.environ["TITAN_BIN"])
 TESTS = BIN.parent / "tests"
-SOURCE = Path(os.environ["TITAN_SOURCE"])
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 PAGE = SOURCE / "docs" / "generated" / "keys.md"
 SPOKEN = ("refused", "warned")

@@ -12,8 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-BIN = Path(os.environ["TITAN_BIN"])
-SOURCE = Path(os.environ["TITAN_SOURCE"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+from paths import BIN, SOURCE
+
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 PAGE = SOURCE / "docs" / "generated" / "torchtitan-recipes.md"
 

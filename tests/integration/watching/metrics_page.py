@@ -5,11 +5,14 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[3]
-DOCS = SOURCE / "docs/metrics.md"
-ALERTS = SOURCE / "deploy/prometheus/alerts.yml"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+from paths import SOURCE
+
 sys.path.insert(0, str(SOURCE / "deploy/grafana"))
 import panels  # noqa: E402
+
+DOCS = SOURCE / "docs/metrics.md"
+ALERTS = SOURCE / "deploy/prometheus/alerts.yml"
 
 NAME = re.compile(r"\b(?:titan|process)_[a-z0-9_]+\b")
 PARTS = re.compile(r"_(bucket|sum|count)$")

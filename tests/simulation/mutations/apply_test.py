@@ -9,7 +9,9 @@ from pathlib import Path
 
 import apply
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+from paths import SOURCE
+
 HERE = Path(__file__).resolve().parent
 PLAIN = """// Comment: go(1);
 void first(int left) {

@@ -5,10 +5,13 @@ import json
 import os
 import random
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 
-BIN = Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN
+
 COUNT = 200_000 if os.environ.get("TITAN_LONG") else 6000
 
 CORNERS = [

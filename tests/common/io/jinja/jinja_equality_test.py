@@ -7,12 +7,15 @@ import os
 import pathlib
 import random
 import subprocess
+import sys
 import unittest
 import warnings
 
 from transformers.utils import chat_template_utils
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN
+
 COUNT = 20000 if os.environ.get("TITAN_LONG") else 150
 
 VARIABLES = {

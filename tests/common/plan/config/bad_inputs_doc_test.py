@@ -3,14 +3,16 @@
 `bad_inputs_doc_test.py --write` writes these parts of the page anew.
 """
 import json
-import os
 import pathlib
 import sys
 
-SOURCE = pathlib.Path(os.environ.get("TITAN_SOURCE", pathlib.Path(__file__).parents[4]))
-PAGE = SOURCE / "docs" / "generated" / "bad-inputs.md"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import SOURCE
+
 sys.path.insert(0, str(SOURCE / "tests" / "integration"))
 import bad_files  # noqa: E402
+
+PAGE = SOURCE / "docs" / "generated" / "bad-inputs.md"
 
 
 def cell(text):

@@ -9,12 +9,14 @@ import threading
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
-sys.path[:0] = [str(SOURCE / "tests/testing"), str(SOURCE / "tests/worker/rank/runtime")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "testing"))
 from object_store import SECRET, Fault, ObjectStore
-from titan_rank_test import Ranks, losses
+from paths import BIN, SOURCE
 
-TOOL = Path(os.environ["TITAN_BIN"]) / "titan-checkpoint"
+sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
+from titan_rank_test import Ranks, losses  # noqa: E402
+
+TOOL = BIN / "titan-checkpoint"
 PLACE = "s3://titan/runs/one"
 WORDS = ["--checkpoint.interval", "2", "--training.steps", "5", "--checkpoint.keep_latest_k", "2", "--checkpoint.last_save_model_only",
          "false"]

@@ -4,10 +4,12 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN
 
 
 class AskedProgram(unittest.TestCase):

@@ -10,7 +10,6 @@ import gzip
 import json
 import math
 import os
-import pathlib
 import random
 import shutil
 import signal

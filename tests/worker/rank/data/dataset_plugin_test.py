@@ -7,11 +7,13 @@ import os
 import pathlib
 import random
 import subprocess
+import sys
 import tempfile
 import unittest
 
-SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN, SOURCE
+
 ASSETS = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets"
 EXAMPLE = SOURCE / "tests/worker/rank/data/plugin/fortunes.cc"
 JOB = {

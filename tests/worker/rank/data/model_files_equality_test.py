@@ -6,7 +6,6 @@ one thread each.
 """
 
 import base64
-import json
 import os
 import pathlib
 import sys

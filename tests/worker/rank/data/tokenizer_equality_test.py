@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from varied_texts import compare, english_texts, make_texts, ours, training_texts, write_texts
 

@@ -12,8 +12,9 @@ import sys
 import unittest
 import unittest.mock
 
-SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
-BUILD = pathlib.Path(os.environ["TITAN_BIN"]).parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BUILD, SOURCE
+
 sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
 import titan_rank_test  # noqa: E402
 

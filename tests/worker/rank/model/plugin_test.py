@@ -17,10 +17,10 @@ import unittest.mock
 import safetensors
 
 sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "worker", "rank", "runtime"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BUILD, SOURCE
 from titan_rank_test import Ranks, losses  # noqa: E402
 
-SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
-BUILD = pathlib.Path(os.environ["TITAN_BIN"]).parent
 EXAMPLE = SOURCE / "tests/worker/rank/model/plugin/parallel_block.cc"
 FLOAT64 = ["--training.dtype", "float64", "--training.steps", "3"]
 

@@ -7,10 +7,13 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN
+
 ASSETS = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets"
 ROWS = pathlib.Path(__file__).parent / "validation_rows"
 JOB = {

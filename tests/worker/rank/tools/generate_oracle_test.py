@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -17,9 +16,9 @@ import torch.distributed.checkpoint
 import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN
 from transformers_5 import is_second_run, run_again_with_5  # noqa: E402
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
 NEW = 24  # Beyond windows and chunks, together with the prompts.
 SMALL = dict(vocab_size=320, hidden_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
              intermediate_size=80, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)

@@ -18,7 +18,9 @@ import transformers
 from open_export import open_folder
 from safetensors.torch import load_file, save_file
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN
+
 DEPS = pathlib.Path(os.environ["TITAN_DEPS"])
 TRANSFORMERS5 = DEPS / "transformers5"  # An overlay of the virtual environment, which has the fourth generation.
 FLAVORS = [("llama4", "debugmodel"), ("deepseek_v3", "debugmodel"), ("qwen3", "debugmodel_moe")]

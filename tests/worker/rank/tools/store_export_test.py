@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests/testing"))
 from dcp_test import TOOL, identity, weights
 from object_store import Fault, ObjectStore
+from paths import SOURCE
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
 PATIENCE = 60
 MODEL = ["--model", "llama3", "--flavor", "debugmodel"]
 SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file goes in two parts.

@@ -13,9 +13,11 @@ import unittest
 from datetime import datetime
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "testing"))
+from paths import BIN
+
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
-BIN = Path(os.environ["TITAN_BIN"])
 PROGRAM = BIN / "titan_wandb.py"
 KEY = "0123456789abcdef0123456789abcdef01234567"
 LOSS = "loss_metrics/global_avg_loss"

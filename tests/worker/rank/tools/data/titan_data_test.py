@@ -3,11 +3,14 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-BIN = Path(os.environ["TITAN_BIN"])
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "testing"))
+from paths import BIN
+
 TOKENIZER = Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
 # "a", "b", their marks, and bytes for the rest.
 PAIRS = {"model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>",
