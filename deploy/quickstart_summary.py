@@ -49,7 +49,7 @@ def main():
             f"--training.steps {steps[-1] * 2} --job.dump_folder {shown}")
     if (dump / "tb").is_dir():
         say("TensorBoard", f"{shown}/tb", f"look at it: .deps/venv/bin/tensorboard --logdir {shown}/tb   (after deploy/bootstrap.sh --with-oracles)")
-    say("next", "build/release/bin/titanctl --help; docs/howto/operate.md for a cluster of several machines")
+    say("next", "build/release/bin/titanctl --help; docs/operate/start-a-cluster.md for a cluster of several machines")
 
 
 if __name__ == "__main__":

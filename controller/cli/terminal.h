@@ -13,7 +13,7 @@
 
 namespace titan::cli {
 
-// What titanctl's exit status says; documented in `titanctl --help` and docs/howto/operate.md.
+// What titanctl's exit status says; documented in `titanctl --help` and docs/operate/states-and-exit-codes.md.
 enum ExitCode : int {
   kExitOk = 0,
   kExitFailed = 1,       // The job failed, or the request was refused.

@@ -145,12 +145,12 @@ class Systemd(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd is not installed")
     def test_the_units_are_what_systemd_reads(self):
-        page = BIN.parent / "share/doc/titan/howto/operate.md"
+        page = BIN.parent / "share/doc/titan/operate/start-a-cluster.md"
         for daemon, exposure in (("titan-controller", 20), ("titan-worker", 100)):
             with self.subTest(daemon):
                 text = (SOURCE / f"deploy/systemd/{daemon}.service").read_text()
                 unit = self.folder / f"{daemon}.service"
-                unit.write_text(text.replace(f"@PREFIX@/{page.relative_to(BIN.parent)}", str(SOURCE / "docs/howto/operate.md"))
+                unit.write_text(text.replace(f"@PREFIX@/{page.relative_to(BIN.parent)}", str(SOURCE / "docs/operate/start-a-cluster.md"))
                                 .replace("@PREFIX@", str(BIN.parent)))
                 done = subprocess.run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit], capture_output=True, text=True)
                 self.assertEqual([], [line for line in done.stderr.splitlines() if "titan" in line])

@@ -1,4 +1,4 @@
-"""docs/howto/cluster-with-tls.md, command by command, on four machines that are namespaces: names, network, mounts of their own.
+"""docs/operate/cluster-with-tls.md, command by command, on four machines that are namespaces: names, network, mounts of their own.
 
 What runs is what the page says; flags that are added at the end only make the job small and keep the daemons' pages off. Needs root
 and iproute2.
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults/matrix"))
 from cluster import BIN, SOURCE, wait_until
 from netns import Network, available
 
-PAGE = SOURCE / "docs/howto/cluster-with-tls.md"
+PAGE = SOURCE / "docs/operate/cluster-with-tls.md"
 MACHINES = ("m1", "m2", "m3", "m4")
 FAKE_RANK = BIN.parent / "tests/fake_rank"
 TRAINS = (BIN / "titan-rank").exists()

@@ -18,7 +18,7 @@ from metrics_page import ALERTS, DOCS, NAME, ROW, SOURCE, alerts, documented, in
 import panels  # noqa: E402
 
 LABELS = {"titan_job"}  # Names of the form of a series that are none.
-OPERATE = SOURCE / "docs/howto/operate.md"
+RUNBOOK = SOURCE / "docs/operate/alerts.md"
 GRAFANA = SOURCE / "deploy/grafana"
 UNITS = {"s", "bytes", "Bps", "percentunit", "short", "ops", "none", "celsius", "watt"}
 NO_UNIT = {"Loss", "Balance of experts"}  # Mere numbers.
@@ -51,12 +51,12 @@ class AgreementTest(unittest.TestCase):
             self.assertEqual(set(), {name for name in unknown if not names_in(name, known) & set(known)}, title)
 
     def test_every_alert_has_a_section_of_the_runbook(self):
-        sections = set(re.findall(r"^### (\w+)$", OPERATE.read_text(), re.MULTILINE))
+        sections = set(re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE))
         links = re.findall(r"- alert: (\w+)\n(?:.*\n)*?\s+runbook: (\S+)", ALERTS.read_text())
         self.assertEqual(list(alerts()), [name for name, _ in links])
         for name, link in links:
             self.assertIn(name, sections)
-            self.assertEqual(f"docs/howto/operate.md#{name.lower()}", link)
+            self.assertEqual(f"docs/operate/alerts.md#{name.lower()}", link)
         self.assertEqual(set(), {name for name in sections if name not in alerts()}, "sections of alerts that are no more")
 
     def test_every_alert_says_how_bad_it_is(self):

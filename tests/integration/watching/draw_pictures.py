@@ -1,4 +1,4 @@
-"""Draws the rows of the dashboard from a run with faults: what docs/howto/operate.md shows.
+"""Draws the rows of the dashboard from a run with faults: what docs/operate/monitor.md shows.
 
     draw_pictures.py [--seconds 150] [--out docs/pictures]
 
