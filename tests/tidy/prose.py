@@ -1,0 +1,113 @@
+"""The project's English: the habits that docs/contributing/glossary.md drops, comments that open with a fragment, tensors in headers without a shape,
+and pages that are too long. Sentences that keep such a word on purpose are listed in prose_kept.txt: PATH: part of the line."""
+
+import re
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from paths import SOURCE
+from text import tracked
+
+GLOSSARY = "docs/contributing/glossary.md"
+# What to write instead is in the glossary. Each is a whole word or phrase that plain English of the field has no use for.
+HABITS = {
+    r"\bwhoever\b": "who, the user, any process",
+    r"\bwhose job it is\b": "the submitting user",
+    r"\bforet(?:ell|ells|elling|old)\b": "predict",
+    r"\bthrice\b": "three times",
+    r"\banew\b": "again",
+    r"\bby chance\b": "at random",
+    r"\bin turns\b": "alternating",
+    r"\bnothing is said\b": "prints nothing",
+    r"\bof (?:one's|its|their|his|your|our) own\b": "own, separate, custom",
+    r"\bcannot go on\b": "cannot resume, cannot continue",
+    r"\bgo(?:es|ing)? on\b|\bwent on\b": "continue, resume",
+    r"\bbeside\b": "next to, compared with, alongside",
+    r"\bbehind (?:it|them|each|what|that)\b": "after",
+    r"\b(?:is|are|was) no (?!longer\b|more\b|less\b|such\b|one\b|need\b|way\b|other\b|limit\b|difference\b)[a-z]+": "is not a",
+}
+FRAGMENT = re.compile(r"(?:Of|What|Who|Whose|As) ")
+COMMENT = re.compile(r"(?:^|\s)///?\s*(.*)")
+TENSOR = re.compile(r"(?:const )?at::Tensor&? \w+")
+CODE = (".h", ".cc", ".cu", ".cuh")
+TEXT = (*CODE, ".py", ".sh", ".md", ".proto", ".toml", ".cmake", ".txt", ".yml")
+# Folders whose text is held to this; the rest of the tree is being brought here.
+HELD = ("docs/", "README.md", "CONTRIBUTING.md")
+GENERATED = "docs/generated/"
+LONGEST_PAGE = 1500
+REFERENCES = {"docs/metrics.md", "docs/third-party.md", "docs/contributing/glossary.md"}
+
+
+def held():
+    for path in tracked():
+        name = path.relative_to(SOURCE).as_posix()
+        if name.startswith(HELD) and path.suffix in TEXT and name != GLOSSARY:
+            yield name, path
+
+
+def kept():
+    """{path: [part of a line that stays]}."""
+    lines = [line for line in (Path(__file__).parent / "prose_kept.txt").read_text().splitlines() if line and not line.startswith("#")]
+    result = {}
+    for line in lines:
+        path, part = line.split(": ", 1)
+        result.setdefault(path, []).append(part)
+    return result
+
+
+def habits(line):
+    return [f'"{found[0]}" (write: {instead})' for pattern, instead in HABITS.items() for found in [re.search(pattern, line, re.IGNORECASE)] if found]
+
+
+def openings(text):
+    """(line number, first words) of each comment: a block of // lines counts once."""
+    within = False
+    for number, line in enumerate(text.splitlines(), 1):
+        found = COMMENT.search(line)
+        whole = line.lstrip().startswith("//")
+        if found and not (within and whole):
+            yield number, found[1]
+        within = bool(found) and whole
+
+
+def words(page):
+    """Words of prose: neither tables nor listings."""
+    text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    return sum(len(line.split()) for line in text.splitlines() if not line.startswith("|"))
+
+
+class Prose(unittest.TestCase):
+    def test_habits(self):
+        exceptions, found = kept(), []
+        for name, path in held():
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if not any(part in line for part in exceptions.get(name, [])):
+                    found += [f"{name}:{number}: {habit}" for habit in habits(line)]
+        self.assertEqual([], found, f"see {GLOSSARY}; a sentence that needs such a word goes to tests/tidy/prose_kept.txt")
+
+    def test_exceptions_are_needed(self):
+        unneeded = [f"{name}: {part}" for name, parts in kept().items() for part in parts
+                    if not any(part in line and habits(line) for line in (SOURCE / name).read_text().splitlines())]
+        self.assertEqual([], unneeded)
+
+    def test_comments_are_sentences(self):
+        found = [f"{name}:{number}: {text[:60]}" for name, path in held() if path.suffix in CODE
+                 for number, text in openings(path.read_text()) if FRAGMENT.match(text)]
+        self.assertEqual([], found, f"a comment is a sentence with a verb: see {GLOSSARY}")
+
+    def test_pages_are_short(self):
+        pages = {name: words(path.read_text()) for name, path in held()
+                 if path.suffix == ".md" and not name.startswith(GENERATED) and name not in REFERENCES}
+        self.assertEqual({}, {name: count for name, count in pages.items() if count > LONGEST_PAGE}, f"at most {LONGEST_PAGE} words: split the page by question")
+
+    def test_what_is_found(self):
+        self.assertEqual(2, len(habits("Whoever goes on")))
+        self.assertEqual([], habits("There is no longer one, nor is no more such a thing."))
+        self.assertEqual([(1, "Of x."), (3, "Who")], list(openings("// Of x.\n// As y.\nint a;  // Who\n")))
+        self.assertEqual(2, words("two words\n| a | b |\n```sh\nnot these\n```\n"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
