@@ -1,6 +1,6 @@
 """Where a default cluster and its ranks listen: on loopback alone, also on a node that others know by an address of the network.
 
-Prints the listing that docs/security.md keeps.
+Prints the listing that docs/security-threats.md keeps.
 """
 
 import os

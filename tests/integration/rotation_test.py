@@ -1,6 +1,6 @@
 """Certificates, their authority and tokens change under a job that trains: no step is lost, and nobody is let in who should not be.
 
-Prints the figures that docs/security.md keeps.
+Prints the figures that docs/benchmarks/control-plane.md keeps.
 """
 
 import json

@@ -3,7 +3,7 @@
     hostile_test.py [--store]       --store: writes docs/generated/security-table.md anew
 
 The table is what is true: the test fails where it differs from the stored one. Nothing in it is got by more than was said for it in
-docs/security.md. Needs root, to become another user.
+docs/security-threats.md. Needs root, to become another user.
 """
 
 import datetime
@@ -396,7 +396,7 @@ class Hostile(unittest.TestCase):
 
 def store(lines):
     page = ["# Who gets what", "", f"As `hostile_test.py --store` of tests/integration/hostile found it on {datetime.date.today()}; the test compares every",
-            "run with this page. What stands against what, and why: [security.md](../security.md).", *lines]
+            "run with this page. What stops each attempt, and why: [security-threats.md](../security-threats.md).", *lines]
     PAGE.write_text("\n".join(page) + "\n")
 
 
