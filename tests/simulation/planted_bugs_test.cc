@@ -1,7 +1,7 @@
 // Does the simulation find what it should? Each mutation of mutations/*.toml is activated in turn, and seeds are tried
 // until a rule is broken that holds without it: first the one that planted_seeds.txt knows, then up to 2,000 from 1.
 // TITAN_LONG=1 tries those from 1 at once, TITAN_PLANTED_BUG=NAME only one mutation, TITAN_PLANTED_SEEDS=FILE writes
-// planted_seeds.txt again and TITAN_PLANTED_TABLE=FILE the table of docs/contributing/simulation.md.
+// planted_seeds.txt again and TITAN_PLANTED_TABLE=FILE the table of docs/generated/planted-bugs.md.
 
 #include <cstdlib>
 #include <ctime>

@@ -54,7 +54,7 @@ class InTheTree(unittest.TestCase):
         self.assertEqual(seeds, {mutation["name"] for mutation in self.mutations})
 
     def test_the_page_has_a_row_for_each(self):
-        page = (SOURCE / "docs/contributing/simulation.md").read_text()
+        page = (SOURCE / "docs/generated/planted-bugs.md").read_text()
         self.assertEqual([], [mutation["what"] for mutation in self.mutations if f"\n| {mutation['what']} | " not in page])
 
 
