@@ -8,7 +8,7 @@ would exceed. (Powers of two as scales, on FSDP: no sum differs, and nothing at 
 multiply such differences. Scales are those of torchao's tensor ranks here (scales_over).
 
 --itself (not in CI) also runs torchao with its products summed in float64, from weights with a gain of 5, and prints how far the first
-step's losses are from each other: docs/low-precision.md has the figures.
+step's losses are from each other: docs/benchmarks/low-precision.md has the figures.
 """
 
 import argparse

@@ -18,7 +18,7 @@ from rank_runs import LOSS, Report
 
 LONG = bool(os.environ.get("TITAN_LONG"))
 STEPS = 200 if LONG else 5
-# A rate of its own for each, as in docs/low-precision.md.
+# A rate of its own for each, as in docs/benchmarks/low-precision.md.
 OPTIMIZERS = {"AdamW": 4e-3, "Muon": 2e-2} if LONG else {"Muon": 2e-2}
 MEAN_LIMIT = 0.01  # Of the last tenth's mean loss.
 # The first step's loss is that of the same weights; of the next ones an update's share that bf16 rounds.

@@ -27,7 +27,7 @@ SMALL = {
 SAVES = {"checkpoint.enable": True, "checkpoint.interval": 3, "checkpoint.last_save_model_only": False, "checkpoint.keep_latest_k": 0}
 CHANCE = {"training.dtype": "bfloat16", "optimizer.stochastic_rounding": True}
 
-# Of loss curves, as docs/low-precision.md has them; one rank, bf16 layers.
+# Of loss curves, as docs/benchmarks/low-precision.md has them; one rank, bf16 layers.
 STEPS = 200 if LONG else 25
 DEBUG = {"model.name": "llama3", "model.flavor": "debugmodel", "experimental.custom_import": "", "resources.ranks": 1, "training.seq_len": 256,
          "training.local_batch_size": 2, "training.global_batch_size": 2, "optimizer.lr": 8e-4, "lr_scheduler.warmup_steps": 10}  # fmt: skip
