@@ -2,7 +2,7 @@
 they save, load, validate and recompute equals what one rank does with the same switches, to 1e-10.
 
 Where the matrix's other rows for language models are:
-  meshes, schedules, activation checkpointing     mesh_table/rows.cc (column "torchtitan's test" of docs/numerics.md)
+  meshes, schedules, activation checkpointing     mesh_table/rows.cc (column "torchtitan's test" of docs/generated/mesh-table.md)
   the same over processes                         process_meshes.py
   any mesh to any other, seed checkpoints         reshard_meshes.py
   memory estimation                               worker/rank/runtime/dry_run_test.py (no mesh is refused)
