@@ -4,7 +4,7 @@
 
 Parts: submit workers busy watch watch_fast own failure recovery start slurm. Without --short the figures are those of 10,000 nodes, and
 every part takes less than five minutes; with it a few hundred nodes show that nothing is lost. Prints a line of JSON a part
-with the machine's load beside it, or with --table the rows for docs/benchmarks.md.
+with the machine's load beside it, or with --table the rows for docs/benchmarks/controller.md.
 """
 
 import argparse
