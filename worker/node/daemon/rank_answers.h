@@ -15,8 +15,8 @@ namespace titan::daemon {
 std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& question, const std::string& run_folder,
                                             const std::string& rank_folder);
 
-// Traces on demand (docs/worker.md). Asks the rank for a trace by its beacon, or says how far it is, with a piece of
-// its file in the run folder once it is written. Reads files: not on the loop.
+// Traces on demand (docs/worker-protocols.md). Asks the rank for a trace by its beacon, or says how far it is, with a
+// piece of its file in the run folder once it is written. Reads files: not on the loop.
 void answer_trace(const node::AnswerTrace& question, const std::string& run_folder, v1::TraceData* answer);
 
 // To a request that names no job or no trace.

@@ -16,7 +16,7 @@ namespace titan::daemon {
 // What an error says, fit for a message; empty when there is none.
 std::string text_of(const absl::Status& status);
 
-// The shim's own description of itself (docs/worker.md, "Shim protocol").
+// The shim's own description of itself (docs/worker-protocols.md, "Shim protocol").
 node::ShimStatus status_from_json(const nlohmann::json& from);
 
 // What the shim wrote last; nothing when none ever began, or a power failure left nothing. Errors: those of reading.

@@ -26,7 +26,7 @@ namespace titan::shim {
 //   shim.sock                commands: status, subscribe, start, stop, checkpoint, lease
 //   exits.jsonl              how each rank ended
 //   rank-R.log[.START]       what each rank printed
-// Answers and events are JSON lines: docs/worker.md, "Shim protocol".
+// Answers and events are JSON lines: docs/worker-protocols.md, "Shim protocol".
 class Shim {
  public:
   // `control`: a connected daemon, or an empty descriptor. Errors: AlreadyExists when another shim serves this folder;
