@@ -31,7 +31,7 @@ class Case:
     titan: dict = dataclasses.field(default_factory=dict)  # and Titan's,
     last: dict = dataclasses.field(default_factory=dict)   # and torchtitan's that goes on.
     extra: dict = dataclasses.field(default_factory=dict)
-    # Steps of a turn, in the long form. Few where routers are: losses drift apart later (docs/interop.md).
+    # Steps of a turn, in the long form. Few where routers are: losses drift apart later (docs/interop-torchtitan.md).
     turn: int = 10
 
 

@@ -1,6 +1,6 @@
 """How far torchtitan's losses drift from torchtitan's own, when only the order of its sums is another.
 
-  peer_drift.py [MODEL ...]     minutes each; figures for docs/interop.md, nothing is held to them
+  peer_drift.py [MODEL ...]     minutes each; figures for docs/interop-torchtitan.md, nothing is held to them
 
 Each model: torchtitan trains 30 steps on one rank and saves the tenth; from there it goes on once more as it did, and once over two
 tensor ranks, which see the same rows. What the first goes astray is a fault of saving; what the second does is what fp32 leaves open.
