@@ -1,6 +1,6 @@
 #pragma once
 
-// The files of a shard of Titan's token index (docs/howto/prepare-data.md), and ShardWriter, which writes them;
+// The files of a shard of Titan's token index (docs/howto/tokenize-data.md), and ShardWriter, which writes them;
 // open_titan_shard() in token_set.h reads them. NAME.tokens has the tokens, little-endian, and nothing else; in version
 // 2 those that are not labels are written as their complements, negative numbers (label_tokens.h). NAME.index has the
 // header, the documents' first tokens (8 bytes each, followed by the number of all tokens), then a CRC-32C for each
