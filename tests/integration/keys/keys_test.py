@@ -1,8 +1,8 @@
-"""Every configuration key does what docs/generated/keys.md says: each value of keys_table.py is tried, and what must change does.
+"""Every configuration key has the effect that docs/generated/keys.md lists: the test tries each value in keys_table.py.
 
-A key without a row fails, and so does a choice or a switch that no row tries: nothing is accepted and ignored. Trainings of a model
-32 wide run as threads of one process, dry runs in another; what a controller keeps and decides comes from a program without LibTorch.
-`keys_test.py --write` writes docs/generated/keys.md anew; `--only TEXT` tries the keys whose name holds TEXT, and prints what it sees.
+A key without a row fails, and so does a choice or a switch that no row tries, so no key is accepted and ignored. Trainings of a model
+32 wide run as threads of one process and dry runs in another; the controller's records and decisions come from a program without LibTorch.
+`keys_test.py --write` writes docs/generated/keys.md; `--only TEXT` tries the keys whose name contains TEXT and prints what it sees.
 """
 
 import contextlib
@@ -278,7 +278,7 @@ def judge(row, base, changed):
         return f"{what}: refused: {changed.get('refused', base.get('refused'))}"
     before, after = look(base, shown), look(changed, shown)
     if not before and not after:
-        return f"{what}: nothing is seen as {SHOWN[shown]}"
+        return f"{what}: nothing to compare in {SHOWN[shown]}"
     return f"{what}: no difference in {SHOWN[shown]}: {str(before)[:300]}" if before == after else None
 
 
@@ -287,9 +287,13 @@ def default_text(value):
 
 
 def page(keys):
-    lines = ["# Configuration keys and what each is seen to do", "",
-             "Made by `tests/integration/keys/keys_test.py --write` from keys_table.py beside it; the test tries every value and fails when",
-             "nothing changes. \"Refused\" and \"warning\" stand for features that do not exist yet and for settings of a feature that is off.",
+    lines = ["# Configuration keys and their effects", "",
+             "This page lists where each key's effect is visible in a small training or dry run. `tests/integration/keys/keys_test.py` tries every value and",
+             "fails if nothing changes; `--write` generates this page from keys_table.py. For what a key means, run `titanctl config help SECTION`.", "",
+             "- **Tried**: the values that the test sets; \"other values\" are tried by the test named in the last column.",
+             "- **Seen in**: what changes, with the situation in parentheses. Process facts are exit code, threads, kernels, determinism and",
+             "  optimizer operations; collectives are their calls and bytes; dry runs show one rank.",
+             "- **Refused** and **warning**: the feature does not exist yet, or the key belongs to a feature that is off.",
              ""]  # fmt: skip
     rows = [row_of(entry) for entry in ROWS]
     section = None
