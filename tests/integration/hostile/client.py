@@ -15,7 +15,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
 ALL = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNAVAILABLE", "NOT_FOUND")
-SHORT = {**dict(zip(ALL, ("unknown caller", "may not", "no connection", "sees nothing"))), "CANCELLED": "is cut off"}
+SHORT = {**dict(zip(ALL, ("unauthenticated", "denied", "no connection", "not found"))), "CANCELLED": "cancelled"}
 
 
 def varint(number):
@@ -88,7 +88,7 @@ def call(open_channel, path, request=b"", token="", metadata=(), timeout=30):
 
 
 def got(code):
-    return SHORT.get(code, "is let in")
+    return SHORT.get(code, "allowed")
 
 
 # --- HTTP/2 by hand ---
@@ -136,11 +136,11 @@ def floods(path):
     huge = headers(path, *((f"x-{i}", "v" * 16_000) for i in range(256)))
     pieces = [huge[i:i + 16_000] for i in range(0, len(huge), 16_000)]
     return {
-        "streams opened and reset at once (5,000)":
+        "5,000 streams opened and reset at once":
             begin + [frame(HEADERS, END_HEADERS, n, headers(path)) + frame(RST_STREAM, 0, n, b"\0\0\0\x08") for n in range(1, 10_001, 2)],
-        "streams opened and left open (5,000)": begin + [frame(HEADERS, END_HEADERS, n, headers(path)) for n in range(1, 10_001, 2)],
-        "pings (50,000)": begin + [frame(PING, 0, 0, bytes(8)) * 100] * 500,
-        "settings (50,000)": begin + [frame(SETTINGS, 0, 0) * 100] * 500,
+        "5,000 streams left open": begin + [frame(HEADERS, END_HEADERS, n, headers(path)) for n in range(1, 10_001, 2)],
+        "50,000 pings": begin + [frame(PING, 0, 0, bytes(8)) * 100] * 500,
+        "50,000 settings frames": begin + [frame(SETTINGS, 0, 0) * 100] * 500,
         "headers of 4 MiB": begin + [frame(HEADERS, 0, 1, pieces[0])] + [frame(CONTINUATION, 0, 1, piece) for piece in pieces[1:]],
-        "empty continuations (50,000)": begin + [frame(HEADERS, 0, 1, headers(path))] + [frame(CONTINUATION, 0, 1) * 100] * 500,
+        "50,000 empty continuations": begin + [frame(HEADERS, 0, 1, headers(path))] + [frame(CONTINUATION, 0, 1) * 100] * 500,
     }

@@ -1,9 +1,9 @@
-"""Who gets what: hostile clients, nodes, ranks and users of the machine against a real cluster, as one table.
+"""What hostile clients, nodes, ranks and users of the machine can reach in a real cluster, as one table.
 
-    hostile_test.py [--store]       --store: writes docs/generated/security-table.md anew
+    hostile_test.py [--store]       --store: writes docs/generated/security-table.md
 
-The table is what is true: the test fails where it differs from the stored one. Nothing in it is got by more than was said for it in
-docs/security-threats.md. Needs root, to become another user.
+The test fails if its table differs from the stored one. docs/security.md says what each caller should be able to reach. Needs root, to
+become another user.
 """
 
 import datetime
@@ -167,7 +167,7 @@ class Hostile(unittest.TestCase):
         if "--store" in sys.argv:
             return store(lines)
         kept = PAGE.read_text().splitlines()
-        self.assertEqual(kept[kept.index("## Calls") - 1:], lines, "hostile_test.py --store writes docs/generated/security-table.md anew")
+        self.assertEqual(kept[kept.index("## Calls") - 1:], lines, "hostile_test.py --store writes docs/generated/security-table.md")
 
     # --- calls ---
 
@@ -184,19 +184,19 @@ class Hostile(unittest.TestCase):
         for token in cluster.ask("auth", "token", "list")["tokens"]:
             if token["user"] == "rita":
                 cluster.titanctl("auth", "token", "revoke", token["id"])
-        identities = {"another authority's admin": client.identity_in(foreign / "admin"), "a user's certificate": client.identity_in(cluster.tls / "eve"),
-                      "a node's certificate": client.identity_in(cluster.tls / "n9")}
+        identities = {"admin of another CA": client.identity_in(foreign / "admin"), "user certificate": client.identity_in(cluster.tls / "eve"),
+                      "node certificate": client.identity_in(cluster.tls / "n9")}
         requests = [(path, client.request_of(message, VICTIM, "n1")) for path, message in [*client.methods(), *client.OPEN]]
         for path, who, code in as_nobody(lambda: self.call_everything(requests, port, ca, identities, tokens)):
             table.put("Calls", f"`{path.split('.')[-1]}`", who, client.got(code))
         for row, columns in table.sections["Calls"].items():
             for who, what in columns.items():
-                if "Health" in row or "Reflection" in row or what != "is let in":
+                if "Health" in row or "Reflection" in row or what != "allowed":
                     continue
                 reads = re.search(r"/(Get|List|Watch|Tail)", row) is not None
                 allowed = reads and who in ("viewer of the project", "operator of another project") or (row, who) == \
-                    ("`WorkerService/Session`", "a node's certificate")
-                self.assertTrue(allowed, f"{who} is let in to {row}")
+                    ("`WorkerService/Session`", "node certificate")
+                self.assertTrue(allowed, f"{who} is allowed to call {row}")
 
     @staticmethod
     def call_everything(requests, port, ca, identities, tokens):
@@ -216,7 +216,7 @@ class Hostile(unittest.TestCase):
     # --- bytes ---
 
     def bytes_at_the_port(self, table, cluster):
-        section, what = "What arrives at the controller's port", "it gets"
+        section, what = "Hostile bytes at the controller's port", "result"
         ca, pid = cluster.folder / "ca/ca.crt", cluster.controller.pid
         before = rss_mib(pid)
 
@@ -224,15 +224,15 @@ class Hostile(unittest.TestCase):
             self.assertIsNone(cluster.controller.process.poll(), "the controller has ended")
             wait_until("an answer to others", lambda: cluster.ask("cluster", "info")["ready_nodes"] == 1)
             self.assertLess(rss_mib(pid) - before, 512 * SANITIZED)
-            return "nothing; others are served"
+            return "no effect; other clients are served"
 
         for name, garbage in {"random bytes": os.urandom(1 << 20), "HTTP/2 without TLS": client.PREFACE + bytes(1 << 10),
-                              "a TLS record that lies about its length": b"\x16\x03\x01\xff\xff" + bytes(100)}.items():
+                              "a TLS record with a false length": b"\x16\x03\x01\xff\xff" + bytes(100)}.items():
             with client.socket.create_connection(("127.0.0.1", cluster.port), 30) as peer:
                 client.send(peer, [garbage])
             table.put(section, name, what, others_are_served())
         silent = [client.socket.create_connection(("127.0.0.1", cluster.port), 30) for _ in range(300)]
-        table.put(section, "300 connections that say nothing", what, others_are_served())
+        table.put(section, "300 silent connections", what, others_are_served())
         for peer in silent:
             peer.close()
         for name, pieces in client.floods("/titan.v1.JobService/ListJobs").items():
@@ -242,9 +242,9 @@ class Hostile(unittest.TestCase):
         channel = client.channel(cluster.port, ca.read_bytes())
         admin = client.channel(cluster.port, ca.read_bytes(), client.identity_in(cluster.folder / "ca/admin"))
         for name, who, request, metadata in (("a message of 100 MiB", channel, bytes(100 << 20), ()),
-                                             ("a message of 100 MiB, of an admin", admin, bytes(100 << 20), ()),
+                                             ("a message of 100 MiB from an admin", admin, bytes(100 << 20), ()),
                                              ("64 KiB of metadata", channel, b"", (("x-much", "v" * (64 << 10)),)),
-                                             ("bytes that are no message, of an admin", admin, b"\xff" * 100, ())):
+                                             ("bytes that are not a message from an admin", admin, b"\xff" * 100, ())):
             code = client.call(who, "/titan.v1.JobService/GetJob", request, metadata=metadata)
             self.assertNotIn(code, ("answered", "OK"), name)
             table.put(section, name, what, others_are_served())
@@ -254,7 +254,7 @@ class Hostile(unittest.TestCase):
     # --- a node ---
 
     def node(self, table, cluster):
-        section, what = "A node with a valid certificate", "it gets"
+        section, what = "A node with a valid certificate", "result"
         ca = cluster.folder / "ca/ca.crt"
         uid = cluster.job(VICTIM)["uid"]
         identity = client.field(1, uid) + client.field(2, 1)
@@ -283,50 +283,50 @@ class Hostile(unittest.TestCase):
 
         code, _ = session(hello("n1"))
         self.assertEqual("PERMISSION_DENIED", code)
-        table.put(section, "registers as another node", what, "nothing: PERMISSION_DENIED")
+        table.put(section, "registers as another node", what, "refused: PERMISSION_DENIED")
         code, answers = session(hello())
         self.assertEqual("OK", code)
         table.put(section, "registers as itself", what, "its session")
         code, _ = session(hello(instance="another"))
         self.assertEqual("ALREADY_EXISTS", code)
-        table.put(section, "registers from a second state folder", what, "nothing: ALREADY_EXISTS")
+        table.put(section, "registers from a second state folder", what, "refused: ALREADY_EXISTS")
         code, _ = session(client.field(2, client.field(2, 1)))
         self.assertEqual("INVALID_ARGUMENT", code)
-        table.put(section, "speaks before it registers", what, "nothing: INVALID_ARGUMENT")
+        table.put(section, "sends a message before it registers", what, "refused: INVALID_ARGUMENT")
         code, _ = session(hello(), client.field(2, client.field(1, 1) + client.field(2, 1)))
         self.assertEqual("OK", code)
         untouched()
-        table.put(section, "beats with an old lease epoch", what, "nothing: its lease is its session's")
+        table.put(section, "sends a heartbeat with an old lease epoch", what, "ignored: the lease belongs to the session")
         line = client.field(3, client.field(1, 99) + client.field(2, '{"kind":"step","step":500,"metrics":{}}'))
         lies = {
             "reports the end of another node's ranks": client.field(3, client.field(1, identity) + client.field(2, 3)),
-            "sends events of another node's rank": client.field(4, client.field(1, identity) + line),
-            "beats for another node's attempt": client.field(2, client.field(3, client.field(1, identity) + client.field(2, client.field(3, 500)))),
+            "sends events for another node's rank": client.field(4, client.field(1, identity) + line),
+            "sends a heartbeat for another node's attempt": client.field(2, client.field(3, client.field(1, identity) + client.field(2, client.field(3, 500)))),
         }
         for lie, message in lies.items():
             before = events().count("NodeSpeaksForOthers")
             session(hello(), message)
             wait_until("the event", lambda n=before: events().count("NodeSpeaksForOthers") > n)
             untouched()
-            table.put(section, lie, what, "nothing, and is told")
+            table.put(section, lie, what, "ignored; an event reports it")
         session(hello(), client.field(5, client.field(1, 1)))
         untouched()
-        table.put(section, "answers what nobody asked it", what, "nothing")
+        table.put(section, "answers a request that was not made", what, "ignored")
         placement = client.field(5, client.field(1, "n9") + client.field(3, 1))
         newer = client.field(5, client.field(1, client.field(1, uid) + client.field(2, 7)) + client.field(2, 2) + placement)
         session(hello(inventory=newer))
         untouched()
-        table.put(section, "claims a newer attempt of another node's job", what, "nothing, and is told")
-        for name, message in {"bytes that are no message": b"\xff" * 100, "a message of 100 MiB": bytes(100 << 20)}.items():
+        table.put(section, "claims a newer attempt of another node's job", what, "ignored; an event reports it")
+        for name, message in {"bytes that are not a message": b"\xff" * 100, "a message of 100 MiB": bytes(100 << 20)}.items():
             code, _ = session(hello(), message)
             self.assertNotEqual("OK", code)
             untouched()
-            table.put(section, name, what, "the end of its session")
+            table.put(section, name, what, "its session ends")
         for _ in range(10):
             session(hello())
         wait_until("the mark", lambda: "NodeFlapping" in events())
         untouched()
-        table.put(section, "begins ten sessions", what, "one at a time; it is marked as flapping")
+        table.put(section, "opens ten sessions", what, "one at a time; the node is marked as flapping")
 
     # --- the machine ---
 
@@ -353,7 +353,7 @@ class Hostile(unittest.TestCase):
                 "titanctl": str(cluster.programs / "titanctl"),
                 "controller": cluster.address,
                 "calls": [["reads another job", ["describe", VICTIM], ""], ["cordons a node", ["node", "cordon", "n1"], ""],
-                          ["takes an admin's token that lies about", ["auth", "token", "list"], str(token)]],
+                          ["uses an admin's token file", ["auth", "token", "list"], str(token)]],
                 "variables": {"the daemon's secrets": sorted(PLANTED)},
             }
             (cluster.programs / "targets.json").write_text(json.dumps(targets))
@@ -395,8 +395,9 @@ class Hostile(unittest.TestCase):
 
 
 def store(lines):
-    page = ["# Who gets what", "", f"As `hostile_test.py --store` of tests/integration/hostile found it on {datetime.date.today()}; the test compares every",
-            "run with this page. What stops each attempt, and why: [security-threats.md](../security-threats.md).", *lines]
+    page = ["# What hostile callers can reach", "",
+            f"`tests/integration/hostile/hostile_test.py --store` found this on {datetime.date.today()}, on a real cluster. The test compares every run",
+            "with this page. The defences, and the reasons for them, are in [security.md](../security.md).", *lines]
     PAGE.write_text("\n".join(page) + "\n")
 
 
