@@ -1,12 +1,12 @@
-"""Every alert of deploy/prometheus/alerts.yml in the real fault that it is for: a live Prometheus sees it fire, and end when the fault is over.
+"""Every alert of deploy/prometheus/alerts.yml fires on a live Prometheus in the fault that it is for, and ends when the fault is over.
 
     alerts_live.py [ALERT...]        those alerts, or all: a few minutes on a quiet machine
     alerts_live.py --check           a few, for CI; with TITAN_LONG=1 all
     alerts_live.py --write [FILE]    all, with the table into docs/generated/alerts-live.md or FILE
 
-The rules are the committed ones, but that their `for:` and the windows of their ranges are SHORTER times as short; no threshold is touched. Controller, workers
-and shims are real, ranks are stand-ins (tests/worker/node/shim/fake_rank.cc). Where a threshold is half an hour or more the controller's clock
-is set ahead (libfaketime), and a slow disk is a library in front of fsync (slow_sync.c). Scenes have clusters of their own and run side by side.
+The rules are the committed ones with unchanged thresholds, but `for:` and range windows are SHORTER times shorter. Controller, workers and
+shims are real, ranks are stand-ins (tests/worker/node/shim/fake_rank.cc). For thresholds of half an hour or more the controller's clock is set
+ahead (libfaketime); a slow disk is a library in front of fsync (slow_sync.c). Each scene has its own cluster, and scenes run in parallel.
 """
 
 import argparse
@@ -209,7 +209,7 @@ def in_bursts(processes, stopped, running):
 # ---- the control plane ----
 
 
-@fault("NoLeader", "ControllerDown", "WorkerDisconnected", how="the controller is killed, and nobody starts it again")
+@fault("NoLeader", "ControllerDown", "WorkerDisconnected", how="the controller is killed and not restarted")
 def controller_dies(scene):
     yield
     scene.controller.kill(restart=False)
@@ -217,7 +217,7 @@ def controller_dies(scene):
     scene.controller.revive()
 
 
-@fault("CertificateEnds", how="a worker's certificate counts for three more days; a new one comes without a restart")
+@fault("CertificateEnds", how="a worker's certificate expires in three days, and is renewed without a restart")
 def certificate_ends(scene):
     def issue(days, *words):
         scene.pki("issue", "--ca", scene.folder / "ca", "--node", "n2", "--days", days, "--out", scene.folder / "tls", *words)
@@ -230,7 +230,7 @@ def certificate_ends(scene):
     issue(365, "--renew")
 
 
-@fault("TwoLeaders", how="a second controller with a store of its own is scraped, too")
+@fault("TwoLeaders", how="Prometheus also scrapes a second controller with its own store")
 def second_controller(scene):
     yield
     ports = scene.folder / "second.json"
@@ -244,7 +244,7 @@ def second_controller(scene):
     scene.prometheus.scrape(pages)
 
 
-@fault("LeaderFlap", how="the controller is killed five times, and started again each time")
+@fault("LeaderFlap", how="the controller is killed and restarted five times")
 def controller_flaps(scene):
     def started():
         """When, as the newest scrape has it."""
@@ -260,7 +260,7 @@ def controller_flaps(scene):
     yield
 
 
-@fault("StoreSlow", "RpcSlow", how="each sync of the controller's disk takes 3 s, while somebody updates a job")
+@fault("StoreSlow", "RpcSlow", how="each fsync of the controller takes 3 s while a client updates a job")
 def slow_disk(scene):
     slow = scene.folder / "slow_ms"
     slow.write_text("0")
@@ -276,7 +276,7 @@ def slow_disk(scene):
     slow.write_text("0")
 
 
-@fault("StoreQueueGrows", "DiskAlmostFull", how="the file system of the controller's state is full, while four ranks tell a step every three milliseconds",
+@fault("StoreQueueGrows", "DiskAlmostFull", how="the controller's state file system is full while four ranks report a step every 3 ms",
        fake={**TRAINS, "step_ms": 3})
 def full_disk(scene):
     disk = scene.small_disk("small", 64)
@@ -298,8 +298,8 @@ def full_disk(scene):
     (disk / "ballast").unlink()
 
 
-@fault("StoreDamaged", "RpcErrors", how="bytes of a job's specification are changed in the store's file, and the controller is started on it; its user asks for "
-       "the job again and again")
+@fault("StoreDamaged", "RpcErrors", how="bytes of a job's specification are changed in the store file before the controller starts; its user keeps "
+       "requesting the job")
 def damaged_store(scene):
     job = scene.start(until="step=1")
     uid = scene.job(job)["uid"]
@@ -319,8 +319,8 @@ def damaged_store(scene):
     scene.start_again("controller")
 
 
-@fault("SchedulerSlow", how="a control group (version 1) gives the controller 4 ms of a processor in each second, while 600 jobs wait and a node is cordoned and "
-       "uncordoned (with waits 5 times shorter)", interval="5s", lease_ms=600_000, shorter=5)
+@fault("SchedulerSlow", how="a cgroup (version 1) gives the controller 4 ms of CPU per second while 600 jobs wait and a node is cordoned and "
+       "uncordoned (waits only 5 times shorter)", interval="5s", lease_ms=600_000, shorter=5)
 def starved_controller(scene):
     for i in range(0, 600, 5):
         for one in [scene.submit_later(f"waits-{i + k}", ranks=5) for k in range(5)]:
@@ -344,7 +344,7 @@ def remove(group):
     return True
 
 
-@fault("DescriptorsAlmostOut", how="clients keep 95 of the controller's 100 descriptors open: what it closes, since nothing comes of it, they open again")
+@fault("DescriptorsAlmostOut", how="clients keep 95 of the controller's 100 descriptors open and reopen the idle connections that it closes")
 def descriptors(scene):
     subprocess.run(["prlimit", "--pid", str(scene.controller.pid), "--nofile=100:100"], check=True)
     folder = f"/proc/{scene.controller.pid}/fd"
@@ -366,7 +366,7 @@ def descriptors(scene):
         one.close()
 
 
-@fault("SeriesLeftOut", how="505 jobs have failed once or twice and wait for their next attempt; the page shows 500",
+@fault("SeriesLeftOut", how="505 failed jobs wait for their next attempt; the metrics page shows 500",
        fake={"steps": 1, "step_ms": 1, "exit_code": 14})
 def many_jobs(scene):
     names = [f"many-{i}" for i in range(505)]
@@ -387,7 +387,7 @@ def many_jobs(scene):
 # ---- nodes ----
 
 
-@fault("HeartbeatStale", "NodeLost", "WorkerDown", how="a worker is stopped (SIGSTOP), as on a machine that hangs")
+@fault("HeartbeatStale", "NodeLost", "WorkerDown", how="a worker is stopped (SIGSTOP), as on a hung machine")
 def silent_node(scene):
     yield
     scene.worker("n2").process.send_signal(signal.SIGSTOP)
@@ -395,7 +395,7 @@ def silent_node(scene):
     scene.worker("n2").process.send_signal(signal.SIGCONT)
 
 
-@fault("NodeRefused", how="a worker comes with the state folder of another cluster; it ends with --adopt-cluster")
+@fault("NodeRefused", how="a worker starts with another cluster's state folder, and is then restarted with --adopt-cluster")
 def other_cluster(scene):
     worker = scene.worker("n2")
     worker.kill(restart=False)
@@ -409,7 +409,7 @@ def other_cluster(scene):
     worker.revive()
 
 
-@fault("NodeFlapping", how="a worker is killed ten times, and started again each time")
+@fault("NodeFlapping", how="a worker is killed and restarted ten times")
 def node_flaps(scene):
     yield
     for _ in range(10):
@@ -422,7 +422,7 @@ def node_flaps(scene):
     yield
 
 
-@fault("ShimsLost", how="the shim of a job that trains is killed")
+@fault("ShimsLost", how="the shim of a running job is killed")
 def shim_dies(scene):
     scene.start()
     wait_until("a scrape", lambda: scene.is_up("titan-worker"), PATIENCE, 0.1)
@@ -431,7 +431,7 @@ def shim_dies(scene):
     yield
 
 
-@fault("RanksOutOfMemory", how="a memory control group (version 1) around the workers is too small for their ranks", fake={**TRAINS, "eat_mib": 400, "eat_at": 10})
+@fault("RanksOutOfMemory", how="the workers' memory cgroup (version 1) is too small for their ranks", fake={**TRAINS, "eat_mib": 400, "eat_at": 10})
 def out_of_memory(scene):
     group = scene.group(MEMORY_GROUPS)
     for name in ("n1", "n2"):
@@ -444,7 +444,7 @@ def out_of_memory(scene):
     (group / "memory.limit_in_bytes").write_text("-1")
 
 
-@fault("LogsDropped", how="a rank prints more than the cap of its log, of 1 MiB, keeps")
+@fault("LogsDropped", how="a rank prints more than its log limit of 1 MiB")
 def flood(scene):
     for name in ("n1", "n2"):
         worker = scene.worker(name)
@@ -461,7 +461,7 @@ def flood(scene):
     yield
 
 
-@fault("UnknownAttempts", how="the controller's store is replaced by an older backup, of before a job")
+@fault("UnknownAttempts", how="the controller's store is replaced by a backup from before a job")
 def older_store(scene):
     scene.titanctl("cluster", "backup", scene.folder / "before.db")
     job = scene.start()
@@ -475,7 +475,7 @@ def older_store(scene):
     scene.titanctl("node", "stop", node, "--unknown", uid)
 
 
-@fault("RankSlow", how="a rank is stopped for 65 of every 80 ms, so that its steps take 80 ms where those of its peers take 50", fake={**TRAINS, "measured": True})
+@fault("RankSlow", how="a rank is stopped for 65 of every 80 ms, so its steps take 80 ms and its peers' 50 ms", fake={**TRAINS, "measured": True})
 def slow_rank(scene):
     scene.start(ranks=4)
     ranks = scene.fake_ranks()
@@ -488,7 +488,7 @@ def slow_rank(scene):
 # ---- jobs ----
 
 
-@fault("NoProgress", "CheckpointStale", "QueueStuck", how="a rank is stopped, nothing is saved, a job waits for more devices than there are free; the "
+@fault("NoProgress", "CheckpointStale", "QueueStuck", how="a rank is stopped, nothing is saved, and a job waits for more devices than are free; the "
        "controller's clock is set 70 minutes ahead")
 def clock_ahead(scene):
     library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")), None)
@@ -511,7 +511,7 @@ def clock_ahead(scene):
     scene.titanctl("cancel", waits)
 
 
-@fault("RecoverySlow", how="the one node of a job is gone for 130 s")
+@fault("RecoverySlow", how="the only node of a job is down for 130 s")
 def long_away(scene):
     scene.start(ranks=2)
     node = scene.job("job")["attempts"][0]["placements"][0]["node"]
@@ -524,7 +524,7 @@ def long_away(scene):
     yield
 
 
-@fault("RestartsInVain", "AttemptsFail", how="the rank of a job is killed eight times, each time before it has done anything new")
+@fault("RestartsInVain", "AttemptsFail", how="the rank of a job is killed eight times, each time before it makes progress")
 def again_and_again(scene):
     scene.start(until="step=200")
     yield
@@ -535,7 +535,7 @@ def again_and_again(scene):
     scene.wait("job", "step=250", timeout=PATIENCE)
 
 
-@fault("CheckpointFailing", how="the file system of the dump folder is full when the job saves", fake={**TRAINS, "save_bytes": 4 << 20})
+@fault("CheckpointFailing", how="the dump folder's file system is full when the job saves", fake={**TRAINS, "save_bytes": 4 << 20})
 def full_dump_folder(scene):
     disk = scene.small_disk("small-dump", 16)
     scene.start(dump=disk / "dump")
@@ -547,7 +547,7 @@ def full_dump_folder(scene):
     scene.titanctl("checkpoint", "job", "--wait")
 
 
-@fault("CheckpointStallLong", how="training stands for 55 s for a save", fake={**TRAINS, "save_ms": 55_000})
+@fault("CheckpointStallLong", how="a save stalls training for 55 s", fake={**TRAINS, "save_ms": 55_000})
 def long_stall(scene):
     scene.start()
     yield
@@ -632,13 +632,16 @@ def table(rows):
 
 def document(rows):
     version = subprocess.run(["prometheus", "--version"], capture_output=True, text=True, check=True).stdout.split()[2]
-    return f"""# Alerts in live faults
+    return f"""# Alerts tested with live faults
 
-Seen on {time.strftime("%Y-%m-%d", time.gmtime())} with Prometheus {version}, by `tests/faults/alerts_live.py` (`--write` writes this page). It makes the fault that
-each rule of [alerts.yml](../../deploy/prometheus/alerts.yml) is for, on real daemons with ranks that are stand-ins, waits until the alert
-fires, ends the fault and waits until the alert is over. The rules are the committed ones with their `for:` and the windows of their ranges {SHORTER} times
-shorter, and no threshold changed: the seconds say that a rule works, and not how soon it fires in service. "Over after" counts from the end of the
-fault; alerts about what happened within a window end with the window. Those of GPUs have promtool's tests alone.
+On {time.strftime("%Y-%m-%d", time.gmtime())}, with Prometheus {version}, each alert below fired in the fault that it is for and ended after it.
+`tests/faults/alerts_live.py` makes each fault on real daemons with stand-in ranks; `--write` generates this page.
+
+- The rules are those of [alerts.yml](../../deploy/prometheus/alerts.yml) with unchanged thresholds, but `for:` and range windows are
+  {SHORTER} times shorter. The times show that a rule works, not how soon it fires in production.
+- "Over after" counts from the end of the fault. An alert about a past window ends with that window. A dash means that the machine could not
+  make the fault.
+- GPU alerts are tested only with promtool.
 
 {table(rows)}
 """
