@@ -1,4 +1,4 @@
-"""The frame of the fault matrix: what breaks a row and what does not, and a page that says what the results say."""
+"""The frame of the fault matrix: what breaks a row and what does not, and that the page matches the results."""
 
 import json
 import re
@@ -28,14 +28,14 @@ class Frame(unittest.TestCase):
         self.assertIn("the losses differ", result["why"])
         self.assertEqual([True], [figure["met"] for figure in result["figures"]])
 
-    def test_a_missed_target_breaks_nothing_and_is_told(self):
+    def test_a_missed_target_breaks_nothing_and_is_reported(self):
         def measure(case):
             case.figure("after", 2, "s", at_most=1)
             case.figure("rate", 2, "/s", at_least=1)
         result = result_of(measure)
         self.assertEqual("holds", result["verdict"])
         self.assertEqual([False, True], [figure["met"] for figure in result["figures"]])
-        self.assertEqual("holds; 1 of its targets missed", report.verdict(result))
+        self.assertEqual("holds; 1 target missed", report.verdict(result))
 
     def test_what_a_machine_cannot_do_is_not_run_and_says_why(self):
         def measure(case):
@@ -50,13 +50,14 @@ class Frame(unittest.TestCase):
         result = result_of(lambda case: case.figure("first new step after", 0.75, "s", at_most=1))
         rows = {1: Row(1, "a rank dies", "SIGKILL", "0.1 s", "the losses", "none", None, 1), 2: Row(2, "a|b", "", "", "", "none", None, 1)}
         page = report.page(rows, {"rows": {"1": result}})
-        self.assertIn("| 1 | a rank dies | SIGKILL | 0.1 s | first new step after ≤ 1 s | first new step after 0.75 s | holds |", page)
-        self.assertIn("| 2 | a\\|b |", page)
-        self.assertIn("2026-01-31 12:00 UTC, 2 cores of a processor, load 0.5 before it, commit abcdef12", page)
+        self.assertIn("| 1 | [a rank dies](#1-a-rank-dies) | first new step after 0.75 s (≤ 1 s) | holds |", page)
+        self.assertIn("\n## 1. A rank dies\n\n- **Fault**: SIGKILL.\n- **Must hold**: the losses.\n- **Other systems**: 0.1 s.\n", page)
+        self.assertIn("| 2 | [a\\|b](#2-ab) |", page)
+        self.assertIn("2026-01-31 12:00 UTC, 2 cores of a processor, load 0.5 before the run, commit abcdef12", page)
 
 
 class Tree(unittest.TestCase):
-    def test_the_page_is_made_of_the_results(self):
+    def test_the_page_matches_the_results(self):
         results = json.loads((SOURCE / "docs/generated/reliability-results.json").read_text())
         self.assertEqual(report.page(ALL, results), (SOURCE / "docs/generated/reliability.md").read_text(), "run: tests/faults/measure.sh --render")
 

@@ -1,12 +1,12 @@
 """Measures rows of the fault matrix (tests/faults/matrix) one after another and writes docs/generated/reliability.md.
 
-    measure.py [ROWS...]      such as 1 3-5 soak=20 (minutes of soak); every row when none is named
-    measure.py --check [ROWS...]  the short form: asserts what must hold, prints figures, writes nothing; every row that says so when none is named
+    measure.py [ROWS...]      such as 1 3-5 soak=20 (minutes of soak); by default every row
+    measure.py --check [ROWS...]  the short form: asserts what must hold, prints figures, writes nothing; by default every row with ci="faults_matrix"
     measure.py --list         the rows
-    measure.py --render       the page again, from docs/generated/reliability-results.json
+    measure.py --render       generates the page again from docs/generated/reliability-results.json
 
-Each row runs in a process of its own with a time limit, so that one that hangs costs itself alone. Results accumulate: rows that are not
-measured now keep what was measured before. The exit code is 1 when something that must hold did not; a missed target is only told.
+Each row runs in its own process with a time limit, so a row that hangs affects no other. Results accumulate: rows that are not
+measured now keep what was measured before. The exit code is 1 when an invariant is broken; a missed target is only reported.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def render(results):
 
 
 def keep(where, name, result):
-    """Replaces one result in the file and makes the page anew, after each row: a later one may be interrupted."""
+    """Replaces one result in the file and generates the page, after each row: a later one may be interrupted."""
     results = load()
     (results.setdefault("rows", {}) if where == "rows" else results)[name] = {k: v for k, v in result.items() if k != "trace"}
     results["rows"] = dict(sorted(results.get("rows", {}).items(), key=lambda item: int(item[0])))

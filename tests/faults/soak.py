@@ -152,7 +152,7 @@ class Soak:
     def report(self):
         case, attempts = self.case, self.case.attempts(self.job)
         case.figure("ETTR", 100 * self.ettr(), "%", at_least=99)
-        case.figure("ETTR as the controller says it (titan_job_ettr_ratio)", 100 * self.own_ettr, "%")
+        case.figure("ETTR reported by the controller (titan_job_ettr_ratio)", 100 * self.own_ettr, "%")
         case.figure("faults", sum(map(len, self.recoveries.values())), "")
         case.figure("attempts", len(attempts), "")
         case.figure("steps", last_step(self.dump), "")
@@ -162,13 +162,13 @@ class Soak:
             seconds = [a["phase_seconds"][phase] for a in attempts[1:] if phase in a["phase_seconds"]]
             if seconds:
                 spread(case, f"phase {phase}", seconds, "s")
-        case.note(f"Nodes that their losses had cordoned were let back {self.uncordoned} times, as an operator would.")
+        case.note(f"Nodes cordoned after their losses were uncordoned {self.uncordoned} times, as an operator would.")
         self.assert_nothing_lost(attempts)
 
     def compare_with_undisturbed(self):
         steps = last_step(self.dump)
         self.case.assertEqual(self.case.undisturbed(steps, extra=[*JOB, "--checkpoint.no_enable"]), losses(self.dump))
-        self.case.note(f"The losses of all {steps} steps are the undisturbed run's, bit for bit.")
+        self.case.note(f"The losses of all {steps} steps equal the undisturbed run's bit for bit.")
 
 
 def main():

@@ -1,19 +1,25 @@
-"""docs/generated/reliability.md, made of the rows and of docs/generated/reliability-results.json."""
+"""Generates docs/generated/reliability.md from the rows and docs/generated/reliability-results.json."""
+
+import re
 
 VERDICTS = {"holds": "holds", "broken": "**broken**", "not run": "not run"}
 
-INTRODUCTION = """# Reliability: faults, what must hold, and figures
+INTRODUCTION = """# Reliability: faults, invariants and measurements
 
-Made by `tests/faults/measure.sh`: do not edit. Each row makes one kind of fault on real processes on one machine (controller, workers, shims,
-ranks that train the tiny job of `configs/llama3_tiny.toml` over loopback), asserts what must hold, and measures. A broken invariant is a fault of
-Titan. A figure beside its target depends on the machine and on what else it does: each row says when, where and under which load it was measured.
-"Elsewhere" is what the sources and pages of other systems say of themselves; nothing of it was measured here unless the row says so.
+This page shows what Titan does under each kind of fault, and how fast. Each row makes a fault on real processes of one machine (controller,
+workers, shims, and ranks that train `configs/llama3_tiny.toml` over loopback), asserts what must hold, and measures.
+
+- A broken invariant is a bug in Titan. A missed target is only reported, because times depend on the machine: each section says when, where and
+  under which load it was measured.
+- "Other systems" is what their sources and documentation say. Nothing of it was measured here unless the row says so.
+
+`tests/faults/measure.sh` generates this page; do not edit it:
 
 ```text
 tests/faults/measure.sh                  # every row, one after another
 tests/faults/measure.sh 1 3-5 soak=20    # some rows; soak=MINUTES
-tests/faults/measure.sh --list           # what there is
-tests/faults/measure.sh --render         # this page again, from reliability-results.json
+tests/faults/measure.sh --list           # list the rows
+tests/faults/measure.sh --render         # generate this page again from reliability-results.json
 ```
 """
 
@@ -39,26 +45,23 @@ def verdict(result):
         return "not measured yet"
     words = VERDICTS[result["verdict"]]
     missed = sum(figure["met"] is False for figure in result["figures"])
-    return words if not missed or result["verdict"] == "broken" else f"{words}; {missed} of its targets missed"
-
-
-def targets(result):
-    return "; ".join(f"{f['name']} {f['target']}" for f in (result or {}).get("figures", []) if f["target"])
+    return words if not missed or result["verdict"] == "broken" else f"{words}; {missed} {'target' if missed == 1 else 'targets'} missed"
 
 
 def measured(result):
+    """The figures with a target, or all of them if none has one."""
     if result is None:
         return ""
     if result["verdict"] != "holds":
         return result["why"]
     shown = [f for f in result["figures"] if f["target"]] or result["figures"]
-    return "; ".join(f"{f['name']} {amount(f)}" for f in shown)
+    return "; ".join(f"{f['name']} {amount(f)}" + (f" ({f['target']})" if f["target"] else "") for f in shown)
 
 
 def circumstances(result):
     """When, where and under which load."""
-    return (f"{result['date']}, {result['machine']}, load {result['load']:g} before it, commit {result['commit']}, {result['seconds']:g} s"
-            + (", short form" if result.get("short") else ""))
+    return (f"Measured {result['date']}, {result['machine']}, load {result['load']:g} before the run, commit {result['commit']}, "
+            f"{result['seconds']:g} s" + (", short form" if result.get("short") else ""))
 
 
 def figures_table(figures):
@@ -69,10 +72,19 @@ def figures_table(figures):
     return lines
 
 
+def heading(row):
+    return f"{row.number}. {row.title[0].upper()}{row.title[1:]}"
+
+
+def link(row):
+    """The row's title, linked to its section by the anchor that Markdown readers make of the heading."""
+    anchor = re.sub(r"[^\w\- ]", "", heading(row).lower()).replace(" ", "-")
+    return f"[{row.title}](#{anchor})"
+
+
 def section(row, result):
-    lines = [f"## {row.number}. {row.title[0].upper()}{row.title[1:]}", "",
-             f"How: {row.how}. Must hold: {row.invariant}. Elsewhere: {row.anchor}. In CI: `{row.ci}`. Alone: "
-             f"`tests/faults/measure.sh {row.number}`.", ""]
+    lines = [f"## {heading(row)}", "", f"- **Fault**: {row.how}.", f"- **Must hold**: {row.invariant}.", f"- **Other systems**: {row.anchor}.",
+             f"- **In CI**: `{row.ci}`.", ""]
     if result is None:
         return [*lines, "Not measured yet.", ""]
     if result["why"]:
@@ -85,10 +97,10 @@ def section(row, result):
 
 def soak_section(result):
     lines = ["## Soak", "",
-             "The tiny job under one random fault a minute: a rank is killed or stopped, a worker daemon is killed or stopped for 3 s, the "
-             "controller is killed, a node is lost while another one is spare. Must hold: every loss is the undisturbed run's bit for bit, and "
-             "no commit is lost. ETTR is the part of the time in which steps were trained that no attempt had reached before. "
-             "Alone: `tests/faults/measure.sh soak=20`.", ""]
+             "- **Fault**: one random fault per minute. A rank is killed or stopped, a worker daemon is killed or stopped for 3 s, the controller is "
+             "killed, or a node is lost while another is spare.",
+             "- **Must hold**: every loss equals the undisturbed run's bit for bit, and no commit is lost.",
+             "- **ETTR** is the share of the time in which steps were trained that no attempt had reached before.", ""]
     if result is None:
         return [*lines, "Not measured yet.", ""]
     if result["why"]:
@@ -99,11 +111,10 @@ def soak_section(result):
 
 def page(rows, results):
     measured_rows = results.get("rows", {})
-    lines = [INTRODUCTION, "| | fault | how | elsewhere | targets | measured | |", "|---|---|---|---|---|---|---|"]
+    lines = [INTRODUCTION, "| | fault | measured (target) | verdict |", "|---|---|---|---|"]
     for row in rows.values():
         result = measured_rows.get(str(row.number))
-        lines.append("| " + " | ".join(map(cell, [row.number, row.title, row.how, row.anchor, targets(result), measured(result),
-                                                  verdict(result)])) + " |")
+        lines.append("| " + " | ".join(map(cell, [row.number, link(row), measured(result), verdict(result)])) + " |")
     lines.append("")
     lines += soak_section(results.get("soak"))
     for row in rows.values():

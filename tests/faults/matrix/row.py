@@ -1,10 +1,10 @@
 """A row of the fault matrix: one kind of fault, what must hold under it, and the figures by which it is measured.
 
 A row is a function of a Measured, which is a FaultCase: it starts a cluster, makes the fault, asserts what must hold (any failed
-assertion breaks the row, however good its figures are) and notes figures. A figure may have a target; one that is missed is told and
-breaks nothing, since how long something takes depends on the machine.
+assertion breaks the row, however good its figures are) and notes figures. A figure may have a target; a missed target is reported and
+breaks nothing, because times depend on the machine.
 
-    @row(1, "a rank is killed", how="SIGKILL of rank 1", anchor="torchrun looks every 0.1 s", invariant="the same losses", ci="faults_ranks")
+    @row(1, "a rank is killed", how="SIGKILL of rank 1", anchor="torchrun polls every 0.1 s", invariant="the same losses", ci="faults_ranks")
     def rank_killed(case):
         case.start()
         ...
@@ -35,11 +35,11 @@ class Row:
     number: int
     title: str
     how: str  # How the fault is made.
-    anchor: str  # What systems that people know do, by their own sources and pages.
+    anchor: str  # What other systems do, according to their own sources and documentation.
     invariant: str  # What must hold, in words; the function asserts it.
     ci: str  # The ctest entry that holds the invariant; CHECKED runs the row itself, in its short form.
     measure: Callable
-    limit: float  # Seconds after which a row is ended as one that hangs: many times what it takes on a busy machine.
+    limit: float  # Seconds after which a row is ended as hung: many times what it takes on a busy machine.
 
 
 def row(number, title, *, how, anchor, invariant, ci, limit=900):
@@ -81,7 +81,7 @@ class Measured(FaultCase):
         self.row.measure(self)
 
     def figure(self, name, value, unit, at_most=None, at_least=None):
-        """Notes a figure, beside its target when it has one."""
+        """Notes a figure and its target, if it has one."""
         target, met = "", None
         if at_most is not None:
             target, met = f"≤ {at_most:g} {unit}".strip(), value <= at_most
@@ -90,7 +90,7 @@ class Measured(FaultCase):
         self.figures.append(Figure(name, value, unit, target, met))
 
     def note(self, text):
-        """What the reader of the figures must know, such as a part that could not be run and why."""
+        """Notes what the reader of the figures must know, such as a part that could not run and why."""
         self.notes.append(text)
 
     def program(self, *command, timeout=None, environment=None):

@@ -59,9 +59,10 @@ def ended(case, load):
     return json.loads(out)
 
 
-@row(6, "the controller is killed again and again", how="SIGKILL at random moments, 200 times (TITAN_KILLS), under 64 submissions in flight, while a job trains",
+@row(6, "the controller is killed repeatedly",
+     how="SIGKILL at random moments, 200 times (TITAN_KILLS), with 64 submissions in flight and a job that trains",
      anchor="Slurm's backup takes over after 120 s, etcd elects within 1 to 3 s",
-     invariant="every acknowledged job is there once under its uid, no other call fails, and the ranks that train are not touched",
+     invariant="every acknowledged job exists once under its uid, no other call fails, and the training ranks are untouched",
      ci="faults_submit_kills and faults_daemons", limit=1800)
 def controller_killed(case: Measured):
     kills = 4 if case.short else KILLS
@@ -84,29 +85,33 @@ def controller_killed(case: Measured):
     assert_untouched(case)
     case.figure("kills", kills, "")
     case.figure("acknowledged jobs", checked["checked"], "")
-    case.figure("acknowledged jobs lost or doubled", checked["lost"] + checked["jobs"] - 1 - checked["checked"], "", at_most=0)
-    case.figure("ranks started again", 0, "", at_most=0)
+    case.figure("acknowledged jobs lost or duplicated", checked["lost"] + checked["jobs"] - 1 - checked["checked"], "", at_most=0)
+    case.figure("ranks restarted", 0, "", at_most=0)
     spread(case, "serving after exec", starts, "s", at_most=1)
 
 
-@row(7, "the controller or a worker is killed at a named place",
-     how="SIGKILL of itself at each failpoint (common/service/failpoint) under a scripted load, with stand-ins for ranks", anchor="etcd: about 35 failpoints",
-     invariant="each acknowledged call holds, no job is doubled, every job goes on with its attempt, and ranks that run are not touched; at the "
-               "places of workers at most one attempt more, of a job that did not train yet", ci="faults_matrix", limit=1800)
+@row(7, "the controller or a worker is killed at a failpoint",
+     how="the process sends itself SIGKILL at each failpoint (common/service/failpoint) under a scripted load, with stand-in ranks",
+     anchor="etcd has about 35 failpoints",
+     invariant="each acknowledged call holds, no job is duplicated, every job continues its attempt, and running ranks are untouched; a "
+               "worker's failpoint costs at most one extra attempt, of a job that did not train yet",
+     ci="faults_matrix", limit=1800)
 def failpoints(case: Measured):
     done = subprocess.run([sys.executable, FAULTS / "failpoints.py", "--every", "16" if case.short else "1"], capture_output=True, text=True,
                           check=False)
     case.assertEqual(0, done.returncode, (done.stdout + done.stderr)[-4000:])
     figures = json.loads(done.stdout.splitlines()[-1])
-    case.figure("places", figures["points"], "")
-    case.figure("places at which it was killed and recovered", figures["recovered"], "", **({} if case.short else {"at_least": 40}))
-    case.figure("slowest start until the first answer", figures["slowest_serving_s"], "s")
+    case.figure("failpoints", figures["points"], "")
+    case.figure("failpoints killed at and recovered from", figures["recovered"], "", **({} if case.short else {"at_least": 40}))
+    case.figure("slowest time from start to first answer", figures["slowest_serving_s"], "s")
     for point, why in figures["not_passed_here"].items():
         case.note(f"{point}: {why}")
 
 
-@row(8, "the controller that leads is lost", how="two controllers on one etcd: SIGKILL, and SIGSTOP with SIGCONT after another one leads",
-     anchor="Slurm 120 s", invariant="acknowledged jobs are there under the new leader; the old one, awake again, changes nothing and ends",
+@row(8, "the leading controller is lost",
+     how="two controllers on one etcd: SIGKILL, and SIGSTOP with SIGCONT after the other one leads",
+     anchor="Slurm 120 s",
+     invariant="the new leader has all acknowledged jobs; the old one, awake again, changes nothing and exits",
      ci="faults_leader", limit=600)
 def leader_lost(case: Measured):
     import leader_test  # pylint: disable=import-outside-toplevel; it needs the environment of the built programs.
@@ -156,9 +161,9 @@ def leader_lost(case: Measured):
             case.assertNotEqual(0, call.returncode, f"one that leads no longer acknowledged {out}")
         case.assertEqual(acknowledged, other.jobs())
         leader = other
-    spread(case, "another one leads after SIGKILL", after_kill, "s", at_most=5)
-    spread(case, "another one leads after SIGSTOP", after_stop, "s", at_most=5)
-    case.figure("calls that a former leader acknowledged", 0, "", at_most=0)
+    spread(case, "new leader after SIGKILL", after_kill, "s", at_most=5)
+    spread(case, "new leader after SIGSTOP", after_stop, "s", at_most=5)
+    case.figure("calls acknowledged by a former leader", 0, "", at_most=0)
 
 
 def replace(case, name, folder):
@@ -176,9 +181,11 @@ def replace(case, name, folder):
     assert_untouched(case)
 
 
-@row(25, "the programs are upgraded and downgraded while a job trains",
-     how="controller and workers are stopped and started from another folder one after another, both orders; TITAN_OLD_BIN names the older programs",
-     anchor="Slurm: three major releases; etcd: one minor, down too", invariant="the same rank processes train on with the same attempt",
+@row(25, "programs are upgraded and downgraded during training",
+     how="controller and workers are stopped and started from another folder one at a time, in both orders; TITAN_OLD_BIN names the older "
+         "programs",
+     anchor="Slurm: three major releases; etcd: one minor release, also down",
+     invariant="the same rank processes continue in the same attempt",
      ci="none: needs two builds", limit=600)
 def upgraded(case: Measured):
     old = os.environ.get("TITAN_OLD_BIN")
@@ -192,15 +199,18 @@ def upgraded(case: Measured):
             for name in order:
                 replace(case, name, folder)
                 changes += 1
-    case.figure("programs replaced under one attempt", changes, "")
-    case.figure("ranks started again", 0, "", at_most=0)
+    case.figure("programs replaced during one attempt", changes, "")
+    case.figure("ranks restarted", 0, "", at_most=0)
     versions = {folder: subprocess.run([Path(folder) / "titan-controller", "--version"], capture_output=True, text=True, check=True).stdout.strip()
                 for folder in (old, BIN)}
-    case.note(f"older: {versions[old]}; newer: {versions[BIN]}")
+    case.note(f"Older: {versions[old]}; newer: {versions[BIN]}")
 
 
-@row(26, "the controller has no descriptors left", how="its limit is set to what it has open, and 200 clients connect", anchor="none known",
-     invariant="nodes stay READY and the job trains on; calls are taken again once there are descriptors", ci="none: half a minute of waiting")
+@row(26, "the controller runs out of file descriptors",
+     how="its limit is lowered to what it has open, and 200 clients connect",
+     anchor="none known",
+     invariant="nodes stay READY and the job trains on; calls are served again once there are descriptors",
+     ci="none: half a minute of waiting")
 def no_descriptors(case: Measured):
     seconds = 7 if case.short else 20  # Longer than a lease.
     train(case)
@@ -221,14 +231,14 @@ def no_descriptors(case: Measured):
     mended = time.monotonic()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
     case.cluster.titanctl("submit", *tiny(case.folder / "later"), "--timeout", 60, timeout=90)
-    case.figure("takes calls again after", time.monotonic() - mended, "s")
+    case.figure("serves calls again after", time.monotonic() - mended, "s")
     journal = Path(case.cluster.controller.log).read_text()
     case.assertNotIn("event=NodeLost", journal)
     case.assertNotIn("event=NodeUnreachable", journal)
-    case.figure("controllers that ended to take calls again", int(pid != case.cluster.controller.pid), "")
+    case.figure("controllers that exited to recover", int(pid != case.cluster.controller.pid), "")
     assert_untouched(case)
     case.figure("new calls shed", shed, f"of {calls}")
-    case.figure("nodes taken for lost", 0, "", at_most=0)
+    case.figure("nodes reported lost", 0, "", at_most=0)
 
 
 def start_on(case, change):
@@ -240,9 +250,12 @@ def start_on(case, change):
     return seconds
 
 
-@row(27, "the controller finds another store than it left", how="an older backup of it is restored, then its folder is empty; SIGKILL before each",
-     anchor="Kubernetes: pods unknown to the API server are removed", invariant="no rank stops: with the older store the attempt goes on as it is; with "
-     "an empty one its ranks are left alone, and the worker follows nobody that it does not know", ci="faults_identity")
+@row(27, "the controller starts on another store",
+     how="an older backup is restored, then the folder is emptied; SIGKILL before each",
+     anchor="Kubernetes removes pods that the API server does not know",
+     invariant="no rank stops: with the older store the attempt continues unchanged; with an empty store its ranks are left alone, and the "
+               "worker follows no unknown controller",
+     ci="faults_identity")
 def another_store(case: Measured):
     case.start()
     state, copy = case.cluster.folder / "controller", case.folder / "copy.db"
@@ -276,4 +289,4 @@ def another_store(case: Measured):
     wait_until("the refused node's word", lambda: "belongs to cluster" in Path(case.cluster.worker("n1").log).read_text())
     trains_on()
     case.assertEqual(0, case.cluster.ask("cluster", "info")["ready_nodes"])
-    case.figure("ranks that stopped", 0, "", at_most=0)
+    case.figure("ranks stopped", 0, "", at_most=0)

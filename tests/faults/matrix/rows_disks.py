@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -66,7 +65,7 @@ def full_store(case):
     at = last_step(case.dump)
     wait_step(case.dump, at + 2)
     case.cluster.controller.kill(restart=False)
-    case.figure("full store: a controller that starts on it serves after", revive(case), "s", at_most=1)
+    case.figure("full store: controller started on it serves after", revive(case), "s", at_most=1)
     wait_until("the node on the new controller", lambda: case.cluster.ask("cluster", "info")["ready_nodes"] == 1)
     case.assertEqual("RUNNING", case.cluster.job(case.job)["state"])
     case.assertEqual("RESOURCE_EXHAUSTED", error_of(case.cluster.titanctl(*submit, "--job.dump_folder", case.folder / "o", check=False)))
@@ -79,8 +78,8 @@ def full_store(case):
     disk.free()
     freed = time.monotonic()
     wait_until("submissions", lambda: error_of(case.cluster.titanctl(*submit, check=False)) == "OK")
-    case.figure("full store: submissions that were refused (RESOURCE_EXHAUSTED)", refused, "")
-    case.figure("full store: takes them again after", time.monotonic() - freed, "s", at_most=2)
+    case.figure("full store: submissions refused (RESOURCE_EXHAUSTED)", refused, "")
+    case.figure("full store: submissions accepted again after", time.monotonic() - freed, "s", at_most=2)
 
 
 def full_node(case):
@@ -104,7 +103,7 @@ def full_node(case):
     wait_step(case.dump, at + 2)
     (log,) = case.node_disk.folder.glob("jobs/*/attempt-*/rank-0.log")
     wait_until("the log again", lambda: f"step: {last_step(case.dump):2}" in log.read_text() or None)
-    case.figure("full node: steps trained meanwhile", 5, "", at_least=1)
+    case.figure("full node: steps trained during the fault", 5, "", at_least=1)
 
 
 def full_checkpoints(case):
@@ -117,15 +116,17 @@ def full_checkpoints(case):
     case.dump_disk.free()
     freed = time.monotonic()
     wait_until("a new checkpoint", lambda: max(committed_steps(case.dump)) > max(before), 60)
-    case.figure("full dump folder: a new checkpoint after", time.monotonic() - freed, "s")
+    case.figure("full dump folder: next checkpoint after", time.monotonic() - freed, "s")
     case.figure("full dump folder: attempts", len(case.attempts(case.job)), "")
 
 
-@row(13, "a disk is full", how="small tmpfs under the store, under a node's state (logs, event files) and under the dump folder, filled to the last byte",
-     anchor="Slurm: saving its state fails, logs are lost",
-     invariant="the store refuses changes with RESOURCE_EXHAUSTED, reads go on, also in a controller that is killed and starts on the full "
-               "disk, and it heals by itself; a job trains on without room for its logs, its node takes no ranks meanwhile; the checkpoint from before is kept and the failed "
-               "one told", ci="faults_matrix", limit=300)
+@row(13, "a disk is full",
+     how="small tmpfs file systems under the store, a node's state (logs, event files) and the dump folder, filled to the last byte",
+     anchor="Slurm cannot save its state and loses logs",
+     invariant="the store refuses changes with RESOURCE_EXHAUSTED, still answers reads, also after a restart on the full disk, and "
+               "recovers by itself; a job trains on without space for its logs, and its node takes no ranks meanwhile; the previous "
+               "checkpoint is kept and the failed one is reported",
+     ci="faults_matrix", limit=300)
 def full_disks(case: Measured):
     folder = Path("/tmp") / f"titan-full-{os.getpid()}"
     case.addCleanup(shutil.rmtree, folder, ignore_errors=True)  # After the mounts are gone: cleanups run last first.
@@ -177,10 +178,13 @@ def served_after(alone, truth, what, case):
     return "told"
 
 
-@row(14, "the store's file is damaged", how="one bit of a page flipped, pages of every class in turn, and tails of the log torn, zeroed or made of garbage; "
-     "then the real controller is started on it; besides the tests of the store, which do the same to every byte class",
-     anchor="etcd reads its log back, bbolt panics", invariant="nothing is ever served that was not written: each job is as it was, or its loss is told, or the "
-     "file is refused by name; a torn tail costs nothing that was acknowledged", ci="faults_matrix", limit=900)
+@row(14, "the store's file is damaged",
+     how="one bit of a page is flipped, in every class of page, and the log's tail is torn, zeroed or made of garbage; then the real "
+         "controller starts on the file. The store's tests do the same to every byte class",
+     anchor="etcd reads its log back, bbolt panics",
+     invariant="nothing is served that was not written: each job is intact, or its loss is reported, or the file is refused by name; a "
+               "torn tail loses nothing that was acknowledged",
+     ci="faults_matrix", limit=900)
 def damaged_file(case: Measured):
     dice = random.Random(14)
     jobs, flips = (12, 8) if case.short else (60, 150)
@@ -221,24 +225,26 @@ def damaged_file(case: Measured):
             outcomes[served_after(alone, truth, f"bit {bit} of byte {at} ({classes[page]})", case)] += 1
             by_class[classes[page]] += 1
             alone.kill()
-    case.figure("tails of the log that cost nothing acknowledged", len(tails), f"of {len(tails)}")
+    case.figure("damaged log tails without loss", len(tails), f"of {len(tails)}")
     case.figure("flipped bits", sum(outcomes.values()), "")
-    case.figure("served as written although a job was damaged", 0, "", at_most=0)
+    case.figure("damaged jobs served as intact", 0, "", at_most=0)
     for name, count in sorted(outcomes.items()):
-        case.figure({"whole": "flips of what holds no job's state (all jobs as written)", "told": "flips that were told, all other jobs as written",
-                     "refused": "flips for which the file is refused"}[name], count, "")
-    case.note("by class of page: " + ", ".join(f"{name} {count}" for name, count in sorted(by_class.items())))
+        case.figure({"whole": "flips outside job state (all jobs intact)", "told": "flips reported, all other jobs intact",
+                     "refused": "flips for which the file was refused"}[name], count, "")
+    case.note("Flips by class of page: " + ", ".join(f"{name} {count}" for name, count in sorted(by_class.items())))
     if not case.short:
-        passed, output, _ = case.test_program("store_test", "DiskFaultsTest.*:QuarantineTest.*:SqliteTest.*")
-        case.figure("tests of the store under faults", passed, "")
-        case.note("tests: " + ", ".join(re.findall(r"\[       OK \] (\S+)", output)))
+        passed, _, _ = case.test_program("store_test", "DiskFaultsTest.*:QuarantineTest.*:SqliteTest.*")
+        case.figure("store tests under faults", passed, "")
+        case.note("Store tests: DiskFaultsTest, QuarantineTest and SqliteTest of store_test.")
 
 
-@row(15, "fsync fails once", how="a file system under SQLite (tests/controller/store/faulty_vfs.h) fails each read, write and sync in turn, once",
-     anchor="PostgreSQL stopped trusting a second fsync in 2018", invariant="the store ends, nothing is tried again, and what was acknowledged is there "
-     "after the next start", ci="store_test")
+@row(15, "fsync fails once",
+     how="a file system under SQLite (tests/controller/store/faulty_vfs.h) fails each read, write and sync once, in turn",
+     anchor="PostgreSQL stopped trusting a second fsync in 2018",
+     invariant="the store ends without retrying, and everything acknowledged is there after the next start",
+     ci="store_test")
 def failed_sync(case: Measured):
     passed, _, seconds = case.test_program("store_test", "DiskFaultsTest.AnErrorIsTheEndAndNothingAcknowledgedIsLost:WriterTest.AnErrorIsTheEnd")
     case.assertEqual(2, passed)
     case.figure("tests", passed, "")
-    case.figure("took", seconds, "s")
+    case.figure("time", seconds, "s")

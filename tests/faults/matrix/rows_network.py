@@ -71,11 +71,12 @@ def seen_within(case, node, seconds):
 
 
 @row(9, "a worker and the controller cannot reach each other",
-     how="2 s, and one way only, through a TCP proxy that holds what comes; measured also between network namespaces (tests/faults/namespaces.py): "
-         "blackhole routes for 2 s, 60 s and one way, and a host whose link is down for 2 s and 60 s while another one is spare",
-     anchor="Nomad's disconnect policy",
-     invariant="a node that cannot reach the controller trains on in the same processes and with the same attempt; 2 s are not noticed; where the "
-               "host is cut off from everything, one successor trains, and no attempt publishes after it", ci="faults_matrix", limit=900)
+     how="for 2 s, and in one direction, by a TCP proxy that holds traffic; also between network namespaces (tests/faults/namespaces.py): "
+         "blackhole routes for 2 s, 60 s and in one direction, and a host whose link is down for 2 s and 60 s with a spare host",
+     anchor="Nomad has a disconnect policy",
+     invariant="a node that cannot reach the controller trains on in the same processes and attempt; 2 s go unnoticed; if the host is cut "
+               "off from everything, one successor trains, and no attempt publishes after its successor",
+     ci="faults_matrix", limit=900)
 def partition(case: Measured):
     node = start(case)
     proxy = case.cluster.proxies[node]
@@ -87,7 +88,7 @@ def partition(case: Measured):
         proxy.hold(direction)
         seen = seen_within(case, node, 30)
         case.assertIsNotNone(seen, f"nobody noticed that nothing passes {direction}wards")
-        case.figure(f"noticed that nothing passes {direction}wards after", seen, "s", at_most=5.5)
+        case.figure(f"{direction}ward cut noticed after", seen, "s", at_most=5.5)
         wait_step(case.dump, at + 2)
         proxy.mend()
         wait_until("the node back", lambda: case.cluster.state(node) == "READY")
@@ -99,15 +100,18 @@ def partition(case: Measured):
     case.assertEqual(0, done.returncode, f"{done.stdout}{done.stderr[-3000:]}")
     for one in found:
         if one["seen_after_s"] is not None:
-            case.figure(f"namespaces, {one['case']}: seen after", one["seen_after_s"], "s", at_most=6)
+            case.figure(f"namespaces, {one['case']}: noticed after", one["seen_after_s"], "s", at_most=6)
         if one.get("trained_again_after_s") is not None:
-            case.figure(f"namespaces, {one['case']}: another attempt trains after", one["trained_again_after_s"], "s", at_most=10)
-        case.figure(f"namespaces, {one['case']}: ranks that were started again", one["restarted_ranks"], "")
+            case.figure(f"namespaces, {one['case']}: next attempt trains after", one["trained_again_after_s"], "s", at_most=10)
+        case.figure(f"namespaces, {one['case']}: ranks restarted", one["restarted_ranks"], "")
 
 
-@row(10, "a link goes up and down once a second", how="every connection of a worker is broken and refused for half of each second, through a proxy",
+@row(10, "a link goes up and down every second",
+     how="a proxy breaks and refuses every connection of a worker for half of each second",
      anchor="Kubernetes: storms of NotReady",
-     invariant="at most one restart, no attempt writes after its successor, the job trains on, and the node is marked and takes no new ranks", ci="none: what it asserts needs a minute")
+     invariant="at most one restart, no attempt writes after its successor, the job trains on, and the node is marked and takes no new "
+               "ranks",
+     ci="none: what it asserts needs a minute")
 def flapping(case: Measured):
     seconds = 10 if case.short else 60
     node = start(case)
@@ -130,14 +134,16 @@ def flapping(case: Measured):
     wrote = [line["attempt"] for line in metric_lines(case.dump)]
     case.assertEqual(sorted(wrote), wrote)
     case.figure("restarts", restarts, "", at_most=1)
-    case.figure("connections that were made anew", proxy.accepted - accepted, "")
-    case.figure("steps meanwhile", last_step(case.dump) - at, "")
+    case.figure("reconnections", proxy.accepted - accepted, "")
+    case.figure("steps during the fault", last_step(case.dump) - at, "")
 
 
 @row(11, "the control plane is slow and loses packets",
-     how="50 to 150 ms on every piece of data each way, and 200 ms more on 5 % of them, between workers, clients and the controller, by proxies",
-     anchor="etcd's own tests: 75 ± 50 ms, 50 % dropped", invariant="no node is lost or unreachable, no rank is restarted", ci="none: what it asserts needs a minute",
-     limit=900)
+     how="proxies between workers, clients and the controller delay every chunk of data by 50 to 150 ms each way, and 5 % of them by 200 "
+         "ms more",
+     anchor="etcd's own tests: 75 ± 50 ms, 50 % dropped",
+     invariant="no node is lost or unreachable, and no rank is restarted",
+     ci="none: what it asserts needs a minute", limit=900)
 def slow_network(case: Measured):
     seconds = 15 if case.short else 120
     node = start(case)
@@ -149,7 +155,7 @@ def slow_network(case: Measured):
     begun = time.monotonic()
     case.cluster.worker(node).kill()  # A connection is made under it, too.
     wait_until("the node again", lambda: journal.read_text().count("event=NodeRegistered") > registered)
-    case.figure("a restarted worker is there again after", time.monotonic() - begun, "s")
+    case.figure("restarted worker registered after", time.monotonic() - begun, "s")
     out = case.program(TESTS / "submit_load", "--controller", client.address, "--in-flight", 8, "--seconds", seconds,
                        "--acknowledged", case.folder / "acknowledged")[0]
     figures = json.loads(out)
@@ -157,16 +163,18 @@ def slow_network(case: Measured):
     bad = [line for line in journal.read_text().splitlines()
            if "event=NodeLost" in line or "event=NodeUnreachable" in line]
     case.assertEqual([], bad)
-    case.figure("time under it", seconds, "s")
-    case.figure("nodes taken for lost", len(bad), "", at_most=0)
-    case.figure("pieces that came late by a retransmission", sum(p.lost for p in case.cluster.proxies.values()) + client.lost, "")
+    case.figure("duration of the fault", seconds, "s")
+    case.figure("nodes reported lost", len(bad), "", at_most=0)
+    case.figure("chunks delayed as if retransmitted", sum(p.lost for p in case.cluster.proxies.values()) + client.lost, "")
     case.figure("submissions", figures["acknowledged"], "")
-    case.figure("a submission, p99", figures["p99_ms"] / 1000, "s", at_most=1)
+    case.figure("submission latency, p99", figures["p99_ms"] / 1000, "s", at_most=1)
 
 
 @row(12, "the reply to a call is lost after its effect is durable",
-     how="a proxy keeps the replies of 64 submissions at a time, and breaks the connection; the client asks again with the same request_id",
-     anchor="AIP-155", invariant="each submission exists once, under the uid that was acknowledged", ci="faults_matrix")
+     how="a proxy holds the replies of 64 submissions at a time and breaks the connection; the client retries with the same request_id",
+     anchor="AIP-155",
+     invariant="each submission exists once, under the acknowledged uid",
+     ci="faults_matrix")
 def lost_reply(case: Measured):
     least = 128 if case.short else 1000
     case.start(workers=0)
@@ -201,6 +209,6 @@ def lost_reply(case: Measured):
     checked = json.loads(case.program(TESTS / "submit_load", "--controller", case.cluster.address, "--acknowledged", acknowledged, "--verify")[0])
     case.assertEqual((figures["acknowledged"], 0, figures["acknowledged"]), (checked["checked"], checked["lost"], checked["jobs"]))
     case.assertGreaterEqual(figures["repeated"], lost)
-    case.figure("replies that were lost after their job was there", lost, "", at_least=least)
-    case.figure("calls that were repeated", figures["repeated"], "")
-    case.figure("jobs that are there twice, or not at all", checked["jobs"] - figures["acknowledged"] + checked["lost"], "", at_most=0)
+    case.figure("replies lost after the job was stored", lost, "", at_least=least)
+    case.figure("calls repeated", figures["repeated"], "")
+    case.figure("jobs duplicated or missing", checked["jobs"] - figures["acknowledged"] + checked["lost"], "", at_most=0)

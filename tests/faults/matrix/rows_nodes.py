@@ -15,9 +15,10 @@ def identities(case):
     return [process.identity for process in case.cluster.ranks()]
 
 
-@row(3, "a worker daemon is killed while its ranks train", how="SIGKILL; a supervisor starts it again at once",
-     anchor="Slurm's steps go on (slurmstepd), Ray kills the node's work",
-     invariant="the same rank processes go on, one attempt, every commit is known once, and the losses are the undisturbed run's",
+@row(3, "a worker daemon is killed during training",
+     how="SIGKILL; a supervisor restarts it at once",
+     anchor="Slurm's steps continue (slurmstepd), Ray kills the node's work",
+     invariant="the same rank processes continue in one attempt, every commit is reported once, and the losses equal the undisturbed run's",
      ci="faults_kills")
 def daemon_killed(case: Measured):
     kills = 3 if case.short else 5
@@ -38,16 +39,17 @@ def daemon_killed(case: Measured):
     said = [event["message"].split(" (")[0] for event in case.commits(job)]
     expected = sorted({*range(5, last_step(case.dump) + 1, 5), last_step(case.dump)})  # Each fifth step, and that of the cancellation.
     case.assertEqual([f"step {step}" for step in expected], said)
-    spread(case, "the controller has the node and its ranks again after", adopted, "s", at_most=1)
-    case.figure("restarts of ranks", attempts - 1, "", at_most=0)
+    spread(case, "node and ranks registered again after", adopted, "s", at_most=1)
+    case.figure("restarts", attempts - 1, "", at_most=0)
 
 
-@row(4, "a worker daemon stands still for 3 s and for 30 s",
-     how="SIGSTOP and SIGCONT of the daemon alone; one job spans two nodes, another one is wholly on a node that stands still "
-         "(restart.unreachable_grace_seconds = 5) while a spare one is free",
-     anchor="Nomad calls the node down after 20 to 30 s",
-     invariant="3 s: nothing happens; 30 s: the spanning job trains on in the same processes, the other one moves, no attempt writes after its "
-               "successor, and steps trained twice have one loss", ci="faults_matrix")
+@row(4, "a worker daemon hangs for 3 s and for 30 s",
+     how="SIGSTOP and SIGCONT of the daemon alone; one job spans two nodes, another runs only on a stopped node "
+         "(restart.unreachable_grace_seconds = 5) while a spare node is free",
+     anchor="Nomad marks the node down after 20 to 30 s",
+     invariant="after 3 s nothing happens; after 30 s the spanning job continues in the same processes, the other job moves, no attempt "
+               "writes after its successor, and steps trained twice have one loss",
+     ci="faults_matrix")
 def daemon_stopped(case: Measured):
     away = 15 if case.short else 30
     case.start(workers=4, devices=1)
@@ -95,17 +97,19 @@ def daemon_stopped(case: Measured):
     for dump in (spanning, alone):
         assert_one_truth(case, dump)
     silent = journal_after(case, "NodeUnreachable", stopped, f"node={wide_node}")
-    case.figure("the spanning job's node is unreachable after", silent - stopped, "s")
-    case.figure("restarts of the spanning job", restarts, "", at_most=0)
-    case.figure("the other job is placed elsewhere after", placed - stopped, "s", at_most=12)
-    case.figure("and trains there after", trained - stopped, "s")
-    case.note(f"The long pause was {away} s. A job whose every node is silent waits for restart.unreachable_grace_seconds (60 by default) beyond the "
-              "lease of 5 s, since nobody can tell whether it trains.")
+    case.figure("spanning job: node unreachable after", silent - stopped, "s")
+    case.figure("spanning job: restarts", restarts, "", at_most=0)
+    case.figure("other job: placed elsewhere after", placed - stopped, "s", at_most=12)
+    case.figure("other job: trains there after", trained - stopped, "s")
+    case.note(f"The long pause was {away} s. A job whose nodes are all silent waits for restart.unreachable_grace_seconds (60 by default) beyond the "
+              "lease of 5 s, because it may still train.")
 
 
-@row(5, "a node is lost", how="SIGKILL of its daemon, shim and rank together, never started again; a job over two nodes, a third one spare",
+@row(5, "a node is lost",
+     how="SIGKILL of its daemon, shim and rank together, never restarted; the job runs on two nodes and a third is spare",
      anchor="Kubernetes ~340 s, Slurm 300 s, Ray 15 to 65 s, torchft 5 s",
-     invariant="the next attempt is on the spare node, resumes from the newest commit, and the losses are the undisturbed run's bit for bit",
+     invariant="the next attempt runs on the spare node and resumes from the newest commit, and the losses equal the undisturbed run's bit "
+               "for bit",
      ci="faults_kills")
 def node_lost(case: Measured):
     case.start(workers=3, devices=1)
@@ -125,8 +129,8 @@ def node_lost(case: Measured):
     case.assertGreaterEqual(second["resumed_step"], committed)
     case.assert_same_curve(40)
     lost = journal_after(case, "NodeLost", killed, f"node={placed[0]}")
-    case.figure("the node is lost after", lost - killed, "s", at_most=5)
-    case.figure("the next attempt is placed after", moved - killed, "s")
-    case.figure("training again on the spare after", trained - killed, "s", at_most=10)
-    case.note(f"The lease is 5 s. The attempt's cause: {first['end_cause']}. A job with no other node waits for restart.unreachable_grace_seconds "
-              "(60 by default) in addition.")
+    case.figure("node lost after", lost - killed, "s", at_most=5)
+    case.figure("next attempt placed after", moved - killed, "s")
+    case.figure("training on the spare after", trained - killed, "s", at_most=10)
+    case.note(f"The lease is 5 s. The attempt's cause: {first['end_cause']}. A job without another node also waits for "
+              "restart.unreachable_grace_seconds (60 by default).")

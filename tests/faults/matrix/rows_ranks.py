@@ -21,9 +21,11 @@ from jobs import committed_steps, metric_lines, tiny, wait_step
 TORCHRUN_STEPS = Path(__file__).resolve().parent / "torchrun_steps.py"
 
 
-@row(1, "a rank is killed", how="SIGKILL of rank 1 of 2, again after progress",
-     anchor="torchrun looks each 0.1 s, NVRx each 0.3 s; both restart nothing unless asked to; torchrun is measured beside it",
-     invariant="each attempt resumes from the newest commit, the cause is RANK_KILLED, and the losses are the undisturbed run's bit for bit",
+@row(1, "a rank is killed",
+     how="SIGKILL of rank 1 of 2, repeated after progress",
+     anchor="torchrun polls every 0.1 s, NVRx every 0.3 s; both restart only if asked to. The same kill is measured under torchrun",
+     invariant="each attempt resumes from the newest commit, its cause is RANK_KILLED, and the losses equal the undisturbed run's bit for "
+               "bit",
      ci="faults_kills")
 def rank_killed(case: Measured):
     kills = 3 if case.short else 4
@@ -41,10 +43,10 @@ def rank_killed(case: Measured):
     case.assertEqual(["RANK_KILLED"] * kills + ["CANCELLED"], [a["end_cause"] for a in attempts])
     for commit, attempt in zip(commits, attempts[1:]):
         case.assertGreaterEqual(attempt["resumed_step"], commit)
-    spread(case, "the controller knows after", detected, "s", at_most=0.2)
+    spread(case, "failure detected after", detected, "s", at_most=0.2)
     spread(case, "first new step after", recovered, "s", at_most=1)
     for phase in ("detect", "stop", "place", "start", "load", "replay"):
-        case.figure(f"of it {phase}, most", max(a["phase_seconds"].get(phase, 0) for a in attempts[1:]), "s")
+        case.figure(f"of which {phase}, most", max(a["phase_seconds"].get(phase, 0) for a in attempts[1:]), "s")
     if not case.short:
         torchrun_beside(case, kills)
 
@@ -54,7 +56,7 @@ def torchrun_beside(case, kills):
     try:
         import torch  # noqa: F401
     except ImportError:
-        return case.note("torchrun beside it: not run, this Python has no torch")
+        return case.note("torchrun: not run, this Python has no torch")
     path = case.folder / "torchrun"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(kills),
                TORCHRUN_STEPS, path]
@@ -82,17 +84,18 @@ def torchrun_beside(case, kills):
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
-    spread(case, "torchrun, first step of the new ranks after", times, "s")
-    case.note("torchrun's ranks only add one number over both ranks: they load no model and no checkpoint.")
+    spread(case, "torchrun: first step of the new ranks after", times, "s")
+    case.note("torchrun's ranks only sum one number over both ranks: they load no model and no checkpoint.")
 
 
 STEP_SECONDS = "time_metrics/end_to_end(s)"
 
 
-@row(2, "a rank stands still", how="SIGSTOP of rank 1 of 2, then of both; comm.train_timeout_seconds = 3",
-     anchor="torchtitan gives up after 100 s, NVRx's restart inside the process after 61 to 96 s",
-     invariant="the attempt ends with HANG, which names the rank that stood still and its phase, every rank's last collectives are kept, and the "
-               "losses are the undisturbed run's bit for bit",
+@row(2, "a rank hangs",
+     how="SIGSTOP of rank 1 of 2, then of both; comm.train_timeout_seconds = 3",
+     anchor="torchtitan gives up after 100 s, NVRx restarts inside the process after 61 to 96 s",
+     invariant="the attempt ends with HANG and names the stopped rank and its phase, every rank's last collectives are kept, and the "
+               "losses equal the undisturbed run's bit for bit",
      ci="faults_kills")
 def rank_stopped(case: Measured):
     runs = 1 if case.short else 3
@@ -121,20 +124,22 @@ def rank_stopped(case: Measured):
     case.assertTrue(list(case.dump.glob("comm_traces/**/*")), "nothing tells what the ranks' last collectives were")
     paces = sorted(line[STEP_SECONDS] for line in metric_lines(case.dump) if STEP_SECONDS in line)
     target = round(max(5.0, 3 * paces[int(0.99 * (len(paces) - 1))]), 1)
-    spread(case, "the attempt is over after", detected, "s", at_most=target)
+    spread(case, "attempt ended after", detected, "s", at_most=target)
     spread(case, "first new step after", recovered, "s")
-    case.figure("runs in which rank and phase are named", 100 * sum(map(bool, named)) / runs, "%", at_least=100)
-    case.figure("with every rank stopped, over after", all_detected, "s")
-    case.note("comm.train_timeout_seconds is 100 s by default, as in torchtitan, and Titan learns no shorter one from the steps: with the default "
-              "a rank that stands still costs 100 s. Ranks that all stand still are ended by the controller after three times the timeout.")
+    case.figure("runs that name rank and phase", 100 * sum(map(bool, named)) / runs, "%", at_least=100)
+    case.figure("with all ranks stopped, attempt ended after", all_detected, "s")
+    case.note("comm.train_timeout_seconds is 100 s by default, as in torchtitan, and Titan derives no shorter one from the steps: by default a hung "
+              "rank costs 100 s. If all ranks hang, the controller ends them after three times the timeout.")
 
 
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 
 
-@row(20, "the kernel kills a rank for memory", how="a memory cgroup (version 1) around the worker, smaller than what its rank takes: 20 times, each at another limit",
+@row(20, "the kernel kills a rank for memory",
+     how="a memory cgroup (version 1) around the worker, too small for its rank: 20 times with different limits",
      anchor="Slurm has the state OUT_OF_MEMORY; others show exit code 137",
-     invariant="each attempt's cause is OUT_OF_MEMORY, read from the cgroup, and the job goes on when there is memory", ci="faults_matrix")
+     invariant="each attempt's cause is OUT_OF_MEMORY, read from the cgroup, and the job continues once there is memory",
+     ci="faults_matrix")
 def rank_out_of_memory(case: Measured):
     kills = 2 if case.short else 20
     group = MEMORY_GROUPS / f"titan-fault-{os.getpid()}"
@@ -167,11 +172,11 @@ def rank_out_of_memory(case: Measured):
     case.assertRegex(attempts[0]["end_message"], "memory")
     case.assert_same_curve(20, ranks=1)
     exited = event_after(case, job, "RankExited", begun)
-    case.figure("attempts that the kernel ended", len(attempts) - 1, "")
+    case.figure("attempts killed by the kernel", len(attempts) - 1, "")
     named = sum(a["end_cause"] == "OUT_OF_MEMORY" for a in attempts[:-1])
-    case.figure("of them named OUT_OF_MEMORY", 100 * named / (len(attempts) - 1), "%", at_least=100)
-    case.figure("from the rank's exit to the attempt's named end", max(0.0, ended - exited), "s", at_most=0.2)
-    case.note(f"what the user reads: {attempts[0]['end_message']}")
+    case.figure("attempts named OUT_OF_MEMORY", 100 * named / (len(attempts) - 1), "%", at_least=100)
+    case.figure("from rank exit to the attempt's named end", max(0.0, ended - exited), "s", at_most=0.2)
+    case.note(f"The user reads: {attempts[0]['end_message']}")
 
 
 def try_remove(group):
@@ -194,9 +199,11 @@ WINDOW = 10.0  # Seconds: job::Stragglers::kWindow.
 WINDOWS_TO_TELL = 3  # That lie whole in the fault.
 
 
-@row(19, "a node is slow", how="30 % of the processor time that it took for everything of one node of two (cpu.cfs_quota_us), one rank on each",
-     anchor="NVRx flags a rank below 0.75 of the best one's pace",
-     invariant="the rank on that node is told and no other, who keeps pace again is told too, and nothing is restarted or moved", ci="reconcile_test")
+@row(19, "a node is slow",
+     how="one of two nodes, with one rank each, gets 30 % of the CPU time that it used before (cpu.cfs_quota_us)",
+     anchor="NVRx flags a rank below 0.75 of the best rank's pace",
+     invariant="only the rank on that node is flagged, its recovery is reported too, and nothing is restarted or moved",
+     ci="reconcile_test")
 def slow_node(case: Measured):
     runs, undisturbed = (1, 30) if case.short else (3, 240)
     group = CPU_GROUPS / f"titan-fault-{os.getpid()}"
@@ -240,12 +247,12 @@ def slow_node(case: Measured):
     case.assertEqual((runs, 0), (right, others), [event["message"] for event in slow])
     case.assertEqual(1, len(case.attempts(job)), "a slow rank is no reason to restart")
     case.cluster.titanctl("cancel", job, "--wait")
-    spread(case, "told after", told, "s")
-    spread(case, "whole windows until then", [seconds // WINDOW for seconds in told], "", at_most=WINDOWS_TO_TELL)
-    case.figure("runs in which the right rank is named", 100 * right / runs, "%", at_least=100)
-    spread(case, "told that it keeps pace again after", recovered, "s")
-    case.figure("flags without a fault", len(flags) + others, "", at_most=0)
-    case.figure("undisturbed time before it", undisturbed, "s")
-    case.figure("processors that the node took in it", took, "")
-    case.note("The row is too short for the rate of false flags: in tests of the rule, ranks that differ by chance (30 %, and one step in a hundred "
-              f"ten times as long) are never flagged in 60 simulated hours. What is told last: {slow[-1]['message']}")
+    spread(case, "flagged after", told, "s")
+    spread(case, "whole windows until flagged", [seconds // WINDOW for seconds in told], "", at_most=WINDOWS_TO_TELL)
+    case.figure("runs that name the right rank", 100 * right / runs, "%", at_least=100)
+    spread(case, "recovery reported after", recovered, "s")
+    case.figure("false flags", len(flags) + others, "", at_most=0)
+    case.figure("undisturbed time before the fault", undisturbed, "s")
+    case.figure("CPUs that the node used in that time", took, "")
+    case.note("This row is too short to measure the rate of false flags. In tests of the rule, ranks that differ randomly (30 %, and one step in a "
+              f"hundred ten times as long) are never flagged in 60 simulated hours. The last event: {slow[-1]['message']}")

@@ -19,11 +19,11 @@ from jobs import last_step, wait_step
 RESTARTS = int(os.environ.get("TITAN_RESTARTS", "20"))
 
 
-@row(21, "stores of old attempts and strangers on their ports",
-     how="a rank is killed at a random moment, 20 times (TITAN_RESTARTS=500 for the long form); every old store's port that the kernel gives is then "
-         "taken by a listener that never answers, and every new store gets a client that sends noise",
-     anchor="torchrun's ranks of a restart may find the old ones' addresses in a store that is shared",
-     invariant="every process group has ranks of one attempt and a store of its own, every end is the kill's, and the losses are the "
+@row(21, "other processes take the ports of old stores",
+     how="a rank is killed at a random moment, 20 times (TITAN_RESTARTS=500 for the long form); a listener that never answers takes each "
+         "old store's port that the kernel gives it, and a client sends noise to every new store",
+     anchor="restarted torchrun ranks may find the old ranks' addresses in a shared store",
+     invariant="every process group has the ranks and the store of one attempt, every attempt ends by the kill, and the losses equal the "
                "undisturbed run's",
      ci="faults_matrix", limit=3600)
 def stale_stores(case: Measured):
@@ -68,8 +68,8 @@ def stale_stores(case: Measured):
     case.assertEqual(restarts + 1, len(causes))
     case.assertEqual(0, mixed)
     case.figure("restarts", restarts, "")
-    case.figure("groups with ranks or a store of two attempts", mixed, "", at_most=0)
-    case.figure("ports of old stores held by a stranger", len(taken), "")
+    case.figure("process groups that mix two attempts", mixed, "", at_most=0)
+    case.figure("old store ports taken by another process", len(taken), "")
 
 
 LOG_CAP_MIB = 4
@@ -104,9 +104,11 @@ def size_of(path):
         return 0  # Rotated away since it was listed.
 
 
-@row(23, "a rank prints 100,000 lines a second", how="lines written into the standard output of rank 1 for 10 s, while somebody follows its log",
+@row(23, "a rank prints 100,000 lines per second",
+     how="lines are written to the standard output of rank 1 for 10 s while a client follows its log",
      anchor="Kubernetes drops lines, Ray keeps five files of 100 MiB",
-     invariant="the logs stay below their cap, the other rank's log has every line, training goes on and ends with the undisturbed run's losses",
+     invariant="the logs stay below their limit, the other rank's log has every line, and training continues with the undisturbed run's "
+               "losses",
      ci="faults_matrix")
 def log_flood(case: Measured):
     seconds = 3 if case.short else FLOOD_SECONDS
@@ -143,8 +145,8 @@ def log_flood(case: Measured):
     said = [int(line.split("step:")[1].split("loss:")[0]) for line in Path(log).read_text().splitlines() if "loss:" in line]
     case.assertEqual(list(range(1, last_step(case.dump) + 1)), said)
     case.assertLessEqual(kept, LOG_CAP_MIB << 20)
-    case.figure("lines a second", flood.lines / flood.took, "", at_least=LINES_A_SECOND * 0.9)
-    case.figure("kept of the log, most", kept / (1 << 20), "MiB", at_most=LOG_CAP_MIB)
+    case.figure("lines per second", flood.lines / flood.took, "", at_least=LINES_A_SECOND * 0.9)
+    case.figure("log size, most", kept / (1 << 20), "MiB", at_most=LOG_CAP_MIB)
     for name in most:
-        case.figure(f"{name}'s resident memory grew by", max(0.0, most[name] - before[name]), "MiB", at_most=64)
-    case.figure("steps trained meanwhile", trained, "")
+        case.figure(f"{name}: resident memory growth", max(0.0, most[name] - before[name]), "MiB", at_most=64)
+    case.figure("steps trained during the fault", trained, "")

@@ -24,9 +24,11 @@ def journal_has(case, *words):
     return [word for word in words if word in text]
 
 
-@row(18, "the wall clock jumps", how="libfaketime under every process: an hour ahead, an hour back, then 30 s ahead or back each second",
-     anchor="etcd's leases count monotonic time", invariant="no lease ends, no node is lost, no rank is touched, events keep their order, and calls are "
-     "answered", ci="none: needs Debian's faketime")
+@row(18, "the wall clock jumps",
+     how="libfaketime under every process: an hour ahead, an hour back, then 30 s ahead or back every second",
+     anchor="etcd's leases use monotonic time",
+     invariant="no lease expires, no node is lost, no rank is touched, events keep their order, and calls are answered",
+     ci="none: needs Debian's faketime")
 def clock_jumps(case: Measured):
     library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")), None)
     if library is None:
@@ -74,23 +76,25 @@ def clock_jumps(case: Measured):
     revisions = [event["revision"] for event in case.cluster.events(case.job)]
     case.assertEqual(sorted(revisions), revisions)
     case.figure("jumps", 3 + seconds, "")
-    case.figure("nodes taken for lost", 0, "", at_most=0)
-    case.figure("ranks started again", 0, "", at_most=0)
+    case.figure("nodes reported lost", 0, "", at_most=0)
+    case.figure("ranks restarted", 0, "", at_most=0)
 
 
-@row(22, "gangs contend for nodes of which some come and go", how="simulations: the placement alone (tests/controller/scheduler/scheduler_simulation_test.cc), and whole "
-     "clusters of real cores under every fault (tests/simulation; TITAN_SIMULATION_SEED=N replays one)",
-     anchor="volcano#5805: a gang that fits waits for ever", invariant="every gang that fits is placed, no device is used twice, and every job ends once "
-     "everything is mended", ci="scheduler_test and simulation_test", limit=3600)
+@row(22, "gangs compete for nodes that come and go",
+     how="simulations of the placement alone (tests/controller/scheduler/scheduler_simulation_test.cc) and of whole clusters of real cores "
+         "under every fault (tests/simulation; TITAN_SIMULATION_SEED=N replays one)",
+     anchor="volcano#5805: a gang that fits waits forever",
+     invariant="every gang that fits is placed, no device is used twice, and every job ends once all faults are repaired",
+     ci="scheduler_test and simulation_test", limit=3600)
 def contention(case: Measured):
     seeds = 100 if case.short else 100_000
     _, _, seconds = case.test_program("scheduler_test", "SchedulerSimulationTest.DecidesAsTheRulesSay", TITAN_SCHEDULER_SEEDS=str(seeds))
-    case.figure("seeds of the placement", seeds, "")
-    case.figure("placement took", seconds, "s")
+    case.figure("placement: seeds", seeds, "")
+    case.figure("placement: time", seconds, "s")
     seeds = 20 if case.short else 10_000
     _, _, seconds = case.test_program("simulation_test", "SimulationTest.WhateverFailsTheRulesHold", TITAN_SIMULATION_SEEDS=str(seeds))
-    case.figure("seeds of whole clusters", seeds, "")
-    case.figure("whole clusters took", seconds, "s")
+    case.figure("clusters: seeds", seeds, "")
+    case.figure("clusters: time", seconds, "s")
 
 
 def resident(pid):
@@ -98,9 +102,12 @@ def resident(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@row(24, "watchers do not read", how="SIGSTOP of 20 clients that follow all events, while thousands of jobs are submitted; then SIGCONT",
-     anchor="etcd#17529: lost events", invariant="the controller's memory does not grow with what they have not read, other watchers see everything, and the "
-     "stopped ones then see every event, in order", ci="faults_matrix")
+@row(24, "watchers do not read",
+     how="SIGSTOP of 20 clients that follow all events while thousands of jobs are submitted, then SIGCONT",
+     anchor="etcd#17529: lost events",
+     invariant="the controller's memory does not grow with unread events, other watchers see everything, and the stopped ones then see "
+               "every event in order",
+     ci="faults_matrix")
 def stuck_watchers(case: Measured):
     jobs = 500 if case.short else 5000
     case.start(workers=0)
@@ -145,7 +152,7 @@ def stuck_watchers(case: Measured):
         case.assertEqual(seen("reader"), seen(f"stuck-{i}"))
     case.assertEqual(sorted(seen("reader")), seen("reader"))
     size = (case.folder / "reader").stat().st_size / 3
-    case.figure("events that nobody of 20 read, as JSON", 20 * size / 1e6, "MB")
-    case.figure("growth of the controller meanwhile", growth / 1e6, "MB")
-    case.figure("its growth by as many jobs without watchers", without / 1e6, "MB")
-    case.figure("growth for each stuck watcher", max(0.0, growth - without) / 20e6, "MB", at_most=1)
+    case.figure("events unread by 20 watchers, as JSON", 20 * size / 1e6, "MB")
+    case.figure("controller memory growth", growth / 1e6, "MB")
+    case.figure("controller memory growth without watchers", without / 1e6, "MB")
+    case.figure("growth per stuck watcher", max(0.0, growth - without) / 20e6, "MB", at_most=1)
