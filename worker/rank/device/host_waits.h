@@ -31,8 +31,8 @@ class ForbidHostWaits {
   ForbidHostWaits& operator=(const ForbidHostWaits&) = delete;
 };
 
-// Around a read that a step is known for (docs/decisions/engine.md, "What a step still asks of the device"): the host
-// may wait there, and with it any other thread for as long.
+// Around a read that a step is known for (docs/decisions/engine.md, "A step reads the device in known places only"):
+// the host may wait there, and with it any other thread for as long.
 class NamedHostWait {
  public:
   NamedHostWait();
