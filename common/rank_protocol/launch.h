@@ -1,6 +1,6 @@
 #pragma once
 
-// Defines what a rank process is given and what it reports back, as plain files (docs/ARCHITECTURE.md, "Rank
+// Defines what a rank process is given and what it reports back, as plain files (docs/worker-protocols.md, "Rank
 // contract"), and the folded form of the launch file, in which nodes that are alike share a row.
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// titan-rank: one rank of a training job. Contract: common/rank_protocol and docs/ARCHITECTURE.md, "Rank contract".
+// titan-rank: one rank of a training job. Contract: common/rank_protocol and docs/worker-protocols.md, "Rank contract".
 
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
