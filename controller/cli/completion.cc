@@ -9,6 +9,7 @@
 #include "common/plan/config/job_config.h"
 #include "common/plan/config/json.h"
 #include "controller/cli/completion_values.h"
+#include "controller/cli/verbs.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -111,9 +112,10 @@ std::vector<std::string> topics(const CLI::App& root, const std::vector<std::str
 
 std::vector<std::string> flags_of(const CLI::App* app) {
   std::vector<std::string> candidates = options_of(app);
-  const bool takes_keys = app->get_name() == "submit" || app->get_name() == "resubmit" || app->get_name() == "run" ||
-                          app->get_name() == "validate" || app->get_name() == "dump" || app->get_name() == "show";
-  if (takes_keys) append_keys(config::to_json(config::JobConfig{}), "--", candidates);
+  if (takes_configuration_keys(*app)) {
+    std::erase(candidates, kAnyKey);
+    append_keys(config::to_json(config::JobConfig{}), "--", candidates);
+  }
   return candidates;
 }
 

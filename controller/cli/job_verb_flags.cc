@@ -42,8 +42,7 @@ struct SourceFlags {
     verb.add_option("--nodes", nodes, "Spread the ranks over this many nodes: --resources.ranks_per_node");
     verb.add_flag("--no-file-checks", no_file_checks,
                   "Do not look at tokenizer, data and checkpoint folders from here");
-    verb.add_option("--section.key", "Any configuration key, after the file: --training.steps 100")
-        ->group("Configuration keys");
+    add_configuration_keys(verb);
   }
 
   Source resolved(const Choice& choice) const {
@@ -103,8 +102,7 @@ void add_resubmit(CLI::App& parent, Choice& choice) {
                  return submit(choice.globals, *options);
                });
   add_job(verb, options->earlier).required();
-  verb.add_option("--section.key", "Any configuration key, after the job: --training.steps 100")
-      ->group("Configuration keys");
+  add_configuration_keys(verb, "job");
   add_submit_flags(verb, *options);
 }
 

@@ -92,6 +92,7 @@ void add_schedule_verbs(CLI::App& root, Choice& choice) {
                   "Columns of the drawing (the terminal's, else 160); 0: every pass by name");
   show.add_option("--svg", request->svg, "File to draw into");
   show.add_flag("--as-csv", request->write_csv, "Print the schedule in torch's form instead");
+  add_configuration_keys(show);
 }
 
 void add_config_verbs(CLI::App& root, Choice& choice) {
@@ -115,6 +116,7 @@ void add_config_verbs(CLI::App& root, Choice& choice) {
   dump.add_option("file", dumped->source.file, "Configuration; none: the defaults");
   dump.add_option("--format", dumped->source.format, "Of standard input: toml, yaml or json");
   dump.add_flag("--changed", dumped->changed, "Only what differs from the defaults");
+  add_configuration_keys(dump);
 
   auto section = std::make_shared<std::string>();
   add_verb(*config, choice, "help", "Every key with its meaning, default and allowed values",
@@ -136,6 +138,13 @@ CLI::App& add_verb(CLI::App& parent, Choice& choice, const std::string& name, co
   });
   return *verb;
 }
+
+void add_configuration_keys(CLI::App& verb, const std::string& argument) {
+  const std::string meaning = absl::StrCat("Any configuration key, after the ", argument, ": --training.steps 100");
+  verb.add_option(kAnyKey, meaning)->group("Configuration keys");
+}
+
+bool takes_configuration_keys(const CLI::App& verb) { return verb.get_option_no_throw(kAnyKey) != nullptr; }
 
 void add_node_verbs(CLI::App& parent, Choice& choice) {
   add_verb(parent, choice, "list", "Nodes by name", "titanctl node list",

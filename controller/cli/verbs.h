@@ -64,4 +64,13 @@ void add_other_verbs(CLI::App& root, Choice& choice);
 CLI::App& add_verb(CLI::App& parent, Choice& choice, const std::string& name, const std::string& what,
                    const std::string& examples, std::function<int()> act);
 
+// How the help of a verb writes a configuration key.
+inline constexpr char kAnyKey[] = "--section.key";
+
+// Says in the verb's help that it takes any configuration key after its argument; the keys themselves reach
+// `Choice::overrides`.
+void add_configuration_keys(CLI::App& verb, const std::string& argument = "file");
+// Whether add_configuration_keys was called on it.
+bool takes_configuration_keys(const CLI::App& verb);
+
 }  // namespace titan::cli

@@ -64,7 +64,7 @@ def keys():
 
 
 def takes_keys(*words):
-    return "--section.key" in help_of(*words) or words[1:] in (("schedule", "show"), ("config", "dump"))  # These do not say so.
+    return "--section.key" in help_of(*words)
 
 
 def wrong_words(words):
