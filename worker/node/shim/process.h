@@ -25,6 +25,8 @@ const std::string& boot_id();
 
 int64_t monotonic_nanos();
 int64_t unix_nanos();
+inline constexpr int64_t kMilli = 1'000'000;  // Nanoseconds of a millisecond.
+inline constexpr int64_t kSecond = 1'000'000'000;
 
 // SIGKILLs every process whose environment holds the entry "NAME=value"; returns how many. Finds what ranks left behind
 // when the shim, their parent and reaper, is gone. An error when this process lacks what it takes to look
