@@ -1,0 +1,112 @@
+#include "common/plan/memory/gradient_sums.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace titan::memory {
+namespace {
+
+// The sum is made beside the gradient shard, where that lies.
+void open_sum(RankMemory& rank, ShardedUnit& one) {
+  if (std::exchange(one.wide, true)) return;
+  const int64_t bytes = one.unit.shard * rank.bytes.reduce;
+  if (!rank.config.training.enable_cpu_offload) {
+    rank.now.gradients += bytes;
+    return;
+  }
+  rank.host_sums += bytes;
+  rank.most_host_sums = std::max(rank.most_host_sums, rank.host_sums);
+}
+
+// `last`: these are the step's last gradients. Where they are its only ones they are rounded on their way.
+void add_gradients(RankMemory& rank, ShardedUnit& one, bool last) {
+  const bool only = last && one.users == 1 && !one.wide && !rank.replicas;
+  if (one.unit.ranks == 1 && rank.rounds_once && !only) {
+    open_sum(rank, one);
+    hold(rank);
+  } else if (one.unit.ranks == 1) {
+    if (std::exchange(one.freed, false)) rank.now.gradients += one.unit.shard * rank.bytes.master;
+    hold(rank);
+  } else if (!std::exchange(one.summed, true)) {
+    rank.now.gradients += one.unit.whole * rank.bytes.reduce;
+    if (rank.bytes.compute != rank.bytes.reduce) hold(rank);
+  }
+  rank.now.gradients -= one.unit.whole * rank.bytes.compute;
+}
+
+void begin_reduce(RankMemory& rank, ShardedUnit& one, bool whole_sum) {
+  rank.now.buffers += one.unit.padded() * rank.bytes.reduce;
+  hold(rank);
+  rank.now.gradients -= one.unit.whole * (whole_sum ? rank.bytes.reduce : rank.bytes.compute);
+  one.summed = false;
+  rank.now.buffers += one.unit.shard * rank.bytes.reduce;
+  hold(rank);
+}
+
+void complete(RankMemory& rank, ShardedUnit& one) {
+  if (!steps_early(rank.config) || one.freed) return;
+  one.freed = true;
+  rank.now.gradients -= one.unit.shard * rank.bytes.master;
+}
+
+}  // namespace
+
+void deliver(RankMemory& rank, const Block& block, bool last) {
+  for (const ShardedUnit* one : block.units)
+    rank.now.gradients += is_trained(*one) ? one->unit.whole * rank.bytes.compute : 0;
+  hold(rank);
+  if (!rank.once) finish_reduction(rank);
+  for (ShardedUnit* one : block.units) {
+    if (!is_trained(*one)) continue;
+    const bool sums = rank.once || one->unit.ranks == 1 || one->users > 1;
+    if (sums) add_gradients(rank, *one, last && !rank.once);
+    if (rank.once) continue;
+    if (one->users > 1 && (!last || ++one->brought < one->users)) continue;  // Waits for another block, or pass.
+    if (one->unit.ranks > 1) begin_reduce(rank, *one, sums);
+    rank.reducing.push_back(one);
+  }
+  rank.reducing_last = last;
+}
+
+void round_sum(RankMemory& rank, ShardedUnit& one) {
+  if (!std::exchange(one.wide, false)) return;
+  if (std::exchange(one.freed, false)) rank.now.gradients += one.unit.shard * rank.bytes.master;
+  hold(rank);
+  (rank.config.training.enable_cpu_offload ? rank.host_sums : rank.now.gradients) -= one.unit.shard * rank.bytes.reduce;
+}
+
+void finish_reduction(RankMemory& rank) {
+  for (ShardedUnit* one : std::exchange(rank.reducing, {})) {
+    if (one->unit.ranks > 1) {
+      rank.now.buffers -= one->unit.padded() * rank.bytes.reduce;
+      if (rank.rounds_once) {
+        if (one->wide) hold(rank);
+        rank.now.buffers -= one->unit.shard * rank.bytes.reduce;
+        open_sum(rank, *one);  // What arrived, where it is the first.
+      } else {
+        if (std::exchange(one->freed, false)) rank.now.gradients += one->unit.shard * rank.bytes.master;
+        hold(rank);
+        rank.now.buffers -= one->unit.shard * rank.bytes.reduce;
+      }
+    }
+    if (!rank.reducing_last) continue;
+    if (!rank.replicas || steps_early(rank.config)) round_sum(rank, *one);
+    complete(rank, *one);
+  }
+}
+
+void reduce(RankMemory& rank, int stage) {
+  std::vector<Block>& blocks = rank.stages.at(stage);
+  for (size_t i = blocks.size(); i-- > 0;) {
+    finish_reduction(rank);
+    for (ShardedUnit* one : blocks[i].units) {
+      if (!is_trained(*one)) continue;
+      if (one->unit.ranks > 1) begin_reduce(rank, *one, /*whole_sum=*/true);
+      rank.reducing.push_back(one);
+    }
+    rank.reducing_last = true;
+  }
+  finish_reduction(rank);
+}
+
+}  // namespace titan::memory

@@ -1,0 +1,168 @@
+#include "common/plan/memory/rank_memory.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "common/plan/config/trained_model.h"
+
+namespace titan::memory {
+namespace {
+
+using mesh::Axis;
+using mesh::Keep;
+
+int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
+
+// Of a weight that is not trained.
+int64_t frozen_bytes(const config::JobConfig& config, int64_t compute) {
+  const std::string type = config::frozen_dtype(config);
+  return type.empty() ? compute : bytes_of(type);
+}
+
+ElementBytes element_bytes(const config::JobConfig& config) {
+  const int64_t compute = activation_shape(config).element_bytes;
+  const int64_t master = bytes_of(config.training.dtype);
+  return {.compute = compute,
+          .master = master,
+          .frozen = frozen_bytes(config, compute),
+          .reduce = master == 8 ? 8 : bytes_of(config.training.mixed_precision_reduce)};
+}
+
+// Bytes of one moment of Adam's or AdamW's in a unit's shard.
+int64_t state_bytes(const RankMemory& rank, const Unit& unit) {
+  const std::string& type = rank.config.optimizer.state_dtype;
+  if (type == "8bit") return unit.coded;
+  return (unit.shard - unit.muon) * (type == "auto" ? rank.bytes.master : bytes_of(type));
+}
+
+ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Keep keep) {
+  const bool offloaded = rank.config.training.enable_cpu_offload;
+  const bool aliased = unit.ranks == 1 && gathered_bytes(rank, unit) == stored_bytes(rank, unit) && !offloaded;
+  const int64_t shard = unit.shard * stored_bytes(rank, unit);
+  const bool trained = unit.kind == Kind::kTrained;
+  // Adam's and AdamW's two moments, Muon's one.
+  const int64_t states = trained ? 2 * state_bytes(rank, unit) + unit.muon * rank.bytes.master : 0;
+  if (offloaded) {
+    rank.host += (trained ? 2 : 1) * shard + states;
+  } else {
+    rank.now.weights += shard;
+    if (trained) rank.now.gradients += shard;
+    rank.now.optimizer += states;
+  }
+  // The first step, which begins with all gradients' shards, plans a budget and keeps nothing.
+  const bool freed = trained && steps_early(rank.config) && rank.config.activation_checkpoint.mode == "memory_budget";
+  if (freed) rank.now.gradients -= shard;
+  return rank.units
+      .emplace_back(std::make_unique<ShardedUnit>(
+          ShardedUnit{.unit = unit, .keep = keep, .aliased = aliased, .there = aliased, .freed = freed}))
+      .get();
+}
+
+// The share of the elements that the backward pass of a block brings gradients for, as block_memory() counts them, that
+// are trained.
+double trained_share(const Block& block) {
+  int64_t elements = 0, all = 1;
+  for (const ShardedUnit* one : block.units) elements += is_trained(*one) ? one->unit.whole : 0;
+  for (const Moment& moment : block.memory.backward) all = std::max(all, moment.weight_gradients);
+  return static_cast<double>(elements) / static_cast<double>(all);
+}
+
+void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline::Plan& plan, const mesh::Mesh& mesh,
+                int place) {
+  const std::optional<models::AdapterSpec> adapters = config::adapters_of(rank.config);
+  rank.muon_round = muon_round(spec, mesh, rank.config.optimizer, adapters);
+  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(rank.config, spec, mesh);
+  if (adapters) rank.unpacked = largest_packed(spec, mesh, *adapters) * rank.bytes.compute;
+  const std::vector<BlockMemory> memory = block_memory(rank.config, spec, mesh);
+  const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(rank.config));
+  const config::ActivationCheckpoint& ac = rank.config.activation_checkpoint;
+  size_t count = 0;
+  for (const int stage : plan.schedule.stages_of(place)) count += plan.split[stage].size();
+  const bool gathers = mesh.size(Axis::kFsdp) > 1 || mesh.size(Axis::kExpertFsdp) > 1;
+  const std::vector<Keep> keeps = mesh::keep_plan(rank.config.parallelism.fsdp_reshard_after_forward, count, gathers,
+                                                  /*pipelined=*/plan.schedule.ranks > 1)
+                                      .value_or(std::vector<Keep>(count, Keep::kNothing));
+  size_t position = 0;
+  int layer = 0;
+  ShardedUnit* embedding = nullptr;
+  for (const int stage : plan.schedule.stages_of(place)) {
+    for (const std::string& name : plan.split[stage]) {
+      const Keep keep = keeps[position++];
+      const bool first = name == "tok_embeddings", last = name == "output";
+      const size_t index = first ? 0 : last ? memory.size() - 1 : std::stoul(name.substr(7)) + 1;
+      Block block{.memory = memory[index],
+                  .units = {},
+                  .kept = kept[index].graph,
+                  .recomputed = false,
+                  .reads_weights = !first};
+      for (const Unit& unit : units.at(name)) block.units.push_back(add_unit(rank, unit, keep));
+      if (first) embedding = block.units.front();
+      if (adapters) block.trained = trained_share(block);
+      if (last && spec.tied_embeddings) {
+        if (embedding != nullptr) {
+          ++embedding->users;
+          embedding->keep = std::max(embedding->keep, keep);
+          block.units.push_back(embedding);
+        } else {
+          rank.shared = add_unit(rank, units.at("tok_embeddings").front(), keep);
+          block.units.push_back(rank.shared);
+        }
+      }
+      if (!first && !last) {
+        const LayerPlace at{.number = ++layer, .index = static_cast<int64_t>(index) - 1};
+        block.kept = kept_bytes(kept[index], ac, at);
+        block.recomputed = is_recomputed(ac, at);
+      }
+      rank.stages[stage].push_back(std::move(block));
+    }
+  }
+  const bool head_elsewhere = rank.stages.count(plan.schedule.stages - 1) == 0;
+  if (spec.tied_embeddings && embedding != nullptr && head_elsewhere) rank.shared = embedding;
+  const int64_t rows = rank.config.training.local_batch_size * rank.config.training.seq_len;
+  const int64_t wide = rank.bytes.compute == 8 ? 8 : 4;
+  rank.now.buffers += rank.config.training.seq_len * wide *
+                      (spec.attention == models::Attention::kLatent ? spec.qk_rope_head_dim : spec.head_dim);
+  rank.now.activations += rows / rank.config.parallelism.context_parallel_degree * 2 * 8;  // Tokens and labels.
+  // Two messages of other stages may arrive ahead.
+  if (plan.schedule.ranks > 1) rank.now.buffers += 2 * memory.back().input;
+}
+
+}  // namespace
+
+RankMemory make_rank_memory(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan,
+                            const mesh::Mesh& mesh, int place) {
+  const ElementBytes bytes = element_bytes(config);
+  RankMemory rank{
+      .config = config,
+      .bytes = bytes,
+      .rounds_once = bytes.reduce > bytes.master,
+      .replicas = config.parallelism.data_parallel_replicate_degree > 1,
+      .once = plan.schedule.ranks > 1 && config.parallelism.fsdp_reshard_after_forward != "always",
+  };
+  add_blocks(rank, spec, plan, mesh, place);
+  return rank;
+}
+
+bool is_trained(const ShardedUnit& one) { return one.unit.kind == Kind::kTrained; }
+
+bool steps_early(const config::JobConfig& config) {
+  return config.optimizer.early_step_in_backward && !config.training.enable_cpu_offload;
+}
+
+int64_t gathered_bytes(const RankMemory& rank, const Unit& unit) {
+  return unit.kind == Kind::kPacked || unit.float8 ? 1 : rank.bytes.compute;
+}
+
+int64_t stored_bytes(const RankMemory& rank, const Unit& unit) {
+  return unit.kind == Kind::kTrained ? rank.bytes.master : unit.kind == Kind::kFrozen ? rank.bytes.frozen : 1;
+}
+
+void hold(RankMemory& rank, int64_t activations, int64_t gradients) {
+  Parts now = rank.now;
+  now.activations += activations;
+  now.gradients += gradients;
+  if (now.total() > rank.peak.total()) rank.peak = now;
+}
+
+}  // namespace titan::memory

@@ -1,0 +1,146 @@
+#include "common/plan/memory/step_walk.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "common/plan/config/validate.h"
+#include "common/plan/memory/gathered_weights.h"
+#include "common/plan/memory/gradient_sums.h"
+
+namespace titan::memory {
+namespace {
+
+using pipeline::Action;
+using pipeline::Work;
+
+void forward(RankMemory& rank, int stage) {
+  std::vector<Block>& blocks = rank.stages.at(stage);
+  begin_unshard(rank, blocks.front());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
+    unshard(rank, block);
+    if (i + 1 < blocks.size()) begin_unshard(rank, blocks[i + 1]);
+    hold(rank, (block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward) + rank.unpacked);
+    rank.now.activations += block.memory.input + block.kept;
+    reshard(rank, block, /*after_forward=*/true);
+  }
+}
+
+// The graph of one block, from the gradient of its output to that of its input.
+void run_back(RankMemory& rank, const Block& block, bool split) {
+  rank.now.activations -= block.kept;
+  if (block.recomputed) hold(rank, block.memory.forward - block.memory.input + rank.unpacked);
+  const bool deferred = split && block.memory.defers;
+  for (const Moment& moment : block.memory.backward) {
+    const auto gradients = static_cast<int64_t>(block.trained * static_cast<double>(moment.weight_gradients));
+    hold(rank, moment.activations + rank.unpacked, deferred ? 0 : gradients * rank.bytes.compute);
+  }
+  rank.now.activations -= block.memory.output;  // Its gradient; that of the input takes the input's place.
+}
+
+void backward(RankMemory& rank, int stage, bool split, bool last) {
+  std::vector<Block>& blocks = rank.stages.at(stage);
+  const auto needs = [](const Block& block) { return block.reads_weights || block.recomputed; };
+  if (needs(blocks.back())) begin_unshard(rank, blocks.back());
+  rank.now.activations += blocks.back().memory.output;
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const Block& block = blocks[i];
+    if (needs(block)) unshard(rank, block);
+    if (i > 0 && blocks[i - 1].reads_weights) begin_unshard(rank, blocks[i - 1]);
+    run_back(rank, block, split);
+    if (split) {
+      rank.now.activations += block.memory.for_weights;
+      // Not a product: its gradient is there at once.
+      if (!block.reads_weights && rank.once) deliver(rank, block, last);
+    } else {
+      deliver(rank, block, last);
+    }
+    reshard(rank, block, /*after_forward=*/false);
+  }
+  rank.now.activations -= blocks.front().memory.input;
+  finish_reduction(rank);
+}
+
+void weight_gradient(RankMemory& rank, int stage, bool last) {
+  std::vector<Block>& blocks = rank.stages.at(stage);
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const Block& block = blocks[i];
+    if (!block.reads_weights && rank.once) continue;
+    rank.now.activations -= block.memory.for_weights;
+    deliver(rank, block, last);
+  }
+  finish_reduction(rank);
+}
+
+void run_schedule(RankMemory& rank, const std::vector<pipeline::Step>& steps, bool last) {
+  std::map<int, int> open;  // Passes that bring weight gradients and have not begun, by stage.
+  const auto brings = [](Work work) { return work == Work::kBackward || work == Work::kWeightGradient; };
+  for (const pipeline::Step& step : steps) {
+    for (const Action& action : step.actions) open[action.stage] += brings(action.work);
+  }
+  std::set<int> reduced;
+  for (const pipeline::Step& step : steps) {
+    for (const Action& action : step.actions) {
+      const bool ends = brings(action.work) && --open[action.stage] == 0 && last;
+      switch (action.work) {
+        case Work::kForward:
+          forward(rank, action.stage);
+          break;
+        case Work::kBackward:
+          backward(rank, action.stage, /*split=*/false, ends);
+          break;
+        case Work::kInputGradient:
+          backward(rank, action.stage, /*split=*/true, ends);
+          break;
+        case Work::kWeightGradient:
+          weight_gradient(rank, action.stage, ends);
+          break;
+        case Work::kReduce:
+          if (last && rank.once && reduced.insert(action.stage).second) reduce(rank, action.stage);
+          break;
+      }
+    }
+  }
+  for (const auto& [stage, blocks] : rank.stages) {
+    if (last && rank.once && reduced.insert(stage).second) reduce(rank, stage);
+  }
+}
+
+// Sums over replicas in another type than the shard's are made beside it. A tied embedding's two ranks exchange their
+// gradients once the gathered weights are gone: a copy goes, and another comes.
+void finish(RankMemory& rank) {
+  const bool in_place = rank.rounds_once && !rank.config.training.enable_cpu_offload;  // They are there.
+  if (rank.bytes.reduce != rank.bytes.master && rank.replicas && !in_place) {
+    int64_t copies = 0;
+    for (const auto& one : rank.units)
+      copies += one->freed || !is_trained(*one) ? 0 : one->unit.shard * rank.bytes.reduce;
+    hold(rank, 0, copies);
+  }
+  for (const auto& one : rank.units) round_sum(rank, *one);
+  if (rank.shared == nullptr || !is_trained(*rank.shared)) return;
+  for (const auto& one : rank.units) free_gathered(rank, *one);
+  hold(rank, 0, 2 * rank.shared->unit.shard * rank.bytes.master);
+}
+
+// A round of Muon's matrices as the next one arrives: what came, the matrix, its turned copy, product and result.
+void exchange_matrices(RankMemory& rank) {
+  constexpr int64_t kTensors = 5;
+  if (rank.muon_round == 0) return;
+  for (const auto& one : rank.units) free_gathered(rank, *one);
+  rank.now.buffers += kTensors * rank.muon_round * (rank.bytes.master == 8 ? 8 : 2);
+  hold(rank);
+}
+
+}  // namespace
+
+void walk_step(RankMemory& rank, const std::vector<pipeline::Step>& steps) {
+  // What a second run adds to the first, all others add.
+  const int64_t runs = std::min<int64_t>(2, config::accumulation_steps(rank.config));
+  for (int64_t i = 0; i < runs; ++i) run_schedule(rank, steps, /*last=*/i + 1 == runs);
+  finish(rank);
+  exchange_matrices(rank);
+}
+
+}  // namespace titan::memory
