@@ -36,7 +36,8 @@ BLOCKING = {
     "optim/block_codes.cc": (5, "the codes' tables, where a slot's state is made or read for a checkpoint"),
     "optim/muon.cc": (2, "the gate and the updates of offloaded shards; elsewhere all is on one device"),
     "parallel/qk_clip.cc": (2, "the gate, and the factors of offloaded shards; elsewhere all is on one device"),
-    "runtime/engine/sharded_model.cc": (3, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards; a packed matrix's initial numbers"),
+    "runtime/engine/model_slices.cc": (1, "a packed matrix's initial numbers"),
+    "runtime/engine/tied_units.cc": (2, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards"),
     "runtime/step/frozen_base.cc": (1, "the digest of a frozen base, at the start and at a resumption"),
     "runtime/step/validation.cc": (1, "validation: the tokens that rank 0 chose, once a token"),
 }

@@ -1,0 +1,80 @@
+#include "worker/rank/runtime/engine/graph_choice.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::runtime {
+
+using mesh::Keep;
+using parallel::ShardUnit;
+
+namespace {
+
+// Products whose scales are found with other ranks are a block's collectives as any.
+bool exchanges_scales(nn::Block& block) {
+  const auto exchanges = [](const nn::Parameter& weight) { return nn::recipe_of(weight).exchanges_with_ranks(); };
+  const std::vector<nn::Parameter*> shared = block.shared_parameters();
+  return std::any_of(block.parameters().begin(), block.parameters().end(), exchanges) ||
+         std::any_of(shared.begin(), shared.end(), [&](const nn::Parameter* weight) { return exchanges(*weight); });
+}
+
+}  // namespace
+
+// What a graph cannot hold: other ranks' part in a pass (their work is not on this device), and weight gradients that
+// are left for later (the next pass would overwrite what they need).
+bool takes_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device) {
+  if (!options.graphs.wanted || dynamic_cast<device::DeviceGraphs*>(&device) == nullptr) return false;
+  const auto declined = [&options](const char* reason) {
+    if (options.graphs.say) options.graphs.say(absl::StrCat("compile: no block is a graph of the device: ", reason));
+    return false;
+  };
+  for (const mesh::Axis axis : {mesh::Axis::kTensor, mesh::Axis::kContext, mesh::Axis::kExpert}) {
+    if (mesh.size(axis) > 1) return declined("blocks exchange with other ranks");
+  }
+  if (options.pipeline && options.pipeline->splits_backward) return declined("the schedule splits backward passes");
+  return true;
+}
+
+// Layers: an embedding and a head with its loss are a few operations each, and a head's logits would never be freed.
+// Weights that are freed between the passes have two places in turn, since two consecutive blocks are gathered at once;
+// those that stay have places of their own.
+void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOptions& graphs, at::Device device) {
+  std::map<std::tuple<size_t, size_t, std::vector<int64_t>>, std::shared_ptr<parallel::WeightSlot>> in_turn;
+  const auto new_slot = [device](const std::vector<int64_t>& bytes) {
+    return std::make_shared<parallel::WeightSlot>(bytes, device);
+  };
+  int layers = 0, exchanging = 0;
+  for (std::vector<EngineBlock>& blocks : stages) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (!is_layer(*blocks[i].block)) continue;
+      ++layers;
+      if (exchanges_scales(*blocks[i].block)) {
+        ++exchanging;
+        continue;
+      }
+      blocks[i].as_graph = true;
+      for (size_t place = 0; place < blocks[i].units.size(); ++place) {
+        ShardUnit& unit = *blocks[i].units[place];
+        const std::vector<int64_t> bytes = unit.weight_bytes();
+        if (bytes.empty() || unit.has_slot()) continue;
+        if (unit.keep() != Keep::kNothing || unit.users() > 1) {
+          unit.gather_into(new_slot(bytes));
+          continue;
+        }
+        auto& slot = in_turn[{i % 2, place, bytes}];
+        if (slot == nullptr) slot = new_slot(bytes);
+        unit.gather_into(slot);
+      }
+    }
+  }
+  if (exchanging > 0 && graphs.say) {
+    graphs.say(absl::StrCat("compile: ", exchanging, " of ", layers,
+                            " layers are no graphs of the device: their scales are found with other ranks"));
+  }
+}
+
+}  // namespace titan::runtime

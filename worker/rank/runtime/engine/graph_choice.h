@@ -1,0 +1,20 @@
+#pragma once
+
+// Chooses which blocks' passes become graphs of the device (block_graphs.h).
+
+#include <vector>
+
+#include "common/plan/mesh/mesh.h"
+#include "worker/rank/device/device.h"
+#include "worker/rank/runtime/engine/sharding_options.h"
+#include "worker/rank/runtime/engine/stage.h"
+
+namespace titan::runtime {
+
+// Whether any block's passes can become one; says why not where that was asked for.
+bool takes_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device);
+
+// Marks the blocks, and gives their weights places that stay.
+void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOptions& graphs, at::Device device);
+
+}  // namespace titan::runtime

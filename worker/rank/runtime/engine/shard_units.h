@@ -1,0 +1,46 @@
+#pragma once
+
+// Decides which parameters of a block are gathered and reduced together, and makes the shard units that do it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/rank/comm/device_mesh.h"
+#include "worker/rank/device/device.h"
+#include "worker/rank/model/model.h"
+#include "worker/rank/parallel/shard_unit.h"
+#include "worker/rank/runtime/engine/sharding_options.h"
+
+namespace titan::runtime {
+
+using Units = std::vector<std::unique_ptr<parallel::ShardUnit>>;
+
+// What units are made for. Their gathers, groups and device must outlive them.
+struct UnitContext {
+  const model::Model& model;
+  const ShardingOptions& options;
+  const comm::DeviceMesh& mesh;
+  device::Device& device;
+};
+
+// Parameters that are gathered and reduced together.
+struct UnitPlan {
+  std::vector<nn::Parameter*> parameters;
+  bool expert_mesh = false;
+  int users = 1;
+};
+
+// Makes a unit of these parameters and appends it to `all`.
+parallel::ShardUnit* make_unit(const UnitContext& context, const std::string& name, const UnitPlan& plan,
+                               mesh::Keep keep, Units& all);
+
+// Appends the units of a block's own parameters to `all`. Experts are a unit of their own when they live on a mesh of
+// their own, and so is every parameter that another block reads too. What travels in another type has units of its own.
+std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Keep keep, Units& all);
+
+// Whether the parameter is gathered as float8: where another rank has a part of it. What another block reads too is
+// read as numbers there.
+bool travels_as_float8(const UnitContext& context, const nn::Parameter& parameter);
+
+}  // namespace titan::runtime

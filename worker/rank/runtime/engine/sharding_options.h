@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/rank/nn/block.h"
+#include "worker/rank/parallel/activation_checkpoint.h"
+#include "worker/rank/parallel/shard_unit.h"
+#include "worker/rank/parallel/weight_gather.h"
+#include "worker/rank/runtime/engine/stage_blocks.h"
+
+namespace titan::runtime {
+
+// Whether layers' passes become graphs of a device that has them (block_graphs.h).
+struct GraphOptions {
+  bool wanted = false;
+  std::function<void(const std::string&)> say;  // Told, once each, of what cannot be one; may be empty.
+};
+
+struct ShardingOptions {
+  parallel::Precision precision;
+  at::ScalarType frozen = at::kFloat;             // Shards of parameters that are not trained.
+  std::string reshard_after_forward = "default";  // always, never, default
+  parallel::CheckpointOptions ac;
+  bool cpu_offload = false;  // training.enable_cpu_offload
+  bool early_step = false;   // optimizer.early_step_in_backward: update_early() will be called.
+  GraphOptions graphs;
+  // How the weights that `as_float8` names are gathered, in units apart from others; null: as all are.
+  std::shared_ptr<const parallel::Float8Gather> float8_gather;
+  std::function<bool(const nn::Parameter&)> as_float8;
+  std::optional<PipelineShare> pipeline;  // None: this rank has all blocks, as one stage.
+};
+
+}  // namespace titan::runtime

@@ -1,0 +1,97 @@
+#include "worker/rank/runtime/engine/tied_units.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::runtime {
+
+using mesh::Keep;
+using parallel::ShardUnit;
+
+namespace {
+
+ShardUnit* unit_of(const nn::Parameter* parameter, const Units& all) {
+  for (const auto& unit : all) {
+    if (unit->parameters().front().parameter == parameter) return unit.get();  // Shared: the only one.
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status check_shared(const model::Model& model, bool pipelined) {
+  for (const auto& block : model.blocks) {
+    for (const nn::Parameter* shared : block->shared_parameters()) {
+      if (!shared->expert) continue;
+      return absl::UnimplementedError(
+          absl::StrCat("block ", block->name(), " shares ", shared->fqn, " of routed experts"));
+    }
+  }
+  if (!pipelined) return absl::OkStatus();
+  const auto& first = model.blocks.front();
+  for (const auto& block : model.blocks) {
+    for (const nn::Parameter* shared : block->shared_parameters()) {
+      const bool from_first = std::any_of(first->parameters().begin(), first->parameters().end(),
+                                          [&](const nn::Parameter& parameter) { return &parameter == shared; });
+      if (from_first && block == model.blocks.back()) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          "parallelism.pipeline_parallel_degree: block ", block->name(), " shares ", shared->fqn,
+          "; over a pipeline only the last block can share parameters, and only those of the first, ", first->name()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+TiedUnits add_tied_units(const UnitContext& context, Keep keep, Units& all,
+                         std::vector<std::vector<EngineBlock>>& stages) {
+  TiedUnits tied;
+  for (auto& stage : stages) {
+    for (EngineBlock& entry : stage) {
+      for (nn::Parameter* shared : entry.block->shared_parameters()) {
+        if (ShardUnit* owner = unit_of(shared, all)) {
+          owner->share(keep);
+          entry.units.push_back(owner);
+          continue;
+        }
+        ShardUnit* copy = make_unit(context, entry.block->name() + ".tied", {{shared}}, keep, all);
+        copy->parameters().front().primary = copy->parameters().front().leads = false;
+        if (!copy->frozen()) tied.units.push_back(copy);
+        tied.peer = context.options.pipeline->first_rank;
+        entry.units.push_back(copy);
+      }
+    }
+  }
+  if (!tied.units.empty() || !context.options.pipeline) return tied;
+  // The other end: the embedding is here, the head elsewhere reads it.
+  for (const nn::Parameter* shared : context.model.blocks.back()->shared_parameters()) {
+    ShardUnit* owner = unit_of(shared, all);
+    if (owner == nullptr || owner->users() > 1 || owner->frozen()) continue;
+    tied.units.push_back(owner);
+    tied.peer = context.options.pipeline->last_rank;
+  }
+  return tied;
+}
+
+// Two ranks, one sum: its bits do not depend on the order. The lower rank sends first, so that the two pair their
+// calls.
+void sum_tied(const TiedUnits& tied, const comm::DeviceMesh& mesh, at::Device device) {
+  at::NoGradGuard no_grad;
+  for (ShardUnit* unit : tied.units) {
+    const comm::Group& pipeline = mesh.group(mesh::Axis::kPipeline);
+    at::Tensor mine = unit->gradient_shard();
+    // A copy on the device that talks: the shard changes below, and may be offloaded.
+    const at::Tensor sent = mine.to(device, mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    at::Tensor theirs = at::empty_like(sent);
+    const bool send_first = pipeline.rank() < tied.peer;
+    comm::Pending sending, receiving;
+    if (send_first) sending = pipeline.send(sent, tied.peer);
+    receiving = pipeline.recv(theirs, tied.peer);
+    if (!send_first) sending = pipeline.send(sent, tied.peer);
+    receiving.wait();
+    mine.add_(theirs.to(mine.device()));
+    sending.wait();
+  }
+}
+
+}  // namespace titan::runtime
