@@ -4,18 +4,19 @@
 
 namespace titan {
 
-// Time comes by constructor, so that tests can hold it still.
+// Time is passed in by constructor, so that tests can control it.
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual absl::Time now() const = 0;            // Wall clock: for people and records.
-  virtual absl::Duration monotonic() const = 0;  // Since an arbitrary start; for leases, deadlines and measuring.
+  virtual absl::Time now() const = 0;            // Wall-clock time, for people and records.
+  virtual absl::Duration monotonic() const = 0;  // Since an arbitrary start, for leases, deadlines and measurements.
 };
 
-// The machine's clocks. Never destroyed.
+// Returns the machine's clocks. The object is never destroyed.
 const Clock& system_clock();
 
-// Stands still until advanced. Both clocks move together. Thread-safe for one writer.
+// A clock for tests. It stands still until advanced, and both clocks move together. Advancing is not synchronized with
+// readers in other threads.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1'700'000'000)) : start_(start) {}

@@ -6,11 +6,11 @@
 
 namespace titan {
 
-// Both clocks at one moment. Pure code is given it in place of a clock.
+// Both clocks at one moment. Pure code receives this value instead of a clock.
 struct Now {
-  absl::Duration monotonic;  // Since an arbitrary start; for leases, deadlines and measuring.
-  absl::Time wall;           // For people and records.
-  int64_t wall_ns() const { return absl::ToUnixNanos(wall); }
+  absl::Duration monotonic;  // Since an arbitrary start, for leases, deadlines and measurements.
+  absl::Time wall;           // Wall-clock time, for people and records.
+  int64_t wall_ns() const { return absl::ToUnixNanos(wall); }  // Since the Unix epoch.
 };
 
 }  // namespace titan

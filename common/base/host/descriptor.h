@@ -26,7 +26,7 @@ class Descriptor {
 
   int get() const { return number_; }
   explicit operator bool() const { return number_ >= 0; }
-  // Gives the descriptor away: the caller closes it.
+  // Releases ownership: the caller closes the descriptor.
   int release() { return std::exchange(number_, -1); }
   void reset() {
     if (number_ >= 0) ::close(number_);
@@ -37,8 +37,9 @@ class Descriptor {
   int number_ = -1;
 };
 
-// Raises the limit of open descriptors to the most that this process may have; the usual 1,024 is only what programs
-// get that do not ask. What it starts inherits it. Returns the limit; 0 where the system does not tell.
+// Raises the limit of open descriptors to the highest value that this process may set. The usual default of 1,024
+// applies only to programs that do not request more. Child processes inherit the limit. Returns it, or 0 when the
+// system does not report it.
 int64_t raise_descriptor_limit();
 
 }  // namespace titan::host

@@ -39,7 +39,7 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
 
 absl::Status replace_file(const std::string& path, const std::string& bytes, bool durable, mode_t mode) {
   const std::string fresh = absl::StrCat(path, ".new");
-  // Follows no symbolic link and does not block on a pipe: users can write to some of the folders.
+  // Does not follow symbolic links or block on a pipe, because users can write to some of these folders.
   Descriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode));
   if (!fd) return errno_status(errno, absl::StrCat("create ", fresh));
   struct stat file {};

@@ -32,7 +32,7 @@ std::optional<mode_t> parse_umask(std::string_view octal) {
   return mask <= 077 ? std::optional(mask) : std::nullopt;
 }
 
-// The mask, with the root and the working folder, is one per process until a thread asks for its own.
+// The mask, the root and the working folder belong to the whole process until a thread unshares them.
 FileMask::FileMask(std::optional<mode_t> mask) : changed_(mask.has_value() && ::unshare(CLONE_FS) == 0) {
   if (changed_) before_ = ::umask(*mask);
 }

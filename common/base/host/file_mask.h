@@ -9,17 +9,17 @@
 
 namespace titan::host {
 
-// The file mode creation mask of this process. Errors: those of reading /proc/self/status, which asks without changing
-// it.
+// Returns the file mode creation mask of this process. Reads it from /proc/self/status, because umask(2) cannot read
+// without changing it. Errors: NotFound when that file does not report it.
 absl::StatusOr<mode_t> current_umask();
 
-// The mask that a text such as "027" names; nothing for a text that is not an octal number of up to four digits, or for
-// a mask that would keep the owner out.
+// Parses a mask such as "027". Returns nothing for text that is not an octal number of up to four digits, or for a mask
+// that would deny the owner access.
 std::optional<mode_t> parse_umask(std::string_view octal);
 
-// While it lives, what this thread makes has the permissions that `mask` leaves; other threads keep theirs. Does
-// nothing without a mask, and in a container that does not let a thread have a mask of its own (a seccomp filter on
-// unshare).
+// While this object lives, files that this thread creates have the permissions that `mask` leaves. Other threads are
+// not affected. Does nothing without a mask, or in a container that forbids unshare(2), for example by a seccomp
+// filter.
 class FileMask {
  public:
   explicit FileMask(std::optional<mode_t> mask);

@@ -36,7 +36,7 @@ std::string read(const std::string& path) {
   return std::string(absl::StripSuffix(text.str(), "\n"));
 }
 
-// Lines of /proc/meminfo that say whether there is room.
+// Returns the lines of /proc/meminfo that show how much memory is free.
 std::string memory() {
   std::string found;
   for (const absl::string_view line : absl::StrSplit(read("/proc/meminfo"), '\n')) {

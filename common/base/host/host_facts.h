@@ -10,14 +10,16 @@
 
 namespace titan::host {
 
-// This machine's name as gethostname(2) gives it, or nothing where it gives none.
+// Returns this machine's name from gethostname(2), or "" when that fails.
 std::string hostname();
 
-// The folder that the running program's file lies in, links followed; empty where the system does not tell.
+// Returns the folder that contains the running program's file, links resolved. Empty when the system does not report
+// it.
 std::filesystem::path folder_of_program();
 
-// What a diagnosis needs first of the machine and of this process: system, cores, load, memory, control group with its
-// limits, limits of the process, time, and the free space where `folders` are. What cannot be read is left out.
+// Returns what a diagnosis needs first about the machine and this process: system, cores, load, memory, control group
+// and its limits, limits of the process, time, and the free space at `folders`. Values that cannot be read are left
+// out.
 std::map<std::string, std::string> facts(const std::vector<std::string>& folders);
 
 }  // namespace titan::host

@@ -5,8 +5,8 @@
 
 namespace titan::host {
 
-// `bytes` random bytes of the system's generator in hexadecimal, for names that must differ from all others. Aborts
-// when the system has no generator.
+// Returns `bytes` random bytes from the system's generator as hexadecimal, for names that must be unique. Aborts when
+// the system has no generator.
 std::string random_hex(size_t bytes);
 
 }  // namespace titan::host

@@ -17,7 +17,7 @@ sigset_t daemon_signals() {
 void block_daemon_signals() {
   const sigset_t signals = daemon_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGXFSZ, SIG_IGN);  // Not told: a log at the limit would grow by a line, which fails with the next of them.
+  ::signal(SIGXFSZ, SIG_IGN);  // Not logged: at the size limit, the log line itself would raise the signal again.
 }
 
 bool ends_daemon(int signal) { return signal == SIGTERM || signal == SIGINT; }

@@ -9,28 +9,29 @@
 
 namespace titan::host {
 
-// The signals that a daemon handles: those that end it, and those that would otherwise end it by default.
+// Returns the signals that a daemon handles: those that end it, and those that would end it by default.
 sigset_t daemon_signals();
 
-// Blocks these signals in the calling thread and in all that it starts from now on; one thread then takes them. Ignores
-// SIGXFSZ: a write beyond the limit on files fails with EFBIG.
+// Blocks these signals in the calling thread and in all threads that it starts later; one thread then receives them.
+// Ignores SIGXFSZ, so that a write beyond the file size limit fails with EFBIG.
 void block_daemon_signals();
 
-// SIGTERM and SIGINT end a daemon in order. SIGHUP, SIGUSR1 and SIGUSR2 do not: a closed terminal, a rotated log and a
-// batch system send them, and a daemon that they ended would leave without a word. Titan's daemons have nothing to
-// reload: they read changed certificates by themselves. SIGALRM, SIGVTALRM, SIGPROF and SIGXCPU, which timers and
-// limits send, do not end it either.
+// Whether the signal ends a daemon in order: SIGTERM and SIGINT do. SIGHUP, SIGUSR1 and SIGUSR2 do not, because closed
+// terminals, log rotation and batch systems send them, and the daemon would disappear silently. Titan's daemons have
+// nothing to reload: they notice changed certificates themselves. SIGALRM, SIGVTALRM, SIGPROF and SIGXCPU, which timers
+// and limits send, do not end a daemon either.
 bool ends_daemon(int signal);
 
-// For the log, of a signal that does not end the daemon: "SIGHUP: there is nothing to reload; going on".
+// Returns the log message for a signal that does not end the daemon, such as "SIGHUP: there is nothing to reload".
 std::string going_on(int signal);
 
-// How other schedulers warn a job that its time is nearly over, besides SIGTERM: Slurm's --signal and scancel --signal,
-// Grid Engine's -notify and soft limits, a terminal or a login that ends. Any of them may go to one process of a job or
-// to all. By default each would end a process at once.
+// Signals, besides SIGTERM, by which other schedulers warn a job that its time is nearly over: Slurm's --signal and
+// scancel --signal, Grid Engine's -notify and soft limits, and a terminal or login that ends. Any of them may reach one
+// process of a job or all. By default each ends a process at once.
 inline constexpr int kWarningSignals[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
-// Leaves them to another process of the job: the disposition outlives exec. Async-signal-safe.
+// Ignores the warning signals, so that another process of the job handles them: the disposition survives exec.
+// Async-signal-safe.
 inline void ignore_warning_signals() {
   struct sigaction ignored {};
   ignored.sa_handler = SIG_IGN;

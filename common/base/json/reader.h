@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads JSON as Python's json module does, event by event, and decodes the strings that it finds. Rows of datasets are
-// written so, and other readers of them take it: besides strict JSON the numbers NaN, Infinity and -Infinity, numbers
-// of any length and size, keys that occur twice, and escapes of lone surrogates.
+// Reads JSON as Python's json module does, event by event, and decodes the strings. Rows of datasets use this dialect.
+// Beyond strict JSON it accepts the numbers NaN, Infinity and -Infinity, numbers of any length and size, duplicate
+// keys, and escapes of lone surrogates.
 
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace titan::json {
 
-// What the reader finds next in the text.
+// Kinds of events that the reader returns.
 enum class Event {
   kNull,
   kTrue,
@@ -23,29 +23,31 @@ enum class Event {
   kBeginArray,
   kEndArray,
   kEnd,    // The text is one whole value.
-  kError,  // It is not JSON; wrong() says why. Every later event is the same.
+  kError,  // The text is not JSON; at() gives the place. Every later event is kError.
 };
 
-// The events of one value, in order. Nothing is copied, no depth is too great. The text has to be UTF-8, which the
-// caller checks (common/base/text/utf8.h): this reader looks only at ASCII.
+// Returns the events of one value, in order. Copies nothing and accepts any nesting depth. The caller checks that the
+// text is UTF-8 (common/base/text/utf8.h): this reader looks only at ASCII.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
+  // Reads and returns the next event.
   Event next();
 
-  // Of kNumber the number as it is written; of kString and kKey what stands between the quotes, with its escapes, which
-  // unescape() resolves.
+  // After kNumber, the number as written. After kString and kKey, the text between the quotes with its escapes, which
+  // unescape() decodes.
   std::string_view token() const { return token_; }
+  // Whether the last kString or kKey has escapes.
   bool has_escapes() const { return has_escapes_; }
 
-  // How many objects and arrays are open after the last event.
+  // Returns how many objects and arrays are open after the last event.
   size_t depth() const { return open_.size(); }
 
-  // Of kError: the text ends before its value does, or else a byte that does not belong there.
+  // After kError: whether the text ends before its value does. Otherwise at() is the offset of the unexpected byte.
   bool ends_early() const { return at_ >= text_.size(); }
   size_t at() const { return at_; }
-  // Of kError: the innermost bracket that is open, '{' or '['; 0 outside of all.
+  // After kError: the innermost open bracket, '{' or '['; 0 outside of all.
   char open_bracket() const { return open_.empty() ? '\0' : open_.back(); }
 
  private:
@@ -66,15 +68,16 @@ class Reader {
 
   std::string_view text_;
   size_t at_ = 0;
-  std::string open_;  // The brackets that are open.
+  std::string open_;  // The open brackets, outermost first.
   Expected expected_ = Expected::kValue;
   std::string_view token_;
   bool has_escapes_ = false;
   bool failed_ = false;
 };
 
-// Appends what a string or key that a Reader gave stands for. False when an escape of it is a lone surrogate, which no
-// UTF-8 has: it is written as the three bytes that would encode it, so that whatever checks for UTF-8 refuses the text.
+// Appends the decoded text of a string or key token to `out`. Returns false when an escape is a lone surrogate, which
+// UTF-8 cannot encode. The surrogate is written as the three bytes that would encode it, so that any UTF-8 check
+// rejects the text.
 bool unescape(std::string_view token, std::string& out);
 
 }  // namespace titan::json

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 
 ordered_json real_number(std::string_view token) {
   if (token == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  return std::strtod(std::string(token).c_str(), nullptr);  // Also "Infinity", and 1e999, which is as much.
+  return std::strtod(std::string(token).c_str(), nullptr);  // Reads "Infinity" too, and 1e999 as infinity.
 }
 
 ordered_json number(std::string_view token) {
@@ -25,7 +25,7 @@ ordered_json number(std::string_view token) {
   int64_t whole = 0;
   if (std::from_chars(token.data(), token.data() + token.size(), whole).ec == std::errc()) return whole;
   uint64_t large = std::numeric_limits<uint64_t>::max();
-  std::from_chars(token.data(), token.data() + token.size(), large);  // Leaves it as it is beyond 64 bits.
+  std::from_chars(token.data(), token.data() + token.size(), large);  // Leaves `large` unchanged beyond 64 bits.
   return large;
 }
 
@@ -36,7 +36,7 @@ std::string text_of(const Reader& reader) {
   return text;
 }
 
-// Puts values to where they belong: at the end of the innermost array, or under the key that came last.
+// Adds each value to the innermost open array, or under the latest key of the innermost open object.
 class Builder {
  public:
   ordered_json& add(ordered_json value) {
@@ -53,7 +53,7 @@ class Builder {
 
  private:
   ordered_json root_;
-  std::vector<ordered_json*> open_;  // Each the last of the one before, which does not move while it is open.
+  std::vector<ordered_json*> open_;  // Each is the last child of the previous one, which does not move while open.
   std::string key_;
 };
 

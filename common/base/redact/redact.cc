@@ -20,7 +20,7 @@ bool is_lower(char c) { return absl::ascii_islower(static_cast<unsigned char>(c)
 bool is_upper(char c) { return absl::ascii_isupper(static_cast<unsigned char>(c)); }
 bool is_part(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
 
-// In lower case: of hf_token, HF-TOKEN and hfToken the same two.
+// Returns the words in lower case: hf_token, HF-TOKEN and hfToken give the same two.
 std::vector<std::string> words_of(absl::string_view name) {
   std::vector<std::string> words(1);
   for (size_t i = 0; i < name.size(); ++i) {
@@ -40,13 +40,14 @@ bool is_secret_word(absl::string_view word) {
 
 bool ends_in_secret(absl::string_view name) {
   const std::vector<std::string> words = words_of(name);
-  // The plural of a number's name counts them: max_tokens.
+  // A plural in the name of a number is a count: max_tokens.
   return !words.empty() && is_secret_word(words.back()) && !absl::EndsWith(words.back(), "s");
 }
 
 bool is_name(char c) { return is_part(c) || c == '_' || c == '-' || c == '.'; }
 
-// Where the value that begins at `begin` ends: at its quote, or before a blank, a comma or a bracket.
+// Returns the end of the value that begins at `begin`: after its closing quote, or before a blank, a comma or a
+// bracket.
 size_t end_of_value(absl::string_view text, size_t begin) {
   if (begin < text.size() && (text[begin] == '"' || text[begin] == '\'')) {
     for (size_t i = begin + 1; i < text.size(); ++i) {
@@ -61,8 +62,8 @@ size_t end_of_value(absl::string_view text, size_t begin) {
   return std::min(text.find_first_of(" \t\n\r,;)}]\"'", begin), text.size());
 }
 
-// After the name that ends at `end`: where its value begins, or npos. A colon belongs to a value only with what follows
-// it on the line.
+// Returns where the value begins that follows the name ending at `end`, or npos. A colon introduces a value only when
+// text follows it on the same line.
 size_t value_after(absl::string_view text, size_t end) {
   if (end < text.size() && (text[end] == '"' || text[end] == '\'')) ++end;
   end = text.find_first_not_of(" \t", end);
@@ -72,7 +73,7 @@ size_t value_after(absl::string_view text, size_t end) {
   return value == absl::string_view::npos || text[value] == '\n' ? absl::string_view::npos : value;
 }
 
-// Authorization: Bearer VALUE.
+// Skips the scheme in "Authorization: Bearer VALUE".
 size_t after_scheme(absl::string_view text, size_t value) {
   for (const absl::string_view scheme : {"Bearer ", "Basic "}) {
     if (absl::StartsWithIgnoreCase(text.substr(value), scheme)) return value + scheme.size();
@@ -100,7 +101,7 @@ std::string without_settings(absl::string_view text) {
   return out;
 }
 
-// scheme://USER:PASSWORD@HOST
+// Replaces USER:PASSWORD in scheme://USER:PASSWORD@HOST.
 std::string without_passwords(absl::string_view text) {
   std::string out;
   for (size_t at = 0; (at = text.find("://")) != absl::string_view::npos;) {

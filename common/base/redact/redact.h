@@ -1,7 +1,7 @@
 #pragma once
 
-// Takes secrets out of what is handed to somebody: by the names of settings, since nothing else tells them apart. Names
-// that only look like it lose their values, too.
+// Removes secrets from text and JSON that are handed to others. It goes by the names of settings, because nothing else
+// identifies secrets. Settings with names that only look secret lose their values too.
 
 #include <string>
 
@@ -10,20 +10,20 @@
 
 namespace titan::redact {
 
-// In place of a secret.
+// Replaces a secret.
 inline constexpr char kLeftOut[] = "(left out)";
 
-// Whether one of the name's words ends in token, secret, key, password or another word for such a thing, as in
-// WANDB_API_KEY, hf_token and apiKeys; not in tokenizer_path.
+// Whether one of the name's words ends in token, secret, key, password or a similar word, as in WANDB_API_KEY, hf_token
+// and apiKeys, but not in tokenizer_path.
 bool is_secret(absl::string_view name);
 
-// Values of NAME=VALUE and NAME: VALUE where the name is a secret's, and passwords in URLs.
+// Replaces the values of NAME=VALUE and NAME: VALUE where the name is secret, and passwords in URLs.
 std::string text(absl::string_view text);
 
-// Members by their names, wherever they are, and every text as text() does. Numbers stay unless the name's last word is
-// a secret's (max_tokens does not hide how many, api_key does).
+// Replaces members with secret names at any depth, and secrets in every text as text() does. A number stays unless the
+// last word of its name is a secret word in the singular: max_tokens keeps its number, api_key does not.
 void values(nlohmann::ordered_json& document);
-// Every text as text() does, and nothing by the name of a member: for documents of which all names are known.
+// Applies text() to every text and ignores member names, for documents in which all names are known.
 void texts(nlohmann::ordered_json& document);
 
 }  // namespace titan::redact

@@ -7,13 +7,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-// Leaves the function with the status of `expression` unless it is OK.
+// Returns the status of `expression` from the calling function unless it is OK.
 #define TITAN_RETURN_IF_ERROR(expression)                                                     \
   do {                                                                                        \
     if (absl::Status titan_status_ = (expression); !titan_status_.ok()) return titan_status_; \
   } while (false)
 
-// TITAN_ASSIGN_OR_RETURN(JobSpec spec, from_proto(job)): declares or assigns, or leaves the function with the status.
+// Declares or assigns, or returns the error: TITAN_ASSIGN_OR_RETURN(JobSpec spec, from_proto(job)).
 // NOLINTBEGIN(bugprone-macro-parentheses): a declaration cannot stand in parentheses.
 #define TITAN_ASSIGN_OR_RETURN(declaration, expression) \
   TITAN_ASSIGN_OR_RETURN_IMPL_(TITAN_STATUS_JOIN_(titan_statusor_, __LINE__), declaration, expression)
@@ -27,11 +27,11 @@
 
 namespace titan {
 
-// The same code with `context` in front of the message: "read manifest.json: no such file".
+// Returns the same code with `context` before the message: "read manifest.json: no such file".
 absl::Status annotate(const absl::Status& status, std::string_view context);
 
-// A failed system call: the code that fits `error_number` and "context: strerror". ENOSPC and EDQUOT become
-// ResourceExhausted.
+// Returns the status of a failed system call: the code that fits `error_number` and "context: strerror". ENOSPC and
+// EDQUOT become ResourceExhausted.
 absl::Status errno_status(int error_number, std::string_view context);
 
 }  // namespace titan

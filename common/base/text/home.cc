@@ -12,7 +12,7 @@
 namespace titan::text {
 namespace {
 
-constexpr size_t kEntryBytes = 16 * 1024;  // Of a user's entry: its texts.
+constexpr size_t kEntryBytes = 16 * 1024;  // Buffer size for the strings of a user's entry.
 
 std::optional<std::string> home_of(const std::string& user) {
   passwd entry{};

@@ -6,10 +6,10 @@
 
 namespace titan::text {
 
-// What names a node, a job or a project in URLs, folders and host names: a label of RFC 1035 in small letters.
+// Rule for the names of nodes, jobs and projects in URLs, folders and host names: an RFC 1035 label in lower case.
 inline constexpr char kIdRule[] = "[a-z]([a-z0-9-]{0,61}[a-z0-9])?";
 
-// Whether it matches kIdRule.
+// Whether `id` matches kIdRule.
 bool is_id(std::string_view id);
 
 // Whether a project may have this name: 1 to 63 letters, digits, '-', '_' or '.'.

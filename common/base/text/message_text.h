@@ -7,11 +7,11 @@
 
 namespace titan::text {
 
-// The name, with what a terminal would obey as '?', and cut where it is very long: for messages.
+// Returns the name for messages: '?' replaces bytes that are not printable ASCII, and names over 200 bytes are cut.
 std::string shown(const std::string& name);
 
-// The text with each run of digits as one '#', and no more than its first 200 bytes: messages of one kind, which differ
-// in a step, a rank or a count, have the same.
+// Returns the text with each run of digits replaced by one '#', at most its first 200 bytes. Messages of one kind,
+// which differ in a step, a rank or a count, have the same shape.
 std::string shape_of(std::string_view text);
 
 }  // namespace titan::text

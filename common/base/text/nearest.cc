@@ -10,7 +10,7 @@
 namespace titan {
 namespace {
 
-// Short spellings that no edit distance connects to what they mean.
+// Short spellings that no edit distance connects to their meaning.
 constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
     {"bf16", "bfloat16"},   {"fp32", "float32"},    {"fp16", "float16"}, {"f32", "float32"},      {"fp64", "float64"},
     {"double", "float64"},  {"half", "float16"},    {"gpu", "cuda"},     {"off", "disabled"},     {"false", "disabled"},
@@ -18,7 +18,7 @@ constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
     {"optim", "optimizer"}, {"data", "dataloader"}, {"abort", "fail"},   {"forloop", "for-loop"},
 };
 
-// Insertions, deletions, replacements, and swaps of neighbours (optimal string alignment).
+// Counts insertions, deletions, replacements, and swaps of neighbours (optimal string alignment).
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> above, row(b.size() + 1), before;
   std::iota(row.begin(), row.end(), 0);
@@ -35,7 +35,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// "llama2" is no misspelt "llama3", and "7B" no "1B".
+// "llama2" is not a misspelling of "llama3", nor "7B" of "1B".
 bool differ_in_digits_alone(std::string a, std::string b) {
   const auto is_digit = [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '.'; };
   if (a == b) return false;
@@ -43,7 +43,7 @@ bool differ_in_digits_alone(std::string a, std::string b) {
   return both && a == b;
 }
 
-// Edits until one is the other; an abbreviation counts as one.
+// Returns the number of edits between the two; an abbreviation counts as one.
 size_t distance_of(const std::string& given, const std::string& known) {
   const bool abbreviates = given.size() > 1 && absl::StartsWith(known, given);
   const bool extends = known.size() > 2 && absl::StartsWith(given, known);
@@ -51,7 +51,7 @@ size_t distance_of(const std::string& given, const std::string& known) {
   return abbreviates || extends ? std::min<size_t>(edits, 1) : edits;
 }
 
-// Further than a third of the word, it is another word.
+// A word that differs by more than a third is another word.
 size_t limit_of(const std::string& given) { return std::max<size_t>(2, given.size() / 3 + 1); }
 
 }  // namespace
@@ -96,7 +96,7 @@ std::string nearest_key(const std::string& key, const std::vector<std::string>& 
     if (!nearest(section, {section_of(candidate)}).empty()) near_section.push_back(candidate);
   }
   if (same_name.size() == 1) return same_name.front();
-  // Of several sections that have it none is meant more than another, unless it is spelt alike.
+  // When several sections have the name, only one that is spelled alike is a good guess.
   for (const std::string& candidate : same_name) {
     if (!nearest(section, {section_of(candidate)}).empty()) return candidate;
   }

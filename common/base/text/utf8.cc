@@ -6,7 +6,8 @@
 namespace titan::text {
 namespace {
 
-// Bytes of the character that begins here; 0: none does. Overlong forms, surrogates and numbers past U+10FFFF are none.
+// Returns the length of the character that begins here, or 0 when none does. Overlong forms, surrogates and numbers
+// past U+10FFFF do not count as characters.
 size_t character(std::string_view bytes) {
   const auto at = [&](size_t i) { return i < bytes.size() ? static_cast<uint8_t>(bytes[i]) : uint8_t{0}; };
   const auto follows = [&](size_t i, uint8_t low = 0x80, uint8_t high = 0xBF) { return at(i) >= low && at(i) <= high; };
@@ -84,7 +85,8 @@ bool continues(unsigned char byte, unsigned char low = 0x80, unsigned char high 
   return byte >= low && byte <= high;
 }
 
-// The bytes of the character beyond ASCII that begins at `at`; 0: none does. `left`: bytes from there on.
+// Returns the length of the character beyond ASCII that begins at `at`, or 0 when none does. `left`: bytes from `at` to
+// the end.
 size_t character_length(const unsigned char* at, size_t left) {
   const unsigned char first = at[0];
   if (first >= 0xC2 && first <= 0xDF) return left >= 2 && continues(at[1]) ? 2 : 0;
@@ -104,7 +106,7 @@ bool is_utf8(std::string_view bytes) {
   const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
   const auto* const end = at + bytes.size();
   while (at != end) {
-    if (*at < 0x80) {  // Most text is ASCII for long stretches, which go by eight.
+    if (*at < 0x80) {  // Most text has long stretches of ASCII, which are checked eight bytes at a time.
       uint64_t eight = 0;
       if (end - at >= 8 && (std::memcpy(&eight, at, 8), (eight & kHighBits) == 0)) {
         at += 8;

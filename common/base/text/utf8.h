@@ -9,17 +9,19 @@
 
 namespace titan::text {
 
-// The text with U+FFFD in place of each byte that is not part of a UTF-8 character: a message of proto3 with other
-// bytes in a string ends the stream that carries it.
+// Returns the text with U+FFFD in place of each byte that is not part of a UTF-8 character. Other bytes in a proto3
+// string would end the stream that carries it.
 std::string valid_utf8(std::string_view bytes);
 
-// For terminals: with "?" in place of each character that moves, colours or erases what is there instead of printing,
-// and of each byte that is part of no character. `kept`: control characters that stay.
+// Returns text that is safe for terminals: "?" replaces each control character and each byte that is not part of a
+// character. Control characters in `kept` stay.
 std::string printable(std::string_view bytes, std::string_view kept = "");
 
-// At most `most` bytes of it, not cut inside a character. One that was longer ends in "..." within them.
+// Returns at most `most` bytes of the text without cutting a character. A shortened text ends in "..." within the
+// limit.
 std::string shortened(std::string text, size_t most);
 
+// Appends the UTF-8 encoding of `code_point`. Surrogates are encoded too, as three bytes that are not valid UTF-8.
 void append_utf8(std::string& text, uint32_t code_point);
 
 // Whether `bytes` is UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.

@@ -1,7 +1,8 @@
-# Writes HEADER, only when it changes: the git revision of SOURCE, and a manifest of that and of the lines "NAME: VALUE" in FACTS.
-# Whether the tree was modified is asked about what programs are built from, so that an edited test or page links nothing again.
+# Writes HEADER, only when it changes: the git revision of SOURCE, and a manifest of that and of the lines "NAME: VALUE"
+# in FACTS. Only files that programs are built from count as modified, so that an edited test or page does not relink
+# anything.
 
-# An empty first line says that SOURCE is the checkout itself, not a copy inside of another one.
+# An empty first line shows that SOURCE is the checkout itself, not a copy inside another one.
 execute_process(COMMAND git -C ${SOURCE} rev-parse --show-prefix --short=12 HEAD OUTPUT_VARIABLE found RESULT_VARIABLE failed ERROR_QUIET)
 set(revision "")
 set(commit unknown)
