@@ -66,7 +66,7 @@ class CompressedSource final : public ByteSource {
   const std::unique_ptr<ByteSource> raw_;
   const std::unique_ptr<Decompressor> decompressor_;
   std::vector<char> input_;
-  std::string_view unused_;  // Of input_.
+  std::string_view unused_;  // The part of input_ that is not decompressed yet.
 };
 
 absl::StatusOr<std::unique_ptr<ByteSource>> open_on_disk(const std::string& path, int64_t offset) {
@@ -105,7 +105,7 @@ absl::Status damaged(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, "; fetch the file again"));
 }
 
-// Mostly another kind of file under the name.
+// The cause is usually a file of another kind under this name.
 absl::Status not_of_the_format(const std::string& path, const char* format, const char* magic) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": is no ", format, " data (it does not begin with the bytes ",
                                                  magic, "); plain text needs a name without that ending"));
@@ -117,7 +117,7 @@ class Gzip final : public Decompressor {
   ~Gzip() override { inflateEnd(&stream_); }
 
   absl::Status start() {
-    // 15 + 16: a gzip header, the largest window.
+    // 15 + 16 selects a gzip header and the largest window.
     return inflateInit2(&stream_, 15 + 16) == Z_OK ? absl::OkStatus()
                                                    : absl::ResourceExhaustedError("zlib: out of memory");
   }
@@ -164,7 +164,7 @@ class Gzip final : public Decompressor {
   }
 
  private:
-  // Zeros to the end of the file are what a tape or a block device added, as the gzip program has it.
+  // Skips zeros up to the end of the file, which a tape or a block device added. The gzip program accepts them too.
   absl::Status pass_padding(std::string_view& input) {
     const size_t zeros = std::min(input.find_first_not_of('\0'), input.size());
     padded_ |= zeros > 0;
@@ -177,12 +177,12 @@ class Gzip final : public Decompressor {
   const std::string path_;
   z_stream stream_{};
   bool inside_ = false;                   // A member has begun and not ended.
-  bool behind_ = false, padded_ = false;  // One has ended and none begun; zeros followed.
-  bool ended_ = false;                    // At least one member.
-  bool full_ = false;                     // There was no room for more; some may be left.
+  bool behind_ = false, padded_ = false;  // A member has ended and none begun since; zeros followed.
+  bool ended_ = false;                    // At least one member has ended.
+  bool full_ = false;                     // The output buffer was filled; more output may be pending.
 };
 
-// As `zstd --long=31` writes: up to 2 GiB of memory, which only what was written so takes.
+// Window of `zstd --long=31`. It takes up to 2 GiB of memory, but only for data that was written with it.
 constexpr int kLargestWindow = 31;
 
 class Zstd final : public Decompressor {
@@ -221,7 +221,7 @@ class Zstd final : public Decompressor {
  private:
   const std::string path_;
   ZSTD_DStream* stream_ = ZSTD_createDStream();
-  bool inside_ = false, full_ = false, ended_ = false;  // As of gzip.
+  bool inside_ = false, full_ = false, ended_ = false;  // Same meaning as in Gzip.
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kMostBytes = 16 << 20, kMostRows = 10'000;
 constexpr size_t kMostReasons = 3;
 
-// The first bytes of a file; `left` is what may still be read of all files together.
+// Reads the first bytes of a file. `left` is what may still be read of all files together.
 class FirstBytes final : public ByteSource {
  public:
   FirstBytes(std::unique_ptr<ByteSource> bytes, int64_t& left) : bytes_(std::move(bytes)), left_(left) {}
@@ -42,7 +42,8 @@ class FirstBytes final : public ByteSource {
   int64_t& left_;
 };
 
-// Nothing for a row with a document, or with an empty text, which is none and no fault.
+// Returns why a row has no document; "" for a row with one, or with an empty text, which is neither a document nor a
+// fault.
 std::string problem_of(std::string_view row, const RowRules& rules, bool& has_document) {
   if (rules.messages_key.empty()) {
     const RowText text = text_of_row(row, rules.text_key, rules.text_key_option);
@@ -88,7 +89,7 @@ class Look {
       if (!more) return absl::OkStatus();
       if (left_ == 0 && !line.ends_with('\n')) return cut_off(lines.name(), line);
       if (blank(line)) continue;
-      // Lines of an array are no rows, though its last one reads like one.
+      // Lines of an array are not rows, although its last one reads like a row.
       if (rows_ == 0 && opens_array(line)) {
         return absl::InvalidArgumentError(absl::StrCat(lines.name(), ": ", json_problem(line)));
       }
@@ -99,7 +100,7 @@ class Look {
 
   absl::Status note(const std::string& name, std::string_view line, const std::string& problem) {
     if (problem.empty()) return absl::OkStatus();
-    // What a text begins with says most about a file that is not what it was taken for.
+    // The start of a text says most about a file that is not what it was taken for.
     const bool unknown = reasons_.empty() && problem == "not JSON";
     const std::string begin = unknown ? absl::StrCat(", begins with ", excerpt(line)) : "";
     reasons_.push_back(absl::StrCat(name, ": ", problem, begin));
@@ -109,7 +110,7 @@ class Look {
         " malformed, more than dataloader.max_bad_lines = ", rules_.max_bad_lines, ": ", first_reasons(reasons_)));
   }
 
-  // Of a row that is longer than what is read: what cannot be the beginning of an object is known all the same.
+  // Checks a row that is longer than the read limit: its start still shows whether it can be an object.
   static absl::Status cut_off(const std::string& name, std::string_view line) {
     line = without_mark(line);
     if (line.starts_with('{') && foreign_bytes(line).empty()) return absl::OkStatus();
@@ -120,7 +121,7 @@ class Look {
 
   const RowRules& rules_;
   int64_t left_ = kMostBytes, rows_ = 0;
-  bool ended_ = false;  // With a document, or after enough rows.
+  bool ended_ = false;  // A document was found, or enough rows were read.
   std::vector<std::string> reasons_;
 };
 
@@ -139,7 +140,7 @@ namespace {
 
 constexpr size_t kMostFiles = 100;
 
-// Plain text is whatever is UTF-8: another encoding or a compressed file shows in its first bytes.
+// Accepts anything that may be UTF-8: another encoding or a compressed file shows in the first bytes.
 absl::Status check_text(const std::string& file) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::open(file, 0));
   char first[32];
@@ -149,7 +150,7 @@ absl::Status check_text(const std::string& file) {
   return absl::InvalidArgumentError(absl::StrCat(file, " is not text in UTF-8 but ", foreign));
 }
 
-// Rows of Parquet, or tokens.
+// Returns the number of rows (Parquet) or of tokens.
 absl::StatusOr<int64_t> amount_in(Format format, const std::string& file, const RowRules& rules) {
   if (format == Format::kTitan) {
     TITAN_ASSIGN_OR_RETURN(const TokenManifest manifest, read_manifest(storage::posix_files(), file));
@@ -161,7 +162,7 @@ absl::StatusOr<int64_t> amount_in(Format format, const std::string& file, const 
     return index.tokens();
   }
   const auto column = open_parquet_column(file, rules.text_key, rules.messages_key);
-  if (absl::IsUnimplemented(column.status())) return 1;  // As far as can be known here.
+  if (absl::IsUnimplemented(column.status())) return 1;  // Nothing more can be checked without the library.
   if (!column.ok()) return column.status();
   const std::vector<int64_t> groups = (*column)->row_groups();
   return std::accumulate(groups.begin(), groups.end(), int64_t{0});

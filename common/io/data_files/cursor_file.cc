@@ -10,7 +10,7 @@
 namespace titan::data_files {
 namespace {
 
-// What all files lie below, with the slash behind it.
+// Returns the folder that contains all files, with a trailing slash.
 std::string_view common_folder(const std::vector<std::string>& files) {
   std::string_view folder = files.front();
   folder = folder.substr(0, folder.rfind('/') + 1);
@@ -23,8 +23,8 @@ std::string_view common_folder(const std::vector<std::string>& files) {
   return folder;
 }
 
-// Of the files, many of which may have one name: below what folder it is, and where there. `folder` and `below` are
-// empty behind the last file, and for a name that no JSON holds.
+// Describes a file; many files may have the same name. `folder` contains all files and `below` is the path in it. Both
+// are empty after the last file, and for a name that JSON cannot hold.
 struct CursorFile {
   std::string name, folder, below;
 };

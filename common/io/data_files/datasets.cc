@@ -58,7 +58,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What kAuto takes when a folder holds several.
+// The order of preference of kAuto when a folder holds several formats.
 constexpr Format kPreference[] = {Format::kTitan, Format::kJsonLines, Format::kParquet, Format::kMegatron,
                                   Format::kText};
 
@@ -90,12 +90,12 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
   return files;
 }
 
-// What a tool left beside the files, as ._a.jsonl, is none of them, nor is a folder or a pipe. A link to nothing is:
-// who reads it says so.
+// Whether an entry is a regular file, or a link to nothing, which the reader then reports. Folders and pipes are not.
 bool is_file(const fs::directory_entry& entry) {
   std::error_code error;
   return entry.is_regular_file(error) || !entry.exists(error);
 }
+// Hidden files such as ._a.jsonl are left by tools and are not data.
 bool is_visible_file(const fs::directory_entry& entry) {
   return entry.path().filename().string()[0] != '.' && is_file(entry);
 }
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<std::string>> list_folder(const std::string& path) {
   return files;
 }
 
-// allenai/c4 holds c4-train.00000-of-01024.json.gz beside c4-validation.00000-of-00008.json.gz.
+// allenai/c4 holds c4-train.00000-of-01024.json.gz next to c4-validation.00000-of-00008.json.gz.
 void keep_split(const std::string& split, std::vector<std::string>& files) {
   std::vector<std::string> chosen;
   for (const std::string& file : files) {
@@ -119,8 +119,7 @@ void keep_split(const std::string& split, std::vector<std::string>& files) {
   if (!chosen.empty()) files = std::move(chosen);
 }
 
-// A name that is there with its brackets is what was meant, and it is taken before this is reached; where it is not,
-// the pattern says how to write it.
+// A file whose name has these brackets is found before this is reached. Otherwise the pattern is explained.
 std::string no_match(const std::string& path) {
   return absl::StrCat("dataset_path ", path, ": no file matches this pattern",
                       path.find('[') == std::string::npos
@@ -128,8 +127,7 @@ std::string no_match(const std::string& path) {
                           : " (in a pattern [1] stands for the character 1; \\[ stands for a bracket)");
 }
 
-// Of what a glob matches the files, as of a folder. A folder with a token index, or with one that was not finished,
-// stands for it.
+// Returns the files that a glob matches. A folder with a finished or unfinished token index stands for the index.
 std::vector<std::string> files_of_glob(const std::vector<std::string>& matches) {
   std::vector<std::string> files;
   std::error_code error;
@@ -172,7 +170,7 @@ absl::StatusOr<ListedFiles> list_files(const std::string& given) {
 
 namespace {
 
-// The files whose names are those of `format`.
+// Returns the files with names of `format`.
 std::vector<std::string> of_format(const std::vector<std::string>& files, Format format) {
   std::vector<std::string> chosen;
   for (const std::string& file : files) {
@@ -181,13 +179,13 @@ std::vector<std::string> of_format(const std::vector<std::string>& files, Format
   return chosen;
 }
 
-// But for the manifests of token indexes, which are not text.
+// Removes the manifests of token indexes, which are not text.
 std::vector<std::string> without_indexes(std::vector<std::string> files) {
   std::erase_if(files, [](const std::string& file) { return format_of_file(file) == Format::kTitan; });
   return files;
 }
 
-// What describes a dataset is not part of it, unless it is the only file and was named.
+// Removes files that describe a dataset, unless the user named exactly one file.
 ListedFiles without_descriptions(ListedFiles listed) {
   if (listed.chosen && listed.files.size() == 1) return listed;
   std::erase_if(listed.files, describes_dataset);

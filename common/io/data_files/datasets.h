@@ -11,58 +11,60 @@
 
 namespace titan::data_files {
 
-// What the files of a dataset are.
+// Formats of a dataset's files.
 enum class Format { kAuto, kJsonLines, kText, kParquet, kMegatron, kTitan, kPlugin };
 
-// "jsonl" and so on, as training.dataloader.format has them; kPlugin, what a library's dataset reads, has no name
-// there.
+// Name of a format in training.dataloader.format, such as "jsonl". kPlugin, which a library's dataset reads, has none.
 const char* name(Format format);
 std::optional<Format> format_from_name(std::string_view name);
 
-// What the name of a file says; nothing for a name that says nothing. Text may be compressed (.gz, .zst behind).
+// Returns the format that a file's name implies, or nothing. Text and JSON lines may be compressed (.gz or .zst
+// appended).
 std::optional<Format> format_of_file(std::string_view file);
 
-// What makes a folder a token index, last of all.
+// The file that makes a folder a token index; it is written last.
 inline constexpr const char* kTokenManifest = "titan-tokens.json";
 
-// Documents that are tokens already: nothing is tokenised.
+// Whether documents are tokens already, so that nothing is tokenized.
 inline bool holds_tokens(Format format) { return format == Format::kMegatron || format == Format::kTitan; }
 
-// The named datasets: "c4", "c4_test", "c4_validation".
+// Returns the named datasets: "c4", "c4_test", "c4_validation".
 std::vector<std::string> dataset_names();
 
 // Files of one format, in the order in which they are read.
 struct DatasetFiles {
   Format format = Format::kJsonLines;  // Never kAuto.
   std::vector<std::string> files;
-  std::string warning = {};  // Of a folder with files that are held out by their names (other_splits_warning).
+  std::string warning = {};  // About files of a folder that their names mark as held out (other_splits_warning).
 };
 
-// The files of a named dataset. `dataset_path` is a folder, a glob or a file; of a mirror of allenai/c4 its en/ folder
-// is taken, and of its files those of the dataset's split. Errors: InvalidArgument for an unknown name (with the
-// nearest), a name without a path or a path of a hub (configured_files takes those), NotFound for a path without files.
+// Returns the files of a named dataset. `dataset_path` is a folder, a glob or a file. From a mirror of allenai/c4, only
+// the files of the dataset's split in its en/ folder are taken. Errors: InvalidArgument for an unknown name (with the
+// nearest), a name without a path, or a hub path (configured_files accepts those); NotFound for a path without files.
 absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path,
                                            Format format = Format::kAuto);
 
-// What was found where a path leads.
+// Files that were found at a path.
 struct ListedFiles {
   std::vector<std::string> files;
-  bool chosen = false;  // By name or glob: the user says what they are.
+  bool chosen = false;  // By name or glob: the user decides what they are.
 };
-// The files of a folder, what a glob matches, or the one that `path` is, which may hold brackets and backslashes when
-// such a file is there. "~" is the home of the user. Errors: NotFound; InvalidArgument for a path of a hub.
+// Lists the files of a folder or a glob, or the file `path` itself; an existing file may have brackets and backslashes
+// in its name. Expands "~" to the user's home. Errors: NotFound; InvalidArgument for a hub path.
 absl::StatusOr<ListedFiles> list_files(const std::string& path);
-// Of these the dataset's files: of one format, of its split, and in name order. Errors: NotFound (names the path).
+// Chooses the dataset's files from a list: those of one format and of its split, in name order. Errors: NotFound (names
+// the path).
 absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
                                           const ListedFiles& listed, Format format);
 
-// The same of files that a library's dataset reads: of a folder those with names that end so.
+// Lists the files that a library's dataset reads: from a folder, those with names that end in `ending`.
 absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, const std::string& ending);
 
-// The files of a folder, of a glob, or the one that `path` is, in name order. kAuto takes what the names say: of files
-// of several formats, JSON lines before Parquet before Megatron-LM's before plain text. Of a folder only files with the
-// format's names are taken, and of several files none that describes a dataset (foreign_files.h). A token index is the
-// folder with its titan-tokens.json; Megatron-LM's files may be named by what .bin and .idx follow.
+// Returns the files of a folder or a glob, or the file `path` itself, in name order. kAuto decides by the names; among
+// several formats it prefers a token index, then JSON lines, Parquet, Megatron-LM's and plain text. From a folder only
+// files with the format's names are taken, and several files are taken without those that describe a dataset
+// (foreign_files.h). A token index is the folder of titan-tokens.json. Megatron-LM's NAME.bin and NAME.idx may be given
+// as NAME.
 absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format = Format::kAuto);
 
 }  // namespace titan::data_files

@@ -5,16 +5,16 @@
 
 namespace titan::data_files {
 
-// A place between two documents of a file. What the numbers count is the kind's: bytes (decompressed) and lines of
-// text, row groups and rows of the next one in Parquet.
+// A place between two documents of a file. The format decides what the numbers count: decompressed bytes and lines in
+// text; row groups, and rows of the next group, in Parquet.
 struct FilePlace {
   int64_t offset = 0;
   int64_t line = 0;
 
-  auto operator<=>(const FilePlace&) const = default;  // As they follow one another in a file.
+  auto operator<=>(const FilePlace&) const = default;  // Orders places as they follow one another in a file.
 };
 
-// Of either number: cursors hold none that is larger.
+// Upper limit of both numbers in cursors.
 inline constexpr int64_t kLargestPlace = int64_t{1} << 60;
 
 }  // namespace titan::data_files

@@ -77,7 +77,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostFolders = 4;
-constexpr int kMostEntries = 1000;  // Of a folder below: enough to see what is in it.
+constexpr int kMostEntries = 1000;  // Per subfolder: enough to see what is in it.
 
 bool holds_data(const fs::path& folder) {
   std::error_code error;
@@ -106,7 +106,7 @@ constexpr size_t kMostHeldOut = 4;
 
 std::string name_of(const std::string& file) { return fs::path(file).filename().string(); }
 
-// What stands before the first of "-_.": "train" of train-00000-of-00002.parquet.
+// Returns what precedes the first of "-_.": "train" for train-00000-of-00002.parquet.
 std::string first_word(const std::string& name) { return name.substr(0, name.find_first_of("-_.")); }
 
 bool is_held_out(const std::string& name) {
@@ -116,8 +116,8 @@ bool is_held_out(const std::string& name) {
   return false;
 }
 
-// A glob that leaves out what is held out, as the end of a sentence: of the files that are for training by name, or
-// else of all others where they begin alike.
+// Suggests a glob without the held-out files, as the end of a sentence: for files named as training data, or else for
+// all others when their names begin alike.
 std::string remedy(const std::string& folder, const std::vector<std::string>& kept,
                    const std::vector<std::string>& held_out) {
   const auto begins_with = [](std::string word) {

@@ -53,7 +53,7 @@ bool named(const json::Reader& reader, std::string_view key) {
   return name == key;
 }
 
-// The value of `key`, if the row has it at its top.
+// The value of a key at the top level of a row, if there is one.
 struct Found {
   bool is_there = false;
   Event event = Event::kNull;
@@ -100,7 +100,7 @@ std::vector<std::string> keys_of(std::string_view row) {
   return keys;
 }
 
-// How rows of datasets that are known by their keys have to be written instead.
+// Explains how to rewrite rows of a known form, recognized by their keys.
 std::string known_form(const std::vector<std::string>& keys) {
   constexpr char kWrite[] = "write \"messages\" with \"role\" and \"content\", and set dataloader.messages_key)";
   const auto has = [&](const char* key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
@@ -177,8 +177,8 @@ absl::Status add_message(const ordered_json& message, Conversation& conversation
   return absl::OkStatus();
 }
 
-// A value that is there as it is, or as a text of JSON, as datasets have it whose rows are of one type. Taken out of
-// the row: a copy goes as deep as the value, which may be deeper than the stack.
+// Takes a value out of the row. It may be stored as a string of JSON, as in datasets with rows of one type. Moves the
+// value, because a copy would recurse as deep as the value, possibly beyond the stack.
 absl::StatusOr<ordered_json> take_value(ordered_json& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end()) return ordered_json();

@@ -20,7 +20,7 @@ absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FileP
                                             RemoteFiles* remote) {
   LineReader reader(path, place);
   reader.chunk_ = std::clamp<size_t>(static_cast<size_t>(wanted), kLeastChunk, kReadChunk);
-  // The byte before a line's start ends the line before; anything else is another file than the one of the place.
+  // The byte before a line is the end of the previous line; otherwise this is not the file of the saved place.
   const int64_t before = place.offset > 0 ? 1 : 0;
   TITAN_ASSIGN_OR_RETURN(reader.source_, ByteSource::open(path, place.offset - before, remote));
   if (before == 0) return reader;
@@ -39,7 +39,7 @@ LineReader LineReader::over(const std::string& path, const FilePlace& place, std
   return reader;
 }
 
-// More bytes behind buffer_; false at the end of the file.
+// Appends bytes to buffer_ and returns false at the end of the file.
 absl::StatusOr<bool> LineReader::fill() {
   buffer_.erase(0, consumed_);
   consumed_ = 0;

@@ -10,22 +10,23 @@
 
 namespace titan::data_files {
 
-// The lines of a file, and where they are.
+// Reads the lines of a file and knows where they are.
 class LineReader {
  public:
-  // Errors: as ByteSource; InvalidArgument when no line starts at `place`.
-  // `wanted`: the bytes that will be read, about; more can be. `remote`: as ByteSource::open has it.
+  // Opens a file at `place`. `wanted`: about how many bytes will be read; more are possible. `remote`: as in
+  // ByteSource::open. Errors: those of ByteSource; InvalidArgument when no line starts at `place`.
   static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place,
                                          int64_t wanted = int64_t{1} << 20, RemoteFiles* remote = nullptr);
-  // Of the bytes from `place` on.
+  // Reads lines from bytes that begin at `place`.
   static LineReader over(const std::string& path, const FilePlace& place, std::unique_ptr<ByteSource> bytes);
 
-  // The next line with its end ("\n"; the last of a file may lack it), valid until the next call. False at the end.
+  // Sets `line` to the next line with its end ("\n"; the last of a file may lack it), valid until the next call.
+  // Returns false at the end.
   absl::StatusOr<bool> next(std::string_view& line);
 
-  // Behind the line that next() gave.
+  // Returns the place after the line that next() returned.
   const FilePlace& place() const { return place_; }
-  // Its name: "data.json:17".
+  // Returns the name of that line: "data.json:17".
   std::string name() const;
 
  private:
@@ -34,16 +35,16 @@ class LineReader {
 
   std::string path_;
   FilePlace place_;
-  size_t chunk_ = 0;  // Bytes that are read together.
+  size_t chunk_ = 0;  // Bytes per read.
   std::unique_ptr<ByteSource> source_;
   std::string buffer_;
   size_t consumed_ = 0;
 };
 
-// Nothing but spaces, and perhaps the byte order mark of UTF-8 before them.
+// Whether a line is only spaces, apart from a UTF-8 byte order mark before them.
 bool blank(std::string_view line);
 
-// InvalidArgument: no line of `file` starts at byte `offset`, where a position in the data is.
+// Returns InvalidArgument: no line of `file` starts at byte `offset`, where a saved data position is.
 absl::Status no_line_at(const std::string& file, int64_t offset);
 
 }  // namespace titan::data_files

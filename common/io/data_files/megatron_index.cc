@@ -1,5 +1,5 @@
-// Megatron-LM's indexed data set, read: NAME.bin holds tokens alone; NAME.idx begins with "MMIDIDX\0\0", the version
-// (8 bytes), the kind of token (1), the numbers of sequences and of document borders (8 each), then the sequences'
+// Reads Megatron-LM's indexed datasets. NAME.bin holds only tokens. NAME.idx begins with "MMIDIDX\0\0", the version (8
+// bytes), the token type (1), the numbers of sequences and of document borders (8 each). Then follow the sequences'
 // lengths (4 bytes each) and first bytes (8 each), and the borders (8 each), which number sequences.
 #include "common/io/data_files/megatron_index.h"
 
@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 constexpr int64_t kHeaderBytes = 34, kMostSequences = int64_t{1} << 40;
 
-// Bytes of a token by its kind; 0 for what cannot be one.
+// Returns the bytes per token of a type; 0 for an invalid type.
 int64_t width_of(uint8_t kind) {
   constexpr int64_t kWidths[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};  // u8, i8, i16, i32, i64, f64, f32, u16.
   return kind < std::size(kWidths) ? kWidths[kind] : 0;
@@ -99,7 +99,7 @@ absl::Status MegatronIndex::read_header() {
   return unfit(absl::StrCat("has ", index_->size(), " bytes and needs ", size, " (modes of sequences are not read)"));
 }
 
-// What is known of the whole without reading it: where it begins and ends.
+// Checks what is known without reading the whole index: where it begins and ends.
 absl::Status MegatronIndex::check_ends() {
   TITAN_ASSIGN_OR_RETURN(const int64_t first, border(0));
   TITAN_ASSIGN_OR_RETURN(const int64_t last, border(borders_ - 1));

@@ -9,22 +9,22 @@
 
 namespace titan::data_files {
 
-// Where the documents of Megatron-LM's NAME.bin begin, read from NAME.idx. Nothing of the files is trusted. Not
+// Finds where documents begin in Megatron-LM's NAME.bin, by reading NAME.idx. It validates what it reads. Not
 // thread-safe.
 class MegatronIndex {
  public:
-  // `path` is the .idx, with the .bin beside it. Reads the header, and whether the ends of both files fit it. Errors:
-  // DataLoss, or what the disk says; both name the file.
+  // `path` is the .idx, with the .bin in the same folder. Reads the header and checks that the ends of both files fit
+  // it. Errors: DataLoss, or those of the disk; both name the file.
   static absl::StatusOr<MegatronIndex> open(const std::string& path);
 
   int64_t tokens() const { return bin_->size() / width_; }
   int64_t documents() const { return borders_ - 1; }
-  int kind() const { return kind_; }        // Of token: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16;
-  int64_t width() const { return width_; }  // its bytes.
+  int kind() const { return kind_; }        // Token type: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16.
+  int64_t width() const { return width_; }  // Bytes per token.
 
-  // The number of the first token of a document; of document documents(): tokens(). Errors: DataLoss.
+  // Returns the index of a document's first token, or tokens() for document documents(). Errors: DataLoss.
   absl::StatusOr<int64_t> document_begin(int64_t document);
-  // Reads all of the index and checks that sequences and documents follow one another. Errors: DataLoss.
+  // Reads the whole index and checks that sequences and documents follow one another. Errors: DataLoss.
   absl::Status verify();
 
   const std::string& bin_path() const { return bin_path_; }

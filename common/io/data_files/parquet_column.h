@@ -1,6 +1,7 @@
 #pragma once
 
-// What titan-parquet.so does for who loads it. Nothing but the standard library passes here, and nothing is thrown.
+// Interface between titan-parquet.so and the program that loads it. Only standard library types cross it, and nothing
+// is thrown.
 
 #include <cstdint>
 #include <memory>
@@ -9,36 +10,37 @@
 
 namespace titan::data_files {
 
-// The texts of a column of a Parquet file, row after row.
+// Reads the texts of one column of a Parquet file, row by row.
 class ParquetColumn {
  public:
   virtual ~ParquetColumn() = default;
 
   enum class Read { kText, kNull, kMalformed, kEnd, kFailed };
-  // The next row's text. kMalformed: the row has none, kFailed: the file is damaged; `text` says why or how.
+  // Reads the next row's text. kMalformed: the row has none; kFailed: the file is damaged. `text` then holds the
+  // reason.
   virtual Read next(std::string& text) = 0;
 
-  // Continues with a row of a row group. What is wrong with that, or nothing.
+  // Continues at a row of a row group. Returns what is wrong with that place, or "".
   virtual std::string seek(int64_t group, int64_t row) = 0;
 
-  // The rows of each row group.
+  // Returns the number of rows in each row group.
   virtual std::vector<int64_t> row_groups() const = 0;
 
-  // Of the next row.
+  // Row group and row of the next row.
   virtual int64_t group() const = 0;
   virtual int64_t row() const = 0;
 };
 
-// Opens a column; null with a sentence in `problem`.
+// Opens a column; returns null, with a sentence in `problem`, on failure.
 using OpenParquet = ParquetColumn* (*)(const std::string& path, const std::string& column, std::string& problem);
 
-// The same of whole rows: a row's text is a JSON object of those of these columns that there are, the first of which
-// there has to be (row_json.h). A row with a value that JSON has no form for is malformed.
+// Opens whole rows: a row's text is a JSON object of those of `columns` that exist; the first one must exist
+// (row_json.h). A row with a value that JSON cannot express is malformed.
 using OpenParquetRows = ParquetColumn* (*)(const std::string& path, const std::vector<std::string>& columns,
                                            std::string& problem);
 
 inline constexpr const char* kParquetLibrary = "titan-parquet.so";
-inline constexpr const char* kParquetSymbol = "titan_open_parquet_4";  // The number is this header's version.
+inline constexpr const char* kParquetSymbol = "titan_open_parquet_4";  // The number is the version of this header.
 inline constexpr const char* kParquetRowsSymbol = "titan_open_parquet_rows_4";
 
 }  // namespace titan::data_files

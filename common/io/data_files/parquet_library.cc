@@ -12,7 +12,7 @@
 namespace titan::data_files {
 namespace {
 
-// Where it is, or its name: then the loader looks for it.
+// Returns the library's path, or its bare name for the loader to find.
 std::string parquet_library() {
   const std::string path = storage::installed_file(kParquetLibrary);
   return path.empty() ? kParquetLibrary : path;
@@ -32,7 +32,8 @@ ParquetLibrary load_parquet_library() {
   return {open, open_rows, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
 }
 
-// Why a file cannot be Parquet: one that was cut off does not end as it begins. "PARE" begins encrypted ones.
+// Returns why a file cannot be Parquet, or "". A truncated file does not end as it begins. "PARE" marks encrypted
+// files.
 absl::StatusOr<std::string> foreign_ends(const std::string& path) {
   constexpr int64_t kMarkBytes = 4;
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::ReadableFile> file, storage::posix_files().open(path));

@@ -12,29 +12,28 @@
 
 namespace titan::data_files {
 
-// What tells whether tokens are a tokenizer's: the checksum of the file that says what it is, and what surrounds
-// documents.
+// Identifies the tokenizer of tokens: the checksum of the file that defines it, and the tokens that surround documents.
 struct TokenizerMark {
-  uint32_t sum = 0;
+  uint32_t sum = 0;  // CRC-32C of the defining file.
   int64_t bos = -1, eos = -1, max_id = 0;
 
   bool operator==(const TokenizerMark&) const = default;
 };
 
-// As dataloader.train_on and --train-on have it: "all" or "assistant".
+// Value of dataloader.train_on and --train-on: "all" or "assistant".
 const char* train_on_name(bool all);
 
-// What a token index consists of. An index without a manifest is not finished.
+// Contents of a token index. An index without a manifest is not finished.
 struct TokenManifest {
   struct Shard {
-    std::string name;  // "shard-00000", of its two files.
+    std::string name;  // "shard-00000", the name of its two files.
     int64_t tokens = 0, documents = 0;
     int64_t malformed = 0;   // Documents of the source that were left out.
-    uint32_t index_sum = 0;  // CRC-32C of its .index.
+    uint32_t index_sum = 0;  // CRC-32C of its .index file.
   };
   TokenizerMark tokenizer;
-  bool marked = false;  // Which tokens are labels is said: the format's version 2, and that of its shards.
-  std::optional<bool> train_on_all = {};  // Of a marked index whether all is a label; older ones do not say.
+  bool marked = false;                    // Whether the index marks labels: format version 2, here and in the shards.
+  std::optional<bool> train_on_all = {};  // Whether all messages are labels; older marked indexes do not record it.
   std::vector<Shard> shards;
 };
 
@@ -43,7 +42,8 @@ nlohmann::json to_json(const TokenManifest::Shard& shard);
 absl::StatusOr<TokenManifest::Shard> shard_from_json(const nlohmann::json& json, const std::string& path);
 
 std::string manifest_text(const TokenManifest& manifest);
-// Errors: DataLoss for anything but the text that was written (it carries its checksum).
+// Errors: DataLoss for anything but the text that was written (it carries its checksum); InvalidArgument for an unknown
+// format version.
 absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::string& path);
 
 }  // namespace titan::data_files

@@ -40,14 +40,14 @@ struct Http::State {
   CURL* curl = nullptr;
   std::array<char, CURL_ERROR_SIZE> error = {};
 
-  // Of the request that goes on.
+  // State of the current request.
   Sink* sink = nullptr;
   const std::stop_token* stop = nullptr;
   Answer answer;
   std::string location, own_etag, linked_etag;
   bool from_hub = true;  // No redirect has led to another server yet.
   bool begun = false;
-  absl::Status said;  // By the sink.
+  absl::Status said;  // Status of the sink, or Cancelled.
 
   explicit State(const Settings& given) : settings(given) { curl = new_transfer(); }
   ~State() { curl_easy_cleanup(curl); }
@@ -71,7 +71,7 @@ struct Http::State {
   }
   static size_t body(char* bytes, size_t, size_t size, void* self) {
     auto& state = *static_cast<State*>(self);
-    if (state.answer.code >= 300) return size;  // A page that says so.
+    if (state.answer.code >= 300) return size;  // Drops the page that comes with a redirect or an error.
     if (!state.begin_body()) return 0;
     state.said = state.sink->take({bytes, size});
     return state.said.ok() ? size : 0;
@@ -85,7 +85,7 @@ struct Http::State {
 };
 
 void Http::State::on_header(absl::string_view line) {
-  if (absl::StartsWith(line, "HTTP/")) {  // A proxy's answer, or one that says to go on, may come before.
+  if (absl::StartsWith(line, "HTTP/")) {  // The answer of a proxy, or an interim answer, may come first.
     const size_t blank = line.find(' ');
     answer.code = blank == line.npos ? 0 : std::atoi(std::string(line.substr(blank)).c_str());
     own_etag.clear(), location.clear(), answer.content_range.clear();
@@ -98,7 +98,7 @@ void Http::State::on_header(absl::string_view line) {
   if (name == "location") location = value;
   if (name == "content-range") answer.content_range = value;
   if (name == "retry-after") answer.retry_after = parse_retry_after(value);
-  if (!from_hub) return;  // Of who else sends the bytes nothing more is asked.
+  if (!from_hub) return;  // Other headers count only when the hub sends them.
   if (name == "etag") own_etag = without_quotes(value);
   if (name == "x-linked-etag") linked_etag = without_quotes(value);
   if (name == "x-repo-commit") answer.commit = value;
@@ -118,7 +118,7 @@ bool Http::State::begin_body() {
 void Http::State::set_options(const std::string& url, std::optional<Range> range, curl_slist* headers) {
   set_usual_options(curl, error.data(), url, {settings.patience, settings.ca_file});
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-  curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // The proxy of a tunnel is told no token.
+  curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // Keeps the token from the proxy of a tunnel.
   if (range) {
     curl_easy_setopt(curl, CURLOPT_RANGE, absl::StrCat(range->begin, "-", range->end - 1).c_str());
   }
@@ -131,7 +131,7 @@ void Http::State::set_options(const std::string& url, std::optional<Range> range
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 }
 
-// The hub makes a new address each time, so what a server of bytes refuses it may give for the next one.
+// The hub issues a new address each time, so the next one may succeed where this server of bytes refuses.
 absl::Status Http::State::elsewhere_error(const std::string& url) const {
   return absl::UnavailableError(
       absl::StrCat(text::shown(origin(url)), ", where the hub sends for the bytes, answers ", answer.code));

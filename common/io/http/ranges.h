@@ -11,7 +11,7 @@
 namespace titan::http {
 
 struct Range {
-  int64_t begin = 0, end = 0;  // Without `end`.
+  int64_t begin = 0, end = 0;  // Exclusive.
   bool operator==(const Range&) const = default;
   int64_t size() const { return end - begin; }
 };
@@ -20,24 +20,24 @@ struct Range {
 class Ranges {
  public:
   void add(Range range);
-  // What [0, size) lacks, in order.
+  // Returns the parts of [0, size) that the set lacks, in order.
   std::vector<Range> missing(int64_t size) const;
   std::vector<Range> all() const;
   int64_t total() const;
 
  private:
-  std::map<int64_t, int64_t> ends_;  // By where they begin.
+  std::map<int64_t, int64_t> ends_;  // End of each range by its begin.
 };
 
-// The ranges cut into pieces of at most `most` bytes.
+// Cuts the ranges into pieces of at most `most` bytes.
 std::vector<Range> cut(const std::vector<Range>& ranges, int64_t most);
 
 struct ContentRange {
   Range range;
-  int64_t size = 0;  // Of the whole file.
+  int64_t size = 0;  // Size of the whole file.
 };
 
-// "bytes 0-99/1000". Nothing for any other text.
+// Parses "bytes 0-99/1000". Returns nothing for any other text.
 std::optional<ContentRange> parse_content_range(const std::string& text);
 
 }  // namespace titan::http

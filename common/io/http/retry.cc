@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kWorthTelling = absl::Milliseconds(900);
 
-// So that those who were sent away together do not come back together.
+// Spreads out the retries of clients that were rejected at the same time.
 double jitter() {
   thread_local std::minstd_rand generator(std::random_device{}());
   return std::uniform_real_distribution<double>(0.75, 1.25)(generator);

@@ -10,19 +10,19 @@
 namespace titan::http {
 
 struct RetryPolicy {
-  int attempts = 8;                                // In a row that brought nothing.
-  absl::Duration first_wait = absl::Seconds(0.5);  // Then twice as long each time, a quarter more or less by chance.
+  int attempts = 8;                                // Attempts in a row without progress.
+  absl::Duration first_wait = absl::Seconds(0.5);  // Doubled each time, with random jitter of 25%.
   absl::Duration longest_wait = absl::Seconds(30);
-  absl::Duration longest_asked = absl::Seconds(600);  // Of what a server asks for by Retry-After.
-  // Is told of waits that a person would wonder about, on the thread that waits.
+  absl::Duration longest_asked = absl::Seconds(600);  // Limit of the wait that a server requests by Retry-After.
+  // Called before waits that a person would notice, on the waiting thread.
   std::function<void(const absl::Status&, absl::Duration)> telling = nullptr;
 };
 
-// Waits unless somebody stops it: then false.
+// Waits for `duration`. Returns false when `stop` is requested.
 bool wait_for(absl::Duration duration, const std::stop_token& stop);
 
-// Calls `attempt` until its status is not Unavailable, or `policy.attempts` calls in a row brought nothing.
-// `brought` tells how much there is by now: a call after which it is more does not count.
+// Calls `attempt` until its status is not Unavailable, or `policy.attempts` calls in a row made no progress. `brought`
+// returns the amount received so far: a failed call that increased it is the first of a new row.
 absl::Status with_retries(const RetryPolicy& policy, const std::stop_token& stop,
                           const std::function<Outcome()>& attempt, const std::function<int64_t()>& brought);
 

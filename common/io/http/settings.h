@@ -8,14 +8,14 @@
 namespace titan::http {
 
 struct Settings {
-  std::string endpoint = "https://huggingface.co";  // Without '/' at its end.
-  std::string token;                                // Never shown. Empty: nobody.
-  std::string ca_file;                              // Certificates to trust instead of the system's; empty: these.
-  bool token_in_clear = false;                      // Send it over http beyond this machine, too.
-  absl::Duration patience = absl::Seconds(60);      // For a connection, and between two bytes.
+  std::string endpoint = "https://huggingface.co";  // Without a trailing '/'.
+  std::string token;                                // Never printed. Empty: anonymous.
+  std::string ca_file;                          // Certificates to trust instead of the system's; empty: the system's.
+  bool token_in_clear = false;                  // Send the token over http beyond this machine, too.
+  absl::Duration patience = absl::Seconds(60);  // Timeout of connecting, and between two bytes.
 };
 
-// The process's environment, or a test's.
+// Environment variables, of the process or of a test.
 using Environment = std::map<std::string, std::string>;
 Environment process_environment();
 

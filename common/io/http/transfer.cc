@@ -10,7 +10,7 @@
 namespace titan::http {
 namespace {
 
-// What trying again does not mend.
+// Whether a retry cannot help.
 bool is_lasting(CURLcode code) {
   return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
          code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT;
@@ -25,12 +25,12 @@ CURL* new_transfer() {
 }
 
 void set_usual_options(CURL* curl, char* error, const std::string& url, const TransferLimits& limits) {
-  curl_easy_reset(curl);  // Keeps connections.
+  curl_easy_reset(curl);  // Keeps the connections.
   error[0] = '\0';
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // What a proxy says is no answer of the server's.
+  curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // A proxy's answer is not the server's.
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "titan/" TITAN_VERSION);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   const int64_t seconds = std::max<int64_t>(1, absl::ToInt64Seconds(limits.patience));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every transfer by libcurl has in common, whatever it asks and of whom.
+// Sets up every libcurl transfer and reports its errors.
 
 #include <curl/curl.h>
 
@@ -11,18 +11,18 @@
 
 namespace titan::http {
 
+// Creates a libcurl handle, which the caller frees with curl_easy_cleanup. Null when libcurl cannot create one.
 CURL* new_transfer();
 
 struct TransferLimits {
-  absl::Duration patience;  // For a connection, and between two bytes.
-  std::string ca_file;      // Certificates to trust instead of the system's; empty: these.
+  absl::Duration patience;  // Timeout of connecting, and between two bytes.
+  std::string ca_file;      // Certificates to trust instead of the system's; empty: the system's.
 };
-// Forgets what was set before but for the connections. `error`: CURL_ERROR_SIZE bytes that live as long as the
-// transfer.
+// Resets all options but keeps the connections. `error`: CURL_ERROR_SIZE bytes that live as long as the transfer.
 void set_usual_options(CURL* curl, char* error, const std::string& url, const TransferLimits& limits);
 
-// Unavailable, or FailedPrecondition where another try mends nothing. Of an address only the server is told: what
-// follows may be signed for whoever has it.
+// Returns Unavailable, or FailedPrecondition where a retry cannot help. The message names only the server of the
+// address, because the rest may be signed and grant access to anyone who has it.
 absl::Status transfer_error(CURLcode code, const char* error, const std::string& url);
 
 }  // namespace titan::http

@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kSchemes[] = "://";
 
-// Servers write them into addresses as they are.
+// Encodes blanks and non-ASCII bytes, which servers write into addresses unencoded.
 std::string with_encoded_blanks(const std::string& location) {
   std::string out;
   for (const char c : location) {
@@ -56,7 +56,7 @@ std::string percent_encoded(const std::string& text, bool keep_slashes) {
   return out;
 }
 
-// By the reader that also sends the request: where two readers differ, a token could go to the wrong server.
+// Uses the parser that also sends the request: where two parsers differ, a token could go to the wrong server.
 std::string origin(const std::string& url) {
   const std::unique_ptr<CURLU, FreeUrl> read(curl_url());
   if (curl_url_set(read.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) return "";

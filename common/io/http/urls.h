@@ -1,22 +1,22 @@
 #pragma once
 
-// What one may say about an address.
+// Encodes and compares addresses, and resolves redirects.
 
 #include <string>
 
 namespace titan::http {
 
-// Percent-encoded but for what is unreserved and, with `keep_slashes`, '/'.
+// Percent-encodes everything except unreserved characters and, with `keep_slashes`, '/'.
 std::string percent_encoded(const std::string& text, bool keep_slashes);
 
-// "scheme://host:port" with the port always there, in small letters; "" when it is no http or https address, or one
-// with a user in it. Two addresses are of one server when these are equal and not empty.
+// Returns "scheme://host:port" in lower case, always with the port; "" unless it is an http or https address without a
+// user. Two addresses have the same server when their origins are equal and not empty.
 std::string origin(const std::string& url);
-// Whether what is sent there stays on this machine.
+// Whether data sent there stays on this machine.
 bool is_loopback(const std::string& url);
 
-// Where a redirect leads that an answer from `url` names: absolute, or a path on the same server; blanks are encoded.
-// "" when it is neither.
+// Returns the target of a redirect from `url`: an absolute address, or a path on the same server, with blanks encoded.
+// "" when `location` is neither.
 std::string redirected(const std::string& url, const std::string& location);
 
 }  // namespace titan::http

@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std
     absl::StatusOr<std::vector<RemoteFile>> more = parse_tree(*tree);
     if (!more.ok()) return annotate(more.status(), absl::StrCat("files of ", of(repo)));
     files.insert(files.end(), more->begin(), more->end());
-    // Of the next page's address only its place is taken: behind a mirror it would name another server.
+    // Only the cursor of the next page's address is used: with a mirror, the address would name another server.
     if ((cursor = next_cursor(link)).empty()) return files;
   }
   return absl::DataLossError(absl::StrCat("files of ", of(repo), ": the list has no end"));
@@ -131,7 +131,7 @@ absl::Status RangeSink::take(std::string_view bytes) {
 }
 
 absl::Status RangeSink::end(const absl::Status& transfer) const {
-  if (enough_ || reached_ == asked_.end) return absl::OkStatus();  // However the connection ended.
+  if (enough_ || reached_ == asked_.end) return absl::OkStatus();  // Regardless of how the connection ended.
   TITAN_RETURN_IF_ERROR(transfer);
   if (whole_ && end_ == RangeEnd::kOpen) return absl::OkStatus();
   return absl::UnavailableError("the server's answer ends too soon");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Asks a hub for revisions, listings and ranges of files, and checks that what arrives is what was asked for.
+// Requests revisions, listings and file ranges from a hub, and checks that the answers fit the requests.
 
 #include <cstdint>
 #include <functional>
@@ -16,36 +16,36 @@
 
 namespace titan::hub {
 
-// What a file is by its first answer.
+// Facts about a file from its first answer.
 struct FileFacts {
-  std::string etag;   // "" when the server says none.
-  int64_t size = -1;  // -1: the server does not say.
+  std::string etag;   // "" when the server sends none.
+  int64_t size = -1;  // -1: the server does not report it.
 };
 
-// Whether the file is known to reach to a range's end.
+// Whether the file is known to reach the end of a range.
 enum class RangeEnd { kKnown, kOpen };
 
-// A hub, asked by one thread. Every error names the repository and, where there is one, the file.
+// A client of a hub, for one thread. Every error names the repository and, where there is one, the file.
 class Client {
  public:
   Client(const http::Settings& settings, const http::RetryPolicy& retry)
       : settings_(settings), retry_(retry), http_(settings) {}
 
-  // The commit that a branch or tag is now. Unlike the tree of a branch, that of a commit does not change.
+  // Returns the commit that a branch or tag names now. Unlike the tree of a branch, that of a commit does not change.
   absl::StatusOr<std::string> resolve(const Repo& repo, const std::string& revision, const std::stop_token& stop);
-  // All files below a folder of the repository; "": of all of it.
+  // Returns all files below a folder of the repository; "" means all of it.
   absl::StatusOr<std::vector<RemoteFile>> list(const Repo& repo, const std::string& commit, const std::stop_token& stop,
                                                const std::string& folder = "");
 
-  // Bytes of a file as they come. `facts` is called before the first one of each answer, `bytes` with where they lie;
-  // errors of either end the reading.
+  // Receives a file's bytes as they arrive. `facts` is called before the first byte of each answer, `bytes` with their
+  // offset in the file. An error from any of these ends the read.
   struct Taker {
     std::function<absl::Status(const FileFacts&)> facts;
     std::function<absl::Status(int64_t offset, std::string_view bytes)> bytes;
     std::function<absl::Status()> idle = [] { return absl::OkStatus(); };
   };
-  // After a failure it goes on behind what came already. With kOpen the file may end before the range does; OutOfRange
-  // when it ends before the range begins.
+  // Reads a range. After a failure it resumes after the bytes that arrived. With kOpen the file may end before the
+  // range does. Errors include OutOfRange when the file ends before the range begins.
   absl::Status read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
                     RangeEnd end, const Taker& taker, const std::stop_token& stop);
 
@@ -57,9 +57,9 @@ class Client {
   http::Http http_;
 };
 
-// Looks at whether what comes is what was asked for, and hands it on. A server that knows no ranges sends the whole
-// file: what is not asked for is left out, and nothing behind it is waited for. Errors: Unavailable for another range
-// or commit, or too many bytes.
+// Checks that an answer fits the request, and passes the requested bytes on. A server without range support sends the
+// whole file: other bytes are dropped, and the transfer ends after the range. Errors: Unavailable for another range or
+// commit, or too many bytes.
 class RangeSink : public http::Sink {
  public:
   RangeSink(http::Range asked, RangeEnd end, std::string commit, const Client::Taker& taker)
@@ -69,9 +69,9 @@ class RangeSink : public http::Sink {
   absl::Status take(std::string_view bytes) override;
   absl::Status idle() override { return taker_.idle(); }
 
-  // Up to here nothing more has to be asked for; where the range began while nothing came.
+  // Returns where the next request has to begin: the start of the range while nothing arrived.
   int64_t reached() const { return reached_; }
-  // What the transfer's status means: OK once all came. Unavailable when it went well and not all came.
+  // Converts the transfer's status: OK once all bytes arrived, Unavailable when it succeeded without all of them.
   absl::Status end(const absl::Status& transfer) const;
 
  private:
@@ -81,9 +81,9 @@ class RangeSink : public http::Sink {
   RangeEnd end_;
   std::string commit_;
   const Client::Taker& taker_;
-  int64_t at_ = 0;  // Where the next byte of the answer lies.
+  int64_t at_ = 0;  // Offset in the file of the answer's next byte.
   int64_t reached_ = asked_.begin;
-  bool whole_ = false;  // The answer is the file.
+  bool whole_ = false;  // The answer is the whole file.
   bool enough_ = false;
 };
 

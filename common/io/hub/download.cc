@@ -21,11 +21,11 @@
 namespace titan::hub {
 namespace {
 
-constexpr int64_t kSpare = int64_t{1} << 20;  // For records, and what a file system needs itself.
+constexpr int64_t kSpare = int64_t{1} << 20;  // For records and the file system's own needs.
 
 using Checking = std::function<void(const RemoteFile&)>;
 
-// Whether the file there is the hub's.
+// Whether the file in the folder is the hub's.
 absl::StatusOr<bool> is_done(const Folder& folder, const RemoteFile& remote, Inventory& inventory,
                              const Checking& checking, const std::stop_token& stop) {
   TITAN_ASSIGN_OR_RETURN(const auto about, folder.find(remote.name));
@@ -86,16 +86,16 @@ absl::Status check_space(const Folder& folder, const Plan& plan) {
 
 namespace {
 
-constexpr int kFreshStarts = 1;  // A file that turned out to be another one is fetched anew so often.
+constexpr int kFreshStarts = 1;  // How often a file with wrong content is downloaded again.
 
-// A file that is not done, and its pieces that nobody has taken yet. All but `remote` is guarded by the crew's lock.
+// A file that is not done, with the pieces that no thread has taken yet. The crew's lock guards all but `remote`.
 struct Job {
   RemoteFile remote;
   std::deque<http::Range> pieces;
-  std::unique_ptr<PartFile> part;  // From the first piece on.
+  std::unique_ptr<PartFile> part;  // Created with the first piece.
   int active = 0;
   int fresh_starts = 0;
-  absl::Status spoiled;  // Not OK: what came is of no use.
+  absl::Status spoiled;  // Not OK: the bytes that arrived are useless.
   bool finishing = false, finished = false;
 };
 
@@ -125,7 +125,7 @@ class Crew {
   }
 
  private:
-  // A file of which nothing is missing has an empty piece, so that somebody finishes it.
+  // A complete file gets an empty piece, so that a thread finishes it.
   void give_pieces(Job& job, const std::vector<http::Range>& missing) {
     const std::vector<http::Range> pieces = http::cut(missing, transfer_.piece);
     job.pieces.assign(pieces.begin(), pieces.end());
@@ -140,7 +140,7 @@ class Crew {
     }
   }
 
-  // A job of which a piece is to be fetched, now active; waits while others may still give one back.
+  // Returns a job that has a piece to fetch, marked active. Waits while other threads may still give one back.
   Job* next() {
     sync::Lock lock(mutex_);
     for (;;) {
@@ -153,7 +153,7 @@ class Crew {
         return &job;
       }
       if (!busy) return nullptr;
-      changed_.wait_for(mutex_, std::chrono::milliseconds(200));  // A stop wakes nobody.
+      changed_.wait_for(mutex_, std::chrono::milliseconds(200));  // A stop request does not notify it.
     }
   }
 
@@ -162,7 +162,7 @@ class Crew {
     PartFile* part = nullptr;
     {
       sync::Lock lock(mutex_);
-      if (job.pieces.empty()) return absl::OkStatus();  // It was spoiled meanwhile.
+      if (job.pieces.empty()) return absl::OkStatus();  // Another thread spoiled it meanwhile.
       if (!job.part) {
         TITAN_ASSIGN_OR_RETURN(job.part, PartFile::open(folder_, job.remote));
       }
@@ -186,7 +186,7 @@ class Crew {
     watcher_.arrived(bytes);
   }
 
-  // What a piece's end means. False: no more work for this thread.
+  // Handles the end of a piece. Returns false when this thread has no more work.
   bool settle(Job& job, const absl::Status& status) {
     bool finish = false;
     {
@@ -197,7 +197,7 @@ class Crew {
       --job.active;
       const bool last = job.active == 0 && job.pieces.empty() && failed_.ok() && !job.finished;
       finish = last && (job.spoiled.ok() ? !stop_.stop_requested() : true);
-      if (finish) ++job.active;  // So that others wait for what comes of it.
+      if (finish) ++job.active;  // Makes other threads wait for the result.
     }
     changed_.notify_all();
     if (finish) close(job);
@@ -205,7 +205,7 @@ class Crew {
     return failed_.ok();
   }
 
-  // All pieces of a job have ended, and this thread alone has it.
+  // Finishes or restarts a job. All its pieces have ended, and only this thread uses it.
   void close(Job& job) {
     absl::Status status = job.spoiled;
     if (status.ok()) status = finish(job);

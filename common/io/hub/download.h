@@ -1,6 +1,6 @@
 #pragma once
 
-// Plans and runs the download of a repository's files: what is there already, what is missing, and the transfers.
+// Plans and runs the download of a repository's files: what exists already, what is missing, and the transfers.
 
 #include <cstdint>
 #include <functional>
@@ -20,39 +20,39 @@ namespace titan::hub {
 
 struct PlannedFile {
   RemoteFile remote;
-  bool done = false;   // It is there, and it is the hub's.
-  http::Ranges there;  // Else: what is there of it.
+  bool done = false;   // The file exists and is the hub's.
+  http::Ranges there;  // Otherwise: the parts of it that exist.
 
   int64_t left() const { return done ? 0 : remote.size - there.total(); }
 };
 
 struct Plan {
   std::string commit;
-  std::vector<PlannedFile> files;  // Small ones first: what says what the rest is comes soon.
+  std::vector<PlannedFile> files;  // Small ones first, because they describe the others.
 
   int64_t size() const;
   int64_t left() const;
 };
 
-// Compares the folder with the files. One that is there and in no inventory is read through, which `checking` is told
-// before. Errors: InvalidArgument for a name that cannot be there, Cancelled.
+// Compares the folder with the files. A file that exists but is in no inventory is read completely; `checking` is
+// called before. Errors: InvalidArgument for a name that the folder cannot have, Cancelled, those of the disk.
 absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
                                Inventory& inventory, const std::function<void(const RemoteFile&)>& checking,
                                const std::stop_token& stop);
 
-// ResourceExhausted unless the folder's disk has room for what is left.
+// Returns ResourceExhausted unless the folder's disk has space for what is left.
 absl::Status check_space(const Folder& folder, const Plan& plan);
 
 // Observes a download; called by one thread at a time.
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  virtual void waiting(const std::string& /*folder*/) {}  // Somebody else downloads into it.
-  virtual void checking(const RemoteFile& /*file*/) {}    // It is read through.
+  virtual void waiting(const std::string& /*folder*/) {}  // Another process downloads into the folder.
+  virtual void checking(const RemoteFile& /*file*/) {}    // The file will be read and checked.
   virtual void planned(const Plan& /*plan*/) {}           // Before the first byte.
   virtual void arrived(int64_t /*bytes*/) {}
-  virtual void finished(const RemoteFile& /*file*/) {}  // It has its name.
-  // From its beginning, once: what came of it is of no use.
+  virtual void finished(const RemoteFile& /*file*/) {}  // The file has its final name.
+  // The download of the file restarts once: the `lost` bytes that arrived are useless.
   virtual void again(const RemoteFile& /*file*/, int64_t /*lost*/, const absl::Status& /*why*/) {}
 };
 
@@ -61,11 +61,11 @@ struct Transfer {
   http::RetryPolicy retry;
   Repo repo;
   int parallel = 8;
-  int64_t piece = int64_t{64} << 20;  // So much of a file at a time, on one connection.
+  int64_t piece = int64_t{64} << 20;  // Bytes per request, on one connection.
 };
 
-// Fetches what the plan lacks, with the record of it after every file. An error ends it and leaves what came, from
-// which another download resumes.
+// Downloads what the plan lacks, and saves the inventory after every file. An error ends it and leaves the parts that
+// arrived, from which another download resumes.
 absl::Status download(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory,
                       Watcher& watcher, const std::stop_token& stop);
 

@@ -40,7 +40,7 @@ absl::StatusOr<Folder> Folder::make(const std::string& path) {
   return Folder(path, std::move(file));
 }
 
-// The folder in which `name` lies.
+// Opens the folder that contains `name`.
 absl::StatusOr<host::Descriptor> Folder::parent(const std::string& name, bool make) const {
   TITAN_RETURN_IF_ERROR(check_file_name(name));
   std::vector<std::string> parts = absl::StrSplit(name, '/');

@@ -13,23 +13,23 @@
 
 namespace titan::hub {
 
-// A folder into which files of others' names are written. No name leads out of it: every folder below it is opened by
-// itself, and no symbolic link is followed. Every error names the path.
+// A folder for files with untrusted names. No name leads out of it: each folder below is opened separately, and
+// symbolic links are not followed. Every error names the path.
 class Folder {
  public:
-  // Made when it is missing. The folder itself may be a link.
+  // Opens the folder, which is created when missing. The folder itself may be a link.
   static absl::StatusOr<Folder> make(const std::string& path);
   const std::string& path() const { return path_; }
 
-  // `flags` as for open(2). With O_CREAT the folders on the way are made, too.
+  // Opens a file with `flags` of open(2). O_CREAT also creates the folders on the way.
   absl::StatusOr<host::Descriptor> open(const std::string& name, int flags) const;
-  // Nothing when there is no such file; FailedPrecondition when something else has the name.
+  // Returns nothing when there is no such file; FailedPrecondition when the name is not a regular file's.
   absl::StatusOr<std::optional<struct stat>> find(const std::string& name) const;
   absl::Status rename(const std::string& from, const std::string& to) const;  // Both in one folder; durable.
-  absl::Status remove(const std::string& name) const;                         // Missing is fine.
-  // Replaced whole, or not.
+  absl::Status remove(const std::string& name) const;                         // OK when it is missing.
+  // Replaces the file as a whole or not at all.
   absl::Status write(const std::string& name, std::string_view text) const;
-  absl::StatusOr<std::string> read(const std::string& name) const;  // NotFound, or at most 64 MiB.
+  absl::StatusOr<std::string> read(const std::string& name) const;  // NotFound; DataLoss beyond 64 MiB.
 
   absl::StatusOr<int64_t> free_bytes() const;
 

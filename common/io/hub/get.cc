@@ -92,7 +92,7 @@ namespace {
 constexpr char kLock[] = ".titan-assets.lock";
 constexpr absl::Duration kLookEach = absl::Milliseconds(200);
 
-// One download a folder: a second one waits, and then finds what the first one brought.
+// Allows one download per folder: a second one waits, and then finds what the first one downloaded.
 absl::StatusOr<std::unique_ptr<storage::FileLock>> lock(const std::string& folder, Watcher& watcher,
                                                         const std::stop_token& stop) {
   const std::string path = absl::StrCat(folder, "/", kLock);
@@ -125,7 +125,7 @@ absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const
     return absl::NotFoundError(absl::StrCat(repo.id, " has no file that is asked for; it has ", some_names(all)));
   GetResult result;
   result.unmatched = unmatched(request.selection, all);
-  if (request.dry_run && !storage::posix_files().is_folder(request.folder)) {  // Nothing is made to be looked at.
+  if (request.dry_run && !storage::posix_files().is_folder(request.folder)) {  // A dry run creates no folder.
     result.plan.commit = commit;
     for (RemoteFile& file : wanted) result.plan.files.push_back({std::move(file), false, {}});
     return result;

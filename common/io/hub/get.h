@@ -1,6 +1,6 @@
 #pragma once
 
-// Selects the files of a repository that are wanted, and brings them into a folder of this machine.
+// Selects files of a repository and downloads them into a local folder.
 
 #include <stop_token>
 #include <string>
@@ -13,40 +13,40 @@
 
 namespace titan::hub {
 
-// Which files of a repository are wanted.
+// Selects files of a repository.
 struct Selection {
   bool all = false;
-  std::vector<std::string> assets;   // Of asset_kinds().
-  std::vector<std::string> include;  // Globs of whole names or of their last parts; `*` also stands for slashes.
-  std::vector<std::string> exclude;  // The same, from all of the above.
+  std::vector<std::string> assets;   // From asset_kinds().
+  std::vector<std::string> include;  // Globs of full names or of their last parts; `*` also matches slashes.
+  std::vector<std::string> exclude;  // Globs of the same form to leave out.
 };
 
-// tokenizer, config, index, safetensors.
+// Returns tokenizer, config, index, safetensors.
 std::vector<std::string> asset_kinds();
 
-// Errors: InvalidArgument that names the kinds there are.
+// Errors: InvalidArgument, which lists the kinds.
 absl::Status check_selection(const Selection& selection);
-// With nothing said of what is wanted, every kind of asset.
+// Returns the selected files; a selection without any choice means every kind of asset.
 std::vector<RemoteFile> select(const Selection& selection, const std::vector<RemoteFile>& files);
-// The kinds and globs to include of which no file is.
+// Returns the kinds and include globs that match no file.
 std::vector<std::string> unmatched(const Selection& selection, const std::vector<RemoteFile>& files);
 
-// Which files of a repository go into which folder of this machine.
+// Describes which files of a repository go into which local folder.
 struct GetRequest {
   Transfer transfer;
   std::string revision = "main";
   Selection selection;
   std::string folder;
-  bool dry_run = false;  // Only compare.
+  bool dry_run = false;  // Compare only.
 };
 
 struct GetResult {
-  Plan plan;                           // As it was before the download.
-  std::vector<std::string> unmatched;  // What was asked for by --assets or --include and is nothing.
+  Plan plan;                           // State before the download.
+  std::vector<std::string> unmatched;  // The --assets and --include values that match no file.
 };
 
-// Everything is of the commit that the revision is at the start. Errors: NotFound also when no file is wanted; those of
-// hub::Client, of the disk, and of hub::download; Cancelled once `stop` says so.
+// Downloads the selected files, all from the commit that the revision names at the start. Errors: NotFound also when no
+// file is selected; those of hub::Client, of the disk, and of hub::download; Cancelled once `stop` is requested.
 absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const std::stop_token& stop);
 
 }  // namespace titan::hub

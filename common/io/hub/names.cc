@@ -13,8 +13,8 @@
 namespace titan::hub {
 namespace {
 
-constexpr size_t kLongestName = 1024;  // Of a file, with its folders.
-constexpr size_t kLongestPart = 255;   // Of a path.
+constexpr size_t kLongestName = 1024;  // Limit for a file name with its folders.
+constexpr size_t kLongestPart = 255;   // Limit for one component of a path.
 constexpr size_t kLongestId = 96;
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }

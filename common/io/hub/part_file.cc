@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr absl::Duration kSaveEach = absl::Milliseconds(200);
-constexpr size_t kLongestLastPart = 240;  // With ".part.json.new" it must still be a name.
+constexpr size_t kLongestLastPart = 240;  // So that a name with ".part.json.new" appended is valid.
 
 struct Record {
   std::string etag;
@@ -38,7 +38,7 @@ bool is_range(const json& range, int64_t size) {
   return begin < end && end <= static_cast<uint64_t>(size);
 }
 
-// Of what `text` records, if it is of this content and of a file with so many bytes.
+// Returns what `text` records, if that is of this content and within `bytes_there` bytes.
 Record read_record(const std::string& text, const RemoteFile& remote, int64_t bytes_there) {
   const json found = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!found.is_object() || found.value("digest", json()) != remote.digest() ||
@@ -108,7 +108,7 @@ absl::Status PartFile::accept(const FileFacts& facts) {
   if (facts.size >= 0 && facts.size != remote_.size)
     return absl::AbortedError(
         absl::StrCat("the server's file has ", facts.size, " bytes, the hub's list says ", remote_.size));
-  // A large file's digest can be compared before all has come. Of small ones mirrors say what they like.
+  // A large file's digest can be compared before all has arrived. For small files mirrors send arbitrary ETags.
   if (is_hex(facts.etag, 64) && !remote_.sha256.empty() && facts.etag != remote_.sha256)
     return absl::AbortedError("the server's file is another one than the hub's list says (ETag)");
   sync::Lock lock(mutex_);

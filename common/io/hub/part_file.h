@@ -1,6 +1,6 @@
 #pragma once
 
-// A file on its way: FILE.part holds bytes where they belong, FILE.part.json says which of them are there.
+// A partial download: FILE.part holds bytes at their offsets, FILE.part.json records which of them arrived.
 
 #include <cstdint>
 #include <functional>
@@ -18,24 +18,28 @@
 
 namespace titan::hub {
 
-// What is there already of this content; nothing when it is of another one or makes no sense.
+// Returns the recorded parts of this content; nothing when the record is of other content or invalid.
 http::Ranges recorded_parts(const Folder& folder, const RemoteFile& remote);
 
-// Thread-safe. A process that is killed loses what came since the record was written last, a fifth of a second. After a
-// power cut the record may promise what the disk does not have: finish() sees that.
+// Thread-safe. A killed process loses what arrived since the record was last saved, up to 200 ms. After a power failure
+// the record may list bytes that the disk does not have; finish() detects that.
 class PartFile {
  public:
+  // Opens FILE.part with what its record says, or starts an empty one.
   static absl::StatusOr<std::unique_ptr<PartFile>> open(const Folder& folder, const RemoteFile& remote);
 
-  // Errors: Aborted when the server's file is another one than that of which parts are here.
+  // Errors: Aborted when the server's file is not the one that the existing parts belong to.
   absl::Status accept(const FileFacts& facts);
+  // Writes bytes at their offset, and saves the record if that is due.
   absl::Status write(int64_t offset, std::string_view bytes);
+  // Saves the record when the last save was 200 ms ago or longer.
   absl::Status save_if_due();
   absl::Status save();  // Writes the record.
 
-  // Once all is there: checks it, and gives it its name. DataLoss when it is not what the hub has.
+  // Call when all bytes have arrived: checks them and gives the file its name. `idle` is called during the check, and
+  // its error ends it. DataLoss when the content is not the hub's.
   absl::Status finish(const std::function<absl::Status()>& idle);
-  // Begins anew, with nothing. Gives how much was there.
+  // Starts over with nothing. Returns how many bytes there were.
   absl::StatusOr<int64_t> reset();
 
  private:
@@ -51,10 +55,10 @@ class PartFile {
   absl::Time saved_ TITAN_GUARDED_BY(mutex_);
 };
 
-// Takes away what is left of parts once the file has its name: of who was killed just then.
+// Removes parts that remain after the file has its name, because a process was killed at that moment.
 absl::Status remove_parts(const Folder& folder, const RemoteFile& remote);
 
-// Whether the name is one that this folder keeps its own things under, so that no file of a hub can have it.
+// Whether the folder reserves this name for its records, or the name is too long for them; a hub's file cannot have it.
 bool is_taken_name(const std::string& name);
 
 }  // namespace titan::hub

@@ -51,7 +51,7 @@ absl::StatusOr<TokenFile> read_token_file(const std::string& path) {
                    (about.st_mode & 0077) != 0};
 }
 
-// It becomes a line of a request: nothing may end that line.
+// The token becomes a header line of a request: nothing in it may end that line.
 absl::Status check_token(const std::string& token, const std::string& from) {
   const bool word =
       !token.empty() && std::all_of(token.begin(), token.end(), [](char c) { return c > 0x20 && c < 0x7f; });
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> token_of_option(const std::string& path) {
   return file.text;
 }
 
-// What `hf auth login` has left, if it has.
+// Returns the token that `hf auth login` saved, if any.
 absl::StatusOr<std::string> token_of_login(const http::Environment& environment, std::vector<std::string>& warnings) {
   std::string path = value(environment, "HF_TOKEN_PATH");
   if (path.empty() && !home_folder(environment).empty()) path = home_folder(environment) + "/token";
@@ -97,7 +97,7 @@ absl::StatusOr<std::string> find_token(const http::Environment& environment, con
 absl::Status check_endpoint(const std::string& endpoint, const std::string& from) {
   const bool plain = endpoint.find_first_of("?# ") == std::string::npos;
   if (plain && !http::origin(endpoint).empty()) return absl::OkStatus();
-  // It may hold a password, so it is not repeated.
+  // It may hold a password, so the message does not repeat it.
   return absl::InvalidArgumentError(absl::StrCat(from, " must be https://HOST or http://HOST:PORT, without a user"));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which hub is asked, and as whom: from the same variables as Hugging Face's own tools.
+// Finds the hub and the token, from the same variables as Hugging Face's own tools.
 
 #include <map>
 #include <string>
@@ -13,14 +13,15 @@
 
 namespace titan::hub {
 
-// `endpoint` and `token_file` are what the command line says; empty: HF_ENDPOINT, and HF_TOKEN or the file that
-// HF_TOKEN_PATH, HF_HOME, XDG_CACHE_HOME or HOME lead to. `warnings` gets a line when that file can be read by others.
-// Errors: InvalidArgument, PermissionDenied for a token file that others can read, FailedPrecondition with
+// `endpoint` and `token_file` are from the command line; empty: HF_ENDPOINT, and HF_TOKEN or the file that
+// HF_TOKEN_PATH, HF_HOME, XDG_CACHE_HOME or HOME lead to. `warnings` gets a line when others can read that file.
+// Errors: InvalidArgument, PermissionDenied for a `token_file` that others can read, FailedPrecondition with
 // HF_HUB_OFFLINE, those of the disk.
 absl::StatusOr<http::Settings> settings_from(const http::Environment& environment, const std::string& endpoint,
                                              const std::string& token_file, std::vector<std::string>& warnings);
 
-// That of Hugging Face's own tools: HF_HOME, or huggingface in the user's cache folder. "" without a home.
+// Returns the folder of Hugging Face's own tools: HF_HOME, or huggingface in the user's cache folder. "" without a
+// home.
 std::string home_folder(const http::Environment& environment);
 
 }  // namespace titan::hub

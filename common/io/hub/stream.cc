@@ -22,10 +22,10 @@
 namespace titan::hub {
 namespace {
 
-constexpr int kStripes = 64;  // Locks for chunks that are being fetched: few files, and rarely two chunks with one.
+constexpr int kStripes = 64;  // Locks for chunks that are being fetched: few files, and two chunks rarely share one.
 constexpr absl::Duration kLookForStop = absl::Milliseconds(200);
 constexpr char kLockPrefix[] = "lock-";
-constexpr size_t kTrailer = sizeof(int64_t) + sizeof(uint32_t);  // Length of the file, CRC-32C of all before.
+constexpr size_t kTrailer = sizeof(int64_t) + sizeof(uint32_t);  // Size of the whole file, and CRC-32C of all before.
 
 using Lock = std::unique_ptr<storage::FileLock>;
 
@@ -74,7 +74,7 @@ bool used_before(const Kept& a, const Kept& b) {
 absl::StatusOr<std::unique_ptr<ChunkCache>> ChunkCache::open(const std::string& path, int64_t limit) {
   const bool missing = !storage::posix_files().is_folder(path);
   TITAN_ASSIGN_OR_RETURN(Folder folder, Folder::make(path));
-  // Of what is private on the hub, too.
+  // The cache may hold private files of the hub.
   if (missing && chmod(path.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod ", path));
   return std::unique_ptr<ChunkCache>(new ChunkCache(std::move(folder), limit));
 }
@@ -86,7 +86,7 @@ absl::StatusOr<Chunk> ChunkCache::get(const std::string& name, const std::functi
   const int stripe = std::stoi(key.substr(0, 4), nullptr, 16) % kStripes;
   const absl::StatusOr<Lock> held = lock_named(folder_, absl::StrCat(stripe), stop);
   if (absl::IsCancelled(held.status())) return held.status();
-  if (std::optional<Chunk> found = find(key)) return *std::move(found);  // Who had the lock has fetched it.
+  if (std::optional<Chunk> found = find(key)) return *std::move(found);  // The previous holder of the lock fetched it.
   absl::StatusOr<Chunk> chunk = fetch();
   if (chunk.ok()) static_cast<void>(keep(key, *chunk, stop));
   return chunk;
@@ -105,7 +105,7 @@ std::optional<Chunk> ChunkCache::find(const std::string& key) const {
   return chunk;
 }
 
-// Room is made and taken by one process at a time, so that there is never more than the limit.
+// Only one process at a time evicts and stores, so that the limit is never exceeded.
 absl::Status ChunkCache::keep(const std::string& key, const Chunk& chunk, const std::stop_token& stop) const {
   const std::string text = sealed(chunk);
   const auto size = static_cast<int64_t>(text.size());
@@ -113,7 +113,7 @@ absl::Status ChunkCache::keep(const std::string& key, const Chunk& chunk, const 
   TITAN_ASSIGN_OR_RETURN(const Lock held, lock_named(folder_, "room", stop));
   TITAN_RETURN_IF_ERROR(make_room(size));
   absl::Status kept = folder_.write(key, text);
-  if (!kept.ok()) static_cast<void>(folder_.remove(key + ".new"));  // A full disk: what came of it goes at once.
+  if (!kept.ok()) static_cast<void>(folder_.remove(key + ".new"));  // After a full disk, frees the space at once.
   return kept;
 }
 
@@ -194,7 +194,7 @@ class ChunkedStream : public Stream {
     return chunk;
   }
 
-  // Chunks belong to one file only while the server calls it the same.
+  // All chunks must come from one file: its ETag and size must not change.
   absl::Status accept(const FileFacts& facts, Chunk& chunk) {
     chunk.file_size = facts.size;
     const bool same =
@@ -208,9 +208,9 @@ class ChunkedStream : public Stream {
   const Repo repo_;
   const std::string file_, commit_;
   int64_t at_;
-  int64_t file_size_ = -1;  // Once it is known.
+  int64_t file_size_ = -1;  // -1 until it is known.
   std::optional<std::string> etag_;
-  int64_t index_ = -1;  // Of `chunk_`.
+  int64_t index_ = -1;  // Index of `chunk_`.
   Chunk chunk_;
   const std::unique_ptr<ChunkCache> cache_;
   const std::stop_token stop_;

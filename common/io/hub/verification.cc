@@ -34,7 +34,7 @@ absl::Status check_content(const host::Descriptor& file, const RemoteFile& remot
                            const std::function<absl::Status()>& idle) {
   const bool large = !remote.sha256.empty();
   digest::Digest digest(large ? EVP_sha256() : EVP_sha1());
-  if (!large) {  // What git hashes begins with a head, which ends with a zero.
+  if (!large) {  // Git hashes a header before the content; it ends with a zero byte.
     const std::string head = absl::StrCat("blob ", remote.size);
     digest.add(head.c_str(), head.size() + 1);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Verifies that local files are the hub's: by reading their content, or by the record of files that were read before.
+// Verifies that local files are the hub's, by reading their content or by the record of files that were read before.
 
 #include <functional>
 #include <map>
@@ -13,15 +13,15 @@
 namespace titan::hub {
 
 // Reads an open file and compares it with the SHA-256 of a large object, or else the SHA-1 of a git blob. `idle` is
-// called now and then; what it says ends the reading. Errors: DataLoss when it is another file.
+// called regularly, and its error ends the read. Errors: DataLoss when the content differs.
 absl::Status check_content(const host::Descriptor& file, const RemoteFile& remote,
                            const std::function<absl::Status()>& idle);
 
-// Which files of a folder were seen to be the hub's, so that nobody reads them through again. A file that was written
-// to since, by its size and time, does not count.
+// Records which files of a folder were verified as the hub's, so that they are not read again. A file whose size or
+// time changed since does not count.
 class Inventory {
  public:
-  // Nothing when there is no record, or none that makes sense.
+  // Returns an empty inventory unless there is a valid record.
   static Inventory load(const Folder& folder);
   absl::Status save(const Folder& folder) const;
 
@@ -31,7 +31,7 @@ class Inventory {
  private:
   struct Entry {
     std::string digest;
-    int64_t size = 0, changed = 0;  // Nanoseconds.
+    int64_t size = 0, changed = 0;  // `changed`: modification time in nanoseconds.
   };
   std::map<std::string, Entry> entries_;
 };

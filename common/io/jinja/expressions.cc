@@ -1,4 +1,4 @@
-// What expressions come to.
+// Evaluates expressions.
 #include <optional>
 #include <utility>
 

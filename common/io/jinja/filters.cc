@@ -32,7 +32,7 @@ Result cased(Run& run, const Value& value, const Arguments& arguments) {
   return with_case(text, kWanted);
 }
 
-// Words begin behind white space, "-" and opening brackets, unlike those of str.title.
+// Words begin after white space, "-" and opening brackets, unlike in str.title.
 Result title(Run& run, const Value& value, const Arguments& arguments) {
   TITAN_RETURN_IF_ERROR(Bound::bind(arguments, {}).status());
   TITAN_ASSIGN_OR_RETURN(std::string text, to_text(run, value));
@@ -82,7 +82,7 @@ Result first(Run& run, const Value& value, const Arguments& arguments) {
 
 Result last(Run& run, const Value& value, const Arguments& arguments) {
   TITAN_RETURN_IF_ERROR(Bound::bind(arguments, {}).status());
-  TITAN_RETURN_IF_ERROR(length_of(value).status());  // What is read once has no end to begin at.
+  TITAN_RETURN_IF_ERROR(length_of(value).status());  // Fails for a generator, which has no last item.
   TITAN_ASSIGN_OR_RETURN(const std::vector<Value> items, items_of(run, value));
   return items.empty() ? Value(Undefined{"there is no last item"}) : items.back();
 }
@@ -168,7 +168,7 @@ Result items(Run& run, const Value& value, const Arguments& arguments) {
   return list(std::move(all), Sequence::Kind::kGenerator);
 }
 
-// By a key of each item: an attribute, in lower case unless cases differ.
+// Returns the key of each item: the item itself or an attribute, in lower case unless `cases`.
 absl::StatusOr<std::vector<Value>> keys_of(Run& run, const std::vector<Value>& items, bool cases,
                                            const Value& attribute) {
   std::vector<Value> keys;
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<Value>> keys_of(Run& run, const std::vector<Value>& i
   return keys;
 }
 
-// The order of the keys, as numbers of items.
+// Returns the order of the keys, as indices of items.
 absl::StatusOr<std::vector<size_t>> order_of(Run& run, const std::vector<Value>& keys, bool reverse) {
   std::vector<size_t> order(keys.size());
   int64_t weight = 0;
@@ -209,7 +209,7 @@ Result sort(Run& run, const Value& value, const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const Bound bound, Bound::bind(arguments, {"reverse", "case_sensitive", "attribute"}));
   TITAN_ASSIGN_OR_RETURN(const std::vector<Value> all, items_of(run, value));
   TITAN_ASSIGN_OR_RETURN(std::vector<Value> keys, keys_of(run, all, bound.flag(1, false), bound.at(2)));
-  for (Value& key : keys) key = list({std::move(key)});  // As Jinja compares them: missing ones are the same.
+  for (Value& key : keys) key = list({std::move(key)});  // Missing keys are equal, as in Jinja.
   TITAN_ASSIGN_OR_RETURN(const std::vector<size_t> order, order_of(run, keys, bound.flag(0, false)));
   std::vector<Value> sorted;
   for (const size_t i : order) sorted.push_back(all[i]);
@@ -353,7 +353,7 @@ absl::StatusOr<std::string> name_among(const Arguments& arguments, size_t i, boo
   return *name;
 }
 
-// Of what is not true nobody asks whether it has items.
+// A false value counts as empty, even when it has no items.
 absl::StatusOr<std::vector<Value>> items_if_any(Run& run, const Value& value) {
   return truth(value) ? items_of(run, value) : std::vector<Value>();
 }
@@ -377,7 +377,7 @@ Result map(Run& run, const Value& value, const Arguments& arguments) {
   return list(std::move(mapped), Sequence::Kind::kGenerator);
 }
 
-// Of items, or of an attribute of each, those that pass a test, or that are true.
+// Keeps the items that pass a test, or that are true. With kAttribute, an attribute of each item is tested.
 template <bool kAttribute, bool kWanted>
 Result select(Run& run, const Value& value, const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<Value> all, items_if_any(run, value));
@@ -402,7 +402,7 @@ Result select(Run& run, const Value& value, const Arguments& arguments) {
   return list(std::move(kept), Sequence::Kind::kGenerator);
 }
 
-// Nothing is escaped in a chat template, so that this is a text as any other.
+// Chat templates escape nothing, so a safe text is like any other.
 Result safe(Run& run, const Value& value, const Arguments& arguments) { return string(run, value, arguments); }
 
 using Filter = Result (*)(Run&, const Value&, const Arguments&);

@@ -16,13 +16,13 @@ namespace titan::jinja {
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 bool is_function(std::string_view name);
-bool is_method(std::string_view name);  // Of a text, a mapping or "loop".
+bool is_method(std::string_view name);  // Whether a text, a mapping or "loop" has it.
 
-// value|name(arguments)
+// Evaluates value|name(arguments).
 absl::StatusOr<Value> apply_filter(Run& run, const std::string& name, const Value& value, const Arguments& arguments);
-// value is name(arguments)
+// Evaluates `value is name(arguments)`.
 absl::StatusOr<bool> apply_test(Run& run, const std::string& name, const Value& value, const Arguments& arguments);
-// name(arguments) of a function that every template has.
+// Calls name(arguments), where `name` is a function that every template has.
 absl::StatusOr<Value> call_function(Run& run, const std::string& name, const Arguments& arguments);
 
 }  // namespace titan::jinja

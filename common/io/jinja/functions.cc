@@ -1,4 +1,4 @@
-// Functions that every chat template has.
+// Implements the functions that every chat template has.
 #include <algorithm>
 #include <ctime>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kFunctions[] = {"dict", "namespace", "raise_exception", "range", "strftime_now"};
 
 absl::StatusOr<Value> range(Run& run, const Arguments& arguments) {
-  constexpr int64_t kLongest = 100'000;  // As in Jinja's sandbox.
+  constexpr int64_t kLongest = 100'000;  // The limit of Jinja's sandbox.
   std::vector<int64_t> numbers;
   for (const Value& value : arguments.positional) {
     const auto number = as_whole(value);
@@ -56,7 +56,7 @@ absl::StatusOr<Value> raise(Run& run, const Arguments& arguments) {
   return absl::InvalidArgumentError(absl::StrCat("the template says: ", message));
 }
 
-// The same day always: a job that goes on tomorrow reads what it would have read today.
+// Always returns the same day, so that a job that resumes tomorrow reads what it would have read today.
 absl::StatusOr<Value> date(const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const Bound bound, Bound::bind(arguments, {"format"}));
   TITAN_ASSIGN_OR_RETURN(const std::string format, bound.text(0, ""));

@@ -19,7 +19,7 @@ absl::Status wrong(const Place& place, std::string_view what) {
 
 namespace {
 
-// Line ends are \n, and one at the very end does not count.
+// Converts line ends to \n, and drops one at the very end.
 std::string with_plain_lines(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -46,7 +46,7 @@ class Lexer {
   }
 
  private:
-  // Text up to a tag, and the tag.
+  // Reads the text up to a tag, and the tag.
   absl::Status next() {
     const size_t tag = find_tag(at_);
     if (tag == std::string::npos) {
@@ -75,8 +75,8 @@ class Lexer {
     return std::string::npos;
   }
 
-  // Where the text before a tag ends: before its white space when the tag says so, or before the indentation of a block
-  // that is first on its line.
+  // Returns where the text before a tag ends: before its white space when the tag says so, or before the indentation of
+  // a block that is first on its line.
   size_t text_end(size_t tag, char kind, char sign) const {
     const std::string_view text = std::string_view(text_).substr(at_, tag - at_);
     if (sign == '-') return at_ + strip(text, std::nullopt, false, true).size();
@@ -92,7 +92,8 @@ class Lexer {
 
   bool comes(std::string_view what) const { return text_.compare(at_, what.size(), what) == 0; }
 
-  // Over the end of a tag, "%}" and so on, with the white space that goes with it; false when something else comes.
+  // Consumes the end of a tag, such as "%}", with the white space that belongs to it. Returns false when something else
+  // comes.
   bool end_of_tag(std::string_view end) {
     const bool block = end != "}}";
     const bool signed_end = comes("-" + std::string(end)) || (block && comes("+" + std::string(end)));
@@ -128,7 +129,7 @@ class Lexer {
     skip_space();
     move_to(at_ + 3);
     skip_space();
-    // Unlike other blocks this one keeps the line end behind it.
+    // Unlike other blocks, this one keeps the line end after it.
     const bool minus = comes("-%}");
     if (!minus && !comes("%}")) return wrong(place_, "raw takes nothing behind it; write {% raw %}");
     move_to(at_ + (minus ? 3 : 2));
@@ -151,10 +152,10 @@ class Lexer {
     return wrong(begun_, "the raw block does not end; close it with {% endraw %}");
   }
 
-  // The tokens of an expression, up to the end of its tag.
+  // Reads the tokens of an expression, up to the end of its tag.
   absl::Status inside(char kind) {
     const std::string_view end = kind == '%' ? "%}" : "}}";
-    std::string open;  // Brackets, innermost last.
+    std::string open;  // The brackets that will close, innermost last.
     while (at_ < text_.size()) {
       const Place at = place_;
       if (open.empty() && end_of_tag(end)) {
@@ -230,7 +231,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // As Python reads it; what it does not know stays as it is.
+  // Decodes an escape as Python does; unknown ones stay as they are.
   absl::Status escape(size_t& at, std::string& out) const {
     const char c = at + 1 < text_.size() ? text_[at + 1] : '\0';
     constexpr std::pair<char, char> kKnown[] = {{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'\\', '\\'}, {'\'', '\''},
@@ -241,7 +242,7 @@ class Lexer {
       at += 2;
       return absl::OkStatus();
     }
-    if (c == '\n') {  // A line that goes on.
+    if (c == '\n') {  // The line continues.
       at += 2;
       return absl::OkStatus();
     }

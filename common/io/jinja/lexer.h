@@ -10,10 +10,10 @@ namespace titan::jinja {
 
 struct Place {
   int line = 1;
-  int column = 1;  // Bytes.
+  int column = 1;  // In bytes.
 };
 
-// InvalidArgument: "line 3, column 7: " and what is wrong.
+// Returns InvalidArgument: "line 3, column 7: " and `what`.
 absl::Status wrong(const Place& place, std::string_view what);
 
 struct Token {
@@ -31,12 +31,12 @@ struct Token {
     kEnd
   };
   Kind kind = Kind::kEnd;
-  std::string text;  // Of a string what it says.
+  std::string text;  // For a string, its value.
   Place place;
 };
 
-// The tokens of a template, as Jinja with trim_blocks and lstrip_blocks cuts them; comments are gone and raw blocks are
-// text. The last is kEnd.
+// Splits a template into tokens as Jinja does with trim_blocks and lstrip_blocks. Comments are dropped, raw blocks
+// become text, and the last token is kEnd. Errors: InvalidArgument, which names the place.
 absl::StatusOr<std::vector<Token>> tokens_of(std::string_view text);
 
 }  // namespace titan::jinja

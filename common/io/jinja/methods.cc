@@ -29,7 +29,8 @@ bool among(const std::string_view (&names)[N], std::string_view name) {
 
 Value text_list(std::vector<std::string> texts) { return list({texts.begin(), texts.end()}); }
 
-// The places of characters as bytes, for the optional begin and end of a search.
+// Returns the text between two character positions, for the optional begin and end of a search. `beyond`: the positions
+// lie outside the text or are reversed.
 std::string_view part_of(std::string_view text, int64_t begin, int64_t end, bool& beyond) {
   const int64_t size = length(text);
   if (begin < 0) begin = std::max<int64_t>(0, begin + size);
@@ -139,7 +140,7 @@ absl::StatusOr<Value> counted(const std::string& text, const Arguments& argument
   return static_cast<int64_t>(split(text, wanted, -1).size()) - 1;
 }
 
-// Of a kind all through, and not empty. Beyond ASCII the rules are Unicode's.
+// Whether the text is not empty and all its characters are of a kind. Fails beyond ASCII, where Unicode's rules apply.
 absl::StatusOr<Value> is_all(const std::string& text, const std::string& name) {
   bool all = !text.empty(), some = false;
   for (size_t at = 0; at < text.size();) {

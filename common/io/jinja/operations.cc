@@ -25,7 +25,7 @@ Result power(int64_t base, int64_t exponent) {
   int64_t result = 1;
   for (; exponent > 0 && base != 1 && base != 0; --exponent) {
     if (__builtin_mul_overflow(result, base, &result)) return beyond();
-    if (base == -1) exponent = 1 + exponent % 2;  // Comes again every second time.
+    if (base == -1) exponent = 1 + exponent % 2;  // The result alternates.
   }
   return base == 0 && exponent > 0 ? 0 : result;
 }
@@ -39,7 +39,7 @@ Result of_whole(const std::string& name, int64_t a, int64_t b) {
   if (b == 0) return absl::InvalidArgumentError("a division by zero");
   if (name == "/") return static_cast<double>(a) / static_cast<double>(b);
   if (b == -1) return name == "%" ? Result(int64_t{0}) : of_whole("-", 0, a);
-  const int64_t rest = (a % b + b) % b;  // With the sign of b, as Python has it.
+  const int64_t rest = (a % b + b) % b;  // Takes the sign of b, as in Python.
   if (name == "%") return rest;
   return (a - rest) / b;
 }

@@ -8,11 +8,11 @@
 
 namespace titan::jinja {
 
-// "+", "-", "*", "/", "//", "%" and "**" of numbers, texts and lists. Errors: InvalidArgument for other types, for a
-// division by zero, and for whole numbers beyond 64 bits.
+// Evaluates "+", "-", "*", "/", "//", "%" and "**" of numbers, texts and lists. Errors: InvalidArgument for other
+// types, for a division by zero, and for integers beyond 64 bits; ResourceExhausted for too large results.
 absl::StatusOr<Value> binary_operation(Run& run, const std::string& name, const Value& left, const Value& right);
 absl::StatusOr<Value> negative(const Value& value);
-// "==", "<", "in" and so on.
+// Evaluates "==", "<", "in" and so on.
 absl::StatusOr<bool> comparison(Run& run, const std::string& name, const Value& left, const Value& right);
 
 }  // namespace titan::jinja

@@ -1,4 +1,4 @@
-// Expressions, in Jinja's order of precedence.
+// Parses expressions, in Jinja's order of precedence.
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
@@ -12,7 +12,7 @@
 namespace titan::jinja {
 namespace {
 
-constexpr int kDeepest = 120;  // Expressions inside of each other.
+constexpr int kDeepest = 120;  // Nesting depth of expressions.
 
 bool is_comparison(const Token& token) {
   constexpr std::string_view kComparisons[] = {"==", "!=", "<", "<=", ">", ">="};
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> ExpressionParser::name() {
   return take().text;
 }
 
-// Bounds how deep a tree is, so that who walks it has stack enough.
+// Bounds the depth of a tree, so that walking it cannot overflow the stack.
 absl::StatusOr<ExpressionPtr> ExpressionParser::made(Expression expression) {
   const auto deepen = [&](const ExpressionPtr& child) {
     if (child != nullptr) expression.depth = std::max(expression.depth, child->depth + 1);
@@ -221,7 +221,7 @@ ExpressionParser::Made ExpressionParser::primary() {
   }
   if (token.kind == Token::Kind::kString) {
     std::string text;
-    while (this->token().kind == Token::Kind::kString) text += take().text;  // Several are one.
+    while (this->token().kind == Token::Kind::kString) text += take().text;  // Adjacent strings are joined.
     constant.value = std::move(text);
     return made(std::move(constant));
   }
@@ -307,7 +307,7 @@ ExpressionParser::Made ExpressionParser::subscript(ExpressionPtr value) {
   return made(std::move(item));
 }
 
-// What is called has to be known, unless the template itself gives it a value.
+// A method must be known. A function is checked later, since the template itself may define it.
 ExpressionParser::Made ExpressionParser::call(ExpressionPtr callee) {
   if (callee->kind == ExpressionKind::kName) called_.push_back({callee->name, callee->place});
   if (callee->kind == ExpressionKind::kAttribute && !is_method(callee->name)) {

@@ -33,7 +33,7 @@ class Parser {
 
   static Made made(Statement statement) { return std::make_unique<const Statement>(std::move(statement)); }
 
-  // Statements up to a tag with one of these words, which is still to come; all of them without words.
+  // Reads statements up to a tag with one of these words, which is not consumed; without words, reads all.
   absl::StatusOr<Statements> body(std::initializer_list<std::string_view> ends, std::string_view of) {
     if (++depth_ > kDeepestBlocks) return wrong(in_.token().place, "blocks are nested too deeply");
     Statements all;
@@ -84,7 +84,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // Over "{% word"; the word.
+  // Consumes "{% word" and returns the word.
   std::string open_tag() {
     in_.take();
     return in_.take().text;
@@ -160,7 +160,7 @@ class Parser {
     return captured(std::move(statement), "endset", "set");
   }
 
-  // The body of what keeps its output to itself.
+  // Reads a body whose output is captured.
   Made captured(Statement statement, std::string_view end, std::string_view of) {
     ++captures_;
     const int loops = std::exchange(loops_, of == "set" ? loops_ : 0);
@@ -194,7 +194,7 @@ class Parser {
     return captured(std::move(statement), "endmacro", "macro");
   }
 
-  // What these blocks say has a place in the whole text, which what is captured has not.
+  // A generation block has a place in the whole text; captured text has none.
   Made generation(const Place& place) {
     if (captures_ > 0 || generation_) {
       return wrong(place, "a generation block inside of a macro, a block that is set or another one is not supported");
@@ -219,9 +219,9 @@ class Parser {
 
   ExpressionParser in_;
   int depth_ = 0;
-  int loops_ = 0, captures_ = 0;  // That are open around what is read.
+  int loops_ = 0, captures_ = 0;  // Open around the current place.
   bool generation_ = false, generations_ = false;
-  std::set<std::string> assigned_;  // Names that the template gives a value.
+  std::set<std::string> assigned_;  // Names to which the template assigns a value.
 };
 
 }  // namespace

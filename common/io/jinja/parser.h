@@ -14,8 +14,8 @@ struct Parsed {
   bool generations = false;  // Whether there is a generation block.
 };
 
-// A template's statements. Errors: InvalidArgument with line and column, for what is no Jinja and for what is not
-// supported: nothing but a value can stop the rendering of what is given back.
+// Parses a template's statements. Errors: InvalidArgument with line and column, for text that is not Jinja and for what
+// is not supported. Rendering the result can then fail only for its values and the limits.
 absl::StatusOr<Parsed> parse(std::string_view text);
 
 // Reads expressions from tokens.
@@ -23,8 +23,8 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  absl::StatusOr<ExpressionPtr> expression();                         // With "if" and "else".
-  absl::StatusOr<ExpressionPtr> tuple(bool with_conditional = true);  // Or several, with commas between.
+  absl::StatusOr<ExpressionPtr> expression();                         // Includes "if" and "else".
+  absl::StatusOr<ExpressionPtr> tuple(bool with_conditional = true);  // One, or several with commas between.
 
   const Token& token() const { return tokens_[at_]; }
   const Token& token_behind() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
@@ -38,7 +38,7 @@ class ExpressionParser {
   absl::StatusOr<std::string> name();
   absl::Status unexpected(std::string_view wanted) const;
 
-  // Names that are called, for who knows which there are.
+  // Names that are called. The caller checks that they exist.
   struct Called {
     std::string name;
     Place place;
@@ -72,7 +72,7 @@ class ExpressionParser {
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
-  int open_ = 0;  // Expressions that are being read inside of each other.
+  int open_ = 0;  // Nesting depth of the expressions being read.
   std::vector<Called> called_;
 };
 

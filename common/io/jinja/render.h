@@ -13,7 +13,7 @@
 
 namespace titan::jinja {
 
-// One rendering of a template.
+// Renders a template once.
 class Renderer {
  public:
   Renderer(Mapping variables, const Limits& limits) : run_(limits), variables_(std::move(variables)) {}
@@ -21,16 +21,16 @@ class Renderer {
   absl::Status render(const Statements& statements);
 
   std::string take_text() { return std::move(root_); }
-  // Where in the text what generation blocks say begins and ends.
+  // Returns where in the text, in bytes, the output of each generation block begins and ends.
   std::vector<std::pair<size_t, size_t>> take_generations() { return std::move(generations_); }
 
  private:
-  // Names with the values that they have in a part of the template; loops and macros have one of their own.
+  // Names with their values in a part of the template. Loops and macros have separate scopes.
   struct Scope {
     Scope* outer = nullptr;
     std::map<std::string, Value, std::less<>> names = {};
   };
-  // How a part ended: at its end, or in the middle, for the loop around it.
+  // How a part ended: normally, or by "break" or "continue" for the loop around it.
   enum class End { kNormal, kBreak, kContinue };
 
   absl::StatusOr<End> execute(const Statements& statements);

@@ -13,8 +13,8 @@
 namespace titan::jinja {
 namespace {
 
-// Characters beyond ASCII that repr() prints as they are, in ranges of which every one is assigned and printable in all
-// of Unicode's newer versions. Others are refused: whether they are printed depends on Python's version.
+// Characters beyond ASCII that repr() prints unchanged, in ranges where every one is assigned and printable in all
+// newer versions of Unicode. Others are refused, because their output depends on Python's version.
 constexpr std::pair<uint32_t, uint32_t> kPrinted[] = {
     {0xA1, 0xAC},     {0xAE, 0x377},    {0x391, 0x3A1},     {0x3A3, 0x52F},    {0x5D0, 0x5EA},   {0x620, 0x6DC},
     {0x900, 0x97F},   {0xE01, 0xE3A},   {0x1E00, 0x1F15},   {0x2010, 0x2027},  {0x2030, 0x205E}, {0x20A0, 0x20C0},

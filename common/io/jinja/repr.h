@@ -9,19 +9,20 @@
 
 namespace titan::jinja {
 
-// str() of a value, as it is printed. Errors: InvalidArgument for what has no text of its own, as a generator.
+// Returns str() of a value, as it is printed. Errors: InvalidArgument for values without a text, such as a generator.
 absl::StatusOr<std::string> to_text(Run& run, const Value& value);
 
-// json.dumps() of a value.
+// Options of json.dumps().
 struct JsonStyle {
   bool ascii = false;
-  std::optional<std::string> indent;  // One level of it.
+  std::optional<std::string> indent;  // One level of indentation.
   std::string comma = ", ", colon = ": ";
   bool sorted = false;
 };
+// Returns json.dumps() of a value. Errors: InvalidArgument for values that JSON cannot express.
 absl::StatusOr<std::string> to_json_text(Run& run, const Value& value, const JsonStyle& style);
 
-// repr() of a float.
+// Returns repr() of a float.
 std::string float_text(double number);
 
 }  // namespace titan::jinja

@@ -11,21 +11,22 @@
 
 namespace titan::jinja {
 
-// Whether an error says already where in the template it is.
+// Whether an error already names its place in the template.
 inline bool is_placed(const absl::Status& status) { return absl::StartsWith(status.message(), "line "); }
 
-// What one rendering may take, so that a template that never ends is an error of its own.
+// Limits of one rendering, so that an endless template is reported as an error.
 struct Limits {
   int64_t steps = 20'000'000;
-  int64_t bytes = int64_t{64} << 20;  // Of a text, the whole output included.
-  int depth = 400;                    // Expressions, statements and macros inside of each other.
+  int64_t bytes = int64_t{64} << 20;  // Size of one text, including the whole output.
+  int depth = 400;                    // Nested expressions, statements and macros.
 };
 
-// One rendering: what it has taken, and what lives as long as it does.
+// State of one rendering: what it has used, and the objects that live as long as it does.
 class Run {
  public:
   explicit Run(const Limits& limits) : limits_(limits) {}
 
+  // These count or check what the rendering uses. Errors: ResourceExhausted beyond a limit.
   absl::Status spend(int64_t steps) {
     if ((spent_ += steps) <= limits_.steps) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat("the template takes more than ", limits_.steps, " steps"));

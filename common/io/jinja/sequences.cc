@@ -19,7 +19,7 @@ absl::Status read_once(const Sequence& generator) {
       "what a filter gives is read a second time, when there is nothing left of it: put \"|list\" behind the filter");
 }
 
-// A place counted from either end; nothing beyond the ends.
+// Resolves an index that may count from the end; nothing when it is out of range.
 std::optional<size_t> place_of(int64_t index, size_t size) {
   const auto count = static_cast<int64_t>(size);
   if (index < 0) index += count;
@@ -104,7 +104,7 @@ struct Slice {
   int64_t begin = 0, end = 0, step = 1;
 };
 
-// As Python's slice.indices.
+// Same as Python's slice.indices.
 absl::StatusOr<Slice> slice_indices(const Value& begin, const Value& end, const Value& step, int64_t size) {
   const auto part = [](const Value& value, std::optional<int64_t>& out) {
     out = as_whole(value);
@@ -175,7 +175,7 @@ absl::StatusOr<Value> loop_attribute(const Loop& loop, const std::string& name) 
   if (name == "first") return loop.index0 == 0;
   if (name == "last") return loop.index0 == size - 1;
   if (name == "length") return size;
-  if (name == "depth") return int64_t{1};  // Of recursive loops alone more.
+  if (name == "depth") return int64_t{1};  // More only in recursive loops, which are not supported.
   if (name == "depth0") return int64_t{0};
   if (name == "previtem") return at(loop.index0 - 1);
   if (name == "nextitem") return at(loop.index0 + 1);

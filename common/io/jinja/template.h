@@ -14,25 +14,25 @@ namespace titan::jinja {
 
 struct Rendered {
   std::string text;
-  std::vector<std::pair<size_t, size_t>> generations;  // Bytes that generation blocks say.
+  std::vector<std::pair<size_t, size_t>> generations;  // Begin and end, in bytes, of each generation block's output.
 };
 
-// A chat template: the part of Jinja that released ones are written in, with the meaning that `transformers` gives it
-// (blocks trimmed, "generation" blocks, raise_exception, tojson). A template comes with a tokenizer from outside, so
-// what it takes is bounded.
+// A chat template, in the part of Jinja that released ones use, with the meaning that `transformers` gives it (blocks
+// trimmed, "generation" blocks, raise_exception, tojson). A template comes with a tokenizer from outside, so its use of
+// resources is bounded.
 class Template {
  public:
-  // Errors: InvalidArgument, "line 3, column 7: the filter "pprint" is not supported".
+  // Errors: InvalidArgument, such as "line 3, column 7: the filter "pprint" is not supported".
   static absl::StatusOr<Template> parse(std::string_view text);
   ~Template();
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  // With these names. Errors: InvalidArgument for what the template refuses, or cannot do with these values;
-  // ResourceExhausted beyond the limits. Names line and column.
+  // Renders with these variables. Errors: InvalidArgument when the template raises an error or cannot handle these
+  // values; ResourceExhausted beyond the limits. Errors name line and column.
   absl::StatusOr<Rendered> render(const Mapping& variables, const Limits& limits = {}) const;
 
-  bool has_generations() const;  // Whether it says which parts of a text the model is to say.
+  bool has_generations() const;  // Whether it marks the parts of a text that the model generates.
 
  private:
   struct Parts;

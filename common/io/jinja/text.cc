@@ -12,7 +12,7 @@ bool continues(std::string_view text, size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
 
-// Where the character before `end` begins.
+// Returns where the character before `end` begins.
 size_t before(std::string_view text, size_t end) {
   size_t at = end - 1;
   while (at > 0 && end - at < 4 && continues(text, at)) --at;
@@ -166,7 +166,7 @@ std::vector<std::string> split_from_the_right(std::string_view text, const std::
 std::string replace(std::string_view text, std::string_view old, std::string_view with, int64_t most) {
   std::string out;
   int64_t done = 0;
-  if (old.empty()) {  // Before each character, and at the end.
+  if (old.empty()) {  // Inserts before each character and at the end.
     for (size_t at = 0; at < text.size();) {
       const size_t bytes = character_at(text, at).bytes;
       if (most < 0 || done < most) out += with;

@@ -14,13 +14,14 @@ struct Expression;
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
 struct Expression {
+  // Each kind names the fields that it uses.
   enum class Kind {
     kConstant,     // value
     kName,         // name
     kList,         // children
     kTuple,        // children
     kDict,         // children: key, value, key, ...
-    kConditional,  // children: condition, then, otherwise (or none)
+    kConditional,  // children: condition, then, otherwise (or null)
     kOr,           // children: two
     kAnd,
     kNot,      // children: one
@@ -31,10 +32,10 @@ struct Expression {
     kPositive,
     kFilter,     // children: the value, arguments; keywords; name
     kTest,       // the same
-    kCall,       // children: what is called, arguments; keywords
+    kCall,       // children: the callee, arguments; keywords
     kAttribute,  // children: one; name
     kItem,       // children: the value, the key
-    kSlice,      // children: the value, begin, end, step; each of these may be none
+    kSlice,      // children: the value, begin, end, step; each of these may be null
   };
   Kind kind = Kind::kConstant;
   Place place;
@@ -52,15 +53,16 @@ struct Statement;
 using Statements = std::vector<std::unique_ptr<const Statement>>;
 
 struct Statement {
+  // Each kind names the fields that it uses.
   enum class Kind {
-    kText,        // name: what it says
+    kText,        // name: the text
     kOutput,      // expressions[0]
     kIf,          // expressions: the conditions; bodies: one for each, and one more for "else"
-    kFor,         // names: what is set; expressions: of what, and of which ones (or none); bodies: each, and "else"
+    kFor,         // names: the targets; expressions: the iterable, and the condition (or null); bodies: each, "else"
     kSet,         // names, one or more; expressions[0]
     kSetMember,   // names[0].names[1] of a namespace; expressions[0]
     kSetBlock,    // names[0]; bodies[0]
-    kMacro,       // name; names: its parameters; expressions: their defaults (or none); bodies[0]
+    kMacro,       // name; names: its parameters; expressions: their defaults (or null); bodies[0]
     kGeneration,  // bodies[0]
     kBreak,
     kContinue,

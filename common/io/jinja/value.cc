@@ -25,7 +25,7 @@ void Mapping::set(Value key, Value value) {
 
 namespace {
 
-constexpr int64_t kHeaviest = int64_t{1} << 40;  // Sums of parts that are one and the same stop growing here.
+constexpr int64_t kHeaviest = int64_t{1} << 40;  // Sums over parts that are shared stop growing here.
 
 void add_part(const Value& part, Extent& whole) {
   const Extent extent = extent_of(part);
@@ -181,7 +181,7 @@ absl::StatusOr<int> compare(const Value& one, const Value& other) {
   const std::optional<double> x = as_number(one), y = as_number(other);
   if (x && y) return *x < *y ? -1 : *x > *y;
   const std::string *text = as_text(one), *with = as_text(other);
-  if (text != nullptr && with != nullptr) return text->compare(*with);  // UTF-8 is in the order of characters.
+  if (text != nullptr && with != nullptr) return text->compare(*with);  // UTF-8 sorts in the order of characters.
   const Sequence *sequence = as_sequence(one), *beside = as_sequence(other);
   if (sequence == nullptr || beside == nullptr || sequence->kind != beside->kind) return not_ordered(one, other);
   if (sequence->kind != Sequence::Kind::kList && sequence->kind != Sequence::Kind::kTuple) {
@@ -214,7 +214,7 @@ absl::StatusOr<Value> from_json(const nlohmann::ordered_json& json, int depth) {
     return list(std::move(items));
   }
   Mapping entries;
-  for (const auto& [key, item] : json.items()) {  // Each once: JSON's reader keeps the last of two.
+  for (const auto& [key, item] : json.items()) {  // Keys are unique: the JSON reader keeps the last of duplicates.
     TITAN_ASSIGN_OR_RETURN(Value value, from_json(item, depth + 1));
     entries.entries.emplace_back(key, std::move(value));
   }

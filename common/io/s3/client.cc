@@ -20,7 +20,7 @@ constexpr char kWriterHeader[] = "x-amz-meta-titan-writer";
 constexpr char kChecksumHeader[] = "x-amz-checksum-crc32c";
 constexpr int64_t kLongestText = int64_t{4} << 20;
 
-// Tells one write from another of the same object.
+// Distinguishes one write from another of the same object.
 std::string new_writer() { return host::random_hex(12); }
 
 std::string checksum_of(const std::string& bytes) {
@@ -54,7 +54,7 @@ std::vector<std::string> condition_headers(const Condition& condition, const std
   return headers;
 }
 
-// Of a list whose pages lead nowhere.
+// For a list whose pages repeat.
 absl::Status endless() { return absl::DataLossError("the next page of its list is the same page"); }
 
 absl::Status not_understood(const absl::Status& why) {
@@ -98,14 +98,14 @@ absl::Status Client::once(const Request& request, Response& response) {
     sync::Lock lock(mutex_);
     idle_.push_back(std::move(exchange));
   }
-  // Of work that takes long an error may come with 200.
+  // A long operation may report an error with code 200.
   const bool posted = std::string_view(request.method) == "POST";
   const bool refused = response.code >= 300 || (posted && response.body.find("<Error>") != std::string::npos);
   if (status.ok() && refused) status = answer_error(response, settings_, bucket_);
   return absl::IsUnauthenticated(status) ? renew_credentials(credentials, std::move(status)) : status;
 }
 
-// An answer without a body does not tell a bucket that is missing from an object that is.
+// An answer without a body does not distinguish a missing bucket from a missing object.
 absl::Status Client::look_at_bucket(const Request& request, const absl::Status& said) {
   const bool vague = absl::IsNotFound(said) || absl::IsPermissionDenied(said);
   if (!vague || std::string_view(request.method) != "HEAD" || bucket_seen_) return said;
@@ -172,7 +172,7 @@ absl::StatusOr<std::string> Client::text(const std::string& key, Facts& facts) {
   return std::move(response.body);
 }
 
-// The condition does not hold: by another's write, or by this very one, of which the answer was lost.
+// The condition does not hold: because of another write, or because this one succeeded and its answer was lost.
 absl::Status Client::own_after_all(const std::string& key, const std::string& writer, const absl::Status& refused,
                                    std::string* etag) {
   const absl::StatusOr<Facts> there = head(key);
@@ -192,7 +192,7 @@ absl::StatusOr<std::string> Client::put(const std::string& key, const std::strin
   Response response;
   const absl::Status status = call("write", request, response);
   std::string etag = response.header("etag");
-  // A missing object is never the same.
+  // A missing object never fulfills kSame.
   if (condition.kind == Condition::kSame && absl::IsNotFound(status)) return absl::AlreadyExistsError(status.message());
   if (absl::IsAlreadyExists(status)) {
     TITAN_RETURN_IF_ERROR(own_after_all(key, writer, status, &etag));
@@ -290,7 +290,7 @@ absl::Status Client::complete(const Upload& upload, const std::vector<Part>& par
                                     .headers = condition_headers(condition, ""),
                                     .body = &body},
                                    response);
-  // An upload that is not there any more may have been completed by the try before.
+  // An upload that does not exist any more may have been completed by the previous try.
   if (!absl::IsAlreadyExists(status) && !absl::IsNotFound(status)) return status;
   return own_after_all(upload.key, upload.writer, status, nullptr);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A bucket of an S3-compatible object store. Every error names the object and the operation.
+// Accesses a bucket of an S3-compatible object store. Every error names the object and the operation.
 
 #include <atomic>
 #include <cstdint>
@@ -23,21 +23,21 @@ namespace titan::s3 {
 struct Facts {
   int64_t size = 0;
   std::string etag;
-  std::string writer;   // The mark that put() or complete() left.
+  std::string writer;   // Mark of the write that made the object.
   absl::Time modified;  // By the store's clock.
-  absl::Time now;       // The same clock.
+  absl::Time now;       // When the store answered, by the same clock.
 };
 
-// What an object has to be for a write to happen.
+// The state that an object must have for a write to happen.
 struct Condition {
   enum Kind { kNone, kAbsent, kSame } kind = kNone;
-  std::string etag = {};  // kSame.
+  std::string etag = {};  // For kSame.
 };
 
 struct Listing {
   std::vector<Object> objects;
-  std::vector<std::string> folders;  // As in Page.
-  absl::Time now;                    // The store's clock.
+  std::vector<std::string> folders;  // Same as Page::folders.
+  absl::Time now;                    // By the store's clock.
 };
 
 struct Part {
@@ -45,42 +45,45 @@ struct Part {
 };
 using CredentialSource = std::function<absl::StatusOr<Credentials>()>;
 
-// Thread-safe; as many connections as threads use it at once.
+// Thread-safe. Uses as many connections as threads call it at once.
 class Client {
  public:
-  // `source` is asked again when the store says that a session has ended.
+  // `source` is called again when the store reports that a session has ended.
   static absl::StatusOr<std::shared_ptr<Client>> open(const Settings& settings, std::string bucket,
                                                       CredentialSource source, http::RetryPolicy retry = {});
 
-  // NotFound for a missing object; a missing bucket is a FailedPrecondition everywhere.
+  // NotFound for a missing object. A missing bucket is a FailedPrecondition in every call.
   absl::StatusOr<Facts> head(const std::string& key);
-  // Fills `out`. Aborted when the object is not that one any more.
+  // Fills `out`. Aborted when the object's etag is not `etag` any more.
   absl::Status read(const std::string& key, const std::string& etag, int64_t offset, int64_t bytes, char* out);
-  // A small object and what it is.
+  // Returns the content of a small object, up to 4 MiB, and its facts.
   absl::StatusOr<std::string> text(const std::string& key, Facts& facts);
 
-  // The new etag. AlreadyExists when the condition does not hold; an answer that was lost is found out about.
+  // Returns the new etag. AlreadyExists when the condition does not hold. If an answer was lost, the object's mark
+  // shows whether the write happened.
   absl::StatusOr<std::string> put(const std::string& key, const std::string& bytes, const Condition& condition);
-  absl::Status remove(const std::string& key);  // A missing one is fine.
+  absl::Status remove(const std::string& key);  // OK when it is missing.
 
-  // All objects whose keys begin so. `deep`: also those behind a further '/', and no folders.
+  // Lists the objects whose keys begin with `prefix`. `deep`: includes keys with a further '/', and returns no folders.
   absl::StatusOr<Listing> list(const std::string& prefix, bool deep);
-  absl::StatusOr<bool> any(const std::string& prefix);  // Is there one?
+  absl::StatusOr<bool> any(const std::string& prefix);  // Whether there is one.
 
+  // Multipart uploads: the object appears only with complete(), which fails with AlreadyExists when the condition does
+  // not hold.
   absl::StatusOr<Upload> create_upload(const std::string& key);
-  absl::StatusOr<Part> upload_part(const Upload& upload, int number, const std::string& bytes);  // From 1.
+  absl::StatusOr<Part> upload_part(const Upload& upload, int number, const std::string& bytes);  // Numbered from 1.
   absl::Status complete(const Upload& upload, const std::vector<Part>& parts, const Condition& condition);
-  absl::Status abort(const Upload& upload);                                // A missing one is fine.
-  absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Begun and neither completed nor aborted.
+  absl::Status abort(const Upload& upload);                                // OK when it is missing.
+  absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Neither completed nor aborted.
 
-  // From now on nothing is tried again: for who ends and must not wait for a store that does not answer.
+  // Disables retries, for a caller that ends and must not wait for a store that does not answer.
   void hurry() { hurried_ = true; }
 
-  // Whether the store was seen to keep conditions: for object_fence.h.
+  // Whether the store was seen to honor conditions, for object_fence.h.
   std::atomic<bool> keeps_conditions{false};
 
   const std::string& bucket() const { return bucket_; }
-  std::string place(const std::string& key) const;  // "s3://BUCKET/KEY"
+  std::string place(const std::string& key) const;  // Returns "s3://BUCKET/KEY".
 
  private:
   Client(const Settings& settings, std::string bucket, CredentialSource source, http::RetryPolicy retry)

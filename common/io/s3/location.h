@@ -1,6 +1,6 @@
 #pragma once
 
-// "s3://BUCKET/KEY": where something lies in an object store.
+// Parses "s3://BUCKET/KEY", a location in an object store.
 
 #include <string>
 #include <string_view>
@@ -14,10 +14,10 @@ struct Location {
   std::string key;  // No '/' at either end; "" for the whole bucket.
 };
 
-// Whether it begins as such a path does.
+// Whether the path begins with s3://.
 bool is_location(std::string_view path);
 
-// Errors: InvalidArgument that says what such a path looks like.
+// Errors: InvalidArgument, which explains the form of such a path.
 absl::StatusOr<Location> parse_location(const std::string& path);
 
 std::string to_text(const Location& location);

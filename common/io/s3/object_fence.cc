@@ -19,7 +19,7 @@ constexpr char kFile[] = "fence.json";
 constexpr char kAlive[] = ".fence-alive";
 constexpr char kProbe[] = ".fence-probe";
 constexpr absl::Duration kLook = absl::Seconds(1);
-constexpr int kTries = 20;  // Each is lost to somebody else's change.
+constexpr int kTries = 20;  // Each is lost to a concurrent change.
 
 Condition as_found(const std::string& etag) {
   return etag.empty() ? Condition{.kind = Condition::kAbsent} : Condition{Condition::kSame, etag};
@@ -82,7 +82,7 @@ absl::Status ObjectFence::check() {
   return is_mine(record) ? absl::OkStatus() : fenced(record);
 }
 
-// As the holder. What another one changed in between is read anew.
+// Changes the record as the holder. A record that another writer changed in between is read again.
 absl::Status ObjectFence::change(absl::FunctionRef<absl::Status(Record&)> how) {
   absl::Status status;
   for (int i = 0; i < kTries; ++i) {
@@ -95,7 +95,7 @@ absl::Status ObjectFence::change(absl::FunctionRef<absl::Status(Record&)> how) {
   return absl::AbortedError(status.message());
 }
 
-// No sign of life for kObjectSilence, by the store's clock or by having watched.
+// Whether no sign of life was seen for kObjectSilence, by the store's clock or by watching.
 absl::StatusOr<bool> ObjectFence::silent(const Holder& holder) {
   if (storage::certainly_gone(holder.process)) return true;
   const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
@@ -112,7 +112,7 @@ absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
     return absl::FailedPreconditionError(absl::StrCat(fenced.message(), "; if the dump folder was begun anew, delete ",
                                                       client_->place(key(kFile)), " as well"));
   }
-  // What is left of a job that lost the folder must not take it back: two jobs would train one model by turns.
+  // A job that lost the folder must not take it back: two jobs would train one model alternately.
   if (holder.former.contains(claim.job_uid))
     return storage::fenced_status(the_folder(), claim.job_uid, claim.attempt, holder);
   if (holder.job_uid.empty() || holder.released) return absl::OkStatus();
@@ -120,7 +120,7 @@ absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
   return free ? absl::OkStatus() : storage::in_use_status(the_folder(), holder, "another checkpoint.folder");
 }
 
-// A store that takes a conditional write for a plain one would let two attempts write.
+// A store that treats a conditional write as a plain one would let two attempts write.
 absl::Status ObjectFence::probe() {
   if (client_->keeps_conditions) return absl::OkStatus();
   const std::string place = absl::StrCat(key(kProbe), "-", absl::ToUnixNanos(absl::Now()), "-", attempt_);
@@ -145,7 +145,7 @@ absl::Status ObjectFence::give_up_uploads() {
   TITAN_ASSIGN_OR_RETURN(const std::vector<Upload> left, client_->uploads(key("")));
   const size_t begin = key("").size();
   for (const Upload& one : left) {
-    // Below a folder of this one may lie another job's.
+    // Folders further below may belong to another job.
     const bool own = std::count(one.key.begin() + static_cast<std::ptrdiff_t>(begin), one.key.end(), '/') <= 1;
     if (own) TITAN_RETURN_IF_ERROR(client_->abort(one));
   }
@@ -166,7 +166,7 @@ absl::Status ObjectFence::raise(const Claim& claim, Taken& taken) {
       taken.taken_from = storage::describe(record.holder);
     taken.committed = record.holder.committed;
     storage::hand_over(record.holder, claim, claim.attempt);
-    // Before the fence names this job: whoever comes next must find it alive.
+    // Precedes the record that names this job, because the next contender must find it alive.
     if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(show_life());
     status = write(record);
     if (status.ok()) break;
@@ -186,7 +186,7 @@ absl::Status ObjectFence::take(Claim claim, const Watch& watch, Taken& taken) {
     if (!storage::is_in_use(status)) return status;
     const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
     if (!beat.ok()) return beat.status();
-    if (seen && *seen != beat->etag) return status;  // Somebody lives.
+    if (seen && *seen != beat->etag) return status;  // The holder is alive.
     if (!seen && watch.say) {
       watch.say(absl::StrCat(the_folder(), " was not given back by its last job: it is free after ",
                              absl::FormatDuration(kObjectSilence), " without a sign of life"));
@@ -197,7 +197,7 @@ absl::Status ObjectFence::take(Claim claim, const Watch& watch, Taken& taken) {
   }
 }
 
-// Never the same text twice, so that its etag tells one beat from the next.
+// The text never repeats, so that its etag distinguishes beats.
 absl::Status ObjectFence::show_life() {
   return client_->put(key(kAlive), absl::StrCat(job_uid_, " ", absl::ToUnixNanos(absl::Now())), {}).status();
 }
@@ -208,7 +208,7 @@ absl::Status ObjectFence::beat() {
 }
 
 void ObjectFence::keep_beating(absl::Duration every) {
-  // A beat that fails for once is one of many; only a fence that names somebody else ends them.
+  // A single failed beat does no harm; only a fence that names another holder ends them.
   beating_ = std::jthread([this, every](const std::stop_token& stop) {
     while (http::wait_for(every, stop) && !storage::is_fenced(beat())) {
     }
@@ -230,7 +230,7 @@ absl::Status ObjectFence::release() {
   });
 }
 
-// "" for nothing.
+// Returns "" for a missing object.
 absl::StatusOr<std::string> ObjectFence::etag_of(const std::string& key) {
   absl::StatusOr<Facts> facts = client_->head(key);
   if (absl::IsNotFound(facts.status())) return std::string();
@@ -238,14 +238,14 @@ absl::StatusOr<std::string> ObjectFence::etag_of(const std::string& key) {
   return std::move(facts->etag);
 }
 
-// After it the put cannot happen any more, or it has.
+// Afterwards the put has happened, or cannot happen any more.
 absl::Status ObjectFence::seal(const Pending& pending) {
   const std::string mark = gone_mark();
   const absl::Status status = client_->put(pending.key, mark, as_found(pending.etag)).status();
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
 
-// What an attempt before this one, or this one when the store did not answer, began and did not finish.
+// Settles what an earlier attempt, or this one when the store did not answer, began and did not finish.
 absl::Status ObjectFence::settle() {
   TITAN_ASSIGN_OR_RETURN(const Record record, read());
   if (!is_mine(record)) return fenced(record);
@@ -285,11 +285,11 @@ absl::Status ObjectFence::publish(const Commit& commit, bool& unknown) {
   for (int i = 0; i < kTries; ++i) {
     status = publish_once(commit, unknown);
     if (!absl::IsAlreadyExists(status)) break;
-    TITAN_RETURN_IF_ERROR(check());  // Another attempt sealed it: this one is fenced.
+    TITAN_RETURN_IF_ERROR(check());  // Another attempt sealed it, so this one is fenced.
   }
   if (absl::IsAlreadyExists(status)) return absl::AbortedError(status.message());
   TITAN_RETURN_IF_ERROR(status);
-  // The manifest counts; a memory that could not be written lags behind it.
+  // The manifest counts, even if the fence cannot record the step.
   change([&](Record& record) {
     record.pending.clear();
     if (!commit.remembered.empty()) record.holder.committed[commit.remembered] = {commit.step, job_uid_};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who may change a checkpoint folder in an object store: common/io/storage/fence.h without locks.
+// Decides who may change a checkpoint folder in an object store: common/io/storage/fence.h without locks.
 
 #include <cstdint>
 #include <memory>
@@ -22,14 +22,14 @@ namespace titan::s3 {
 inline constexpr absl::Duration kObjectBeat = absl::Seconds(5);
 inline constexpr absl::Duration kObjectSilence = absl::Seconds(30);
 
-// {folder}/fence.json names the one job, and of it the highest attempt, that may change what readers see: which
-// manifests there are. It changes by a put on the condition that it is still what was read, so that of two who want it
-// one gets it.
+// {folder}/fence.json names the one job, and its highest attempt, that may change what readers see: which manifests
+// there are. It is changed by a put on the condition that it is still what was read, so that only one of two contenders
+// succeeds.
 //
-// A holder writes down in the fence what it is about to do (`pending`) before it does it, by a put on the condition
-// that the manifest is still what the fence says. Whoever takes the fence over finds what may still be under way, and
-// puts something else in its place (gone.h): either the step was there before, or the late put fails. So an attempt
-// that was paused anywhere changes nothing once another one has the fence.
+// Before a holder changes a manifest, it records the change in the fence (`pending`). The change is a put on the
+// condition that the manifest is still what the fence says. The next holder finds puts that may still be under way, and
+// replaces what they expect (gone.h): either the step was there before, or the late put fails. So an attempt that was
+// paused anywhere changes nothing once another one has the fence.
 class ObjectFence {
  public:
   using Claim = storage::Fence::Claim;
@@ -37,39 +37,39 @@ class ObjectFence {
   using Taken = storage::Fence::Taken;
   using Watch = storage::Fence::Watch;
 
-  // `folder`: the key below which all lies.
+  // `folder`: the key of the checkpoint folder.
   ObjectFence(std::shared_ptr<Client> client, std::string folder)
       : client_(std::move(client)), folder_(std::move(folder)) {}
   ~ObjectFence() { fall_silent(); }
 
-  // As storage::Fence::raise() and take(). Also FailedPrecondition for a store that does not keep conditions, and gives
-  // up what killed attempts left half uploaded.
+  // Like storage::Fence::raise() and take(). They also fail with FailedPrecondition for a store that does not honor
+  // conditions, and abort the unfinished uploads of killed attempts.
   absl::Status raise(const Claim& claim, Taken& taken);
   absl::Status take(Claim claim, const Watch& watch, Taken& taken);
 
-  // What follows is the holder's; is_fenced() for whoever is it no more.
+  // The calls below are for the holder. Others get an error for which is_fenced() is true.
   absl::Status check();
   absl::Status beat();
-  void keep_beating(absl::Duration every = kObjectBeat);  // On a thread of its own, until the end or release().
+  void keep_beating(absl::Duration every = kObjectBeat);  // In a separate thread, until the end or release().
   absl::Status release();
 
   struct Commit {
-    std::string key, text;   // Of the manifest.
-    std::string remembered;  // Folder under which the fence remembers the step; empty: not.
+    std::string key, text;   // The manifest's key and content.
+    std::string remembered;  // Folder for which the fence remembers the step; empty: none.
     int64_t step = -1;
   };
-  // `unknown`: it failed, and yet the manifest may be there, or come to be.
+  // `unknown`: it failed, but the manifest may exist or still appear.
   absl::Status publish(const Commit& commit, bool& unknown);
-  // Takes manifests away, in the order given. What else lies beside one is for who calls to delete.
+  // Removes manifests, in the given order. The caller deletes the other files of the steps.
   absl::Status retire(const std::vector<std::string>& keys);
 
   absl::StatusOr<Holder> holder();
 
  private:
-  // A put that is under way.
+  // A put that may be under way.
   struct Pending {
-    std::string key, etag;   // `etag`: what is there before; empty: nothing.
-    bool publishes = false;  // Else it takes the manifest away.
+    std::string key, etag;   // `etag`: of the previous object; empty: none.
+    bool publishes = false;  // Otherwise it removes the manifest.
     std::string remembered;
     int64_t step = -1;
   };
@@ -99,17 +99,18 @@ class ObjectFence {
 
   const std::shared_ptr<Client> client_;
   const std::string folder_;
-  std::string job_uid_;  // Who holds it by raise().
+  std::string job_uid_;  // The holder's, after raise().
   int attempt_ = 0;
-  std::optional<std::string> watched_;  // The beat that was watched for long enough and did not move.
+  std::optional<std::string> watched_;  // Etag of a beat that did not change while it was watched for kObjectSilence.
   std::jthread beating_;
 };
 
-// Whom a job's fence in a store names: the id of its dump folder tells this training from another one of that name.
+// Returns the name by which a job holds a fence in a store. The id of its dump folder distinguishes this training from
+// another one with that name.
 absl::StatusOr<std::string> holder_name(const std::string& job_uid, const std::string& dump_folder);
 
-// Who has the checkpoint folder `path` ("s3://...") if it is not `holder`; for a job that has ended, and does not wait
-// for a store that does not answer. Nothing when that is not known.
+// Returns who holds the checkpoint folder `path` ("s3://...") if it is not `holder`; nothing when that is unknown. For
+// a job that has ended: it does not wait for a store that does not answer.
 std::optional<storage::Fence::Holder> other_holder(const std::string& path, const std::string& holder);
 
 }  // namespace titan::s3

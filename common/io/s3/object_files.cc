@@ -35,7 +35,7 @@ absl::StatusOr<std::string> ObjectFiles::key_of(const std::string& path) const {
   return absl::InternalError(absl::StrCat(path, " is asked of the bucket ", client_->bucket()));
 }
 
-// What is there for readers.
+// Returns the facts of an object; NotFound for a mark (gone.h).
 absl::StatusOr<Facts> ObjectFiles::look(const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const Facts facts, client_->head(key));
   TITAN_ASSIGN_OR_RETURN(const bool gone, is_gone(*client_, key, facts.size));
@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<std::string>> ObjectFiles::list(const std::string& fo
   for (const std::string& one : all.folders) names.push_back(one.substr(prefix.size()));
   for (const Object& object : all.objects) {
     TITAN_ASSIGN_OR_RETURN(const bool gone, is_gone(*client_, object.key, object.size));
-    // The folder itself, where a tool made an object to show it.
+    // Skips the folder itself, for which some tools make an object.
     if (!gone && object.key != prefix) names.push_back(object.key.substr(prefix.size()));
   }
   std::sort(names.begin(), names.end());

@@ -13,14 +13,14 @@
 
 namespace titan::s3 {
 
-// The objects of a bucket as files; paths are "s3://BUCKET/KEY" of this bucket. Folders are what names have in common,
-// so that they need not be made. There are no locks, no renaming and no times: object_fence.h decides who may write.
+// Presents the objects of a bucket as files; paths are "s3://BUCKET/KEY" of this bucket. Folders are common prefixes of
+// names, so they need not be made. It has no locks, renames or times: object_fence.h decides who may write.
 class ObjectFiles : public storage::Files, public storage::WholeWriter {
  public:
   ObjectFiles(std::shared_ptr<Client> client, const TransferSizes& sizes)
       : client_(client), sizes_(sizes), blocks_(std::make_shared<BlockCache>(std::move(client), sizes)) {}
 
-  // AlreadyExists comes when it is synced.
+  // The file reports AlreadyExists when it is synced.
   absl::StatusOr<std::unique_ptr<storage::WritableFile>> create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::ReadableFile>> open(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::ReadableFile>> open_no_link(const std::string& path) override {
@@ -34,14 +34,14 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   absl::Status make_folders(const std::string&) override { return absl::OkStatus(); }
   absl::Status sync_folder(const std::string&) override { return absl::OkStatus(); }
   absl::StatusOr<std::vector<std::string>> list(const std::string& folder) override;
-  // False also when the store does not answer: what must be known asks list() or open().
+  // Returns false also when the store does not answer. Use list() or open() where the answer matters.
   bool exists(const std::string& path) override;
   bool is_folder(const std::string& path) override;
 
-  // Nobody is kept from deleting what is read: who reads it gets an error then.
+  // Does not prevent deletion: readers of a deleted object get an error.
   absl::StatusOr<std::unique_ptr<storage::FileLock>> try_lock(const std::string& path, storage::LockMode mode) override;
 
-  // Unimplemented.
+  // The calls below are Unimplemented.
   absl::StatusOr<std::unique_ptr<storage::WritableFile>> append_to(const std::string& path) override;
   absl::Status rename(const std::string& from, const std::string& to) override;
   absl::Status truncate(const std::string& path, int64_t bytes) override;
@@ -61,12 +61,12 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   const std::shared_ptr<BlockCache> blocks_;
 };
 
-// Files of the machine and objects of stores: paths that begin "s3://" are objects, all others files. A store is asked
-// as the process's environment says (settings.h), from the first path of its on; what the environment lacks is the
-// error of every operation. Never destroyed.
+// Local files and objects of stores: paths that begin with "s3://" are objects, all others are files. A store is
+// configured from the process's environment (settings.h) when its first path is used. If the environment is incomplete,
+// every operation returns that error. Never destroyed.
 storage::Files& all_files();
 
-// The bucket that all_files() asks for that path.
+// Returns the client of the bucket that all_files() uses for this path.
 absl::StatusOr<std::shared_ptr<Client>> client_of(const std::string& path);
 
 }  // namespace titan::s3

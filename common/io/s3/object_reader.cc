@@ -11,7 +11,7 @@
 namespace titan::s3 {
 
 BlockCache::Block BlockCache::block(const std::string& key, const std::string& etag, int64_t size, int64_t index) {
-  std::list<Entry> dropped;  // Destroyed without the lock: the last who has a block waits for it.
+  std::list<Entry> dropped;  // Destroyed after the lock is released: the last owner of a block waits for it.
   sync::Lock lock(mutex_);
   const auto same = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
     return one.index == index && one.key == key && one.etag == etag;
@@ -68,7 +68,7 @@ absl::Status ObjectReader::read(int64_t offset, int64_t bytes, char* out) {
   return absl::OkStatus();
 }
 
-// Straight to where it is wanted.
+// Reads into the destination directly, without the cache.
 absl::Status ObjectReader::read_large(int64_t offset, int64_t bytes, char* out) {
   const int64_t block = blocks_->sizes().block_bytes;
   std::deque<std::future<absl::Status>> reading;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reading objects in blocks that several connections bring at once, ahead of who reads from front to back.
+// Reads objects in blocks over several connections at once, and reads ahead for sequential readers.
 
 #include <future>
 #include <list>
@@ -15,15 +15,15 @@
 
 namespace titan::s3 {
 
-// The newest blocks of all objects that are read, so that memory does not grow with their number. Thread-safe.
+// Keeps the newest blocks of all objects that are read, so that memory does not grow with their number. Thread-safe.
 class BlockCache {
  public:
   BlockCache(std::shared_ptr<Client> client, const TransferSizes& sizes) : client_(std::move(client)), sizes_(sizes) {}
 
   using Block = std::shared_future<absl::StatusOr<std::shared_ptr<const std::string>>>;
-  // Begins to read it where nobody did.
+  // Starts reading the block unless it is cached.
   Block block(const std::string& key, const std::string& etag, int64_t size, int64_t index);
-  void forget(const std::string& key, const std::string& etag, int64_t index);  // It could not be read.
+  void forget(const std::string& key, const std::string& etag, int64_t index);  // After a failed read.
 
   const TransferSizes& sizes() const { return sizes_; }
   Client& client() { return *client_; }
@@ -38,10 +38,10 @@ class BlockCache {
   const std::shared_ptr<Client> client_;
   const TransferSizes sizes_;
   sync::Mutex mutex_;
-  std::list<Entry> entries_ TITAN_GUARDED_BY(mutex_);  // The newest first.
+  std::list<Entry> entries_ TITAN_GUARDED_BY(mutex_);  // Newest first.
 };
 
-// One object as it was when it was opened; Aborted once it is another.
+// Reads an object as it was when it was opened. Aborted once it was replaced.
 class ObjectReader : public storage::ReadableFile {
  public:
   ObjectReader(std::shared_ptr<BlockCache> blocks, std::string key, const Facts& facts)

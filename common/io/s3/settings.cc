@@ -32,7 +32,7 @@ std::string first_value(const http::Environment& environment, std::initializer_l
 
 struct ProfileFile {
   std::string path;
-  Sections sections;  // Empty where there is no file.
+  Sections sections;  // Empty when the file is missing.
   bool everybody_reads = false;
 };
 
@@ -64,7 +64,7 @@ std::string profile_of(const http::Environment& environment) {
   return named.empty() ? "default" : named;
 }
 
-// In the file of settings a profile is "[profile NAME]", but for the default one.
+// In the settings file, a profile's section is "[profile NAME]", except for the default one.
 std::string setting(const ProfileFile& file, const std::string& profile, const std::string& name) {
   for (const std::string& title : {absl::StrCat("profile ", profile), profile}) {
     const auto section = file.sections.find(title);
@@ -74,13 +74,13 @@ std::string setting(const ProfileFile& file, const std::string& profile, const s
   return "";
 }
 
-// It becomes part of requests' lines: nothing may end one.
+// The text becomes part of header lines: nothing in it may end one.
 bool is_word(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
 absl::StatusOr<Credentials> checked(Credentials made, const std::string& from) {
-  // libcurl takes "KEY:SECRET", and cuts at the first ':'.
+  // libcurl takes "KEY:SECRET" and cuts at the first ':'.
   const bool good = is_word(made.key_id) && !absl::StrContains(made.key_id, ":") && is_word(made.secret) &&
                     (made.session_token.empty() || is_word(made.session_token));
   if (good) return made;
@@ -113,7 +113,7 @@ Sections parse_sections(const std::string& text) {
       continue;
     }
     const size_t equals = line.find('=');
-    const bool nested = raw.front() == ' ' || raw.front() == '\t';  // Of a setting that has settings.
+    const bool nested = raw.front() == ' ' || raw.front() == '\t';  // Belongs to a nested setting.
     if (section == nullptr || equals == line.npos || nested) continue;
     (*section)[absl::AsciiStrToLower(absl::StripAsciiWhitespace(line.substr(0, equals)))] =
         std::string(absl::StripAsciiWhitespace(line.substr(equals + 1)));

@@ -23,8 +23,8 @@ namespace {
 
 constexpr size_t kLongestHeader = 8192, kLongestBody = size_t{16} << 20;
 
-// Of AWS's own stores a bucket is a host, which is what it wants of new ones; others take it in the path. So does a
-// name with dots, for which no certificate is.
+// AWS's own stores take the bucket as a part of the host, as they demand for new buckets; others take it in the path.
+// So does a name with dots, because no certificate covers such a host.
 bool bucket_in_path(const Settings& settings, const std::string& bucket) {
   return !settings.endpoint.empty() || absl::StrContains(bucket, ".");
 }
@@ -35,7 +35,7 @@ std::string server(const Settings& settings, const std::string& bucket) {
   return absl::StrCat("https://", bucket_in_path(settings, bucket) ? "" : bucket + ".", host);
 }
 
-// Signed as it is, so everything is in the one form that signatures know.
+// The address is signed as it is, so everything is encoded in the form that signatures require.
 std::string address(const Settings& settings, const std::string& bucket, const Request& request) {
   std::string url = server(settings, bucket);
   if (bucket_in_path(settings, bucket)) absl::StrAppend(&url, "/", bucket);
@@ -50,7 +50,7 @@ std::string address(const Settings& settings, const std::string& bucket, const R
   return url;
 }
 
-// "HOST" or "HOST:PORT", as it stands in the address: libcurl's own signature forgets the port.
+// Returns "HOST" or "HOST:PORT", as in the address: libcurl's own signature omits the port.
 std::string host_of(const std::string& url) {
   const size_t begin = url.find("://") + 3;
   return url.substr(begin, url.find('/', begin) - begin);
@@ -60,7 +60,7 @@ constexpr char kConditions[] = "; this store cannot do what checkpoints need (co
 constexpr char kRenew[] = "; the session has ended: renew AWS_SESSION_TOKEN or its profile";
 constexpr char kKeys[] = "; look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or their profile";
 
-// What a store's word says beyond the number of its answer.
+// Meaning of an error code of a store, beyond the number of its answer.
 struct KnownCode {
   const char* code;
   absl::StatusCode status;
@@ -69,13 +69,13 @@ struct KnownCode {
 using absl::StatusCode;
 constexpr KnownCode kKnownCodes[] = {
     {"PreconditionFailed", StatusCode::kAlreadyExists},
-    // What came was not what was sent; the store keeps nothing of it.
+    // The store received something else than was sent, and keeps nothing of it.
     {"BadDigest", StatusCode::kUnavailable},
     {"InvalidDigest", StatusCode::kUnavailable},
     {"XAmzContentSHA256Mismatch", StatusCode::kUnavailable},
     {"XAmzContentChecksumMismatch", StatusCode::kUnavailable},
     {"IncompleteBody", StatusCode::kUnavailable},
-    // Too much at once.
+    // Too many requests at once.
     {"RequestTimeout", StatusCode::kUnavailable},
     {"ConditionalRequestConflict", StatusCode::kUnavailable},
     {"OperationAborted", StatusCode::kUnavailable},
@@ -126,7 +126,7 @@ Exchange::Exchange(const Settings& settings, std::string bucket)
 Exchange::~Exchange() { curl_easy_cleanup(state_->curl); }
 
 void Exchange::State::on_header(absl::string_view line) {
-  if (absl::StartsWith(line, "HTTP/")) {  // One that says to go on may come before.
+  if (absl::StartsWith(line, "HTTP/")) {  // An interim answer may come first.
     const size_t blank = line.find(' ');
     response->code = blank == line.npos ? 0 : std::atoi(std::string(line.substr(blank)).c_str());
     response->headers.clear();
@@ -165,7 +165,7 @@ void Exchange::State::set_options(const std::string& url, const Credentials& cre
   curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", settings.region, ":s3").c_str());
   curl_easy_setopt(curl, CURLOPT_USERPWD, absl::StrCat(credentials.key_id, ":", credentials.secret).c_str());
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-  curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // The proxy of a tunnel is told nothing of it.
+  curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // Keeps the headers from the proxy of a tunnel.
   if (std::strcmp(request->method, "HEAD") == 0) {
     curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
   } else {
@@ -193,7 +193,7 @@ absl::Status Exchange::perform(const Request& request, const Credentials& creden
   curl_slist* headers = nullptr;
   const auto add = [&](const std::string& line) { headers = curl_slist_append(headers, line.c_str()); };
   add("Host: " + host_of(url));
-  // Every store compares it with what came, since it is part of the signature.
+  // It is part of the signature, so every store compares it with the body that arrived.
   add("x-amz-content-sha256: " + digest::sha256_hex(request.body == nullptr ? kNothing : *request.body));
   if (!credentials.session_token.empty()) add("x-amz-security-token: " + credentials.session_token);
   if (request.body != nullptr) add("Content-Type: application/octet-stream");

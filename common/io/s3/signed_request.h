@@ -18,31 +18,31 @@ namespace titan::s3 {
 
 struct Request {
   const char* method = "GET";
-  std::string key;                                         // "": of the bucket itself.
+  std::string key;                                         // "": the bucket itself.
   std::vector<std::pair<std::string, std::string>> query;  // Sorted by name.
   std::vector<std::string> headers = {};                   // "name: value".
-  const std::string* body = nullptr;                       // Lives as long as the request.
+  const std::string* body = nullptr;                       // Must outlive the request.
   std::optional<http::Range> range = std::nullopt;
-  char* into = nullptr;  // With `range`: as many bytes, for what comes of it.
+  char* into = nullptr;  // With `range`: receives the body, as many bytes.
 };
 
 struct Response {
   int code = 0;
-  std::map<std::string, std::string> headers;  // By name in small letters.
-  std::string body;                            // Where `into` does not take it.
-  int64_t received = 0;                        // Bytes that `into` took, also when it ended too soon.
+  std::map<std::string, std::string> headers;  // Names in lower case.
+  std::string body;                            // Unless `into` takes it.
+  int64_t received = 0;                        // Bytes that `into` took, also when the answer ended too soon.
 
   const std::string& header(const std::string& name) const;
 };
 
-// One connection after another. For one thread.
+// Sends one request at a time and reuses connections. Use it from one thread only.
 class Exchange {
  public:
   Exchange(const Settings& settings, std::string bucket);
   ~Exchange();
 
-  // OK for whatever the server answers. Errors: Unavailable (network, an answer that is no answer to this), and
-  // FailedPrecondition where another try mends nothing.
+  // Returns OK whatever the server answers. Errors: Unavailable (network, or an answer that does not fit the request),
+  // and FailedPrecondition where a retry cannot help.
   absl::Status perform(const Request& request, const Credentials& credentials, Response& response);
 
  private:
@@ -50,9 +50,9 @@ class Exchange {
   std::unique_ptr<State> state_;
 };
 
-// What the store said, as a status without a place. Unavailable: it may go well when it is tried again; NotFound: no
-// such object or upload; AlreadyExists: a condition on the object as it is now does not hold; Unauthenticated: other
-// credentials may do.
+// Converts a failed answer to a status that names no object. Unavailable: a retry may succeed; NotFound: no such object
+// or upload; AlreadyExists: a condition on the object's current state does not hold; Unauthenticated: other credentials
+// may work.
 absl::Status answer_error(const Response& response, const Settings& settings, const std::string& bucket);
 
 }  // namespace titan::s3

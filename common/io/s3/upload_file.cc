@@ -16,7 +16,7 @@ Condition new_object() { return {.kind = Condition::kAbsent}; }
 
 UploadFile::~UploadFile() {
   for (auto& one : sending_) one.wait();
-  // What cannot be deleted now, the next attempt finds.
+  // The next attempt finds parts that cannot be deleted now.
   if (!done_ && !upload_.id.empty()) client_->abort(upload_).IgnoreError();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A new object that is written from its beginning to its end, in parts that several connections send at once.
+// Writes a new object from its beginning to its end, in parts that several connections send at once.
 
 #include <deque>
 #include <future>
@@ -15,14 +15,14 @@ namespace titan::s3 {
 
 struct TransferSizes {
   int64_t part_bytes =
-      int64_t{16} << 20;  // A store takes 10,000 parts of one size, of 5 MiB at least but for the last.
+      int64_t{16} << 20;  // A store accepts 10,000 parts of one size, of at least 5 MiB except the last.
   int parts_at_once = 4;  // In memory; one more is being filled.
-  int64_t block_bytes = int64_t{8} << 20;  // What is asked for at once when reading.
+  int64_t block_bytes = int64_t{8} << 20;  // Bytes per request when reading.
   int blocks_at_once = 4, blocks_kept = 16;
 };
 
-// Nothing of it is to be seen before sync(), which fails with AlreadyExists where the name is taken. What is not synced
-// is given up: its parts are deleted.
+// Readers see nothing of it before sync(), which fails with AlreadyExists when the name exists. A file that was not
+// synced is abandoned: its parts are deleted.
 class UploadFile : public storage::WritableFile {
  public:
   UploadFile(std::shared_ptr<Client> client, std::string key, const TransferSizes& sizes)
@@ -42,11 +42,11 @@ class UploadFile : public storage::WritableFile {
   const std::string key_;
   const TransferSizes sizes_;
   std::string filling_;
-  Upload upload_;  // Without an id while all fits in one part.
+  Upload upload_;  // Without an id while everything fits in one part.
   std::deque<std::future<absl::StatusOr<Part>>> sending_;
   std::vector<Part> parts_;
   bool done_ = false;
-  absl::Status failed_;  // Sticky.
+  absl::Status failed_;  // The first error, which all later calls return.
 };
 
 }  // namespace titan::s3

@@ -13,12 +13,12 @@
 namespace titan::s3 {
 namespace {
 
-constexpr size_t kDeepest = 16;  // No answer has more than four.
+constexpr size_t kDeepest = 16;  // No answer has more than four levels.
 
 struct Reading {
   XML_Parser parser;
-  Element root;                // Holds the document's element as its one child.
-  std::vector<Element*> open;  // From `root` down. An element that is open is its parent's last, so that it stays put.
+  Element root;                // Holds the document's root element as its only child.
+  std::vector<Element*> open;  // From `root` down. An open element is its parent's last child, so it does not move.
   const char* refused = nullptr;
 
   void refuse(const char* why) {

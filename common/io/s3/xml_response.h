@@ -1,7 +1,7 @@
 #pragma once
 
-// Parses the answers of an object store, which are small XML documents, and the listings among them. A server is not
-// trusted with their form.
+// Parses the answers of an object store, which are small XML documents, and the listings among them. It does not trust
+// their form.
 
 #include <cstdint>
 #include <string>
@@ -18,17 +18,17 @@ struct Element {
   std::string text;
   std::vector<Element> children;
 
-  // The text of the first child of that name; "" without one.
+  // Returns the text of the first child of that name; "" without one.
   const std::string& value(std::string_view child) const;
 };
 
-// The document's one element. Errors: DataLoss for what is not XML, is nested too deep or defines entities.
+// Returns the document's root element. Errors: DataLoss for what is not XML, is nested too deeply or defines entities.
 absl::StatusOr<Element> parse_xml(std::string_view text);
 
-// The text with what XML would read as its own written otherwise.
+// Returns the text with the special characters of XML escaped.
 std::string xml_escaped(std::string_view text);
 
-// An object, as a listing has it.
+// An object of a listing.
 struct Object {
   std::string key;
   int64_t size = 0;
@@ -39,21 +39,22 @@ struct Object {
 // A page of a listing.
 struct Page {
   std::vector<Object> objects;
-  std::vector<std::string> folders;  // Keys that continue after a '/', up to it and without it.
-  std::string next;                  // What asks for the next page; "" for none.
+  std::vector<std::string> folders;  // Common prefixes that end with a '/', without it.
+  std::string next;                  // Token of the next page; "" for none.
 };
-// Every key begins with `prefix`. Errors: DataLoss.
+// Parses a page. Errors: DataLoss, also for a key that does not begin with `prefix`.
 absl::StatusOr<Page> parse_page(const std::string& text, const std::string& prefix);
 
-// An upload that was begun and has not ended.
+// An upload that was neither completed nor aborted.
 struct Upload {
   std::string key, id;
-  std::string writer = {};  // Of Client::create_upload().
+  std::string writer = {};  // Mark of Client::create_upload().
 };
 struct UploadPage {
   std::vector<Upload> uploads;
-  std::string next_key, next_id;  // What asks for the next page; "" for none.
+  std::string next_key, next_id;  // Markers of the next page; "" for none.
 };
+// Parses a page of uploads. Errors: DataLoss, also for a key that does not begin with `prefix`.
 absl::StatusOr<UploadPage> parse_uploads(const std::string& text, const std::string& prefix);
 
 }  // namespace titan::s3

@@ -52,7 +52,7 @@ uint32_t crc32c_portable(const void* bytes, size_t size, uint32_t crc) {
     uint32_t low, high;
     std::memcpy(&low, p, 4);
     std::memcpy(&high, p + 4, 4);
-    low ^= state;  // Little endian, as every machine this runs on.
+    low ^= state;  // Assumes little endian, like every machine this runs on.
     state = tables[7][low & 0xff] ^ tables[6][(low >> 8) & 0xff] ^ tables[5][(low >> 16) & 0xff] ^
             tables[4][low >> 24] ^ tables[3][high & 0xff] ^ tables[2][(high >> 8) & 0xff] ^
             tables[1][(high >> 16) & 0xff] ^ tables[0][high >> 24];

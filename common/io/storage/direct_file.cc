@@ -22,7 +22,7 @@
 namespace titan::storage {
 namespace {
 
-constexpr size_t kBlock = 4096;  // Of memory, places and lengths: what every disk with O_DIRECT takes.
+constexpr size_t kBlock = 4096;  // Alignment of memory, offsets and lengths that every disk with O_DIRECT accepts.
 
 absl::Status failure_of(int error, const char* operation, const std::string& path) {
   return errno_status(error, absl::StrCat(operation, " ", path));
@@ -64,7 +64,7 @@ class DirectFile : public WritableFile {
     if (failed_.ok() && tail > 0) failed_ = write_tail(rest.get() + filled_ - tail, tail);
     written_ += static_cast<int64_t>(filled_);
     filled_ = 0;
-    // Less may have come than there was room taken for.
+    // Fewer bytes may have come than were allocated.
     if (failed_.ok() && ::ftruncate(fd_, written_) != 0) failed_ = failure_of(errno, "truncate", path_);
     if (failed_.ok() && ::fdatasync(fd_) != 0) failed_ = failure_of(errno, "fsync", path_);
     return failed_;
@@ -107,7 +107,7 @@ class DirectFile : public WritableFile {
     under_way_.pop_front();
   }
 
-  // On any thread.
+  // Called on any thread.
   absl::Status write(const char* from, size_t count, int64_t at) {
     bool refused = false;
     while (count > 0) {
@@ -131,7 +131,7 @@ class DirectFile : public WritableFile {
   }
 
  public:
-  // False: it was so already, or cannot be.
+  // Returns false when it was already so, or cannot be set.
   static bool set_direct(int fd, bool direct) {
     const int flags = ::fcntl(fd, F_GETFL);
     const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
@@ -143,10 +143,10 @@ class DirectFile : public WritableFile {
   const std::string path_;
   Buffer filling_;
   size_t filled_ = 0;
-  int64_t written_ = 0;  // Where `filling_` goes.
+  int64_t written_ = 0;  // Offset at which `filling_` goes.
   std::deque<UnderWay> under_way_;
   std::vector<Buffer> spare_;
-  absl::Status failed_;  // Sticky.
+  absl::Status failed_;  // The first error, which all later calls return.
 };
 
 bool on_local_disk(int fd) {
@@ -155,7 +155,8 @@ bool on_local_disk(int fd) {
   return info.f_type == EXT4_SUPER_MAGIC || info.f_type == XFS_SUPER_MAGIC;
 }
 
-// Where it cannot be taken, the writes find out. What is known not to fit is not tried: others write here, too.
+// Where allocation is not supported, the writes report a full disk. A size that is known not to fit is not tried,
+// because others write here too.
 absl::Status take_room(int fd, const std::string& path, int64_t bytes) {
   struct statfs info;
   if (::fstatfs(fd, &info) == 0 && bytes / info.f_bsize > static_cast<int64_t>(info.f_bfree)) {

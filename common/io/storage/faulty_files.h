@@ -9,7 +9,7 @@
 
 namespace titan::storage {
 
-// One call on a file system, before it happens.
+// A call on a file system, before it happens.
 struct FileOperation {
   enum class Kind {
     kCreate,
@@ -30,18 +30,19 @@ struct FileOperation {
   };
   Kind kind;
   std::string path;   // The target of a rename.
-  int64_t bytes = 0;  // Of kAppend and kRead.
+  int64_t bytes = 0;  // For kAppend and kRead.
 };
 const char* name(FileOperation::Kind kind);
 
-// What a test wants to happen instead.
+// A failure that a test injects into an operation.
 struct Fault {
   absl::Status status;        // Returned when not OK.
-  int64_t partial_bytes = 0;  // kAppend only: so much is written before the error, as a disk does that fills up.
+  int64_t partial_bytes = 0;  // kAppend only: written before the error, like a disk that fills up.
 };
 
-// Passes everything through to `base`, asking `hook` before each operation. The hook may sleep or block (a slow disk),
-// return a fault (full, failing, short), count, or end the process (a crash at that point). Called from many threads.
+// Passes everything through to `base` and calls `hook` before each operation except exists() and is_folder(). The hook
+// may sleep or block (a slow disk), return a fault (full, failing, short), count, or end the process (a crash at that
+// point). It is called from many threads.
 class FaultyFiles : public Files {
  public:
   using Hook = std::function<Fault(const FileOperation&)>;

@@ -11,7 +11,7 @@
 namespace titan::storage {
 namespace {
 
-// A release that has to wait for longer is left out: the next job then waits for the silence.
+// A release that would wait for longer is skipped: the next job then waits for the silence.
 constexpr absl::Duration kReleasePatience = absl::Seconds(2);
 constexpr absl::Duration kLook = absl::Milliseconds(250);
 
@@ -34,7 +34,7 @@ absl::Status Fence::write(const Holder& holder) const {
   return atomic_write(files_, path(kFenceFile), to_json(holder).dump() + "\n");
 }
 
-// As fell_silent(), and also where the beat was watched for long enough.
+// Same as fell_silent(), but also true when the beat was watched for long enough.
 absl::StatusOr<bool> Fence::silent(const Claim& claim, const Holder& holder) const {
   if (claim.silent_beat) {
     const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
@@ -43,7 +43,7 @@ absl::StatusOr<bool> Fence::silent(const Claim& claim, const Holder& holder) con
   return fell_silent(files_, dump_folder_, holder);
 }
 
-// May `claim` take the folder from `holder`?
+// Returns OK when `claim` may take the folder from `holder`.
 absl::Status Fence::admit(const Claim& claim, const Holder& holder) const {
   const bool by_hand = claim.attempt == 0;
   if (holder.job_uid == claim.job_uid && !by_hand) {
@@ -51,7 +51,7 @@ absl::Status Fence::admit(const Claim& claim, const Holder& holder) const {
                ? fenced_status(the_folder(dump_folder_), claim.job_uid, claim.attempt, holder)
                : absl::OkStatus();
   }
-  // What is left of a job that lost the folder must not take it back: two jobs would train one model by turns.
+  // A job that lost the folder must not take it back: two jobs would train one model alternately.
   if (!by_hand && holder.former.contains(claim.job_uid)) {
     return fenced_status(the_folder(dump_folder_), claim.job_uid, claim.attempt, holder);
   }
@@ -76,7 +76,7 @@ absl::StatusOr<Fence::Taken> Fence::raise(const Claim& claim) const {
   if (!next_attempt && !holder.job_uid.empty() && !holder.released) taken.taken_from = describe(holder);
   hand_over(holder, claim, taken.attempt);
   TITAN_ASSIGN_OR_RETURN(holder.folder, make_folder_id(files_, dump_folder_));
-  // Before the fence names this job: whoever comes next must find it alive.
+  // Precedes the record that names this job, because the next contender must find it alive.
   if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(files_.touch(path(kFenceAlive)).status());
   TITAN_RETURN_IF_ERROR(write(holder));
   taken.folder = holder.folder;
@@ -91,7 +91,7 @@ absl::StatusOr<Fence::Taken> Fence::take(Claim claim, const Watch& watch) const 
     if (!is_in_use(taken.status())) return taken;
     const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
     if (!beat.ok()) return beat.status();
-    if (seen && *seen != *beat) return taken;  // Somebody lives.
+    if (seen && *seen != *beat) return taken;  // The holder is alive.
     if (!seen && watch.say) {
       const absl::StatusOr<Holder> holder = this->holder();
       watch.say(absl::StrCat("the dump folder ", dump_folder_, " was not given back by ",
@@ -187,10 +187,10 @@ void FenceHold::release() {
   if (released_) return;
   released_ = true;
   stop();
-  fence_.release(job_uid_, attempt_).IgnoreError();  // Then the next job waits for the silence.
+  fence_.release(job_uid_, attempt_).IgnoreError();  // After a failure the next job waits for the silence.
 }
 
-// A beat that fails for once is one of many; only a fence that names somebody else ends them.
+// A single failed beat does no harm; only a fence that names another holder ends them.
 void FenceHold::beat() {
   while (!is_fenced(fence_.beat(job_uid_, attempt_))) {
     sync::Lock lock(mutex_);

@@ -56,7 +56,7 @@ bool is_in_use(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) && absl::StartsWith(status.message(), kInUsePrefix);
 }
 
-// Members beyond the first two are missing in older fences.
+// Older fences lack members beyond the first two.
 absl::StatusOr<Fence::Holder> holder_from_text(const std::string& path, const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto bad = [&](const char* what) {
@@ -75,7 +75,7 @@ absl::StatusOr<Fence::Holder> holder_from_text(const std::string& path, const st
     holder.process = json.value("process", "");
     holder.released = json.value("released", false);
     holder.folder = json.value("folder", "");
-    using Entries = std::map<std::string, nlohmann::json>;  // Refuses a list, which json would iterate as well.
+    using Entries = std::map<std::string, nlohmann::json>;  // Rejects a list, which json would iterate as well.
     for (const auto& [folder, last] : json.value("committed", Entries{})) {
       holder.committed[folder] = {last.at("step").get<int64_t>(), last.at("job_uid").get<std::string>()};
     }

@@ -24,12 +24,12 @@ absl::Status check_space(const std::string& folder, int64_t least_bytes) {
   if (free < least_bytes)
     return absl::ResourceExhaustedError(absl::StrCat("the disk of ", folder, " is full: ", free >> 10,
                                                      " KiB left, at least ", least_bytes >> 10, " KiB are needed"));
-  if (disk.f_files > 0 && disk.f_favail == 0)  // Some file systems make inodes as they need them, and report none.
+  if (disk.f_files > 0 && disk.f_favail == 0)  // Some file systems make inodes on demand, and report none.
     return absl::ResourceExhaustedError(absl::StrCat("the disk of ", folder, " is full: no inode is left"));
   return absl::OkStatus();
 }
 
-// The file is truncated and rewritten each time, so that the disk has to allocate a block. It is never removed: a
+// Truncates and rewrites the file each time, so that the disk has to allocate a block. Never removes it, so that a
 // listing of the folder does not change between two checks.
 absl::Status write_probe(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -37,7 +37,7 @@ absl::Status write_probe(const std::string& path) {
   const std::vector<char> zeros(kProbeBytes, 0);
   const ssize_t written = ::write(fd, zeros.data(), zeros.size());
   const int failed = written < 0 ? errno : written < static_cast<ssize_t>(zeros.size()) ? ENOSPC : 0;
-  const int not_closed = ::close(fd) == 0 ? 0 : errno;  // Quotas are reported here by some network file systems.
+  const int not_closed = ::close(fd) == 0 ? 0 : errno;  // Some network file systems report quotas here.
   const int error = failed != 0 ? failed : not_closed;
   return error == 0 ? absl::OkStatus() : errno_status(error, absl::StrCat("write ", path));
 }

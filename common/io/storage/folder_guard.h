@@ -12,18 +12,18 @@
 
 namespace titan::storage {
 
-// Watches the folder in which a daemon keeps what it has promised. A daemon holds its files open, so that nothing fails
-// when somebody deletes or replaces them under their names: what it writes from then on is lost when it ends.
-// Thread-safe; every call may block as long as the disk does.
+// Watches the folder in which a daemon keeps its durable state. A daemon holds its files open, so that nothing fails
+// when somebody deletes or replaces them by name: what it writes afterwards is lost when it ends. Thread-safe; every
+// call may block as long as the disk does.
 class FolderGuard {
  public:
-  // Remembers the folder and those of `files` in it that are there. Errors: those of looking at the folder.
+  // Remembers the folder and those of `files` in it that exist. Errors: those of stat(2) on the folder.
   static absl::StatusOr<FolderGuard> open(const std::string& folder, const std::vector<std::string>& files);
 
-  // Errors: FailedPrecondition when a remembered path is gone or belongs to another file, which nothing but a restart
-  // can mend unless the old files are moved back; those of the disk when it cannot be told.
+  // Errors: FailedPrecondition when a remembered path is gone or names another file, which only a restart can fix
+  // unless the old files are moved back; those of the disk when it cannot be determined.
   absl::Status check_same() const;
-  // Writes the small file `.probe` there. Errors: ResourceExhausted with less than `least_bytes` or without an inode
+  // Writes the small file `.probe` there. Errors: ResourceExhausted when fewer than `least_bytes` or no inodes are
   // left, or the disk's own; each names the folder.
   absl::Status check_writable(int64_t least_bytes) const;
 
@@ -39,7 +39,7 @@ class FolderGuard {
   explicit FolderGuard(std::string folder) : folder_(std::move(folder)) {}
 
   std::string folder_;
-  std::vector<File> files_;  // The folder first.
+  std::vector<File> files_;  // The folder is first.
 };
 
 }  // namespace titan::storage

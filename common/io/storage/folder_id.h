@@ -7,17 +7,18 @@
 
 namespace titan::storage {
 
-// {dump}/.titan-folder holds a random id that is made once and never changed. It tells a folder from another one under
-// the same name (a mount that is missing, a folder that was made anew), and finds the same folder under another name (a
-// link, a bind mount). A copy of the whole folder has the same id: it is the same training.
+// {dump}/.titan-folder holds a random id that is made once and never changed. It distinguishes a folder from another
+// one under the same name (a missing mount, a recreated folder), and identifies the same folder under another name (a
+// link, a bind mount). A copy of the whole folder has the same id, because it is the same training.
 
-// The id of `dump_folder`. Errors: NotFound when the folder or the id is missing; DataLoss when it cannot be
-// understood.
+// Returns the id of `dump_folder`. Errors: NotFound when the folder or the id is missing; DataLoss when it is
+// malformed.
 absl::StatusOr<std::string> read_folder_id(Files& files, const std::string& dump_folder);
 
-// The same, making the id when there is none. Call with the fence's lock held.
+// Does the same, and makes a missing id. Call it with the fence's lock held.
 absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump_folder);
-// Makes the folder and takes the lock itself. Unavailable when the lock is held for longer than `patience`.
+// Does the same, and makes the folder and takes the lock itself. Unavailable when the lock is held for longer than
+// `patience`.
 absl::StatusOr<std::string> settle_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience);
 
 enum class FolderIs {
@@ -25,11 +26,11 @@ enum class FolderIs {
   kMissing,  // No folder, or one without an id.
   kAnother,
 };
-// Is what lies under this name the folder that had this id? Creates nothing.
+// Compares the folder under this name with the one that had this id. Creates nothing.
 absl::StatusOr<FolderIs> compare_folder(Files& files, const std::string& dump_folder, const std::string& known_id);
 
-// Why an attempt must not use a folder that is not the job's: UPPER_SNAKE, and for people. `committed_step`: newest
-// full step that the job has committed; -1: none.
+// Return why an attempt must not use a folder that is not the job's: as an UPPER_SNAKE reason, and as a message for
+// people. `committed_step`: newest full step that the job has committed; -1: none.
 const char* lost_folder_reason(FolderIs is);
 std::string lost_folder_message(FolderIs is, const std::string& dump_folder, int64_t committed_step);
 

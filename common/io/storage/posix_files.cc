@@ -22,11 +22,11 @@ absl::Status failed(const char* operation, const std::string& path) {
   return errno_status(errno, absl::StrCat(operation, " ", path));
 }
 
-// With O_NONBLOCK in `flags` a pipe's other end is not waited for, and a regular file is as without.
+// O_NONBLOCK in `flags` avoids waiting for the other end of a pipe, and has no effect on a regular file.
 host::Descriptor open_file(const std::string& path, int flags) {
   int fd;
   do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);  // The umask says what stays.
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);  // The umask removes permissions.
   } while (fd < 0 && errno == EINTR);
   return host::Descriptor(fd);
 }
@@ -113,7 +113,7 @@ class PosixFiles : public Files, public LargeWriter {
     if (fd.get() < 0) return failed("create", path);
     auto file = write_directly(fd.get(), path, bytes);
     if (!file.ok() || *file != nullptr) fd.release();
-    if (!file.ok()) ::unlink(path.c_str());  // No longer there, as after any other failure to create it.
+    if (!file.ok()) ::unlink(path.c_str());  // Leaves no file, like any other failure to create it.
     if (!file.ok() || *file != nullptr) return file;
     return std::make_unique<PosixWritableFile>(std::move(fd), path);
   }
@@ -205,13 +205,13 @@ class PosixFiles : public Files, public LargeWriter {
     return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
   }
 
-  // Polls rather than waits in flock(2): a holder that was stopped in the middle must give a clear error, not a silent
-  // hang.
+  // Polls instead of waiting in flock(2): a holder that was stopped in the middle must cause a clear error, not a
+  // silent hang.
   absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
                                                  absl::Duration patience) override {
     absl::Duration waited, pause = absl::Microseconds(200);
     while (true) {
-      // In folders of users, as root: a link would let them have a file made, or held, anywhere.
+      // Follows no link: in users' folders, a link could make root create or lock a file anywhere.
       auto lock = flock_path(path, O_RDWR | O_CREAT | O_NOFOLLOW, flock_operation(mode));
       if (lock.ok() || !absl::IsUnavailable(lock.status())) return lock;
       if (waited >= patience) {

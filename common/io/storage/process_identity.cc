@@ -17,7 +17,7 @@
 namespace titan::storage {
 namespace {
 
-// "boot namespace", the same for all processes that see each other's ids; empty when unknown.
+// Returns "boot namespace", the same for all processes that see each other's ids; empty when unknown.
 std::string process_view() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -28,15 +28,15 @@ std::string process_view() {
   return absl::StrCat(boot, " ", std::string(view, static_cast<size_t>(length)));
 }
 
-// Start time in the kernel's ticks; "" for a zombie; nothing when the process cannot be seen.
+// Returns the start time in the kernel's ticks; "" for a zombie; nothing when the process is not visible.
 std::optional<std::string> process_start(const std::string& pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const size_t name_end = text.rfind(')');  // The name may hold spaces.
+  const size_t name_end = text.rfind(')');  // The name may contain spaces.
   if (name_end == std::string::npos) return std::nullopt;
   const std::vector<std::string> fields = absl::StrSplit(text.substr(name_end + 1), ' ', absl::SkipEmpty());
   if (fields.size() < 20) return std::nullopt;
-  return fields[0] == "Z" || fields[0] == "X" ? "" : fields[19];  // Field 22 counted from the process id.
+  return fields[0] == "Z" || fields[0] == "X" ? "" : fields[19];  // Field 22, where the PID is field 1.
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ bool certainly_gone(const std::string& identity) {
   const std::string view = process_view();
   if (parts.size() != 4 || view.empty() || !absl::StartsWith(identity, view + " ")) return false;
   if (const std::optional<std::string> start = process_start(parts[2])) return *start != parts[3];
-  pid_t pid = 0;  // Other users' processes may be hidden.
+  pid_t pid = 0;  // /proc may hide other users' processes.
   return absl::SimpleAtoi(parts[2], &pid) && pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH;
 }
 

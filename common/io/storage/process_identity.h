@@ -4,12 +4,12 @@
 
 namespace titan::storage {
 
-// Names this process among all that ever ran: the machine's boot, the namespace of process ids, the id and the start
-// time. Empty where the kernel does not tell.
+// Identifies this process among all that ever ran: the machine's boot, the PID namespace, the PID and the start time.
+// Empty when the kernel does not report them.
 std::string process_identity();
 
-// True only when the process that had this identity would be seen from here if it lived, and does not. What ran on
-// another machine, before a reboot or in another container is never called gone.
+// True only when the process with this identity would be visible from here if it were alive, and is not. A process of
+// another machine, an earlier boot or another container is never reported as gone.
 bool certainly_gone(const std::string& identity);
 
 }  // namespace titan::storage

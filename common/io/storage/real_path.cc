@@ -25,7 +25,7 @@ absl::StatusOr<std::string> real_path_of(int fd) {
 absl::StatusOr<std::string> real_path(const std::string& path) {
   if (path.empty() || path[0] != '/')
     return absl::InvalidArgumentError(absl::StrCat("'", path, "' is no absolute path"));
-  // Not lexically: a/.. is the parent of where a leads.
+  // Not lexically: a/.. is the parent of the folder that a leads to.
   std::filesystem::path there = path;
   std::filesystem::path rest;
   for (;;) {

@@ -7,15 +7,15 @@
 
 namespace titan::storage {
 
-// Where `path` leads when all links are followed, of as much as is there; the rest as it was said. As the kernel tells
-// it of what it has opened, so that it is one answer and not one for each folder on the way. Errors: InvalidArgument
-// for what is not absolute, and the system's.
+// Returns `path` with all links followed, as far as it exists; the rest stays as given. The kernel reports the path of
+// what it has opened, so it is one answer, not one for each folder on the way. Errors: InvalidArgument for a path that
+// is not absolute or has ".." after a missing part, and the system's.
 absl::StatusOr<std::string> real_path(const std::string& path);
 
-// The same of an open descriptor.
+// Does the same for an open descriptor.
 absl::StatusOr<std::string> real_path_of(int fd);
 
-// Is the path, which real_path() gave, one of these folders or below one?
+// Whether the path, a result of real_path(), is one of these folders or below one.
 bool lies_below(const std::string& real, const std::vector<std::string>& folders);
 
 }  // namespace titan::storage

@@ -32,7 +32,7 @@ std::string variable(const char* name) {
 std::string state_folder_of(bool is_root, const std::string& xdg_state_home, const std::string& home,
                             const std::string& name) {
   if (is_root) return "/var/lib/titan/" + name;
-  if (xdg_state_home.rfind('/', 0) == 0) return xdg_state_home + "/titan/" + name;  // A relative one is to be ignored.
+  if (xdg_state_home.rfind('/', 0) == 0) return xdg_state_home + "/titan/" + name;  // XDG: relative paths are ignored.
   if (home.rfind('/', 0) == 0) return home + "/.local/state/titan/" + name;
   return "";
 }

@@ -19,7 +19,7 @@ std::optional<std::string> read_text(const std::string& path) {
   return text.str();
 }
 
-// "default" and "tool_use" of a list of templates with names.
+// Takes "default" and "tool_use" from a list of named templates.
 void take_named(const json& list, ChatTemplateText& texts, bool& found) {
   for (const json& one : list) {
     const bool right = one.is_object() && one.contains("name") && one.contains("template") && one["name"].is_string() &&

@@ -66,8 +66,8 @@ absl::StatusOr<Found> find_tokenizer(const std::string& folder) {
 
 namespace {
 
-// Whether the file has `key` with an object. Looks at the text alone, since a vocabulary takes long to parse: there, a
-// token of this name has a number, and inside a string the quotes would be escaped.
+// Whether the file has `key` with an object. Searches the text, because parsing a vocabulary takes long: there, a token
+// of this name has a number, and inside a string the quotes would be escaped.
 bool has_object(const std::string& text, const std::string& key) {
   const std::string quoted = "\"" + key + "\"";
   const auto next_sign = [&text](size_t at) { return text.find_first_not_of(" \t\r\n", at); };
@@ -131,7 +131,7 @@ absl::StatusOr<int64_t> largest_of_vocabulary(const json& model) {
   return largest;
 }
 
-// What tokenizer_config.json calls its tokens by.
+// Returns the tokens that tokenizer_config.json names.
 std::vector<std::string> tokens_of_config(const std::string& tokenizer_path) {
   std::ifstream in(tokenizer_path.substr(0, tokenizer_path.rfind('/') + 1) + "tokenizer_config.json");
   const json config = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
@@ -150,7 +150,7 @@ std::vector<std::string> tokens_of_config(const std::string& tokenizer_path) {
   return tokens;
 }
 
-// Tokens that tokenizer_config.json alone knows get the next ids, in its order
+// Tokens that only tokenizer_config.json knows get the next ids, in its order
 // (worker/rank/data/tokenizer/tokenizer_file.cc).
 int64_t with_tokens_of_config(const std::string& tokenizer_path, const json& tokenizer, int64_t largest) {
   std::set<std::string> known;

@@ -20,15 +20,15 @@ using Type = SentencePiece::Type;
 using Kind = SentencePieceModel::Kind;
 
 constexpr size_t kMostPieces = (1 << 22) - 1;
-constexpr size_t kLongestPiece = 8000;  // Bytes; the package's own limit.
+constexpr size_t kLongestPiece = 8000;  // In bytes; the package's limit.
 
 absl::Status wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
 
 // One field of an encoded message.
 struct Field {
   uint64_t number = 0;
-  uint64_t value = 0;      // Of numbers, as they are encoded.
-  std::string_view bytes;  // Of texts and messages.
+  uint64_t value = 0;      // For numbers, as encoded.
+  std::string_view bytes;  // For texts and messages.
 };
 
 class Message {

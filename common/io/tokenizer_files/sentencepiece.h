@@ -16,23 +16,25 @@ struct SentencePiece {
   Type type = Type::kNormal;
 };
 
-// A model of SentencePiece: what of its encoded message (sentencepiece_model.proto) tells how text becomes tokens. Read
-// here, since the package's library brings a Protobuf of its own that ends every program with another one.
+// A SentencePiece model: the parts of its encoded message (sentencepiece_model.proto) that decide how text becomes
+// tokens. Titan parses it itself, because the package's library includes a Protobuf that aborts every program with
+// another one.
 struct SentencePieceModel {
   enum class Kind { kUnigram = 1, kBytePairs = 2 };
   Kind kind = Kind::kUnigram;
-  std::vector<SentencePiece> pieces;  // By number.
+  std::vector<SentencePiece> pieces;  // Indexed by token id.
   bool byte_fallback = false;
   int32_t unknown_id = 0, bos_id = -1, eos_id = -1;  // -1: none.
   std::string unknown_surface = " \u2047 ";
 
-  std::string charsmap;  // Compiled rules of normalisation; empty: none.
+  std::string charsmap;  // Compiled normalization rules; empty: none.
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
 };
 
-// InvalidArgument: what is no such message, pieces that contradict each other, options that are not supported, by name.
+// Errors: InvalidArgument for bytes that are not such a message, pieces that contradict each other, and unsupported
+// options, by name.
 absl::StatusOr<SentencePieceModel> parse_sentencepiece(std::string_view bytes);
 
 }  // namespace titan::tokenizer_files

@@ -13,8 +13,8 @@
 namespace titan::tokenizer_files {
 namespace {
 
-constexpr size_t kLongestToken = 8000;           // Bytes. What it is made of is looked for, which takes their square.
-constexpr int32_t kLargestRank = (1 << 22) - 1;  // Far beyond any vocabulary; tables are as long as the largest number.
+constexpr size_t kLongestToken = 8000;           // In bytes. Finding its parts takes quadratic time.
+constexpr int32_t kLargestRank = (1 << 22) - 1;  // Far beyond any vocabulary; tables are as long as the largest id.
 
 using Token = std::pair<std::string, int32_t>;
 
@@ -29,7 +29,7 @@ std::optional<Token> parse_line(absl::string_view line) {
   return token.second < 0 || token.second > kLargestRank ? std::nullopt : std::optional(token);
 }
 
-// The lines of a text without their ends; "\r\n" ends one as well.
+// Removes the next line from `rest` and returns it without its end, "\n" or "\r\n".
 absl::string_view next_line(absl::string_view& rest) {
   const size_t end = rest.find('\n');
   const absl::string_view line = rest.substr(0, end);
