@@ -12,13 +12,13 @@
 namespace titan::failpoint {
 namespace {
 
-Point* last = nullptr;  // Points are made before main() and never end.
+Point* last = nullptr;  // Points are constructed before main() and never destroyed.
 
 }  // namespace
 
 Point::Point(const char* name) noexcept : name_(name), next_(last) { last = this; }
 
-// Not exit(): nothing may be flushed, closed or said.
+// Uses SIGKILL, not exit(): nothing may be flushed, closed or logged.
 void Point::count() {
   if (left_.fetch_sub(1) != 1) return;
   ::kill(::getpid(), SIGKILL);

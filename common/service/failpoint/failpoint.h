@@ -1,8 +1,8 @@
 #pragma once
 
-// Places where a program can be made to end as if it had been killed there, so that tests can prove that it may be.
-// They are in every build: what is tested is what runs, and a place that is not asked for costs one relaxed load beside
-// work that goes to a disk or a network.
+// Failpoints: named places at which a test can kill the process as if by SIGKILL, to prove that it survives that. Every
+// build contains them, so what is tested is what runs. An unarmed failpoint costs one relaxed load, next to work that
+// goes to a disk or a network.
 
 #include <atomic>
 #include <cstdint>
@@ -14,15 +14,16 @@
 
 namespace titan::failpoint {
 
-// One place. Declared at namespace scope beside the code that passes it: so a program knows all of its own.
+// One failpoint. Declare it at namespace scope next to the code that passes it, so that the program knows all its
+// failpoints.
 class Point {
  public:
-  // `name`: a literal, unique in the program. Lower case, parts separated by dots.
+  // `name` is a literal, unique in the program: lower case, parts separated by dots.
   explicit Point(const char* name) noexcept;
   Point(const Point&) = delete;
   Point& operator=(const Point&) = delete;
 
-  // Does not return when this passage was asked for.
+  // Does not return when this passage is the armed one.
   void pass() {
     if (left_.load(std::memory_order_relaxed) > 0) count();
   }
@@ -33,15 +34,16 @@ class Point {
   void count();
 
   const char* const name_;
-  Point* const next_;             // All of a program's, the one that was declared last first.
-  std::atomic<int64_t> left_{0};  // Passages until the end; 0: nobody asked.
+  Point* const next_;             // List of all failpoints of the program, newest declaration first.
+  std::atomic<int64_t> left_{0};  // Passages left until the kill; 0: not armed.
 };
 
-// Asks for the end at a passage: "NAME" for the first, "NAME:N" for the Nth. Errors: InvalidArgument.
+// Arms a failpoint: "NAME" kills at the first passage, "NAME:N" at the Nth. Errors: InvalidArgument.
 absl::Status arm(absl::string_view text);
-// What TITAN_FAILPOINT says; nothing when it is not set. Call before other threads are started. Errors: those of arm().
+// Arms the failpoint that TITAN_FAILPOINT names; does nothing when it is not set. Call it before other threads start.
+// Errors: those of arm().
 absl::Status arm_from_environment();
-// Of every point of this program, sorted.
+// Names of all failpoints of this program, sorted.
 std::vector<std::string> names();
 
 }  // namespace titan::failpoint

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a daemon decided, one line for each decision, for whoever wants to know next week why something happened. Not
-// for what happens all the time: beats, steps and checkpoints have metrics and events.
+// A daemon's journal: one line for each decision, so that an operator can see later why something happened. Frequent
+// things (beats, steps, checkpoints) belong in metrics and events instead.
 
 #include <cstddef>
 #include <deque>
@@ -26,12 +26,12 @@ class Journal {
   }
 };
 
-// On stderr, each line in one write.
+// Writes to stderr, each line in one write(2).
 class StderrJournal : public Journal {
  public:
   struct Options {
     bool json = false;
-    bool priorities = false;  // "<4>" before a warning: systemd's journal takes it for the line's priority.
+    bool priorities = false;  // Prefixes such as "<4>" for a warning, which systemd's journal reads as the priority.
   };
   explicit StderrJournal(Options options) : options_(options) {}
   using Journal::write;
@@ -41,14 +41,14 @@ class StderrJournal : public Journal {
   const Options options_;
 };
 
-// Keeps the newest lines for whoever asks what happened just now, and passes each on.
+// Keeps the newest lines in memory, for support bundles, and passes each line on.
 class Recent : public Journal {
  public:
-  // `limit`: bytes of lines that are kept.
+  // `limit` is in bytes of kept text. The newest line is kept even if it is longer.
   Recent(std::shared_ptr<Journal> next, size_t limit) : next_(std::move(next)), limit_(limit) {}
   using Journal::write;
   void write(const Line& line) override;
-  std::vector<std::string> lines() const;  // As text, the oldest first.
+  std::vector<std::string> lines() const;  // Formatted by as_text(), oldest first.
 
  private:
   const std::shared_ptr<Journal> next_;
@@ -58,10 +58,10 @@ class Recent : public Journal {
   size_t bytes_ TITAN_GUARDED_BY(mutex_) = 0;
 };
 
-// What --log-format takes; the first one is the default.
+// Values of --log-format; the first is the default.
 inline constexpr char kText[] = "text";
 inline constexpr char kJson[] = "json";
-// The one on stderr for this process: with priorities when stderr is systemd's journal (JOURNAL_STREAM).
+// Returns this process's stderr journal, with priorities when stderr is systemd's journal (JOURNAL_STREAM).
 std::shared_ptr<Journal> on_stderr(const std::string& form);
 
 }  // namespace titan::journal

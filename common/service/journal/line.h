@@ -1,6 +1,6 @@
 #pragma once
 
-// One line of a daemon's journal.
+// Defines one line of a daemon's journal and its text and JSON forms.
 
 #include <string>
 #include <utility>
@@ -16,17 +16,17 @@ absl::string_view name(Level level);
 
 struct Line {
   Level level = Level::kInfo;
-  std::string event;  // CamelCase, as an event's reason.
+  std::string event;  // In CamelCase, like the reason of an event.
   std::vector<std::pair<std::string, std::string>> fields;
 
-  // Leaves out what is empty.
+  // Skips an empty value.
   Line& add(std::string key, std::string value);
 };
 
-// "event=NodeLost node=n1 message=\"silent for 5 s\"": values with blanks, quotes or control characters are quoted,
-// with backslashes before quotes and backslashes; always one line.
+// Returns "event=NodeLost node=n1 message=\"silent for 5 s\"", always one line. Values with blanks, '=', quotes,
+// backslashes or control characters are quoted. Quotes and backslashes are escaped, control characters become blanks.
 std::string format(const Line& line);
-// "2026-11-22T05:04:03.021Z info event=...", or {"time": ..., "level": "info", "event": ..., and the fields}.
+// Return "2026-11-22T05:04:03.021Z info event=..." and {"time": ..., "level": "info", "event": ..., and the fields}.
 std::string as_text(const Line& line, absl::Time at);
 std::string as_json(const Line& line, absl::Time at);
 

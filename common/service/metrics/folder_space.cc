@@ -18,7 +18,7 @@ void FolderSpace::look(const std::string& kind, const std::set<std::string>& fol
     struct statvfs disk {};
     const bool is_there = statvfs(folder.c_str(), &disk) == 0;
     if (!is_there && kind != kState) continue;
-    const auto block = static_cast<double>(disk.f_frsize);  // All zero when it is gone.
+    const auto block = static_cast<double>(disk.f_frsize);  // Zero when statvfs failed.
     seen[folder] = {block * static_cast<double>(disk.f_bavail), block * static_cast<double>(disk.f_blocks),
                     clock_.monotonic()};
     if (kind != kState) continue;

@@ -115,7 +115,8 @@ std::vector<prometheus::MetricFamily> AskedGauge::Collect() const {
 
 namespace {
 
-// Of /proc/self/stat, after the name, which may hold anything: field i there is field i + 3 of proc(5).
+// Indices into the fields of /proc/self/stat after the program name, which may contain anything. Index i is field i + 3
+// of proc(5).
 enum Field : size_t {
   kUserTicks = 11,
   kSystemTicks = 12,
@@ -133,7 +134,7 @@ std::vector<double> read_stat() {
   if (name_end == std::string::npos) return fields;
   for (const absl::string_view word : absl::StrSplit(text.substr(name_end + 1), ' ', absl::SkipWhitespace())) {
     double value = 0;
-    fields.push_back(absl::SimpleAtod(word, &value) ? value : 0);  // The state is a letter.
+    fields.push_back(absl::SimpleAtod(word, &value) ? value : 0);  // The process state is a letter.
   }
   return fields;
 }
@@ -150,8 +151,8 @@ std::optional<double> boot_time() {
 std::optional<double> open_descriptors() {
   std::error_code failed;
   std::filesystem::directory_iterator entries("/proc/self/fd", failed);
-  if (failed) return std::nullopt;  // As when there are none left.
-  double count = -1;                // The one that reads the folder.
+  if (failed) return std::nullopt;  // Fails too when no descriptor is left.
+  double count = -1;                // Excludes the descriptor that reads the folder.
   for (; entries != std::filesystem::directory_iterator(); entries.increment(failed)) ++count;
   return count;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Wraps Prometheus metrics thinly: a registry, the usual shapes, the series of this process, and an HTTP page. Names
-// and labels are the caller's.
+// Wraps Prometheus metrics: a registry, the usual metric types, the metrics of this process, and an HTTP page. Callers
+// choose names and labels.
 
 #include <cstdint>
 #include <functional>
@@ -31,23 +31,23 @@ using Labels = std::map<std::string, std::string>;
 
 class Metrics {
  public:
-  Metrics();  // With titan_build_info and those of the process.
+  Metrics();  // Starts with titan_build_info and the process metrics.
   ~Metrics();
 
-  // The same name and labels give the same metric. References live as long as this object. Thread-safe.
+  // The same name and labels return the same metric. References live as long as this object. Thread-safe.
   prometheus::Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
   prometheus::Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
   prometheus::Histogram& histogram(const std::string& name, const std::string& help, const Labels& labels = {});
 
-  // Metrics that are computed when somebody asks, such as one gauge per active job.
+  // Adds metrics that are computed at each scrape, such as one gauge per active job.
   void add(std::shared_ptr<prometheus::Collectable> collectable);
 
   // Serves http://address/metrics; "127.0.0.1:0" takes a free port. Returns the port. Errors: those of Page::open.
   absl::StatusOr<int> serve(const std::string& address);
-  // Ends the page at once; before anything goes that a collectable reads.
+  // Stops the page at once. Call it before anything is destroyed that a collectable reads.
   void stop_serving() { page_.reset(); }
 
-  // What the page would say.
+  // Returns the text of the page.
   std::string text() const;
 
  private:
@@ -57,10 +57,10 @@ class Metrics {
   std::unique_ptr<Page> page_;
 };
 
-// From 100 µs to 1000 s, three to a decade.
+// Returns bounds from 100 us to 1000 s, three per decade.
 const std::vector<double>& time_buckets();
 
-// A gauge that is asked for its value whenever somebody reads the page; without one it has no series.
+// A gauge that calls `ask` at each scrape. A scrape for which it returns nothing has no such series.
 class AskedGauge : public prometheus::Collectable {
  public:
   AskedGauge(std::string name, std::string help, Labels labels, std::function<std::optional<double>()> ask)
@@ -73,14 +73,14 @@ class AskedGauge : public prometheus::Collectable {
   const std::function<std::optional<double>()> ask_;
 };
 
-// Building blocks of a Collectable.
+// Helpers to implement a Collectable.
 prometheus::MetricFamily gauge_family(const std::string& name, const std::string& help);
 prometheus::MetricFamily counter_family(const std::string& name, const std::string& help);
 void add_gauge(prometheus::MetricFamily& family, double value, const Labels& labels = {});
 void add_counter(prometheus::MetricFamily& family, double value, const Labels& labels = {});
 
-// This process as Prometheus' own clients describe theirs: processor time, memory, descriptors, when it began. What
-// /proc does not say is left out.
+// Standard process metrics of Prometheus clients: processor time, memory, descriptors, start time. Metrics that /proc
+// does not give are omitted.
 class ProcessMetrics : public prometheus::Collectable {
  public:
   std::vector<prometheus::MetricFamily> Collect() const override;

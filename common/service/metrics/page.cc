@@ -26,9 +26,9 @@
 namespace titan::metrics {
 namespace {
 
-constexpr int kBacklog = 512;  // More than a burst of visitors: the kernel makes the rest of them wait.
+constexpr int kBacklog = 512;  // Above a burst of connections; beyond it the kernel makes clients wait.
 
-// A listening socket, or -1 with errno.
+// Returns a listening socket, or -1 with errno.
 int listen_one(const addrinfo& at) {
   const int socket = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return -1;
@@ -74,9 +74,9 @@ absl::StatusOr<Listener> listen_at(const std::string& address) {
 
 namespace {
 
-// Of the whole request, so that a byte now and then holds no place.
+// Limit for the whole request, so that sending a byte now and then does not keep a connection open.
 constexpr absl::Duration kRequestPatience = absl::Seconds(1);
-constexpr absl::Duration kAnswerPatience = absl::Seconds(10);  // Without a byte that is taken.
+constexpr absl::Duration kAnswerPatience = absl::Seconds(10);  // Limit without any byte sent.
 constexpr absl::Duration kGoodbyePatience = absl::Seconds(1);
 constexpr size_t kLongestRequest = 8 << 10;
 constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";
@@ -187,7 +187,7 @@ Page::~Page() {
   ::close(listener_);
 }
 
-// Somebody who has asked is left alone for as long as anybody has not.
+// Evicts the oldest connection without a whole request, or the oldest of all if every one has sent its request.
 void Page::make_place() {
   const auto idle = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.has_asked(); });
   visitors_.erase(idle != visitors_.end() ? idle : visitors_.begin());
@@ -201,11 +201,13 @@ void Page::welcome(absl::Time now) {
       make_place();
       continue;
     }
-    if (no_descriptor) absl::SleepFor(absl::Milliseconds(100));  // Others hold them all; poll would return at once.
+    if (no_descriptor)
+      absl::SleepFor(absl::Milliseconds(100));  // Other parts of the process hold all descriptors;
+                                                // poll() would return at once.
     if (socket < 0) return;
     if (visitors_.size() == kPlaces) make_place();
     Visitor& visitor = visitors_.emplace_back(socket, now);
-    // Most have asked by now, and then cannot be pushed out by those who come after.
+    // Most requests have already arrived, and a connection with a whole request is evicted last.
     if (!visitor.go_on(now, text_)) visitors_.pop_back();
   }
 }

@@ -18,33 +18,33 @@ struct Listener {
   int port = 0;
 };
 
-// Listens at HOST:PORT or [IPV6]:PORT; port 0 takes a free one. Errors: InvalidArgument for another form of address,
-// Unavailable when it cannot be listened on, which says why.
+// Listens at HOST:PORT or [IPV6]:PORT; port 0 takes a free port. Errors: InvalidArgument for another form of address,
+// Unavailable with the cause when listening fails.
 absl::StatusOr<Listener> listen_at(const std::string& address);
 
-// One connection of a page's visitor: takes a request, sends the answer and ends. Never waits; its owner polls.
+// One client connection: reads a request, sends the response and closes. Never blocks; its owner polls the socket.
 class Visitor {
  public:
-  // `socket`: connected and non-blocking; closed by the destructor.
+  // Takes ownership of `socket`, which must be connected and non-blocking.
   Visitor(int socket, absl::Time now);
   ~Visitor();
   Visitor(const Visitor&) = delete;
   Visitor& operator=(const Visitor&) = delete;
 
   int socket() const { return socket_; }
-  // Whether the socket is to be polled for writing, else for reading.
+  // Whether to poll the socket for writing rather than reading.
   bool sends() const { return phase_ == Phase::kAnswer; }
-  // Whether the whole request is here: until then it may be somebody who only holds a place.
+  // Whether the whole request has arrived. Until then the client may only be holding a connection.
   bool has_asked() const { return phase_ != Phase::kRequest; }
-  // The connection is closed at this time even if its client keeps sending.
+  // The owner closes the connection at this time even if the client keeps sending.
   absl::Time deadline() const { return deadline_; }
 
-  // Does what can be done now that the socket is ready. `page` makes the text of /metrics. False: it is over.
+  // Call this when the socket is ready. `page` makes the text of /metrics. Returns false when the connection is done.
   bool go_on(absl::Time now, const std::function<std::string()>& page);
 
  private:
-  // After the answer what still comes is read and forgotten: a socket that is closed with bytes unread takes the answer
-  // back.
+  // After the response, kGoodbye reads and discards what still arrives: closing a socket with unread bytes sends a
+  // reset, which can discard the response.
   enum class Phase { kRequest, kAnswer, kGoodbye };
 
   bool read_request(absl::Time now, const std::function<std::string()>& page);
@@ -59,14 +59,14 @@ class Visitor {
   size_t sent_ = 0;
 };
 
-// One page of text over HTTP, http://ADDRESS/metrics, for GET and HEAD. One thread serves all visitors and waits for
-// none: a visitor without a whole request after a second is dropped, and when all places are taken, the one that has
-// been without a request for the longest makes place for the next. A scrape is therefore answered however many half
-// requests there are. The destructor waits for `text` at most.
+// Serves one page of text over HTTP at http://ADDRESS/metrics, for GET and HEAD. One thread serves all connections and
+// never blocks on one. A connection without a whole request after a second is dropped. When the connection limit is
+// reached, a new connection replaces the one that has been without a request for longest, so half requests cannot keep
+// a scrape from being answered. The destructor waits for a running call of `text` at most.
 class Page {
  public:
-  // `address`: HOST:PORT or [IPV6]:PORT; port 0 takes a free one. `text` is called on the page's thread for each
-  // request. Errors: InvalidArgument for another form of address, Unavailable when it cannot be listened on.
+  // `address` is HOST:PORT or [IPV6]:PORT; port 0 takes a free port. The page's thread calls `text` for each request.
+  // Errors: those of listen_at().
   static absl::StatusOr<std::unique_ptr<Page>> open(const std::string& address, std::function<std::string()> text);
   ~Page();
   Page(const Page&) = delete;
@@ -84,12 +84,13 @@ class Page {
   const int listener_;
   const int port_;
   const std::function<std::string()> text_;
-  const int wake_;               // eventfd: ends the thread.
-  std::list<Visitor> visitors_;  // In the order in which they came.
+  const int wake_;               // An eventfd that stops the thread.
+  std::list<Visitor> visitors_;  // In order of arrival.
   std::thread thread_;
 };
 
-// The text of such a page. Errors: Unavailable when it cannot be had within about `patience`.
+// Fetches the text of such a page. Errors: Unavailable when the request fails; connecting and reading may each take
+// `patience`, rounded up to seconds.
 absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration patience);
 
 }  // namespace titan::metrics

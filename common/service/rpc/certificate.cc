@@ -16,8 +16,8 @@ namespace {
 
 constexpr absl::Duration kInTime = absl::Hours(30 * 24), kPause = absl::Hours(24);
 
-// What `read` finds in a file, null for nothing. What it finds amiss it leaves in OpenSSL's queue of errors, where
-// others would take it for their own.
+// Returns what `read` finds in a file, null for nothing. Clears OpenSSL's error queue, where later calls would take the
+// errors for theirs.
 template <typename Read>
 auto read_from(const std::string& path, Read read) {
   const std::unique_ptr<BIO, decltype(&BIO_free)> file(BIO_new_file(path.c_str(), "r"), &BIO_free);
@@ -34,7 +34,7 @@ CertificatePtr read_certificate(const std::string& path) {
 
 KeyPtr read_key(const std::string& path) {
   const auto read = [](BIO* file) {
-    const auto no_password = [](char*, int, int, void*) { return 0; };  // Nobody is asked for one.
+    const auto no_password = [](char*, int, int, void*) { return 0; };  // Prevents a prompt for a password.
     return PEM_read_bio_PrivateKey(file, nullptr, no_password, nullptr);
   };
   return {read_from(path, read), &EVP_PKEY_free};

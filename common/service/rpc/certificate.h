@@ -16,31 +16,33 @@ namespace titan::rpc {
 using CertificatePtr = std::unique_ptr<X509, decltype(&X509_free)>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
-// The first certificate, or private key without a password, of a file in PEM format; null when it cannot be read or has
-// none.
+// Return the first certificate, or private key without a password, of a PEM file; null when the file cannot be read or
+// has none.
 CertificatePtr read_certificate(const std::string& path);
 KeyPtr read_key(const std::string& path);
 
-// All certificates of a text in PEM, up to the first that is none.
+// Returns the certificates of a PEM text, up to the first entry that cannot be read as one.
 std::vector<CertificatePtr> certificates_in(const std::string& pem);
 
+// Returns the end of the validity (notAfter); InfinitePast when it cannot be read.
 absl::Time end_of(const X509& certificate);
 
-// When the certificate of a file no longer counts: when it or one of those that signed it, as far as the file has them
-// too, ends first. Errors: InvalidArgument when there is none.
+// Returns when the certificate in a file expires: the earliest end of it and of the issuers that the file contains.
+// Errors: InvalidArgument when the file has no certificate.
 absl::StatusOr<absl::Time> end_of_certificate(const std::string& path);
 
-// The same as Unix time in seconds, for a page; nothing when there is none. Its name and help there.
+// Returns the same as Unix time in seconds for the metrics page, nothing on an error. The metric's name and help
+// follow.
 std::optional<double> seconds_of_end(const std::string& path);
 inline constexpr char kEndSeries[] = "titan_certificate_expiry_timestamp_seconds";
 inline constexpr char kEndHelp[] = "When this daemon's certificate ends, Unix time.";
 
-// Says in time that a certificate ends: nothing fails before, and then whoever has it is let in no more.
+// Warns before a certificate expires: until then nothing fails, and afterwards every connection with it is refused.
 class CertificateEnd {
  public:
-  explicit CertificateEnd(std::string path) : path_(std::move(path)) {}  // Empty: there is none.
+  explicit CertificateEnd(std::string path) : path_(std::move(path)) {}  // Empty: no certificate.
 
-  // What is to be said now: something when fewer than 30 days are left, at first and then once a day.
+  // Returns a warning when fewer than 30 days are left. Checks at the first call and then once a day.
   std::optional<std::string> due(absl::Time now);
 
  private:

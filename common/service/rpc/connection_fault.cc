@@ -86,8 +86,8 @@ bool signed_by_ours(const Security& security) {
   return own == nullptr || verify(*own, nullptr, security.ca, "ssl_client").error == X509_V_OK;
 }
 
-// Which alert a server sends, if any, differs by versions of OpenSSL and gRPC: our certificate itself is looked at,
-// too. Who signed the controller's is the one who should have signed ours.
+// The alert that a server sends, if any, depends on the versions of OpenSSL and gRPC, so this also checks our
+// certificate itself: the authority that signed the controller's certificate should have signed ours.
 absl::Status refused(int alert, absl::string_view address, const Security& security) {
   const std::string what = absl::StrCat("the controller at ", address, " refuses the certificate ",
                                         security.cert.empty() ? "that is missing" : security.cert);
@@ -101,7 +101,7 @@ absl::Status refused(int alert, absl::string_view address, const Security& secur
     return fault("CERTIFICATE_UNTRUSTED",
                  absl::StrCat(what, ": it is signed by an authority that the controller does not know"), kAnother);
   }
-  if (alert < 0) return absl::OkStatus();  // It may also be a controller that ends.
+  if (alert < 0) return absl::OkStatus();  // The controller may also be shutting down.
   return fault("CERTIFICATE_REFUSED", absl::StrCat(what, ": ", SSL_alert_desc_string_long(alert)), kAnother);
 }
 

@@ -7,13 +7,13 @@
 
 namespace titan::rpc {
 
-// Why no connection to a controller can be made although something listens at `address`: one end speaks TLS and the
-// other does not, or one refuses the certificate of the other. Tries a connection of its own for it, for `patience` at
-// most. OK when nothing of the kind is found, which includes that nobody listens.
+// Explains why no connection to a controller can be made although something listens at `address`: only one end speaks
+// TLS, or one end refuses the other's certificate. Opens a separate connection to find out and takes at most
+// `patience`, apart from looking up the host. OK when no such cause is found, also when nothing listens.
 //
-// Errors: Unavailable, each with a reason of its own and with "remedy" in its metadata: TLS_EXPECTED, TLS_NOT_SPOKEN,
+// Errors: Unavailable with "remedy" in its metadata and one of these reasons: TLS_EXPECTED, TLS_NOT_SPOKEN,
 // CONTROLLER_CERTIFICATE_EXPIRED, CONTROLLER_CERTIFICATE_UNTRUSTED, CONTROLLER_NAME_DIFFERS, NOT_A_CONTROLLER,
-// CERTIFICATE_EXPIRED, CERTIFICATE_UNTRUSTED, CERTIFICATE_REFUSED. The last three are of our own certificate.
+// CERTIFICATE_EXPIRED, CERTIFICATE_UNTRUSTED, CERTIFICATE_REFUSED. The last three concern our own certificate.
 absl::Status connection_fault(absl::string_view address, const Security& security, absl::Duration patience);
 
 inline constexpr char kRemedy[] = "remedy";

@@ -52,7 +52,7 @@ bool holds_certificate(const std::string& path) { return read_certificate(path) 
 
 bool holds_key(const std::string& path) { return read_key(path) != nullptr; }
 
-// A renewal keeps the key, so that there is no moment at which the two on disk do not belong together.
+// A renewal keeps the key, so the certificate and the key on disk match at every moment.
 absl::Status check_pair(const Security& security) {
   if (security.cert.empty()) return absl::OkStatus();
   const CertificatePtr certificate = read_certificate(security.cert);
@@ -64,7 +64,7 @@ absl::Status check_pair(const Security& security) {
       absl::StrCat("--tls-key ", security.key, " is not the key of --tls-cert ", security.cert));
 }
 
-// gRPC says nothing of files that it cannot read or make sense of, and every connection fails.
+// gRPC reports nothing about files that it cannot read or parse; every connection just fails.
 absl::Status check_file(absl::string_view flag, const std::string& path, bool (*is_right)(const std::string&),
                         absl::string_view what) {
   if (path.empty()) return absl::OkStatus();
@@ -85,7 +85,7 @@ std::shared_ptr<tls::CertificateProviderInterface> watch(const Security& securit
                                                                kSecondsToLookAgain);
 }
 
-// Any client of the authority could listen somewhere and be taken for the controller otherwise.
+// Without this check any client with a certificate of the authority could pose as the controller.
 class IsController : public tls::ExternalCertificateVerifier {
  public:
   bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)> callback,
@@ -103,7 +103,7 @@ class IsController : public tls::ExternalCertificateVerifier {
   void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
 
  private:
-  tls::HostNameCertificateVerifier host_;  // Answers at once.
+  tls::HostNameCertificateVerifier host_;  // Verifies synchronously.
 };
 
 }  // namespace

@@ -16,46 +16,46 @@
 
 namespace titan::rpc {
 
-// How a program speaks to others. The files are PEM, and are read again when they change.
+// Transport security of a program. The files are PEM and are read again when they change.
 struct Security {
-  std::string ca;         // Who signs the certificates of the other end; empty: plaintext.
-  std::string cert, key;  // Who we are.
-  bool insecure = false;  // Plainly also beyond this machine.
-  std::string folder;     // Of `titanctl cluster issue`: use_folder().
+  std::string ca;         // Authorities that sign the other end's certificate; empty: plaintext.
+  std::string cert, key;  // Our own certificate and key.
+  bool insecure = false;  // Allows plaintext beyond this machine.
+  std::string folder;     // Folder made by `titanctl cluster issue`; see use_folder().
 
   bool tls() const { return !ca.empty(); }
 };
 
-// Names the files in `folder` that nothing else names: ca.crt, and tls.crt with tls.key where they are. A user who
-// comes with a token has ca.crt alone.
+// Fills in the files of `folder` for those not set: ca.crt, and tls.crt with tls.key if they exist. The folder of a
+// user with a token has only ca.crt.
 void use_folder(Security& security);
 
-// What every channel and every listener of the control plane is made with: the one place that knows whether connections
-// are encrypted. A unix socket is always plain.
+// These two make the credentials of every channel and listener of the control plane, and alone decide whether
+// connections are encrypted. A unix socket is always plaintext.
 //
-// A channel takes a server for the controller only if its certificate says so, beside the host's name. A listener asks
-// for certificates and checks them, and takes clients without one: who they are is for others to say.
+// A channel accepts a server only if its certificate matches the host name and names a controller. A listener requests
+// and verifies client certificates but also accepts clients without one; its caller authenticates those.
 //
-// Errors: InvalidArgument when it would be plaintext that leaves this machine, the flags do not go together, or a file
-// does not hold what its flag names; those of reading the files.
+// Errors: InvalidArgument when plaintext would leave this machine, the flags contradict each other, or a file does not
+// contain what its flag names; those of reading the files.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(absl::string_view address,
                                                                               const Security& security);
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(absl::string_view address,
                                                                             const Security& security);
 
-// Whether a secret may be sent there.
+// Whether a secret may be sent to `address`: TLS is on or the address is local.
 bool is_private(absl::string_view address, const Security& security);
 
-// To our own listener, whatever its certificate says: nothing is sent.
+// Credentials for a channel to our own listener. They accept any certificate, so send no secrets over it.
 std::shared_ptr<grpc::ChannelCredentials> own_channel(absl::string_view address, const Security& security);
-// For what is always plain: within this machine, and a store on a network of its own.
+// Plaintext credentials, for this machine and for a store on a private network.
 std::shared_ptr<grpc::ChannelCredentials> plain_channel();
 
-// A plain channel to a controller within this machine, for tests and measurements: keepalive that finds a dead peer in
-// 15 s, quick reconnects, and calls that found nobody (UNAVAILABLE) repeated a few times.
+// Returns a plaintext channel to a controller on this machine, for tests and benchmarks. Keepalive finds a dead peer in
+// 15 s, reconnects are quick, and UNAVAILABLE calls are retried a few times.
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
 
-// Every unary call has a deadline.
+// Sets the deadline that every unary call must have.
 void set_deadline(grpc::ClientContext& context, absl::Duration timeout);
 
 }  // namespace titan::rpc

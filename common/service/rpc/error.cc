@@ -25,18 +25,18 @@ Message payload(const absl::Status& status, const char* url) {
   return message;
 }
 
-// All of a status travels as HTTP/2 metadata, of which clients take 8 KiB unless told otherwise: the message with
-// percent signs for what is not plain, and once more in the details, which travel as base64. A longer status arrives as
-// another one, so long texts are cut, and many field violations end with one that counts the rest.
+// A whole status travels as HTTP/2 metadata, of which clients accept 8 KiB by default. The message travels twice:
+// percent-encoded, and in the details as base64. A longer status would be replaced by another error. So long texts are
+// shortened, and a long list of violations ends with a count of the rest.
 constexpr size_t kMostMessage = 2400;
-constexpr size_t kMostListed = 600;  // Of a message that the violations say again.
+constexpr size_t kMostListed = 600;  // Limit of a message that the violations repeat.
 constexpr size_t kMostDetails = 5200;
 constexpr size_t kMostDescription = 600;
 constexpr size_t kRoomForCount = 100;
 
 size_t encoded_size(char c) { return absl::ascii_isprint(c) && c != '%' ? 1 : 3; }
 
-// Whole lines, or if the first is longer a part of it.
+// Keeps whole lines, or part of the first line if that alone is too long.
 std::string shortened(const std::string& message, size_t most) {
   constexpr absl::string_view kMore = " ...";
   size_t size = 0, fits = 0;
@@ -92,7 +92,7 @@ absl::Status bad_request(absl::string_view reason, const std::vector<FieldViolat
   google::rpc::BadRequest details;
   for (const FieldViolation& violation : violations) {
     auto* added = details.add_field_violations();
-    // What was sent may be quoted, whatever bytes it holds.
+    // Quoted input may contain any bytes.
     added->set_field(text::valid_utf8(violation.field));
     added->set_description(text::valid_utf8(violation.description));
   }

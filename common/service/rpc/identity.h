@@ -10,29 +10,29 @@
 
 namespace titan::rpc {
 
-// Who a certificate names, in the one URI "titan:..." among its names.
+// Identity in a certificate: its one "titan:..." URI.
 struct Identity {
   enum class Kind { kController, kNode, kUser, kAdmin };
   Kind kind = Kind::kUser;
-  std::string name;  // Empty for controllers, which are alike.
+  std::string name;  // Empty for controllers, which share one identity.
 };
 
 std::string to_uri(const Identity& identity);
-// Nothing when it is none of them, or there are several.
+// Returns nothing when there is no valid "titan:" URI, or several.
 std::optional<Identity> identity_in(const std::vector<std::string>& uris);
 
 inline constexpr char kTokenPrefix[] = "titan_";
 
-// A user's token, which is one word. Of its secret the controller keeps only the digest.
+// A user's token, a single word. The controller stores only the digest of the secret.
 struct TokenText {
   std::string id, secret;
 };
 
-// "titan_ID_SECRET".
+// Returns "titan_ID_SECRET".
 std::string to_text(const TokenText& token);
-// Its parts; both are empty when it is not a token.
+// Returns the parts; both are empty when `text` is not a token.
 TokenText parse_token(absl::string_view text);
-// 8 to 32 of a-z and 0-9.
+// Whether `id` is 8 to 32 characters of a-z and 0-9.
 bool is_token_id(absl::string_view id);
 
 }  // namespace titan::rpc

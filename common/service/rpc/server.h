@@ -1,6 +1,6 @@
 #pragma once
 
-// Shapes of a service method on gRPC's callback API: Status inside, gRPC at the rim.
+// Helpers for service methods on gRPC's callback API: absl::Status inside, grpc::Status at the boundary.
 
 #include <functional>
 #include <utility>
@@ -16,8 +16,8 @@ namespace titan::rpc {
 template <typename Result>
 using Done = std::function<void(const absl::StatusOr<Result>&)>;
 
-// Runs a handler that never blocks. An error ends the call at once; after OK the handler has arranged for the reactor
-// to be finished, now or later, from any thread.
+// Runs a handler that never blocks. An error finishes the call at once. After OK, the handler must have arranged that
+// the reactor is finished, now or later, from any thread.
 template <typename Handler>
 grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Handler&& handler) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -27,13 +27,13 @@ grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Handler&&
   return reactor;
 }
 
-// For a handler that has filled its response.
+// Ends a handler that has filled its response.
 inline absl::Status finish_now(grpc::ServerUnaryReactor* reactor) {
   reactor->Finish(grpc::Status::OK);
   return absl::OkStatus();
 }
 
-// A continuation that fills the response with `fill(result)` and ends the call; to be called once.
+// Returns a continuation that fills the response with `fill(result)` and finishes the call. Call it once.
 template <typename Result, typename Fill>
 Done<Result> finish(grpc::ServerUnaryReactor* reactor, Fill fill) {
   return [reactor, fill = std::move(fill)](const absl::StatusOr<Result>& result) {

@@ -27,7 +27,7 @@ namespace {
 using ContextPtr = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 using SslPtr = std::unique_ptr<SSL, decltype(&SSL_free)>;
 
-// HTTP/2 alone, as gRPC requests it: a server that requires it ends the handshake of others.
+// Offers HTTP/2 only, as gRPC does: a server that requires it ends other handshakes.
 constexpr unsigned char kProtocols[] = "\x02h2";
 constexpr absl::Duration kAlertPatience = absl::Milliseconds(500);
 
@@ -57,7 +57,7 @@ int connect_one(const addrinfo& at, absl::Time deadline) {
   return -1;
 }
 
-// A connected socket, or -1.
+// Returns a connected socket, or -1.
 int connect_to(const HostPort& where, absl::Time deadline) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
@@ -81,14 +81,14 @@ ContextPtr context_for(const Security& security) {
   return context;
 }
 
-// OpenSSL keeps the peer's alerts among its reasons, from a number of their own on.
+// OpenSSL numbers the peer's alerts as reasons above SSL_AD_REASON_OFFSET.
 std::optional<int> alert_in_queue() {
   const int reason = ERR_GET_REASON(ERR_peek_error());
   if (reason <= SSL_AD_REASON_OFFSET || reason > SSL_AD_REASON_OFFSET + 255) return std::nullopt;
   return reason - SSL_AD_REASON_OFFSET;
 }
 
-// The first bytes of a peer that does not speak TLS are not a TLS record.
+// These errors mean that the peer's first bytes are not a TLS record, so it does not speak TLS.
 bool is_plaintext_in_queue() {
   switch (ERR_GET_REASON(ERR_peek_error())) {
     case SSL_R_WRONG_VERSION_NUMBER:
@@ -103,7 +103,7 @@ bool is_plaintext_in_queue() {
   }
 }
 
-// Runs one of OpenSSL's calls until it is through or fails. Above 0: it is through.
+// Runs an OpenSSL call until it completes (above 0), fails or the deadline passes.
 template <typename Call>
 int run_until(SSL* ssl, int socket, absl::Time deadline, const Call& call) {
   while (true) {
@@ -132,8 +132,8 @@ void shake_hands(SSL* ssl, int socket, const Security& security, absl::Time dead
   probe.certificate.reset(SSL_get1_peer_certificate(ssl));
   if (probe.certificate != nullptr && !security.ca.empty())
     probe.verified = verify(*probe.certificate, SSL_get_peer_cert_chain(ssl), security.ca, "ssl_server");
-  // By TLS 1.3 a server looks at our certificate only after our side of the handshake is over: the alert comes in place
-  // of its first words.
+  // In TLS 1.3 a server checks our certificate only after our side of the handshake is complete, so its alert arrives
+  // in place of its first data.
   char first = 0;
   const absl::Time alert_by = std::min(deadline, absl::Now() + kAlertPatience);
   const int read = run_until(ssl, socket, alert_by, [ssl, &first] { return SSL_read(ssl, &first, 1); });

@@ -1,6 +1,6 @@
 #pragma once
 
-// One TLS handshake with whatever listens at an address, for its facts: gRPC says no more of a failed one than that a
+// Performs one TLS handshake with the server at an address to find out why connections fail: gRPC reports only that a
 // socket was closed.
 
 #include <string>
@@ -13,7 +13,8 @@
 
 namespace titan::rpc {
 
-// What is wrong with a certificate by the authorities in the file `ca`: one of OpenSSL's X509_V_ERR_*, and its depth.
+// Result of verifying a certificate against the authorities in the file `ca`: an X509_V_ERR_* of OpenSSL and the depth
+// in the chain. `purpose` is OpenSSL's "ssl_client" or "ssl_server".
 struct VerifyError {
   int error = X509_V_OK;
   int depth = 0;
@@ -22,24 +23,24 @@ VerifyError verify(X509& certificate, STACK_OF(X509) * chain, const std::string&
 
 struct TlsProbe {
   enum class Speaks { kNothing, kPlaintext, kTls };
-  // kNothing: no connection, or neither a handshake nor an alert within the time.
+  // kNothing: no connection, or neither a handshake nor an alert in time.
   Speaks speaks = Speaks::kNothing;
-  // Of the peer, with those that it sent along; null when it showed none.
+  // The peer's certificate; null when it sent none.
   CertificatePtr certificate{nullptr, &X509_free};
-  // By the authorities of Security::ca; the depth 0 is the peer's own. X509_V_OK also when there are none.
+  // Result for the authorities of Security::ca; depth 0 is the peer's certificate. X509_V_OK also when there are none.
   VerifyError verified;
-  // The alert by which the peer refused us, as TLS numbers it (45: certificate expired); -1: none.
+  // Number of the TLS alert by which the peer refused us (45: certificate expired); -1: none.
   int alert = -1;
-  // The peer closed the connection when the handshake was over for us, before it had said a word: so do servers that
-  // refuse a certificate without an alert.
+  // The peer closed the connection after our side of the handshake without sending anything. Servers that refuse a
+  // certificate without an alert do so.
   bool closed_after = false;
 };
 
-// Takes `patience` at most, apart from looking up the host's name. Verifies nothing before the handshake is over, and
-// sends nothing in it but our certificate.
+// Takes at most `patience`, apart from looking up the host. Sends nothing but the handshake with our certificate, and
+// verifies the peer's afterwards.
 TlsProbe probe_tls(absl::string_view address, const Security& security, absl::Duration patience);
 
-// What a certificate is for: its DNS names and IP addresses as text, and its URIs.
+// DNS names and IP addresses of a certificate as text, and its URIs.
 std::vector<std::string> hosts_in(const X509& certificate);
 std::vector<std::string> uris_in(const X509& certificate);
 

@@ -46,7 +46,7 @@ void Service::stopping() { send("STOPPING=1"); }
 
 void Service::status(const std::string& text) {
   std::string line = text;
-  std::replace(line.begin(), line.end(), '\n', ' ');  // Each line is an assignment.
+  std::replace(line.begin(), line.end(), '\n', ' ');  // Each line of a message is an assignment.
   {
     const sync::Lock lock(mutex_);
     if (line == status_) return;
@@ -77,7 +77,7 @@ void Service::send(const std::string& text) const {
   address.sun_family = AF_UNIX;
   const size_t length = std::min(options_.socket.size(), sizeof address.sun_path - 1);
   std::memcpy(address.sun_path, options_.socket.data(), length);
-  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // Of the abstract namespace.
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // '@' denotes the abstract namespace.
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   (void)::sendto(fd, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&address),

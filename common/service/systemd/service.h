@@ -9,32 +9,33 @@
 
 namespace titan::systemd {
 
-// With what a daemon ends that cannot start: 2, with which its unit is not started again, when its settings are wrong
-// (InvalidArgument); 1 when another attempt may go better.
+// Exit code of a daemon that cannot start. 2: its settings are wrong (InvalidArgument), and systemd does not restart
+// its unit. 1: another attempt may succeed.
 int exit_code_of_failed_start(const absl::Status& status);
 
-// A daemon as systemd sees it, by the protocol of sd_notify(3); without a socket, as under another supervisor, it does
-// nothing. Thread-safe, never blocks.
+// Notifies systemd about this daemon by the protocol of sd_notify(3). Does nothing without a socket, as under another
+// supervisor. Thread-safe, never blocks.
 class Service {
  public:
   struct Options {
-    std::string socket;                                  // NOTIFY_SOCKET; empty: nobody listens.
-    absl::Duration watchdog = absl::InfiniteDuration();  // WATCHDOG_USEC: silent for so long, it is ended.
+    std::string socket;                                  // NOTIFY_SOCKET; empty: nothing is sent.
+    absl::Duration watchdog = absl::InfiniteDuration();  // WATCHDOG_USEC: systemd ends a daemon that is silent for this
+                                                         // long.
   };
-  // What systemd put into the environment of this process, and of no other.
+  // Reads the environment. A watchdog of another process (WATCHDOG_PID) is ignored.
   static Options from_environment();
 
   Service(Options options, const Clock& clock);
 
-  // It serves.
+  // Reports that the daemon serves.
   void ready();
-  // It ends by its own will, and is watched no more.
+  // Reports an intended end, which also stops the watchdog.
   void stopping();
-  // What `systemctl status` shows; sent when it is another text than before.
+  // Sets the text that `systemctl status` shows; sent only when it changes.
   void status(const std::string& text);
-  // To be called by whatever must not stand still, and by nothing else: sent a few times in the watchdog's time.
+  // Feeds the watchdog. Only work that must not stall may call this. Sent at most four times per watchdog interval.
   void alive();
-  // How often alive() and status() are due. Infinite: nobody listens.
+  // How often alive() and status() are due; infinite without a socket.
   absl::Duration pace() const;
 
  private:
@@ -44,7 +45,7 @@ class Service {
   const Clock& clock_;
   sync::Mutex mutex_;
   std::string status_ TITAN_GUARDED_BY(mutex_);
-  absl::Duration alive_at_ TITAN_GUARDED_BY(mutex_) = -absl::InfiniteDuration();  // When it was sent last.
+  absl::Duration alive_at_ TITAN_GUARDED_BY(mutex_) = -absl::InfiniteDuration();  // Time of the last watchdog message.
 };
 
 }  // namespace titan::systemd
