@@ -27,26 +27,27 @@ enum class Phase : uint32_t {
 };
 const char* name(Phase phase);
 
-// How far a trace that was asked for is.
+// Progress of a requested trace.
 enum class TraceState : uint32_t { kWaiting, kRecording, kWriting, kWritten, kFailed };
 
-// A request for a trace of some steps, and the rank's answer. The rank looks at `request` at each step edge and at
-// nothing else; a page of an older program has zeroes here.
+// A request to trace some steps, and the rank's answer. The rank polls only `request`, at each step edge. A page of an
+// older program has zeroes here.
 struct TraceWords {
   // The node's daemon writes these, `request` last.
-  std::atomic<int64_t> first_step;  // Not before this one.
+  std::atomic<int64_t> first_step;  // Earliest step to trace.
   std::atomic<int64_t> steps;
-  std::atomic<uint64_t> request;  // A number of its own for each request; 0: none yet.
+  std::atomic<uint64_t> request;  // A different number for each request; 0: none yet.
   // The rank writes these.
-  std::atomic<uint32_t> takes_requests;  // 1 once the rank looks for them; never, where another rank has the profiler.
-  std::atomic<uint32_t> state;           // Of the request `taken`.
+  std::atomic<uint32_t> takes_requests;  // 1 once the rank polls for requests; stays 0 where another rank has the
+                                         // profiler.
+  std::atomic<uint32_t> state;           // A TraceState, of the request `taken`.
   std::atomic<uint64_t> taken;
-  std::atomic<int64_t> recorded_first, recorded_last;  // Known from kRecording on; the end may come sooner.
+  std::atomic<int64_t> recorded_first, recorded_last;  // Known from kRecording on; recording may end sooner.
 };
 
-// One page of memory shared by a rank (writer) and its node's daemon and shim (readers), in a file of the run folder.
-// Plain atomics: a killed writer leaves it readable. The node's shim writes the two members of commands, its daemon the
-// request of a trace, and neither anything else.
+// One page of memory in a file of the run folder, written by a rank and read by its node's daemon and shim. It consists
+// of plain atomics, so it stays readable when its writer is killed. The shim writes only the two command members and
+// `stacks_taken`, the daemon only the trace request.
 struct alignas(64) BeaconPage {
   uint64_t magic;  // Last member written at creation.
   uint32_t version;
@@ -60,24 +61,25 @@ struct alignas(64) BeaconPage {
   std::atomic<uint64_t> counter;         // Grows with any progress.
   std::atomic<int64_t> step_nanos;       // Last step's duration.
   std::atomic<int64_t> phase_nanos[16];  // Total time by phase.
-  // 0 none, 1 save now, 2 stop at a step edge and save first. The rank has taken the command when it
-  // wrote the same value to command_seen; to ask for another save, the shim clears command_seen.
+  // A Command: 0 none, 1 save now, 2 stop at a step edge and save first. The rank acknowledges by writing the same
+  // value to command_seen. To request another save, the shim clears command_seen.
   std::atomic<uint32_t> command;
-  std::atomic<uint32_t> command_seen;  // The rank's acknowledgement of the last command.
+  std::atomic<uint32_t> command_seen;  // Last command that the rank has acknowledged.
   TraceWords trace;
-  // Steps of which the rank has measured its own part, and the sum of these parts: the step's time without what it
-  // waited for other ranks. Zeroes: it measures none, or its program is older. `own_steps` is written last.
+  // `own_steps` counts the steps whose own time the rank has measured; `own_nanos` is the sum of these times. A step's
+  // own time excludes waits for other ranks. Both are 0 when the rank measures none or its program is older.
+  // `own_steps` is written last.
   std::atomic<int64_t> own_nanos;
   std::atomic<int64_t> own_steps;
-  // The rank writes 1 to the first when a collective has failed it and it wants to be looked at before it leaves; the
-  // shim answers with 1 in the second once it is known where the threads of all its ranks are.
+  // A rank whose collective failed sets stacks_wanted to 1 and waits before it exits. The shim sets stacks_taken to 1
+  // once it has the thread stacks of all its ranks.
   std::atomic<uint32_t> stacks_wanted;
   std::atomic<uint32_t> stacks_taken;
 };
 
 enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };
 
-// The rank's side: makes or replaces the file and maps it. Unmapped on destruction.
+// The rank's side: creates or replaces the file and maps it until destruction.
 class Beacon {
  public:
   static absl::StatusOr<std::unique_ptr<Beacon>> create(const std::string& path, int rank);
@@ -88,9 +90,9 @@ class Beacon {
   BeaconPage& page() { return *page_; }
   const BeaconPage& page() const { return *page_; }
 
-  // Notes the time spent in the previous phase and bumps the counter.
+  // Adds the time spent in the previous phase to its total and bumps the counter.
   void enter(Phase phase);
-  // The time in a phase so far, that of the phase which goes on included.
+  // Total time spent in a phase so far, including the current stay.
   absl::Duration time_in(Phase phase) const;
 
  private:
@@ -98,21 +100,21 @@ class Beacon {
   BeaconPage* page_;
 };
 
-// The node's side. It copies the page instead of mapping it: whoever maps a file dies (SIGBUS) when its owner makes it
-// shorter, and the owner is a user's program.
+// The node's side. It copies the page instead of mapping it: the rank runs user code and may shorten the file, which
+// would kill a process that maps it (SIGBUS).
 class BeaconReader {
  public:
-  // Errors: NotFound, DataLoss for what is no beacon, FailedPrecondition for one of a newer version.
+  // Errors: NotFound, DataLoss for a file that is not a beacon, FailedPrecondition for a newer version.
   static absl::StatusOr<std::unique_ptr<BeaconReader>> open(const std::string& path);
   ~BeaconReader();
   BeaconReader(const BeaconReader&) = delete;
   BeaconReader& operator=(const BeaconReader&) = delete;
 
-  // Takes a new copy. Each word is one that the rank has written; two words may be of different moments.
-  // Errors: DataLoss when it is no beacon any more; the copy is then the last good one.
+  // Takes a new copy. Each word is one that the rank has written, but two words may be of different moments.
+  // Errors: DataLoss when the file is no longer a beacon; page() then keeps the last good copy.
   absl::Status look();
   const BeaconPage& page() const { return page_; }
-  // Writes one word of page(), in the copy too. The rank sees writes in their order.
+  // Writes one word of page() to the file and to the copy. The rank sees writes in their order.
   template <typename T>
   absl::Status write(const std::atomic<T>& word, T value) {
     const auto offset = reinterpret_cast<const char*>(&word) - reinterpret_cast<const char*>(&page_);

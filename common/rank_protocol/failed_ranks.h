@@ -12,8 +12,8 @@
 
 namespace titan::rank_protocol {
 
-// What the end of a rank says about what went wrong, the most telling first: ends that name a cause come before those
-// that have none, and these before consequences of another rank's end.
+// Kind of a rank's end, the most informative first: ends that name a cause, then ends without one, then consequences of
+// another rank's end.
 enum class ExitKind {
   kBadConfig,
   kUserError,
@@ -21,46 +21,47 @@ enum class ExitKind {
   kStorage,
   kFenced,
   kFailed,    // Any other exit code.
-  kKilled,    // By a signal.
-  kPeerLost,  // A consequence.
-  kAsAsked,   // Finished, or saved and left on request.
+  kKilled,    // Killed by a signal.
+  kPeerLost,  // A consequence of another rank's end.
+  kAsAsked,   // Finished, or saved and stopped on request.
 };
 
-// `exit_code`: -1 when a signal ended it, whose number `signal` is (0: none). `out_of_memory`: the kernel ended it for
-// want of memory.
+// `exit_code` is -1 when a signal ended the rank; `signal` is its number (0: none). `out_of_memory`: the kernel killed
+// it because memory ran out.
 ExitKind exit_kind(int exit_code, int signal, bool out_of_memory = false);
 
 inline bool left_as_asked(int exit_code, int signal) { return exit_kind(exit_code, signal) == ExitKind::kAsAsked; }
 
-// Of which failed ranks the end of the log is worth keeping where it outlives their node. A node chooses what it sends
-// by these rules, the controller by the same ones what it keeps: however many ranks fail at once, few say it all.
+// Limits of the logs of failed ranks that are kept after their node is gone. Nodes choose by these rules what they
+// send, and the controller what it keeps: a few logs explain an end, however many ranks fail at once.
 inline constexpr int64_t kFailedLogLines = 200;
 inline constexpr int64_t kFailedLogBytes = 64 << 10;
-inline constexpr size_t kFailedLogs = 8;    // Of one attempt,
-inline constexpr int kFailedLogsAlike = 2;  // and of ranks that failed alike.
+inline constexpr size_t kFailedLogs = 8;    // Per attempt.
+inline constexpr int kFailedLogsAlike = 2;  // Per attempt, of ranks that failed alike.
 
-// A rank that ended otherwise than as asked. `stop_reason`: why its node ended it; empty: nobody did.
+// Whether a rank ended neither finished nor stopped on request. `stop_reason`: why its node ended it; empty: it did
+// not.
 bool has_failed(int exit_code, int signal, std::string_view stop_reason);
 
 class FailedLogs {
  public:
-  // Whether this rank's log is one to keep: the first ones are, and those that ended otherwise than the ones before.
-  // Numbers in the last words tell none apart, and ranks that only lost a peer are all alike.
+  // Whether to keep this rank's log. Keeps the first logs and those of ranks that failed differently from the ones
+  // before. Last words that differ only in digits count as alike, as do all ranks that only lost a peer.
   bool take(int exit_code, int signal, std::string_view last_words);
-  // Likewise of a rank that a verdict names: however many are like it.
+  // Like take() for a rank that a verdict names: does not limit how many are alike.
   bool take_named(int exit_code, int signal, std::string_view last_words);
-  // One that was kept before.
+  // Counts a log that is already kept.
   void add(int exit_code, int signal, std::string_view last_words);
 
  private:
   std::vector<std::string> kinds_;
 };
 
-// The end of a log as it is kept: whole lines where there are any, kFailedLogLines and kFailedLogBytes at most, valid
-// UTF-8. Also of a text that is too long already.
+// Returns the end of a log in the form in which it is kept: valid UTF-8, at most kFailedLogLines and kFailedLogBytes,
+// in whole lines if it has any.
 std::string failed_log(std::string_view log);
 
-// The last lines of a text.
+// Returns the last `lines` lines of a text.
 std::string_view last_lines(std::string_view text, int64_t lines);
 
 }  // namespace titan::rank_protocol

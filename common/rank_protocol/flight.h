@@ -1,7 +1,7 @@
 #pragma once
 
-// The last collectives and messages of one rank, as whoever looks for the cause of a hang gets them: from the rank's
-// flight tail (flight_tail.h), whether the rank still answers or not.
+// The last collectives and messages of one rank, for finding the cause of a hang. They come from the rank's flight tail
+// (flight_tail.h), which also a rank that hangs or was killed leaves.
 
 #include <cstdint>
 #include <string>
@@ -9,33 +9,33 @@
 
 namespace titan::rank_protocol {
 
-// A group as one of its members knows it. The messages from one rank to another are a group of their own.
+// A process group as one of its members knows it. The messages from one rank to another form their own group.
 struct FlightGroup {
-  std::string name;     // The mesh's axis, for messages with both ranks: "tp", "pp 0->1".
-  std::string members;  // Global ranks, shortened for people: "0-3,8".
-  uint64_t key = 0;     // The same for all members, and for no other group.
+  std::string name;     // Mesh axis, for messages with both ranks: "tp", "pp 0->1".
+  std::string members;  // Global ranks as ranges: "0-3,8".
+  uint64_t key = 0;     // The same for all members, and different for every other group.
   int64_t issued = 0;   // Calls so far.
 
   bool operator==(const FlightGroup&) const = default;
 };
 
-// How far a rank is with a call.
+// State of a call on a rank.
 enum class CallState : uint8_t {
-  kQueued = 0,     // The device waits for it, and the host sooner or later; also of ranks that say no more.
-  kCompleted = 1,  // The rank has waited for it, to the end.
+  kQueued = 0,     // Waiting on the device, or not waited for yet. Also used for ranks that report no more detail.
+  kCompleted = 1,  // The rank has waited for it to its end.
   kPosted = 2,     // Issued, and nobody waits for it yet.
-  kInside = 3,     // The host issues it or waits for it.
+  kInside = 3,     // The host is issuing it or waiting for it.
 };
 
 struct FlightCall {
-  int group = 0;         // Place in RankFlight::groups.
-  int64_t sequence = 0;  // On its group, from 1; on all its members the same.
+  int group = 0;         // Index into RankFlight::groups.
+  int64_t sequence = 0;  // Number on its group, from 1; the same on all members.
   std::string operation;
-  std::string type;      // Of its elements.
-  int64_t elements = 0;  // Of the input; of a receiver the output.
-  // Where in the program: how many times all ranks had synchronized, and the number since.
+  std::string type;      // Element type.
+  int64_t elements = 0;  // Elements of the input; for a receive, of the output.
+  // Position in the program: the number of synchronizations of all ranks so far, and the number of calls since.
   int64_t mark = 0, since_mark = 0;
-  int64_t created_ns = 0;  // Since the epoch, by the rank's clock.
+  int64_t created_ns = 0;  // Nanoseconds since the epoch, by the rank's clock.
   CallState state = CallState::kQueued;
 
   bool operator==(const FlightCall&) const = default;
@@ -44,7 +44,7 @@ struct FlightCall {
 struct RankFlight {
   int rank = 0;
   std::vector<FlightGroup> groups;
-  std::vector<FlightCall> calls;  // In the order in which they were made; those before are written over.
+  std::vector<FlightCall> calls;  // In the order of issue. Older ones have been overwritten.
 
   bool operator==(const RankFlight&) const = default;
 };

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kTailMagic = 0x544847494c465454;  // "TTFLIGHT" in memory order.
 constexpr uint32_t kTailVersion = 1;
-constexpr size_t kMostMembers = 1 << 17;  // Of a text that a user's program wrote.
+constexpr size_t kMostMembers = 1 << 17;  // Limit for a text that a user's program wrote.
 constexpr size_t kNameBytes = 32, kMembersBytes = 48, kOperationBytes = 24, kTypeBytes = 16;
 
 }  // namespace
@@ -34,7 +34,7 @@ struct TailGroup {
 };
 
 struct TailCall {
-  std::atomic<int64_t> stamp;  // Its number + 1, written last; 0 while it is written.
+  std::atomic<int64_t> stamp;  // Number of the call + 1, written last; 0 while the entry is being written.
   int64_t sequence;
   int64_t elements;
   int64_t mark, since_mark;
@@ -63,7 +63,7 @@ void put_text(char (&to)[kBytes], const std::string& text) {
   std::memset(to + size, 0, kBytes - size);
 }
 
-// Whatever bytes they are, they become text that can be shown.
+// Replaces bytes that are not printable ASCII.
 template <size_t kBytes>
 std::string get_text(const char (&from)[kBytes]) {
   std::string text(from, strnlen(from, kBytes));
@@ -83,13 +83,13 @@ CallState state_of(uint32_t number) {
 std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
   std::vector<std::pair<int64_t, const TailCall*>> order;
   for (int i = 0; i < FlightTail::kCalls; ++i) {
-    const int64_t stamp = page.call[i].stamp.load(std::memory_order_relaxed);  // Its number, from 1.
+    const int64_t stamp = page.call[i].stamp.load(std::memory_order_relaxed);  // Number of the call, from 1.
     if (stamp > 0 && (stamp - 1) % FlightTail::kCalls == i) order.emplace_back(stamp - 1, &page.call[i]);
   }
   std::sort(order.begin(), order.end());
   std::vector<FlightCall> calls;
   for (const auto& [number, call] : order) {
-    if (call->group < 0 || static_cast<size_t>(call->group) >= groups) continue;  // One of more than fit.
+    if (call->group < 0 || static_cast<size_t>(call->group) >= groups) continue;  // Its group did not fit.
     calls.push_back({call->group, call->sequence, get_text(call->operation), get_text(call->type), call->elements,
                      call->mark, call->since_mark, call->created_ns,
                      state_of(call->state.load(std::memory_order_relaxed))});
@@ -124,7 +124,7 @@ void FlightTail::add_group(int number, const FlightGroup& group) {
 void FlightTail::add_call(int64_t number, const FlightCall& call) {
   TailCall& to = page_->call[number % kCalls];
   to.stamp.store(0, std::memory_order_relaxed);
-#ifndef TITAN_THREAD_SANITIZER  // Which knows no fences; whoever reads is another process.
+#ifndef TITAN_THREAD_SANITIZER  // ThreadSanitizer does not support fences; the reader is another process.
   std::atomic_thread_fence(std::memory_order_release);
 #endif
   to.sequence = call.sequence;
@@ -144,14 +144,15 @@ void FlightTail::add_call(int64_t number, const FlightCall& call) {
 
 void FlightTail::set_state(int64_t number, CallState state) {
   TailCall& call = page_->call[number % kCalls];
-  if (call.stamp.load(std::memory_order_relaxed) != number + 1) return;  // Written over.
+  if (call.stamp.load(std::memory_order_relaxed) != number + 1) return;  // Already overwritten.
   call.state.store(static_cast<uint32_t>(state), std::memory_order_release);
 }
 
 absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const int fd, open_rank_file(path, O_RDONLY));
   const absl::Cleanup close_it = [fd] { ::close(fd); };
-  const auto copy = std::make_unique<FlightTailPage>();  // Not mapped: its owner may make it shorter at any moment.
+  const auto copy = std::make_unique<FlightTailPage>();  // Not mapped, since its owner may shorten the file at any
+                                                         // moment.
   const ssize_t got = ::pread(fd, static_cast<void*>(copy.get()), sizeof(*copy), 0);
   if (got < 0) return errno_status(errno, absl::StrCat("read ", path));
   if (got < static_cast<ssize_t>(sizeof(*copy)) || copy->magic != kTailMagic) return not_a_tail(path, "is none");
@@ -178,7 +179,7 @@ std::string shortened(const std::vector<int>& ranks) {
     size_t end = begin + 1;
     const int stride = end < ranks.size() ? ranks[end] - ranks[begin] : 1;
     while (end < ranks.size() && ranks[end] - ranks[end - 1] == stride) ++end;
-    if (end - begin == 2 && stride != 1) end = begin + 1;  // Two that are apart are no row.
+    if (end - begin == 2 && stride != 1) end = begin + 1;  // Two ranks with a gap are not a range.
     absl::StrAppend(&text, text.empty() ? "" : ",", ranks[begin]);
     if (end - begin > 1) absl::StrAppend(&text, "-", ranks[end - 1], stride == 1 ? "" : absl::StrCat("/", stride));
     begin = end;
@@ -201,7 +202,7 @@ std::vector<int> listed(const std::string& members) {
   return ranks;
 }
 
-// FNV-1a, over names and numbers as text.
+// FNV-1a over the name and the ranks as text.
 uint64_t group_key(const std::string& name, const std::vector<int>& ranks) {
   uint64_t key = 0xcbf29ce484222325;
   const auto add = [&key](absl::string_view text) {

@@ -12,21 +12,21 @@ namespace titan::rank_protocol {
 
 struct FlightTailPage;
 
-// A rank's last calls in a file of its run folder, which it shares with nobody but readers: also a rank that stands
-// still, was stopped or is killed has told where it was. What more groups or calls there are than fit is left out, the
-// oldest calls first. Written under the recorder's lock: some dozens of plain stores a call.
+// Writes a rank's last calls to a file of its run folder, so that they are readable even when the rank hangs or was
+// killed. It drops groups beyond kGroups and keeps the newest kCalls calls. Written under the recorder's lock, with
+// some dozens of plain stores per call.
 class FlightTail {
  public:
   static constexpr int kGroups = 160;
   static constexpr int kCalls = 512;
 
-  // Errors: those of making the file, a full disk among them.
+  // Errors: those of creating the file, such as a full disk.
   static absl::StatusOr<std::unique_ptr<FlightTail>> create(const std::string& path, int rank);
   ~FlightTail();
   FlightTail(const FlightTail&) = delete;
   FlightTail& operator=(const FlightTail&) = delete;
 
-  // `number`: from 0, in order. `group`: as the recorder counts them, from 0.
+  // `number` counts from 0, in order. Groups are numbered as the recorder numbers them, from 0.
   void add_group(int number, const FlightGroup& group);
   void add_call(int64_t number, const FlightCall& call);
   void set_state(int64_t number, CallState state);
@@ -36,12 +36,12 @@ class FlightTail {
   FlightTailPage* page_;
 };
 
-// What a rank has left there, which is not trusted: a user's program writes it. Calls that are being written at that
-// moment are left out. Errors: NotFound; DataLoss for what is no flight tail, or names groups that are none;
-// FailedPrecondition for one of a newer version.
+// Reads a flight tail without trusting it, since a user's program writes it. Calls that are being written at that
+// moment are left out. Errors: NotFound; DataLoss when it is not a flight tail or its group count is invalid;
+// FailedPrecondition for a newer version.
 absl::StatusOr<RankFlight> read_flight_tail(const std::string& path);
 
-// For FlightGroup::members and ::key. listed() is the way back, as far as the text goes: one that was cut ends sooner.
+// Make FlightGroup::members and ::key. listed() is the inverse of shortened(); it stops where the text was cut.
 std::string shortened(const std::vector<int>& ranks);
 std::vector<int> listed(const std::string& members);
 uint64_t group_key(const std::string& name, const std::vector<int>& ranks);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Far beyond any job: a file of some bytes must not ask for all memory.
+// Far above any job, so that a small file cannot make the reader allocate all memory.
 constexpr size_t kMostRanks = 1 << 20;
 
 absl::Status wrong(const std::string& member, const char* expected) {
@@ -50,7 +50,7 @@ absl::Status add_node(RankPlace place, int count, std::vector<RankPlace>& ranks)
   return absl::OkStatus();
 }
 
-// A node with its address, or names of several.
+// Reads one row: a node with its address, or the names of several nodes.
 absl::Status read_row(const json& row, const std::string& where, std::vector<RankPlace>& ranks) {
   RankPlace place;
   int count = 0;
@@ -112,7 +112,7 @@ json to_json(const Launch& launch) {
 std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addressed) {
   std::vector<NodeRow> rows;
   std::vector<std::string> names;
-  int of_row = 0;  // Ranks of each of them.
+  int of_row = 0;  // Ranks per node of the current row.
   const auto end_row = [&] {
     if (!names.empty()) rows.push_back({fold_names(names), of_row, ""});
     names.clear();
@@ -164,7 +164,7 @@ absl::StatusOr<Launch> launch_from_json(const json& from) {
   TITAN_RETURN_IF_ERROR(read_text(from, "job_uid", "", launch.job_uid));
   TITAN_RETURN_IF_ERROR(read_int(from, "attempt", "", 1, launch.attempt));
   TITAN_RETURN_IF_ERROR(read_int(from, "threads_per_rank", "", 1, launch.threads_per_rank));
-  // Who writes a launch file by hand may leave out this and the next ones.
+  // These members are optional in a launch file written by hand.
   if (const auto step = from.find("committed_step"); step != from.end()) {
     if (!step->is_number_integer()) return wrong("committed_step", "an integer");
     launch.committed_step = step->get<int64_t>();

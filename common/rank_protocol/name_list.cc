@@ -15,7 +15,7 @@
 namespace titan::rank_protocol {
 namespace {
 
-constexpr size_t kMostDigits = 18;  // An int64 holds them.
+constexpr size_t kMostDigits = 18;  // The most that always fit into an int64.
 constexpr size_t kLongestName = 63;
 
 struct Split {
@@ -29,7 +29,7 @@ Split split(absl::string_view name) {
   return {name.substr(0, at), name.substr(at)};
 }
 
-// Of digits alone.
+// `digits` consists of digits alone.
 int64_t number_of(absl::string_view digits) {
   int64_t number = 0;
   (void)absl::SimpleAtoi(digits, &number);
@@ -38,7 +38,7 @@ int64_t number_of(absl::string_view digits) {
 
 std::string digits_of(int64_t number, size_t width) { return absl::StrFormat("%0*d", static_cast<int>(width), number); }
 
-// Up from `digits`: how many of the names from `at` on count on.
+// Counts the names from `at` on that number upwards from `first`.
 size_t run_from(const std::vector<std::string>& names, size_t at, const Split& first) {
   size_t length = 1;
   while (at + length < names.size()) {
@@ -61,7 +61,7 @@ absl::Status add(absl::string_view prefix, absl::string_view end, size_t most, s
   return absl::OkStatus();
 }
 
-// "007" or "007-019".
+// Adds the names of "007" or "007-019".
 absl::Status add_run(absl::string_view prefix, absl::string_view run, size_t most, std::vector<std::string>& names) {
   const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(run, absl::MaxSplits('-', 1));
   const bool is_range = absl::StrContains(run, '-');
@@ -82,7 +82,7 @@ std::string fold_names(const std::vector<std::string>& names) {
   std::vector<std::string> folded;
   for (size_t at = 0; at < names.size();) {
     const Split first = split(names[at]);
-    std::vector<std::string> runs;  // Of those that follow each other with one prefix.
+    std::vector<std::string> runs;  // Runs of consecutive names with the same prefix.
     size_t end = at;
     while (end < names.size()) {
       const Split from = split(names[end]);

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// So that a record fits the blocks that the shim reserves for it in exits.jsonl.
+// Keeps a record within the blocks that the shim reserves for it in exits.jsonl.
 constexpr size_t kMessageBytes = 2048;
 
 }  // namespace

@@ -14,26 +14,28 @@ struct RankExit {
   int exit_code = 0;  // -1 when a signal ended it.
   int signal = 0;     // 0: none.
   bool out_of_memory = false;
-  int64_t memory_limit_bytes = 0;  // Of its attempt's ranks on the node together, when that ran out; 0: no such limit.
-  int64_t time_ns = 0;             // Unix time by the node's clock; 0: not known.
-  std::string message;             // Of the last error event, or else the last log line.
-  std::string stop_reason;         // Why its node ended it, until when it lived; empty: it ended by itself.
+  int64_t memory_limit_bytes = 0;  // Limit shared by its attempt's ranks on the node, when it was exceeded; 0: no such
+                                   // limit.
+  int64_t time_ns = 0;             // Unix time in nanoseconds by the node's clock; 0: not known.
+  std::string message;             // Message of the last error event, or else the last log line.
+  std::string stop_reason;         // Why its node ended it; empty: it ended by itself.
 
-  // Which process it was. Only the shim's record has this.
+  // Identifies the process. Only the shim's record has this.
   int pid = 0;
   int64_t start_ticks = 0;
 
-  // What the controller adds.
+  // The controller adds these.
   std::string node;
-  int report = 0;  // Which of the attempt's reports of exits told it, from 1: nodes' clocks differ. 0: not known.
-  int64_t kept_log_bytes = 0;  // Of the end of its log, which is a record of its own; 0: that is not kept.
+  int report = 0;  // Number of the attempt's exit report that contained it, from 1, since nodes' clocks differ. 0: not
+                   // known.
+  int64_t kept_log_bytes = 0;  // Size of the end of its log, kept as a separate record; 0: not kept.
 
   bool operator==(const RankExit&) const = default;
 };
 
-// The shim's JSON: a line of exits.jsonl, and the exits in its events and in shim.json. A long message is cut.
+// The shim's JSON: a line of exits.jsonl, and the exits in its events and in shim.json. Cuts a long message.
 nlohmann::json exit_to_json(const RankExit& exit);
-// Unknown members are ignored, and older shims leave some out. Errors: DataLoss.
+// Ignores unknown members; older shims leave some out. Errors: DataLoss.
 absl::StatusOr<RankExit> exit_from_json(const nlohmann::json& from);
 
 }  // namespace titan::rank_protocol

@@ -15,7 +15,7 @@ namespace titan::rank_protocol {
 namespace {
 
 absl::StatusOr<void*> map_new(absl::string_view what, int fd, const std::string& path, size_t bytes) {
-  // Reserves the blocks now: on a full disk this fails here, and not as SIGBUS at a later store.
+  // Reserves the blocks now: a full disk fails here instead of raising SIGBUS at a later store.
   if (const int failed = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)); failed != 0) {
     return errno_status(failed, absl::StrCat("create ", what, " ", path));
   }
@@ -35,7 +35,7 @@ absl::StatusOr<void*> create_page_file(absl::string_view what, const std::string
   absl::Cleanup remove_it = [&fresh] { ::unlink(fresh.c_str()); };
   TITAN_ASSIGN_OR_RETURN(void* const page, map_new(what, fd, path, bytes));
   set_up(page);
-  // Readers find the page by its name, so they see all that was written before it had one.
+  // Readers open the page by its name, so they see everything written before the rename.
   if (::rename(fresh.c_str(), path.c_str()) != 0) {
     const int failed = errno;
     ::munmap(page, bytes);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Creates the files that a rank shares with its readers, and opens what a rank has left without trusting it.
+// Creates the files that a rank shares with its readers, and opens a rank's files without trusting them.
 
 #include <cstddef>
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace titan::rank_protocol {
 
-// Makes or replaces a file of `bytes` that its writer shares with readers, and maps it; the caller unmaps it.
-// `set_up` fills it under another name, so that no reader sees one that is half set up. `what` names its kind in
-// errors: those of the system, a full disk among them; then nothing is left of it.
+// Creates or replaces a file of `bytes` bytes that its writer shares with readers, and maps it; the caller unmaps it.
+// `set_up` fills it under another name, so no reader sees a partial page. `what` names the kind of file in errors.
+// Errors: those of the system, such as a full disk; then no file is left.
 absl::StatusOr<void*> create_page_file(absl::string_view what, const std::string& path, size_t bytes,
                                        absl::FunctionRef<void(void* page)> set_up);
 
-// Opens what a rank has left, for a node's daemon or shim, which may do more than the rank may: no link is followed, no
-// pipe waited at, and a file that has a second name may be somebody else's. `flags`: O_RDONLY or O_RDWR. The descriptor
-// is the caller's to close. Errors: NotFound and the system's, InvalidArgument for what is not a plain file of one
-// name.
+// Opens a rank's file for a node's daemon or shim, which have more privileges than the rank. It does not follow links
+// or block on pipes, and rejects a file with a second name, which may be another user's. `flags`: O_RDONLY or O_RDWR.
+// The caller closes the descriptor. Errors: NotFound and the system's, InvalidArgument for anything but a plain file
+// with one name.
 absl::StatusOr<int> open_rank_file(const std::string& path, int flags);
 
-// Its first bytes, at most `most`. Errors: as above, and those of reading.
+// Reads at most `most` bytes from the start of a rank's file. Errors: those of open_rank_file(), and those of reading.
 absl::StatusOr<std::string> read_rank_file(const std::string& path, size_t most);
 
 }  // namespace titan::rank_protocol

@@ -21,12 +21,12 @@ namespace titan::rank_protocol {
 namespace {
 
 constexpr std::string_view kPrefix = "{\"seq\":";
-constexpr size_t kMostOfPrefix = 32;  // The prefix with any number after it.
+constexpr size_t kMostOfPrefix = 32;  // Length of the prefix with any number after it.
 constexpr int64_t kTailStep = 64 << 10;
 constexpr int64_t kLongestSkipped = 256 << 20;
 
-// Only the writer makes these lines, so their start is fixed and no reader needs a JSON parser for the number. 0: no
-// event.
+// Returns the number of an event line; 0: not an event. Only SpoolWriter makes these lines, so their start is fixed and
+// no JSON parser is needed.
 int64_t sequence_of(std::string_view line, bool whole = true) {
   if (line.substr(0, kPrefix.size()) != kPrefix || (whole && line.back() != '}')) return 0;
   int64_t sequence = 0;
@@ -45,7 +45,7 @@ int64_t unix_nanos() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-// Reads [offset, offset + size) or up to the end of the file.
+// Reads [offset, offset + size), or up to the end of the file.
 absl::StatusOr<std::string> read_range(int fd, int64_t offset, int64_t size, const std::string& path) {
   std::string bytes(static_cast<size_t>(size), '\0');
   size_t got = 0;
@@ -74,9 +74,8 @@ void skip(SpoolBatch& batch, int64_t offset, int64_t bytes) {
   }
 }
 
-// Where the last event in a line begins: a writer that died in the middle of one, and junk without a line end, stand
-// before the next event on the same line. No event has this prefix inside it, since quotes in a text are escaped.
-// npos: nowhere.
+// Returns where the last event in a line begins: a torn event, or junk without a newline, may precede it on the same
+// line. No event contains this prefix, since quotes in a text are escaped. npos: no event.
 size_t event_in(std::string_view line) {
   size_t at = line.rfind(kPrefix);
   while (at != std::string_view::npos && sequence_of(line.substr(at)) == 0) {
@@ -85,8 +84,8 @@ size_t event_in(std::string_view line) {
   return at;
 }
 
-// The line at `offset` begins with `bytes`, which are no event and have no end in them: damage up to where an event may
-// begin.
+// Skips the start of the line at `offset`: `bytes` is not an event and has no newline. The damage reaches up to where
+// an event may begin.
 SpoolBatch skip_junk(SpoolBatch batch, int64_t offset, std::string_view bytes) {
   size_t at = bytes.rfind(kPrefix);
   while (at != std::string_view::npos && sequence_of(bytes.substr(at), /*whole=*/false) == 0) {
@@ -98,12 +97,13 @@ SpoolBatch skip_junk(SpoolBatch batch, int64_t offset, std::string_view bytes) {
   return batch;
 }
 
-// The line at `offset`, which begins with `bytes` and has no end in them; nothing while it has none at all.
+// Handles the line at `offset` that begins with `bytes` and has no newline in them. Returns no line while the file has
+// no newline.
 absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, std::string_view bytes,
                                           const std::string& path, SpoolBatch batch) {
   const int64_t sequence = sequence_of(bytes, /*whole=*/false);
   if (sequence == 0) return skip_junk(std::move(batch), offset, bytes);
-  // Of a file without an end, which costs nothing to make, not all is read.
+  // A file without a newline costs nothing to make, so this does not read all of it.
   const int64_t last = size - offset > kLongestSkipped ? offset + kLongestSkipped : size;
   for (int64_t at = offset + static_cast<int64_t>(bytes.size()); at < last; at += kTailStep) {
     TITAN_ASSIGN_OR_RETURN(const std::string piece, read_range(fd, at, std::min(kTailStep, size - at), path));
@@ -114,14 +114,14 @@ absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, 
     batch.lines.push_back({sequence, too_long(sequence, stop - offset), stop + 1});
     return batch;
   }
-  if (last == size) return batch;  // It is being written.
+  if (last == size) return batch;  // The line is still being written.
   skip(batch, offset, last - offset);
   batch.next_offset = last;
   return batch;
 }
 
 struct Tail {
-  int64_t size = 0;  // Up to and including the last line end.
+  int64_t size = 0;  // Bytes up to and including the last newline.
   int64_t last_sequence = 0;
 };
 
@@ -151,7 +151,7 @@ struct SpoolWriter::State {
   int fd = -1;
   int64_t next = 1;
   int64_t size = 0;   // Bytes of whole lines.
-  bool torn = false;  // Bytes of a failed append may lie after them.
+  bool torn = false;  // Bytes of a failed append may follow them.
   std::string path;
 };
 
@@ -223,7 +223,7 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
     TITAN_ASSIGN_OR_RETURN(bytes, read_range(fd, offset, std::min(want, info.st_size - offset), path));
     end = bytes.rfind('\n');
     if (end != std::string::npos) break;
-    if (want >= info.st_size - offset) return batch;  // Nothing, or a torn line.
+    if (want >= info.st_size - offset) return batch;  // The rest is empty or a torn line.
     if (want > kLongestLine) return skip_long_line(fd, offset, info.st_size, bytes, path, std::move(batch));
   }
   for (size_t begin = 0; begin <= end;) {
