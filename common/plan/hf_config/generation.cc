@@ -11,8 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Tokens of which meaning, how long a text may be, how tokens are drawn where they are drawn, and how they are
-// computed.
+// Skipped keys: special tokens, length limits, sampling, and how the computation is done.
 constexpr std::string_view kOfTheCaller[] = {"eos_token_id",
                                              "bos_token_id",
                                              "pad_token_id",
@@ -57,7 +56,7 @@ constexpr std::string_view kOfTheCaller[] = {"eos_token_id",
                                              "language",
                                              "trust_remote_code"};
 
-// Numbers that say that a setting is off; for every other setting null, false, 0 and an empty list do.
+// Settings whose off value is 1. All others are off when null, false, 0 or empty.
 constexpr std::string_view kOffAtOne[] = {"repetition_penalty", "encoder_repetition_penalty", "num_beams",
                                           "num_beam_groups", "guidance_scale"};
 

@@ -8,18 +8,18 @@
 
 namespace titan::hf_config {
 
-// What a generation_config.json says about the texts of a model.
+// Generation settings of a model from its generation_config.json.
 struct Generation {
-  std::vector<int64_t> stop_tokens;      // eos_token_id: a number or several.
-  std::vector<std::string> not_applied;  // "repetition_penalty = 1.8": settings with which transformers' generate()
-                                         // chooses other tokens, and that nothing here follows.
+  std::vector<int64_t> stop_tokens;      // eos_token_id: one number or several.
+  std::vector<std::string> not_applied;  // Settings that change the tokens of transformers' generate() and are not
+                                         // supported here: "repetition_penalty = 1.8".
 };
 
-// `file` may be null. Settings of sampling (do_sample, temperature, top_k, top_p) and of length are left out: they are
-// the caller's to choose.
+// `file` may be null. Skips settings of sampling (do_sample, temperature, top_k, top_p) and of length, which the caller
+// chooses.
 Generation read_generation(const nlohmann::json& file);
 
-// Those of "eos_token_id", as config.json has it, too.
+// Returns the tokens of "eos_token_id", which config.json has, too.
 std::vector<int64_t> stop_tokens_of(const nlohmann::json& file);
 
 }  // namespace titan::hf_config

@@ -16,7 +16,7 @@ void Keys::take(const std::string& key, int64_t& into) {
     into = there.get<int64_t>();
   } else if (there.is_number_float() && there >= 0 && there < kLargest &&
              std::floor(there.get<double>()) == there.get<double>()) {
-    into = static_cast<int64_t>(there.get<double>());  // 4096.0, as some tools write it.
+    into = static_cast<int64_t>(there.get<double>());  // Some tools write 4096.0.
   } else {
     refuse(key, "a whole number");
   }

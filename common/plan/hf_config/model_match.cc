@@ -24,14 +24,14 @@ bool is_takeable(const std::string& name) {
   return std::any_of(std::begin(kTakeable), std::end(kTakeable), [&](const char* one) { return part == one; });
 }
 
-// Where the model types' keys differ, by type.
+// Keys of the experts, which differ by model type.
 std::string key_of_experts(const std::string& name, const std::string& model_type) {
   const bool deepseek = model_type.starts_with("deepseek"), qwen = model_type.starts_with("qwen");
   if (name == "moe.hidden") return deepseek || qwen ? "moe_intermediate_size" : "intermediate_size";
   return deepseek ? "n_routed_experts" : qwen ? "num_experts" : "num_local_experts";
 }
 
-// The key of config.json that a member of a spec comes from.
+// Returns the config.json key from which a member of a spec comes.
 std::string key_of(const std::string& name, const std::string& model_type) {
   static const std::map<std::string, const char*> keys = {{"dim", "hidden_size"},
                                                           {"n_layers", "num_hidden_layers"},
@@ -63,7 +63,7 @@ std::string key_of(const std::string& name, const std::string& model_type) {
 
 json numbers_of(const models::ModelSpec& spec, const char* member) { return models::to_json(spec)[member]; }
 
-// The table of positions as a whole: its members mean something together alone.
+// Compares the RoPE scaling as a whole, since its members have a meaning only together.
 void add_scaling(const Model& there, const Model& here, std::vector<Difference>& found) {
   const auto scaling = [](const Model& model) -> json {
     const json llama = numbers_of(model.spec, "rope_scaling"), yarn = numbers_of(model.spec, "yarn");
@@ -116,9 +116,9 @@ std::string text_of(const std::vector<Difference>& differences) {
 
 namespace {
 
-constexpr uint64_t kMaxHeader = 100'000'000;  // The Python library's limit.
+constexpr uint64_t kMaxHeader = 100'000'000;  // Limit of the Python library.
 constexpr size_t kMostFiles = 100;
-// What the name of every family's embedding ends with (worker/rank/model/hf_names.cc).
+// Suffix of every family's embedding name (worker/rank/model/hf_names.cc).
 constexpr char kEmbedding[] = "embed_tokens.weight";
 
 std::vector<std::string> weights_in(const std::string& folder) {

@@ -14,35 +14,35 @@
 
 namespace titan::hf_config {
 
-// A number that a folder's model does not share with another one, under its key in config.json.
+// A setting in which a folder's model differs from another one, under its key in config.json.
 struct Difference {
   std::string key;
   std::string there, here;  // As JSON.
   bool takeable = false;    // take_numbers() removes it.
 };
 
-// What makes the weights of `there` another model's than `here`. Left out is what weights do not depend on, and a head
-// of its own where the file ties it to the embedding: such a head begins as the embedding.
+// Returns the differences that make the weights of `there` unusable for `here`. Ignores what weights do not depend on,
+// and a separate head where the file ties it to the embedding: such a head starts as a copy of the embedding.
 std::vector<Difference> compare(const Model& there, const Model& here);
 
-// The numbers of `from` that change results and no shape: theta and scaling of positions, which channels of a head turn
-// together, and the norms' epsilon.
+// Copies the settings of `from` that change results but no shapes: theta and scaling of RoPE, its channel pairing, and
+// the norms' epsilon.
 void take_numbers(const models::ModelSpec& from, models::ModelSpec& into);
 
-// "num_hidden_layers 40, this model has 32; ...", a few of them.
+// Returns "num_hidden_layers 40, this model has 32; ...", at most four differences.
 std::string text_of(const std::vector<Difference>& differences);
 
-// The header of a safetensors file: 8 bytes of length (little endian), then a JSON object.
+// Header of a safetensors file: 8 bytes of length (little endian), then a JSON object.
 struct WeightsHeader {
   nlohmann::json tensors;
-  int64_t bytes = 0;  // Of all of it; the tensors' bytes follow.
+  int64_t bytes = 0;  // Size of the header with its length field; the tensors' bytes follow.
 };
-// Errors: DataLoss, names the file `path`.
+// Errors: DataLoss, naming the file `path`.
 absl::StatusOr<WeightsHeader> read_weights_header(storage::ReadableFile& file, const std::string& path);
 
-// Why the embedding in a folder of *.safetensors is another model's than `spec`: "model.safetensors holds
-// model.embed_tokens.weight of [200, 64], ...". Nothing where it fits, or where none or several are found. Reads the
-// headers of up to a hundred files. Errors: DataLoss, names the file.
+// Explains why the embedding in a folder of *.safetensors does not fit `spec`: "model.safetensors holds
+// model.embed_tokens.weight of [200, 64], ...". Empty when it fits, or when none or several are found. Reads the
+// headers of up to a hundred files. Errors: DataLoss, naming the file.
 absl::StatusOr<std::string> embedding_misfit(const std::string& folder, const models::ModelSpec& spec);
 
 }  // namespace titan::hf_config

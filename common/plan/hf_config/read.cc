@@ -39,7 +39,7 @@ void llama(Keys& keys, ModelSpec& spec) {
   keys.expect("mlp_bias", false);
 }
 
-// Layers of one kind each, where the file lists them.
+// Checks a per-layer list, if the file has it, against the only supported one.
 void expect_list(Keys& keys, const char* key, const json& only) {
   const json there = keys.at(key);
   if (!there.is_null() && there != only) keys.refuse(key, absl::StrCat("only ", only.dump().substr(0, 80)));
@@ -61,8 +61,8 @@ void qwen(Keys& keys, ModelSpec& spec) {
   expect_list(keys, "mlp_only_layers", json::array());
 }
 
-// Generation 3 has sigmoid scores and ranks groups of experts by their two best; generation 2 has softmax scores and
-// ranks them by the best one, where it has groups at all.
+// DeepSeek V3 has sigmoid scores and ranks groups of experts by the sum of their two best scores. V2 has softmax scores
+// and ranks groups, if it has any, by the best score.
 void take_groups(Keys& keys, bool second, models::MoeSpec& moe) {
   moe.num_expert_groups = moe.num_limited_groups = 0;
   keys.take("n_group", moe.num_expert_groups);
@@ -100,7 +100,7 @@ void deepseek(Keys& keys, ModelSpec& spec) {
   keys.take("routed_scaling_factor", moe.route_scale);
   moe.route_norm = false;
   if (second) {
-    keys.expect("norm_topk_prob", false);  // Its class reads the key and does nothing.
+    keys.expect("norm_topk_prob", false);  // transformers' class reads the key and ignores it.
     return;
   }
   keys.take("norm_topk_prob", moe.route_norm);
@@ -123,7 +123,7 @@ void gpt_oss(Keys& keys, ModelSpec& spec) {
   expect_list(keys, "layer_types", types);
 }
 
-// A list with 0 where a layer has no positions; without one, every n-th layer has none.
+// Reads a list with 0 where a layer has no positions. Without the list, every n-th layer has none.
 void take_unrotated_layers(Keys& keys, ModelSpec& spec) {
   const json listed = keys.at("no_rope_layers");
   spec.nope_ends_step = true;
@@ -186,7 +186,7 @@ void llama4(Keys& keys, ModelSpec& spec) {
 
 struct Reader {
   const char* name;
-  const char* like;  // The flavor that has what no config.json says.
+  const char* like;  // Flavor that supplies what config.json does not contain.
   void (*read)(Keys&, ModelSpec&);
 };
 
@@ -203,7 +203,7 @@ const std::map<std::string, Reader>& readers() {
   return all;
 }
 
-// The file's keys over its class's defaults, under the names that are read here.
+// Returns the file's keys over its class's defaults, under the names that read.cc uses.
 json with_defaults(Keys& file, const std::string& model_type) {
   json all = class_defaults(model_type);
   const Alias alias = alias_of(model_type);
@@ -218,7 +218,7 @@ json with_defaults(Keys& file, const std::string& model_type) {
   return all;
 }
 
-// What the class does and nothing here: only training would show it.
+// Lists settings that transformers applies and Titan does not. Only training would show the difference.
 std::vector<std::string> notes_of(const Keys& keys, const ModelSpec& spec) {
   std::vector<std::string> notes;
   if (const json dropout = keys.at("attention_dropout"); dropout.is_number() && dropout != 0)
@@ -264,7 +264,7 @@ absl::StatusOr<Model> read_model(const json& config) {
   }
   TITAN_ASSIGN_OR_RETURN(model.spec, models::find(reader->second.name, reader->second.like));
   model.spec.flavor = "config.json";
-  model.spec.mask = models::Mask::kCausal;  // How documents are packed is training's choice.
+  model.spec.mask = models::Mask::kCausal;  // Document packing is a choice of training.
   Keys keys(with_defaults(file, model.model_type));
   take_common(keys, model.spec);
   reader->second.read(keys, model.spec);

@@ -9,22 +9,22 @@
 
 namespace titan::hf_config {
 
-// What a config.json describes.
+// The model that a config.json describes.
 struct Model {
   models::ModelSpec spec;               // Its flavor is "config.json".
-  std::string model_type;               // "llama"; of a release that also sees, its language model's.
-  std::vector<std::string> notes = {};  // What the file says and nothing here does, for warnings.
+  std::string model_type;               // "llama"; for a multimodal release, that of its language model.
+  std::vector<std::string> notes = {};  // Settings of the file that are not applied here, for warnings.
 };
 
-// The model of a Hugging Face config.json, whether or not a flavor has its numbers: the inverse of HfFamily::config,
-// as transformers reads the file (keys.h). Errors: InvalidArgument names the key and its value: an
-// architecture, an activation, a window or a scaling of positions that no family here has.
+// Reads the model of a Hugging Face config.json, whether or not a flavor has the same numbers. Interprets the file as
+// transformers does (keys.h); the inverse is HfFamily::config. Errors: InvalidArgument naming the key and its value,
+// for an architecture, an activation, a window or a RoPE scaling that no family here supports.
 absl::StatusOr<Model> read_model(const nlohmann::json& config);
 
-// Whether read_model() knows the model type.
+// Whether read_model() supports the model type.
 bool reads(const std::string& model_type);
 
-// The model type under which a spec of Titan's own families is exported.
+// Returns the model type under which a spec of Titan's families is exported.
 std::string model_type_of(const models::ModelSpec& spec);
 
 }  // namespace titan::hf_config

@@ -14,7 +14,7 @@ using models::ModelSpec;
 using models::YarnScaling;
 using nlohmann::json;
 
-// A table under its key: "rope_scaling" or "rope_parameters".
+// A table and its key: "rope_scaling" or "rope_parameters".
 struct Table {
   std::string key;
   json values = json::object();
@@ -22,16 +22,16 @@ struct Table {
 
 bool is_table(const Keys& file, const char* key) { return file.at(key).is_object() && !file.at(key).empty(); }
 
-// The kind under either of its two keys; "" is none of the kinds.
+// Returns the type under either of its two keys; "" is not a type.
 json kind_of(const json& table) {
   const json current = table.value("rope_type", json()), old = table.value("type", json());
   if (!current.is_null() && !old.is_null() && current != old) return "";
   if (!current.is_null() || !old.is_null()) return current.is_null() ? old : current;
-  // rope_parameters that hold nothing but theta.
+  // A rope_parameters that holds at most theta is of type "default".
   return table.size() == (table.contains("rope_theta") ? 1u : 0u) ? json("default") : json("");
 }
 
-// Keys that both tables have must agree: transformers 4 reads the one, 5 the other.
+// Keys that both tables have must agree: transformers 4 reads one table, 5 the other.
 void check_same(Keys& file) {
   const json old = file.at("rope_scaling"), current = file.at("rope_parameters");
   if (kind_of(old) != kind_of(current)) file.refuse("rope_scaling", "the same as rope_parameters");
@@ -41,8 +41,8 @@ void check_same(Keys& file) {
   }
 }
 
-// The class's own table stands in for a key that is not there. Of an explicit null the two generations of transformers
-// make different things where the class has one: 4 no scaling, 5 the class's.
+// Returns the file's table, or that of the class for a missing key. If the class has a table, transformers 4 reads an
+// explicit null as no scaling and 5 as the class's table.
 Table table_of(Keys& file, const json& defaults) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!file.at(key).is_null() && !file.at(key).is_object()) file.refuse(key, "a table or null");
@@ -87,7 +87,7 @@ void refuse_unknown(Keys& table, const std::string& kind) {
   }
 }
 
-// transformers 5 prefers the number that stands outside of the table, transformers 4 looks at the table alone.
+// transformers 5 prefers the number outside the table; 4 reads only the table.
 void check_original_length(Keys& file, Keys& table) {
   const char* const key = "original_max_position_embeddings";
   if (file.has(key) && file.at(key) != table.at(key)) file.refuse(key, "the same as in the table of positions");
@@ -103,7 +103,7 @@ void take_llama3(Keys& file, Keys& table, ModelSpec& spec) {
   spec.rope_scaling = read;
 }
 
-// Every wavelength is divided by the factor: each is longer than an original context of 0.
+// Divides every wavelength by the factor: each is longer than an original context of 0.
 void take_linear(Keys& table, ModelSpec& spec) {
   models::LlamaRopeScaling read;
   table.need("factor", read.factor);
@@ -114,10 +114,11 @@ void take_linear(Keys& table, ModelSpec& spec) {
 double magnitude(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
 bool about(double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); }
 
-// How YaRN's strength is told over the rotation, attention's scale, and the bounds of the blend.
+// How YaRN's magnitude is divided between the rotation and the attention scale, and whether its blend has integer
+// bounds.
 struct Strength {
-  double rotation = 1;  // Cosines and sines are multiplied by it.
-  double all_dim = 0;   // mscale_all_dim, which latent attention multiplies its scale by; 0: not.
+  double rotation = 1;  // Multiplies cosines and sines.
+  double all_dim = 0;   // mscale_all_dim, by which latent attention scales its scores; 0: not used.
   bool whole_bounds = true;
 };
 
@@ -134,8 +135,8 @@ Strength strength_of(Keys& table, const YarnScaling& yarn, bool latent) {
   return strength;
 }
 
-// Two forms are computed: DeepSeek's, which leaves the rotation alone and scales the scores, with a blend between whole
-// pairs; and GPT-OSS's, which scales the rotation, with a blend between exact ones.
+// Two forms are supported: DeepSeek's leaves the rotation unscaled, scales the scores and blends between integer
+// bounds; GPT-OSS's scales the rotation and blends between exact bounds.
 void settle_form(Keys& table, const Strength& strength, YarnScaling& yarn) {
   const double usual = magnitude(yarn.factor, 1);
   const bool leaves_rotation = about(strength.rotation, 1), scales_rotation = about(strength.rotation, usual);
@@ -161,7 +162,7 @@ void take_yarn(Keys& file, Keys& table, int64_t length, ModelSpec& spec) {
   for (const auto& [key, into] : {std::pair{"beta_fast", &yarn.beta_fast}, std::pair{"beta_slow", &yarn.beta_slow}}) {
     double there = *into;
     table.take(key, there);
-    if (there != 0) *into = there;  // transformers takes 0 for "not said".
+    if (there != 0) *into = there;  // transformers treats 0 as "not set".
   }
   yarn.original_seq_len = length;
   table.take("original_max_position_embeddings", yarn.original_seq_len);

@@ -5,10 +5,9 @@
 
 namespace titan::hf_config {
 
-// Takes where tokens stand: rope_theta, and the scaling of positions from "rope_scaling" (transformers 4) or
-// "rope_parameters" (5). `file` is the config.json as it is, `defaults` what its class takes for missing keys. What
-// changes positions and cannot be computed here is refused in `file` by its key, and so is a key of these tables that
-// is unknown.
+// Reads RoPE's settings: rope_theta, and the scaling from "rope_scaling" (transformers 4) or "rope_parameters" (5).
+// `file` is the unchanged config.json, `defaults` what its class takes for missing keys. Unknown keys of these tables,
+// and settings that change positions but are not supported here, set the error in `file`.
 void take_rope(Keys& file, const nlohmann::json& defaults, models::ModelSpec& spec);
 
 }  // namespace titan::hf_config

@@ -40,7 +40,7 @@ absl::Status check_positive(const Degrees& degrees) {
   return absl::OkStatus();
 }
 
-// Numbers of ranks around `world_size` that degrees with this product can have.
+// Suggests world sizes near `world_size` that are multiples of `product`.
 std::string fitting_worlds(int64_t product, int64_t world_size) {
   const int64_t below = world_size / product * product;
   return absl::StrCat("use ", below > 0 ? absl::StrCat(below, " or ") : "", counted(below + product, "rank"),
@@ -55,11 +55,11 @@ std::string divisors(int64_t number) {
   return absl::StrJoin(all, ", ");
 }
 
-// Fills in dp_shard and checks that the product is the world.
+// Fills in dp_shard and checks that the degrees multiply to the world size.
 absl::Status resolve(Degrees& degrees, int world_size) {
   int64_t others = 1;
   for (int degree : {degrees.pp, degrees.dp_replicate, degrees.cp, degrees.tp}) {
-    others = std::min<int64_t>(others * degree, int64_t{1} << 32);  // More than any world, and no overflow.
+    others = std::min<int64_t>(others * degree, int64_t{1} << 32);  // Exceeds any world size and cannot overflow.
   }
   if (degrees.dp_shard == -1) {
     if (others > world_size || world_size % others != 0) {
@@ -153,7 +153,7 @@ Mesh::Mesh(const Degrees& degrees, int world_size) : degrees_(degrees), world_si
   set(Axis::kBatch, tp * cp, shard * replicate);
   set(Axis::kLoss, tp, cp * shard * replicate);
   set(Axis::kFsdp, tp, cp * shard);
-  // Without expert parallelism the experts live on the dense mesh: etp is then tp.
+  // Without expert parallelism the experts use the dense mesh, so etp is tp.
   const int etp = degrees.ep == 1 ? tp : degrees.etp;
   set(Axis::kExpertTensor, 1, etp);
   set(Axis::kExpert, etp, degrees.ep);
@@ -208,7 +208,7 @@ std::vector<int> Mesh::group(int rank, const std::vector<Axis>& axes) const {
 
 namespace {
 
-// The degrees up to a node's usual size that divide every given size (0 is divided by all).
+// Lists the degrees up to 64 that divide every given size. Every degree divides 0.
 std::string divisors(std::initializer_list<int64_t> sizes) {
   std::vector<int64_t> fitting;
   for (int64_t degree = 1; degree <= 64; ++degree) {
@@ -255,7 +255,8 @@ absl::Status check_experts(const Mesh& mesh, const Sizes& sizes) {
                                                    " does not divide the model's ", sizes.num_experts,
                                                    " experts (possible: ", divisors({sizes.num_experts}), ")"));
   }
-  // Tensor ranks that route tokens of their own hold them already, or cut the whole microbatch evenly.
+  // Tensor ranks that route separate tokens already hold them under sequence parallelism; otherwise the microbatch must
+  // divide evenly among them.
   const int64_t tokens = sizes.rows * (sizes.seq_len / mesh.size(Axis::kContext));
   if (mesh.size(Axis::kExpertTensor) < tp && !sizes.sequence_parallel && tokens % tp != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -265,7 +266,7 @@ absl::Status check_experts(const Mesh& mesh, const Sizes& sizes) {
   return absl::OkStatus();
 }
 
-// Context ranks cut a row first; sequence parallelism cuts what is left again.
+// Context parallelism cuts a row first; sequence parallelism cuts each part again.
 absl::Status check_sequence(const Mesh& mesh, const Sizes& sizes) {
   const int64_t cp = mesh.size(Axis::kContext), tp = sizes.sequence_parallel ? mesh.size(Axis::kTensor) : 1;
   const int64_t chunks = cp > 1 ? sizes.chunks_per_context_rank : 1;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Describes how the ranks of a job are split over the axes of a mesh, and checks that a model and its batch divide over
-// them.
+// Describes how the ranks of a job are split over the axes of a mesh, and checks that they divide a model and its
+// batch.
 
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace titan::mesh {
 
-// How the ranks of a job are split; names and meaning of the [parallelism] section.
+// Degrees of the mesh axes; names and meaning are those of the [parallelism] section.
 struct Degrees {
   int pp = 1;
   int dp_replicate = 1;
@@ -26,19 +26,19 @@ struct Degrees {
   bool operator==(const Degrees&) const = default;
 };
 
-// The world is a row-major box of the first five axes, outermost first, so neighbours on kTensor are neighbouring
-// ranks. The other axes flatten adjacent ones (kBatch, kLoss, kFsdp, kWorld) or cut the box again (the expert axes).
+// The world is a row-major box of the first five axes, outermost first, so neighbors on kTensor are neighboring ranks.
+// The other axes flatten adjacent ones (kBatch, kLoss, kFsdp, kWorld) or cut the box differently (the expert axes).
 enum class Axis {
   kPipeline,
   kReplicate,
   kShard,
   kContext,
   kTensor,
-  kBatch,         // kReplicate x kShard: each coordinate reads its own data.
-  kLoss,          // kBatch x kContext: shares of the loss and of the weight gradients.
+  kBatch,         // kReplicate x kShard: each coordinate reads different data.
+  kLoss,          // kBatch x kContext: the loss and the weight gradients are summed over it.
   kFsdp,          // kShard x kContext: dense weights are sharded over it.
   kExpertFsdp,    // Expert weights are sharded over it.
-  kExpert,        // Experts are dealt over it.
+  kExpert,        // Experts are distributed over it.
   kExpertTensor,  // Each expert's matrices are split over it.
   kWorld,
   kHolders,  // kReplicate x kFsdp x kTensor: all ranks that hold parts of the same parameters.
@@ -49,11 +49,11 @@ inline constexpr std::array<Axis, 13> kAllAxes = {
 inline constexpr std::array<Axis, 5> kWorldAxes = {Axis::kPipeline, Axis::kReplicate, Axis::kShard, Axis::kContext,
                                                    Axis::kTensor};
 
-// torchtitan's name: "pp", "dp_replicate", "dp_shard", "cp", "tp", "batch", "loss", "fsdp", "efsdp", "ep", "etp",
-// "world"; and "holders".
+// Returns torchtitan's name: "pp", "dp_replicate", "dp_shard", "cp", "tp", "batch", "loss", "fsdp", "efsdp", "ep",
+// "etp", "world"; and "holders", which only Titan has.
 const char* name(Axis axis);
 
-// A rank's place in the box.
+// A rank's coordinates in the box.
 struct Coordinate {
   int pp = 0;
   int dp_replicate = 0;
@@ -66,7 +66,7 @@ struct Coordinate {
 
 class Mesh {
  public:
-  // Resolves dp_shard = -1 and checks the product. Errors: InvalidArgument, names the [parallelism] keys and the
+  // Resolves dp_shard = -1 and checks the product. Errors: InvalidArgument, naming the [parallelism] keys and the
   // values.
   static absl::StatusOr<Mesh> create(const Degrees& degrees, int world_size);
 
@@ -74,16 +74,17 @@ class Mesh {
   int world_size() const { return world_size_; }
 
   int size(Axis axis) const { return extent(axis).size; }
-  // The rank's index inside its group on `axis`.
+  // Index of `rank` in its group on `axis`.
   int index(int rank, Axis axis) const { return rank / extent(axis).stride % extent(axis).size; }
-  // The ranks of the rank's group on `axis`, by index.
+  // Ranks of the group of `rank` on `axis`, by index.
   std::vector<int> group(int rank, Axis axis) const;
   // All groups of `axis`, ordered by their first rank. They partition the world. Every rank creates them in this order.
   std::vector<std::vector<int>> groups(Axis axis) const;
 
   Coordinate coordinate(int rank) const;
   int rank(const Coordinate& coordinate) const;
-  // Ranks that share the rank's coordinates on every world axis but the given ones (of kWorldAxes), in rank order.
+  // Ranks that share the coordinates of `rank` on every world axis except the given ones (from kWorldAxes), in rank
+  // order.
   std::vector<int> group(int rank, const std::vector<Axis>& axes) const;
 
  private:
@@ -100,23 +101,24 @@ class Mesh {
   std::array<Extent, kAllAxes.size()> extents_;
 };
 
-// The sizes of a model and its batch that the mesh has to divide. 0: does not apply; no heads: the model is not known.
+// Sizes of a model and its batch that the mesh must divide. 0: does not apply. n_heads 0: the model is not known.
 struct Sizes {
   int64_t seq_len = 0;
   int64_t n_heads = 0;
-  int64_t n_kv_heads = 0;  // 0 also for latent attention, whose keys are shared by all heads.
+  int64_t n_kv_heads = 0;  // Also 0 for latent attention, which shares the keys among all heads.
   int64_t vocab_size = 0;
-  int64_t ffn_hidden = 0;  // Channels of a dense feed-forward.
+  int64_t ffn_hidden = 0;  // Channels of a dense feed-forward layer.
   int64_t num_experts = 0;
   int64_t expert_hidden = 0;            // Channels of one routed expert.
-  int64_t shared_hidden = 0;            // Channels of the shared experts together.
+  int64_t shared_hidden = 0;            // Channels of all shared experts together.
   int64_t rows = 0;                     // Sequences of a microbatch.
-  int64_t chunks_per_context_rank = 2;  // Head-tail balance gives each an early and a late one; 1 without.
+  int64_t chunks_per_context_rank = 2;  // 2 with head-tail balancing, which gives a rank an early and a late chunk; 1
+                                        // without.
   bool sequence_parallel = true;
 };
 
-// Whether the mesh can split these sizes. Errors: InvalidArgument, names the key, both numbers, and which values would
-// do.
+// Checks that the mesh can split these sizes. Errors: InvalidArgument, naming the key, both numbers and the possible
+// values.
 absl::Status check_divisible(const Mesh& mesh, const Sizes& sizes);
 
 }  // namespace titan::mesh

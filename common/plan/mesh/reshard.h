@@ -8,18 +8,18 @@
 
 namespace titan::mesh {
 
-// How long a block's gathered weights stay (FSDP2's reshard_after_forward, by block).
+// How long a block's gathered weights are kept (FSDP2's reshard_after_forward, per block).
 enum class Keep {
   kNothing,        // Freed after the forward pass and again after the backward pass.
   kUntilBackward,  // Freed after the backward pass.
-  kUntilStepEnd,   // Gathered once a step.
+  kUntilStepEnd,   // Gathered once per step.
 };
 
-// For each of a rank's blocks, by parallelism.fsdp_reshard_after_forward. "default": the head and the last layer, which
-// the backward pass needs first, stay between the two passes (they are two consecutive blocks); where nothing is
-// gathered from other ranks, converted weights stay for the whole step. In a pipeline the microbatches come and go in
-// between: weights are gathered once a step unless memory matters more ("always").
-// Errors: InvalidArgument, for a policy that is none.
+// Returns the choice for each of a rank's blocks by parallelism.fsdp_reshard_after_forward. "default": the head and the
+// last layer, which the backward pass needs first, are kept between the passes (they are the last two blocks). Without
+// a gather (`gathers` false), converted weights are kept for the whole step. In a pipeline, microbatches alternate
+// between the passes, so weights are gathered once per step unless memory matters more ("always").
+// Errors: InvalidArgument for an unknown policy.
 absl::StatusOr<std::vector<Keep>> keep_plan(const std::string& policy, size_t num_blocks, bool gathers, bool pipelined);
 
 }  // namespace titan::mesh

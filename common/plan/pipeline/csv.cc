@@ -19,7 +19,7 @@ namespace {
 constexpr char kPairEnding[] = "OVERLAP_F_B";
 constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";  // Spreadsheets put one before UTF-8.
 
-// For a terminal: a file that is no schedule at all can hold anything.
+// Makes a cell printable: a file that is not a schedule can contain anything.
 std::string quoted(const std::string& cell) {
   constexpr std::size_t kMost = 40;
   std::string text = cell.substr(0, kMost);
@@ -31,7 +31,7 @@ absl::Status bad_cell(const std::string& cell, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat(quoted(cell), " ", why));
 }
 
-// "F", "I", ...; nothing for cells that mean nothing here.
+// Parses "F", "I", ...; returns nothing for the cells that are ignored.
 absl::StatusOr<std::optional<Work>> work_of(const std::string& word, const std::string& cell) {
   if (word == "F") return Work::kForward;
   if (word == "B") return Work::kBackward;
@@ -44,7 +44,7 @@ absl::StatusOr<std::optional<Work>> work_of(const std::string& word, const std::
   return bad_cell(cell, "is not a stage, F, B, I or W, and a microbatch, such as 0F3 or 2W0");
 }
 
-// A number at `from`; moves `from` behind it.
+// Parses a number at `from` and moves `from` past it.
 std::optional<int> number_at(const std::string& text, std::size_t& from) {
   std::size_t end = from;
   while (end < text.size() && absl::ascii_isdigit(text[end])) ++end;
@@ -71,7 +71,7 @@ absl::StatusOr<std::optional<Action>> parse_action(const std::string& cell) {
   return std::optional<Action>(Action{*stage, **work, *microbatch});
 }
 
-// A step without actions: nothing to do.
+// Returns a step without actions for an empty or ignored cell.
 absl::StatusOr<Step> parse_cell(const std::string& cell) {
   if (cell.empty()) return Step{};
   std::vector<std::string> parts = {cell};
@@ -90,13 +90,13 @@ absl::StatusOr<Step> parse_cell(const std::string& cell) {
   return step;
 }
 
-// One rank's list, and the column of each step.
+// One rank's steps, and the column of each step.
 struct Row {
   std::vector<Step> steps;
   std::vector<int> columns;
 };
 
-// Those of the file, and reductions, which have the column of the work that they follow.
+// Adds reductions, with the column of the work that they follow.
 Row with_reductions(Row row) {
   Row result{.steps = pipeline::with_reductions(row.steps), .columns = {}};
   std::size_t next = 0;
@@ -128,7 +128,7 @@ absl::StatusOr<Row> parse_row(const std::string& line, int number) {
   return reduces ? row : with_reductions(std::move(row));
 }
 
-// A number that is larger than the file has work would make the rest of it absurdly large.
+// Rejects a number larger than the count of forward passes, which would make the schedule absurdly large.
 absl::Status check_number(const char* what, int number, const Action& action, std::size_t forwards, const Where& where,
                           int rank, std::size_t step) {
   if (number < 0 || static_cast<std::size_t>(number) < forwards) return absl::OkStatus();
@@ -137,7 +137,7 @@ absl::Status check_number(const char* what, int number, const Action& action, st
                                                  counted(forwards, "forward pass", "forward passes"), " in all"));
 }
 
-// Counts, and the placement under which every rank owns the stages of its row.
+// Fills in the counts and the placement under which every rank owns the stages of its row.
 absl::Status fill_shape(Schedule& schedule, const Where& where) {
   std::size_t forwards = 0;
   bool backward = false;
@@ -171,7 +171,7 @@ absl::Status fill_shape(Schedule& schedule, const Where& where) {
     each([&](int rank, std::size_t, const Action& action) { all = all && schedule.rank_of(action.stage) == rank; });
     return all;
   };
-  // When neither fits, check() names what does not.
+  // If neither fits, check() names the mismatch.
   schedule.placement = !fits(Placement::kLoop) && fits(Placement::kV) ? Placement::kV : Placement::kLoop;
   return absl::OkStatus();
 }

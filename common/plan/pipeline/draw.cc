@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMargin = 9;  // "rank 12  "
 
-// The length of one text column: the shortest work that takes time.
+// Returns the duration of one text column: the shortest work that takes time.
 double column(const Simulation& simulation) {
   double shortest = simulation.makespan;
   for (const RankTimeline& rank : simulation.ranks) {
@@ -42,9 +42,9 @@ std::string labelled_row(const RankTimeline& rank, double unit, std::size_t widt
   for (const TimedAction& timed : rank.actions) {
     const auto from = static_cast<std::size_t>(std::lround(timed.start / unit)) * width;
     const auto to = static_cast<std::size_t>(std::lround(timed.end / unit)) * width;
-    if (to == from) continue;  // A free reduction.
+    if (to == from) continue;  // A reduction that takes no time.
     if (row.size() < from) row.append(from - row.size(), ' ');
-    row.resize(from);  // Halves of a pair that overlap: the later one is seen from where it begins.
+    row.resize(from);  // If the halves of a pair overlap, the later one overwrites the earlier from its start.
     const std::string name = label(timed.action);
     row += name + std::string(to - from - 1 - std::min(name.size(), to - from - 1), '-') + " ";
   }
@@ -52,7 +52,7 @@ std::string labelled_row(const RankTimeline& rank, double unit, std::size_t widt
   return row;
 }
 
-// Of each column the work that takes most of it.
+// Shows in each column the work that takes most of it.
 std::string letter_row(const RankTimeline& rank, int ranks, double unit, std::size_t columns) {
   std::string row(columns, '.');
   std::vector<double> most(columns);
@@ -63,7 +63,7 @@ std::string letter_row(const RankTimeline& rank, int ranks, double unit, std::si
     for (auto i = static_cast<std::size_t>(timed.start / unit); i < last; ++i) {
       const double left = static_cast<double>(i) * unit;
       const double share = std::min(timed.end, left + unit) - std::max(timed.start, left);
-      // Waiting is seen where it takes more than half of a column.
+      // A column shows waiting if more than half of it is idle.
       if (share <= most[i] || share < unit / 2 - 1e-9) continue;
       most[i] = share;
       row[i] = mark;
@@ -138,7 +138,7 @@ std::string bytes_text(std::int64_t bytes) {
 namespace {
 
 constexpr int kLeft = 60, kTop = 56, kBar = 24, kMemory = 16, kRow = kBar + kMemory + 8, kRight = 260;
-constexpr int kLeast = 1000;  // Width that title and legend need.
+constexpr int kLeast = 1000;  // Minimum width for title and legend.
 constexpr double kLetter = 7;
 
 std::string colour(Work work, int lap) {
@@ -181,7 +181,7 @@ std::string box(const TimedAction& timed, int ranks, double scale, int y) {
   return out + "</g>\n";
 }
 
-// What a rank holds over time, as steps whose height is a share of `most`.
+// Draws what a rank holds over time as steps, scaled so that `most` has the full height.
 std::string memory_area(const std::vector<Held>& held, bool bytes, double most, double scale, int bottom) {
   if (held.empty() || most <= 0) return "";
   std::string path = absl::StrFormat("M%.2f %d", kLeft + scale * held.front().time, bottom);
@@ -222,7 +222,7 @@ double most_of_all(const std::vector<std::vector<Held>>& held, bool bytes) {
   return most;
 }
 
-// Wide enough for a label in the shortest pass, within what viewers show.
+// Makes the shortest pass wide enough for a label, within what viewers can show.
 double scale_of(const Simulation& simulation) {
   double shortest = simulation.makespan;
   for (const RankTimeline& rank : simulation.ranks) {

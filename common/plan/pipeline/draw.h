@@ -13,19 +13,19 @@
 namespace titan::pipeline {
 
 struct DrawOptions {
-  // Columns of text. A drawing with the name of every pass that needs more becomes one letter a column. 0: any number.
+  // Columns of text; 0: any number. A drawing that needs more is drawn with one letter per column instead of names.
   std::size_t width = 0;
-  std::vector<std::int64_t> stage_bytes;  // Activations of one microbatch, by stage; empty: not known.
+  std::vector<std::int64_t> stage_bytes;  // Activation bytes of one microbatch, by stage; empty: not known.
 };
 
-// One row per rank, time from left to right in columns of the shortest pass, and a table of bubbles and memory peaks:
-// for a terminal.
+// Draws for a terminal: one row per rank, time from left to right in columns of the shortest pass, and a table of
+// bubbles and memory peaks.
 std::string draw_text(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options = {});
 
-// The same as a picture that stands alone, with each rank's memory over time below its work.
+// Draws the same as a self-contained picture, with each rank's memory over time below its work.
 std::string draw_svg(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options = {});
 
-// Texts that both drawings share: the title, "12.5 %", "3.2 GiB".
+// Text helpers of both drawings: the title, "12.5 %", "3.2 GiB".
 std::string title_of(const Schedule& schedule, const Simulation& simulation);
 std::string percent_text(double share);
 std::string bytes_text(std::int64_t bytes);

@@ -12,12 +12,12 @@
 namespace titan::pipeline {
 namespace {
 
-// Far beyond any job. A controller plans what anybody submits: planning takes time with all passes, and with the square
-// of the ranks.
+// Far above any job. They bound what a submitted job can cost a controller: planning time grows with all passes, and
+// with the square of the ranks.
 constexpr std::int64_t kMostWork = std::int64_t{1} << 20, kMostRanks = 1024;
 
-// GPipe (arXiv 1811.06965) and its breadth-first form with several stages a rank (arXiv 2211.05953): all microbatches
-// through one stage, then the next.
+// GPipe (arXiv 1811.06965) and its breadth-first form with several stages per rank (arXiv 2211.05953): all microbatches
+// pass one stage, then the next.
 std::vector<Step> breadth_first(const Schedule& shape, int rank, bool newest_first) {
   std::vector<Step> steps;
   const std::vector<int> own = shape.stages_of(rank);
@@ -33,8 +33,8 @@ std::vector<Step> breadth_first(const Schedule& shape, int rank, bool newest_fir
   return with_reductions(std::move(steps));
 }
 
-// One forward, one backward (arXiv 2104.04473): after the passes that fill the pipeline, each rank alternates. With
-// several stages a rank, microbatches go through in rounds of as many as there are ranks.
+// One forward, one backward (arXiv 2104.04473): each rank alternates after the passes that fill the pipeline. With
+// several stages per rank, microbatches pass in rounds of as many as there are ranks.
 std::vector<Step> alternating(const Schedule& shape, int rank) {
   const RoundOrder order(shape, rank);
   const int per_hop = order.stages_per_rank() == 1 ? 1 : 2;
@@ -47,9 +47,9 @@ std::vector<Step> alternating(const Schedule& shape, int rank) {
   return out.finish(shape.microbatches);
 }
 
-// ZB-H1 of arXiv 2401.10241 on interleaved stages: input gradients travel on at once, and weight gradients, which
-// nobody waits for, fill what would be the bubble at the end. A rank holds at most as many microbatches as under 1F1B:
-// rank r starts with r weight gradients outstanding and keeps that lag.
+// ZB-H1 of arXiv 2401.10241 on interleaved stages. Input gradients are sent at once. Weight gradients, for which no
+// rank waits, fill the bubble at the end. A rank holds at most as many microbatches as under 1F1B: rank r starts with r
+// weight gradients outstanding and keeps that lag.
 std::vector<Step> alternating_split(const Schedule& shape, int rank) {
   const RoundOrder order(shape, rank);
   const int ahead = order.ahead(/*per_hop=*/1);
@@ -161,9 +161,9 @@ Schedule forward_only(const Schedule& like, int microbatches) {
   return schedule;
 }
 
-// With F, I and W of equal length no rank ever waits once its first microbatch has come: as many weight gradients as
-// needed are held back for the end. Written for the 2 ranks - 1 microbatches that fill the pipeline; fewer run as if
-// the others took no time.
+// With F, I and W of equal length, no rank waits once its first microbatch has arrived: enough weight gradients are
+// kept for the end. Written for the 2 ranks - 1 microbatches that fill the pipeline; with fewer, the missing ones take
+// no time.
 std::vector<Step> zero_bubble_v(const Schedule& shape, int rank) {
   const int ranks = shape.ranks;
   const int outer = rank;
@@ -174,12 +174,12 @@ std::vector<Step> zero_bubble_v(const Schedule& shape, int rank) {
     out.input_gradient(stage);
     out.weight_gradient(stage);
   };
-  for (int i = 0; i < 2 * (ranks - rank) - 1; ++i) out.forward(outer);  // Until the first comes back up.
+  for (int i = 0; i < 2 * (ranks - rank) - 1; ++i) out.forward(outer);  // Until the first microbatch comes back up.
   for (int i = 0; i < rank; ++i) {
     out.forward(inner);
     out.forward(outer);
   }
-  for (int i = 0; i < ranks - rank; ++i) {  // The outer stage's first gradient is on its way.
+  for (int i = 0; i < ranks - rank; ++i) {  // The outer stage's first gradient has not arrived yet.
     out.forward(inner);
     whole_backward(inner);
   }
@@ -189,7 +189,7 @@ std::vector<Step> zero_bubble_v(const Schedule& shape, int rank) {
     out.forward(inner);
     whole_backward(inner);
   }
-  for (int i = 0; i < rank; ++i) {  // The others wait for these gradients: weights later.
+  for (int i = 0; i < rank; ++i) {  // Other ranks wait for these input gradients, so weight gradients come later.
     out.input_gradient(outer);
     out.input_gradient(inner);
   }
@@ -199,8 +199,8 @@ std::vector<Step> zero_bubble_v(const Schedule& shape, int rank) {
   return out.finish(shape.microbatches);
 }
 
-// In the middle a forward pass of one stage runs beside a backward pass of the other, so that the exchange of tokens
-// between experts of the one hides behind the products of the other.
+// In the middle a forward pass of one stage runs together with a backward pass of the other, so that one stage's token
+// exchange between experts overlaps the other's matrix products.
 std::vector<Step> dual_pipe_v(const Schedule& shape, int rank) {
   const int ranks = shape.ranks;
   const int outer = rank;
@@ -218,7 +218,7 @@ std::vector<Step> dual_pipe_v(const Schedule& shape, int rank) {
     out.forward(inner);
   }
   for (int i = 0; i < shape.microbatches - 2 * ranks + rank + 1; ++i) {
-    if (i == 0 && behind == 0) {  // Alone, the first forward reaches the rank's own inner stage sooner.
+    if (i == 0 && behind == 0) {  // Without a pair, the first forward reaches the rank's own inner stage sooner.
       out.forward(outer);
       out.backward(inner);
     } else {
@@ -230,7 +230,8 @@ std::vector<Step> dual_pipe_v(const Schedule& shape, int rank) {
     out.backward(inner);
     out.pair(inner, outer);
   }
-  // What is left: 2 (rank + 1) + behind backward passes. From the middle of the first group on, only input gradients.
+  // 2 (rank + 1) + behind backward passes remain. From the middle of the first group on, only input gradients are
+  // computed.
   bool split = false;
   const auto drain = [&](int stage) { split ? out.input_gradient(stage) : out.backward(stage); };
   const int middle = (rank + 1) / 2;

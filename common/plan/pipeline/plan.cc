@@ -17,7 +17,7 @@ namespace {
 
 std::string layer(std::int64_t index) { return absl::StrCat("layers.", index); }
 
-// torchtitan's module names in the order of computation.
+// Returns torchtitan's module names in the order of computation.
 std::vector<std::string> modules_of(std::int64_t n_layers) {
   std::vector<std::string> names = {"tok_embeddings"};
   for (std::int64_t i = 0; i < n_layers; ++i) names.push_back(layer(i));
@@ -114,7 +114,7 @@ constexpr char kLayersKey[] = "parallelism.pipeline_parallel_layers_per_stage: "
 
 bool reads_csv(const PlanOptions& options) { return options.csv.has_value() || options.csv_later; }
 
-// torch's class names for a schedule that only a file defines.
+// Whether `name` is one of torch's class names for a schedule that only a file defines.
 bool needs_csv(const std::string& name) {
   const std::string lower = absl::AsciiStrToLower(name);
   return lower == "pipelineschedulesingle" || lower == "pipelineschedulemulti" || lower == "_pipelinescheduleruntime";
@@ -138,7 +138,7 @@ absl::StatusOr<int> microbatches_of(const PlanOptions& options) {
   return static_cast<int>(options.local_batch_size / size);
 }
 
-// Stages that layers_per_stage gives; 0 when it is not set or the model is not known.
+// Number of stages by layers_per_stage; 0 when it is not set or the model is not known.
 absl::StatusOr<int> stages_of_layers(const PlanOptions& options) {
   if (!options.pipeline_parallel_layers_per_stage.has_value() || options.n_layers == 0) return 0;
   const std::int64_t per_stage = *options.pipeline_parallel_layers_per_stage;
@@ -160,7 +160,7 @@ absl::StatusOr<int> stages_of_layers(const PlanOptions& options) {
   return static_cast<int>(stages);
 }
 
-// Stages that the explicit parts or layers_per_stage ask for; 0: the schedule's default.
+// Number of stages by the explicit parts or layers_per_stage; 0: the schedule's default.
 absl::StatusOr<int> wanted_stages(const PlanOptions& options) {
   if (!options.module_fqns_per_model_part.has_value()) return stages_of_layers(options);
   const int parts = static_cast<int>(options.module_fqns_per_model_part->size());
@@ -173,7 +173,7 @@ absl::StatusOr<int> wanted_stages(const PlanOptions& options) {
 }
 
 absl::StatusOr<Schedule> schedule_from_csv(const PlanOptions& options, int stages, int microbatches) {
-  if (!options.csv.has_value()) {  // Not readable here: shape only.
+  if (!options.csv.has_value()) {  // The file cannot be read here, so only the shape is known.
     return Schedule{.name = "CSV",
                     .ranks = options.pipeline_parallel_degree,
                     .stages = stages,
@@ -212,7 +212,7 @@ absl::StatusOr<Schedule> make_schedule(const PlanOptions& options, int stages, i
                    *options.pipeline_parallel_layers_per_stage, " makes ", counted(stages, "stage"), ")"));
 }
 
-// One rank holds the whole model and takes its batch in one piece, whatever the other keys say.
+// One rank holds the whole model and takes its batch as one microbatch, regardless of the other keys.
 absl::StatusOr<Plan> without_pipeline(const PlanOptions& options) {
   Plan plan;
   absl::StatusOr<Schedule> schedule = generate("1F1B", 1, 1, 1);

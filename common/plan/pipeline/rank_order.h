@@ -10,26 +10,26 @@
 
 namespace titan::pipeline {
 
-// Writes one rank's list. Each stage takes its microbatches in ascending order, so that a generator only says which
-// stage works next.
+// Builds one rank's list. Each stage takes its microbatches in ascending order, so a generator only names the stage
+// that works next.
 class RankOrder {
  public:
   void forward(int stage) { add({next(stage, Work::kForward)}); }
   void backward(int stage) { add({next(stage, Work::kBackward)}); }
   void input_gradient(int stage) { add({next(stage, Work::kInputGradient)}); }
-  // The oldest weight gradient of any stage that still waits; nothing when none does.
+  // Adds the oldest pending weight gradient of any stage; does nothing without one.
   void weight_gradient() {
     if (waiting_.empty()) return;
     add({waiting_.front()});
     waiting_.pop_front();
   }
-  // The oldest one of this stage.
+  // Adds the oldest pending weight gradient of this stage.
   void weight_gradient(int stage);
   void all_weight_gradients(int stage);
   void all_weight_gradients() {
     while (!waiting_.empty()) weight_gradient();
   }
-  // Side by side, of different microbatches.
+  // Adds a step in which both run at once, on different microbatches.
   void pair(int forward_stage, int backward_stage) {
     add({next(forward_stage, Work::kForward), next(backward_stage, Work::kBackward)});
   }
@@ -37,7 +37,8 @@ class RankOrder {
   int forwards(int stage) { return forwards_[stage]; }
   int backwards(int stage) { return backwards_[stage]; }
 
-  // Without the microbatches from `microbatches` on, which a generator may have used as padding, and with reductions.
+  // Returns the list with reductions and without microbatches from `microbatches` on, which a generator may use as
+  // padding.
   std::vector<Step> finish(int microbatches) const;
 
  private:
@@ -49,9 +50,9 @@ class RankOrder {
   std::deque<Action> waiting_;               // Weight gradients whose input gradient is done.
 };
 
-// The order in which a rank with several stages takes microbatches: in rounds of about as many as there are ranks,
-// each round through one stage after the other, so that a round comes back to the first rank just when that rank is
-// done with it. torch wants rounds of equal length; here they may differ by one, longer ones first.
+// The order in which a rank with several stages takes microbatches. Rounds have about as many microbatches as there are
+// ranks, and each round passes one stage after the other, so it returns to the first rank just when that rank is done
+// with it. torch requires rounds of equal length; here they may differ by one, longer ones first.
 class RoundOrder {
  public:
   RoundOrder(const Schedule& shape, int rank);
@@ -60,14 +61,14 @@ class RoundOrder {
   int stages_per_rank() const { return stages_per_rank_; }
   int forward_stage(int place) const { return forward_[place]; }
   int backward_stage(int place) const { return backward_[place]; }
-  // Forward passes before the first backward pass: through all stages of the rank but the last, and `per_hop` for each
-  // rank behind this one.
+  // Forward passes before the first backward pass: those through all stages of the rank but the last, and `per_hop` for
+  // each rank after this one.
   int ahead(int per_hop) const;
 
  private:
   int stages_per_rank_;
   int first_round_ = 0;
-  int hops_;  // To the last rank.
+  int hops_;  // Ranks up to the last one.
   std::vector<int> forward_, backward_;
 };
 

@@ -68,7 +68,7 @@ std::vector<Step> with_reductions(std::vector<Step> steps) {
 
 namespace {
 
-// What one rank has done so far.
+// Checks one rank's list in order.
 class RankChecker {
  public:
   RankChecker(const Schedule& schedule, int rank, const Where& where)
@@ -79,7 +79,7 @@ class RankChecker {
       if (absl::Status bad = check_step(schedule_.steps[rank_][step_]); !bad.ok()) return bad;
     }
     if (absl::Status bad = check_complete(); !bad.ok()) return bad;
-    return early_reduction_;  // Only now: missing work is the better explanation.
+    return early_reduction_;  // Reported last, since missing work explains the error better.
   }
 
  private:

@@ -13,68 +13,68 @@
 
 namespace titan::pipeline {
 
-// What a rank does with one microbatch of one of its stages.
+// Work of a rank on one microbatch of one of its stages.
 enum class Work {
   kForward,         // F
   kBackward,        // B: input and weight gradients together
   kInputGradient,   // I
   kWeightGradient,  // W
-  kReduce,  // R: the stage's weight gradients are complete; sum them over the data-parallel ranks. No microbatch.
+  kReduce,          // R: sums the stage's complete weight gradients over the data-parallel ranks. Has no microbatch.
 };
 
 struct Action {
-  int stage = 0;  // Global index: 0 holds the embedding.
+  int stage = 0;  // Global index; stage 0 holds the embedding.
   Work work = Work::kForward;
   int microbatch = -1;
 
   bool operator==(const Action&) const = default;
 };
 
-// "F", "B", "I", "W" or "R".
+// Returns "F", "B", "I", "W" or "R".
 char letter(Work work);
-// Stage, work and microbatch as torch writes them: "0F3"; "2R" for a reduction.
+// Returns stage, work and microbatch as torch writes them: "0F3"; "2R" for a reduction.
 std::string to_string(const Action& action);
 
-// One entry of a rank's list: usually one action; two (a forward and a backward of different microbatches) may run
-// side by side (DualPipeV).
+// One entry of a rank's list: one action, or two (a forward and a backward of different microbatches) that may run at
+// the same time (DualPipeV).
 struct Step {
   std::vector<Action> actions;
 
   bool operator==(const Step&) const = default;
 };
 
-// Where stages live.
+// Which rank owns which stages.
 enum class Placement {
   kLoop,  // Rank r owns stages r, r + ranks, r + 2 ranks, ...
   kV,     // Rank r owns r and 2 ranks - 1 - r.
 };
 
 // A whole step of all ranks of one pipeline. Transfers are implied: a stage's output goes to the rank of the next stage
-// as soon as it exists, its input gradient to the rank of the stage before.
+// as soon as it exists, its input gradient to the rank of the previous stage.
 struct Schedule {
   std::string name;
   int ranks = 1;
   int stages = 1;
   int microbatches = 1;
   Placement placement = Placement::kLoop;
-  bool forward_only = false;             // Validation: no gradients, and nothing to reduce.
+  bool forward_only = false;             // For validation: no gradients and no reductions.
   std::vector<std::vector<Step>> steps;  // One list per rank.
 
   int rank_of(int stage) const;
   std::vector<int> stages_of(int rank) const;  // In ascending order.
 };
 
-// Puts the reduction of each stage right after the last weight gradient of that stage in a rank's list.
+// Inserts the reduction of each stage right after the last weight gradient of that stage in a rank's list.
 std::vector<Step> with_reductions(std::vector<Step> steps);
 
-// What errors call a rank's list, or one entry of it: "rank 1", "rank 1, step 3". A schedule that was read from a file
-// has rows and columns instead.
+// Names a rank's list, or one entry of it, in errors: "rank 1", "rank 1, step 3". A schedule read from a file has rows
+// and columns instead.
 using Where = std::function<std::string(int rank, std::optional<std::size_t> step)>;
 std::string rank_and_step(int rank, std::optional<std::size_t> step);
 
-// Whether the schedule computes a step: each microbatch once through each stage on the rank that owns it (F, then B or
-// I and later W; F alone when forward_only), reductions after a stage's last weight gradient, pairs of one forward and
-// one backward. Errors: InvalidArgument naming place and action.
+// Checks that the schedule computes a step: each microbatch passes each stage once on the rank that owns it (F, then B
+// or I and later W; only F when forward_only), reductions come after a stage's last weight gradient, and a pair is F
+// with B or I. Errors: InvalidArgument naming rank, step and action.
 absl::Status check(const Schedule& schedule, const Where& where = rank_and_step);
 
 }  // namespace titan::pipeline

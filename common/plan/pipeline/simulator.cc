@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kNotDone = -1;
 
-// All ranks side by side; each takes its list in order, and what it starts follows from what has ended elsewhere.
+// Runs all ranks concurrently. Each takes its list in order and starts an action once the actions it waits for have
+// ended.
 class Run {
  public:
   Run(const Schedule& schedule, const Costs& costs, const Where& where)
@@ -42,22 +43,22 @@ class Run {
  private:
   struct Place {
     std::size_t step = 0;
-    std::size_t half = 0;       // Of a paired step.
-    double began = 0, end = 0;  // Of the step's first half.
+    std::size_t half = 0;       // Index within a paired step.
+    double began = 0, end = 0;  // Times of the step's first half.
   };
 
   std::size_t slot(int stage, int microbatch) const {
     return static_cast<std::size_t>(stage) * schedule_.microbatches + microbatch;
   }
 
-  // When the result of a neighbouring stage is there; nothing while that has not run.
+  // Time at which the result of a neighboring stage arrives; nothing while that stage has not run.
   std::optional<double> arrival(const std::vector<double>& ends, int from, int to, int microbatch) const {
     const double end = ends[slot(from, microbatch)];
     if (end == kNotDone) return std::nullopt;
     return end + (schedule_.rank_of(from) == schedule_.rank_of(to) ? 0 : costs_.transfer);
   }
 
-  // When everything that the action reads is there; its own rank's earlier work is over by then anyway.
+  // Time at which all inputs of the action are available. Earlier work of the same rank is over by then.
   std::optional<double> ready(const Action& action) const {
     switch (action.work) {
       case Work::kForward:
@@ -74,12 +75,12 @@ class Run {
     return std::nullopt;
   }
 
-  // What stage `stage` waited for may be there.
+  // Retries the rank of `stage`, whose next action may have its data now.
   void wake(int stage) {
     if (stage >= 0 && stage < schedule_.stages) to_try_.push_back(schedule_.rank_of(stage));
   }
 
-  // Runs the rank's next action if its data is there.
+  // Runs the rank's next action if its data is available.
   bool advance(int rank) {
     Place& place = next_[rank];
     const Step& step = schedule_.steps[rank][place.step];
@@ -101,7 +102,7 @@ class Run {
     count_memory(timeline, action);
 
     const bool first_of_overlapped = costs_.pairs_overlap && step.actions.size() == 2 && place.half == 0;
-    if (first_of_overlapped) {  // The second half may begin at the same time.
+    if (first_of_overlapped) {  // The second half may start at the same time.
       place.began = start;
       place.end = end;
       place.half = 1;
@@ -160,8 +161,9 @@ class Run {
   const Where& where_;
   std::vector<double> forward_end_, input_end_;  // By stage and microbatch.
   std::vector<Place> next_;
-  std::vector<double> free_;  // When each rank's last work ended.
-  std::vector<int> to_try_;   // Ranks whose next action may have its data: so the work follows the actions alone.
+  std::vector<double> free_;  // End of each rank's last work.
+  std::vector<int> to_try_;   // Ranks whose next action may have its data. It makes the total work linear in the number
+                              // of actions.
   std::map<int, int> held_, held_of_rank_;
   Simulation result_;
 };
@@ -195,14 +197,14 @@ absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs
 }
 
 std::vector<Held> held_over_time(const RankTimeline& rank, const std::vector<std::int64_t>& stage_bytes) {
-  std::vector<Held> changes;  // Of the moment, not sums yet.
+  std::vector<Held> changes;  // Changes at a time, not sums yet.
   for (const TimedAction& timed : rank.actions) {
     const std::int64_t bytes = stage_bytes.empty() ? 0 : stage_bytes.at(timed.action.stage);
     if (timed.action.work == Work::kForward) changes.push_back({timed.start, 1, bytes});
     if (timed.action.work == Work::kBackward || timed.action.work == Work::kWeightGradient)
       changes.push_back({timed.end, -1, -bytes});
   }
-  // What ends makes room for what begins at the same moment.
+  // At equal times, releases come before new activations.
   std::stable_sort(changes.begin(), changes.end(), [](const Held& a, const Held& b) {
     return std::tie(a.time, a.activations) < std::tie(b.time, b.activations);
   });

@@ -52,7 +52,7 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
     absl::StrAppend(&text, ", and of ", counted(static_cast<int64_t>(nodes.size()), "node"), " only ", roomy_nodes,
                     roomy_nodes == 1 ? " has" : " have", " devices with so much: ", roomy_devices, " for ",
                     counted(processes, "rank"));
-    // What would do on all nodes.
+    // From here on, considers what would fit on every node.
     roomiest = std::min_element(nodes.begin(), nodes.end(), [](const Room& a, const Room& b) {
                  return a.device_memory_bytes < b.device_memory_bytes;
                })->device_memory_bytes;
@@ -68,12 +68,12 @@ namespace {
 
 using config::JobConfig;
 
-// One key's change, in a user's words.
+// One change of a configuration key, as text and as code.
 struct Step {
   std::string text;
   std::function<void(JobConfig&)> apply;
 };
-using Ladder = std::vector<Step>;  // Each step goes further than the one before.
+using Ladder = std::vector<Step>;  // Each step saves more than the one before.
 
 template <typename Value>
 Step set(const char* key, Value value, std::function<void(JobConfig&)> apply) {
@@ -121,7 +121,7 @@ Ladder no_copies(const JobConfig& config) {
               [](JobConfig& c) { c.parallelism.data_parallel_replicate_degree = 1; })};
 }
 
-// No more than there are devices: who has four is not helped by 512 ranks.
+// Stops at the number of devices: 512 ranks do not help a user with four.
 Ladder more_ranks(const JobConfig& config, int64_t devices) {
   Ladder ladder;
   for (int times = 2; times <= 64; times *= 2) {
@@ -153,7 +153,7 @@ std::vector<Ladder> ladders(const JobConfig& c, const memory::Parts& peak, int64
   return {no_copies(c), more_ranks(c, devices), split_matrices(c), offload(c), recompute(c), fewer_rows(c)};
 }
 
-// The job after a step, if that is a job at all. What followed from the number of ranks follows again.
+// Returns the job after a step, if it is valid. Recomputes the shard degree, which follows from the number of ranks.
 std::optional<JobConfig> after(const Step& step, JobConfig config) {
   step.apply(config);
   config.parallelism.data_parallel_shard_degree = -1;
@@ -166,7 +166,7 @@ std::string with_bytes(const std::vector<std::string>& steps, int64_t bytes) {
   return absl::StrCat("set ", absl::StrJoin(steps, " and "), ", which takes about ", gibibytes(bytes));
 }
 
-// Of one step, else of each ladder as far as it helps.
+// Tries each single step, then combines the ladders, each as far as it helps.
 std::optional<std::string> change_that_fits(const JobConfig& config, const std::vector<Ladder>& all, int64_t room) {
   for (const Ladder& ladder : all) {
     for (const Step& step : ladder) {
@@ -199,7 +199,7 @@ std::optional<std::string> change_that_fits(const JobConfig& config, const std::
 }  // namespace
 
 std::optional<int64_t> device_bytes(const JobConfig& config) {
-  if (config.comm.mode == "fake_backend") return std::nullopt;  // Holds nothing.
+  if (config.comm.mode == "fake_backend") return std::nullopt;  // Uses no memory.
   const std::optional<memory::Estimate> estimate = memory::peak_memory(config);
   if (!estimate) return std::nullopt;
   const bool shared = config.resources.device == "cpu";
