@@ -11,7 +11,7 @@ namespace {
 
 using mesh::Axis;
 
-// The sizes of one microbatch on a rank, in bytes unless said otherwise.
+// Sizes of one microbatch on a rank, in bytes unless stated otherwise.
 struct Sizes {
   Sizes(const config::JobConfig& config, const models::ModelSpec& model, const mesh::Mesh& mesh)
       : spec(model), shape(activation_shape(config)), e(shape.element_bytes), wide(e == 8 ? 8 : 4) {
@@ -50,8 +50,8 @@ struct Sizes {
   int64_t queries = 0, keys = 0, values = 0, mixed = 0;  // Elements.
   int64_t ffn_width = 0, shared_width = 0;               // Channels.
   int64_t hidden = 0, expert_hidden = 0, shared_hidden = 0;
-  int64_t rows = 0;        // Elements of what is routed.
-  int64_t all_tokens = 0;  // And of the tokens of all expert ranks, where they are gathered.
+  int64_t rows = 0;        // Elements of the routed rows.
+  int64_t all_tokens = 0;  // Elements of the tokens of all expert ranks, if they are gathered.
   bool splits = false, gathers = false, apart = false, rings = false;
 };
 
@@ -87,11 +87,11 @@ class Layer {
   }
 
  private:
-  // Where norms are put together from smaller operations.
+  // Memory of norms that consist of smaller operations.
   int64_t norm() const { return s_.shape.fused_norms ? 0 : 3 * s_.own / s_.e * s_.wide; }
   int64_t rotation() const { return 2 * s_.queries * s_.wide; }
   int64_t qkv() const { return (s_.queries + s_.keys + s_.values) * s_.e; }
-  // Gradients of queries, keys and values are summed at full precision, and converted one after the other.
+  // Gradients of queries, keys and values are summed at full precision and converted one after the other.
   int64_t qkv_gradients() const { return s_.e == s_.wide ? qkv() : qkv() / s_.e * s_.wide + s_.queries * s_.e; }
   int64_t pack() const { return (s_.keys + s_.values) * s_.e; }
 
@@ -131,12 +131,13 @@ class Layer {
     return s_.whole + (s_.shared_hidden > 0 ? s_.whole + shared() : 0) + std::max({spread, computed, combined});
   }
 
-  // A moment of the backward pass, in terms of what lives beside the whole graph, or what is gone of it.
+  // Adds a moment of the backward pass; `activations` counts what exists in addition to the graph, negative for freed
+  // parts.
   void at(int64_t activations, int64_t weight_gradients) {
     result_.backward.push_back({result_.graph + activations, weight_gradients});
   }
 
-  // Each returns the elements of the weights whose gradients are there afterwards.
+  // Each returns the number of weight elements whose gradients exist afterwards.
   int64_t feed_forward_backward() {
     const int64_t matrix = s_.spec.dim * s_.ffn_width;
     at(gathered() + s_.hidden, matrix);  // The last product.
@@ -149,25 +150,25 @@ class Layer {
     const int64_t matrix = local_experts_ * s_.spec.dim * moe.hidden / s_.shape.expert_tensor_ranks;
     const int64_t shared_matrices = 3 * s_.spec.dim * s_.shared_width;
     const int64_t weights = 3 * matrix + shared_matrices + moe.num_experts * s_.spec.dim;
-    // Rows' gradients as they leave, as they arrive, and in the experts' order.
+    // Gradients of rows as they are sent, as they are received, and in the experts' order.
     if (s_.all_tokens > 0) {
       at(gathered() + routed_bytes() + s_.all_tokens * (s_.e + 2 * s_.wide), 0);
     } else if (s_.shape.experts_elsewhere) {
       at(gathered() + 3 * routed_bytes(), 0);
     }
     at(gathered() + routed_bytes() + (clamped() ? 8 : 2) * s_.expert_hidden, matrix + shared_matrices);
-    // The experts' graph is gone; their input's gradient is scaled at full precision.
+    // The experts' graph is freed; their input's gradient is scaled at full precision.
     const int64_t scaling = moe.score_before_experts ? 2 * routed_wide() + routed_bytes() : routed_bytes();
     at(gathered() - shared() - (clamped() ? 3 : 4) * s_.expert_hidden + 2 * routed_bytes() + scaling, weights);
     return weights;
   }
-  // `weights`: of the second half, which came first.
+  // `weights`: gradients of the second half, which comes first.
   void attention_backward(int64_t first_half, int64_t second_half, int64_t weights) {
     const int64_t out = s_.spec.dim * s_.heads * s_.spec.v_head_dim, mixed = s_.mixed * s_.e;
     at(norm() - second_half, weights);
     at(s_.own - second_half + gathered() + mixed, weights + out);
     at(s_.own - second_half + mixed + qkv_gradients() + exchange_backward(), weights + out);
-    at(s_.own - second_half - mixed + rotation(), weights + out);  // What attention had saved is gone.
+    at(s_.own - second_half - mixed + rotation(), weights + out);  // Attention's saved tensors are freed.
     at(s_.own - result_.graph + std::min(first_half, 2 * s_.whole) + norm(), weights + attention_weights(s_));
   }
 
@@ -202,9 +203,9 @@ BlockMemory embedding(const Sizes& s) {
   return block;
 }
 
-// The logits, converted to full precision, and their softmax; or, cut over the tensor ranks, the logits alone, which
-// become their own gradient, beside wide copies of a few rows at a time; or a part of the logits and its wide copy,
-// beside the weight's gradient, which is put together from the parts', and the input's at full precision.
+// Three cases. Whole logits: converted to full precision, with their softmax. Logits split over the tensor ranks: these
+// alone, which become their own gradient, plus wide copies of a few rows at a time. Logits in parts: one part with its
+// wide copy, the weight's gradient assembled from the parts, and the input's gradient at full precision.
 BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   constexpr int64_t kRowsAtATime = int64_t{1} << 22;
   const int64_t weights = s.spec.vocab_size / s.shape.tensor_ranks * s.spec.dim;
@@ -234,7 +235,7 @@ BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   return block;
 }
 
-// What worker/rank/parallel/activation_checkpoint.cc keeps.
+// Returns the bytes that worker/rank/parallel/activation_checkpoint.cc keeps.
 int64_t within_budget(const std::vector<models::KeepItem>& items, double budget) {
   int64_t all = 0;
   for (const models::KeepItem& item : items) all += item.bytes;
@@ -268,12 +269,12 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
 
 namespace {
 
-// Whether what is recomputed is so as a whole: neither single operations nor a budget say what is kept.
+// Whether layers are recomputed as a whole, rather than by operation or by a memory budget.
 bool by_whole_layers(const config::ActivationCheckpoint& ac) {
   return ac.mode == "full" || (ac.mode == "selective" && ac.selective_ac_option != "op");
 }
 
-// Every how many-th layer is recomputed, where no list names them.
+// Returns n where every n-th layer is recomputed, if no list names the layers.
 int every_nth(const config::ActivationCheckpoint& ac) {
   int every = 1;
   if (ac.mode == "selective" && ac.selective_ac_option != "op") (void)absl::SimpleAtoi(ac.selective_ac_option, &every);

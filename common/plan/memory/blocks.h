@@ -1,6 +1,6 @@
 #pragma once
 
-// What a block takes of a rank's memory for one microbatch, by phase. LibTorch-free; estimates in bytes.
+// Estimates the memory of each block on a rank for one microbatch, by phase, in bytes. Free of LibTorch.
 
 #include <cstdint>
 #include <string>
@@ -13,43 +13,43 @@
 
 namespace titan::memory {
 
-// A microbatch on one rank of a job.
+// Returns the shape of one microbatch on one rank of a job.
 models::ActivationShape activation_shape(const config::JobConfig& config);
 
-// A layer of a rank.
+// Position of a layer.
 struct LayerPlace {
-  int number = 0;     // On its rank, from 1.
-  int64_t index = 0;  // In the model, from 0.
+  int number = 0;     // Number among the layers of its rank, from 1.
+  int64_t index = 0;  // Index in the model, from 0.
 };
 
-// Whether a layer runs forward again, at least in part.
+// Whether a layer's forward pass runs again in the backward pass, at least in part.
 bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPlace& layer);
 
-// Which part of a model's layers runs forward again as a whole, keeping nothing but the input.
+// Share of a model's layers that are recomputed as a whole, keeping only their input.
 double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers);
 
-// What waits for the backward pass of a layer, its input left out.
+// Bytes that a layer keeps for its backward pass, excluding its input.
 int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
                    const LayerPlace& place);
 
-// A point of a backward pass: what lives beside the block's input and the gradient of its output.
+// Memory at one point of a backward pass, excluding the block's input and the gradient of its output.
 struct Moment {
   int64_t activations = 0;
-  int64_t weight_gradients = 0;  // Elements of the block's weights whose gradients are there already.
+  int64_t weight_gradients = 0;  // Weight elements of the block whose gradients already exist.
 };
 
 struct BlockMemory {
-  int64_t input = 0;        // Lives from the forward pass on.
-  int64_t output = 0;       // And the gradient of it.
-  int64_t graph = 0;        // All that the backward pass reads.
-  int64_t forward = 0;      // At most during a forward pass that builds the graph, input and output included.
+  int64_t input = 0;        // Kept from the forward pass on.
+  int64_t output = 0;       // Size of the output and of its gradient.
+  int64_t graph = 0;        // Everything that the backward pass reads.
+  int64_t forward = 0;      // Peak of a forward pass that builds the graph, including input and output.
   int64_t first_pass = 0;   // The same without a graph.
-  int64_t for_weights = 0;  // Between the halves of a split backward pass.
-  bool defers = true;       // Whether such a pass leaves weight gradients to its second half.
+  int64_t for_weights = 0;  // Kept between the halves of a split backward pass.
+  bool defers = true;       // Whether a split backward pass leaves weight gradients to its second half.
   std::vector<Moment> backward;
 };
 
-// Of tok_embeddings, each layer and output.
+// Returns the memory of tok_embeddings, each layer and output, in this order.
 std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,
                                       const mesh::Mesh& mesh);
 

@@ -19,14 +19,14 @@ namespace {
 
 using mesh::Axis;
 
-// One parameter after the tensor and expert axes.
+// One parameter after the tensor and expert axes have split it.
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
   Kind kind = Kind::kTrained;
-  bool coded = false;  // Adam's 8-bit states are codes.
+  bool coded = false;  // Adam's states are 8-bit codes.
   bool muon = false;
-  bool float8 = false;  // Gathered as that.
+  bool float8 = false;  // Gathered as float8.
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -35,7 +35,7 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
   return std::any_of(endings.begin(), endings.end(), [&](const char* ending) { return absl::EndsWith(name, ending); });
 }
 
-// Columns are outputs of a matrix, dim 0; rows its inputs, dim 1.
+// Colwise splits the outputs of a matrix, dim 0; rowwise its inputs, dim 1.
 bool splits_columns(const std::string& name) {
   return name == "output.weight" ||
          ends_with_any(name, {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks",
@@ -60,7 +60,7 @@ Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
   return part;
 }
 
-// Names of the parameters that Muon takes.
+// Names of the parameters that Muon updates.
 std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optimizer& optimizer,
                               const std::optional<models::AdapterSpec>& adapters) {
   const std::vector<models::Tensor> trained = models::trained_tensors(spec, adapters);
@@ -72,7 +72,7 @@ std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optim
   return names;
 }
 
-// The matrices of a layer's adapter, cut as its weight is.
+// Returns the matrices of a layer's adapter, split as its weight is.
 std::vector<Part> adapter_parts(const models::Tensor& weight, const mesh::Mesh& mesh,
                                 const models::AdapterSpec& adapters, const std::set<std::string>& muon) {
   const Part part = cut(weight, mesh);
@@ -105,7 +105,7 @@ int64_t coded_bytes(const Part& part, int64_t shard) {
 
 Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   Unit unit{.kind = parts.front().kind, .ranks = ranks, .float8 = parts.front().float8};
-  // More ranks than experts: every expert's matrices are cut along their own rows instead.
+  // With more ranks than experts, every expert's matrices are sharded along their rows instead.
   const size_t dim = parts.front().expert && ranks > parts.front().shape[0] ? 1 : 0;
   for (const Part& part : parts) {
     const int64_t rows = part.shape[dim];
@@ -122,7 +122,7 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   return unit;
 }
 
-// One parameter that outweighs all others of its kind together is a unit of its own.
+// A parameter larger than all others of its kind together becomes a separate unit.
 void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units) {
   const auto heaviest =
       std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.numel() < b.numel(); });
@@ -135,7 +135,7 @@ void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units)
   if (!parts.empty()) units.push_back(unit_of(parts, ranks));
 }
 
-// Experts on a mesh of their own are units of their own, and so is each kind, and what is gathered as float8.
+// Experts on a separate mesh form separate units, and so does each kind and whatever is gathered as float8.
 std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mesh) {
   constexpr std::pair<Kind, bool> kKinds[] = {
       {Kind::kFrozen, false}, {Kind::kPacked, false}, {Kind::kTrained, false}, {Kind::kTrained, true}};
@@ -183,7 +183,7 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
 
 int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer,
                    const std::optional<models::AdapterSpec>& adapters) {
-  constexpr int64_t kRound = 1 << 24;  // optim::MatrixMesh::round_elements
+  constexpr int64_t kRound = 1 << 24;  // Equals optim::MatrixMesh::round_elements.
   const std::set<std::string> muon = of_muon(spec, optimizer, adapters);
   const int64_t ranks = mesh.size(Axis::kHolders);
   int64_t largest = 0, total = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which parameters a rank computes with, and how the engine shards them.
+// Determines which parameters a rank computes with, and how the engine shards them.
 
 #include <cstdint>
 #include <map>
@@ -15,34 +15,34 @@
 
 namespace titan::memory {
 
-// What becomes of a unit's parameters: trained ones have gradients and optimizer states, packed ones are bytes.
+// Kind of a unit's parameters: trained ones have gradients and optimizer states, packed ones are bytes.
 enum class Kind { kTrained, kFrozen, kPacked };
 
-// Parameters that are gathered and reduced together. In elements, packed ones in bytes.
+// Parameters that are gathered and reduced together. Sizes are in elements, of packed ones in bytes.
 struct Unit {
   Kind kind = Kind::kTrained;
-  int64_t whole = 0;    // Gathered, without padding.
-  int64_t shard = 0;    // One rank's piece, padded.
-  int64_t ranks = 1;    // That share it.
-  int64_t muon = 0;     // Of the shard: Muon's, which remembers one number for each, where Adam remembers two.
-  bool direct = false;  // Gathered in place: no copy out of a gather buffer.
+  int64_t whole = 0;    // Gathered size without padding.
+  int64_t shard = 0;    // Size of one rank's shard, padded.
+  int64_t ranks = 1;    // Ranks that share it.
+  int64_t muon = 0;     // Part of the shard under Muon, which has one state per element where Adam has two.
+  bool direct = false;  // Gathered in place, without a copy out of a gather buffer.
   int64_t coded = 0;    // Bytes of one of Adam's states of the shard in 8-bit codes.
-  bool float8 = false;  // Gathered a byte an element.
+  bool float8 = false;  // Gathered at one byte per element.
 
   int64_t padded() const { return shard * ranks; }
 };
 
-// The units of each of the engine's blocks, by its name. A head that is tied to the embedding has its norm alone; the
-// matrix is the embedding's.
-// With adapters those are trained alone.
+// Returns the units of each of the engine's blocks, by block name. A head tied to the embedding has only its norm; the
+// matrix belongs to the embedding.
+// With adapters, only these are trained.
 std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig& config, const models::ModelSpec& spec,
                                                          const mesh::Mesh& mesh);
 
-// Elements of the matrices that Muon gathers to one rank at once (worker/rank/optim/muon_plan.h); 0 without it.
+// Elements of the matrices that Muon gathers to one rank at a time (worker/rank/optim/muon_plan.h); 0 without Muon.
 int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer,
                    const std::optional<models::AdapterSpec>& adapters);
 
-// The largest matrix that is kept packed, in elements: it is unpacked for each of its products; 0: none is.
+// Elements of the largest matrix that is kept packed and unpacked for each of its products; 0: none is.
 int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, const models::AdapterSpec& adapters);
 
 }  // namespace titan::memory

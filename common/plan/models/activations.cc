@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kIndexBytes = 8;
 
-// The operations of one block in order, and what they leave for the backward pass.
+// Adds up what the operations of one block, in order, keep for the backward pass.
 class Tally {
  public:
   Tally(const ModelSpec& spec, const ActivationShape& shape)
@@ -31,9 +31,9 @@ class Tally {
     name_ = absl::StrCat("layers.", index, ".");
     result_.input = own_ * spec_.dim * e_;
     norm(own_, spec_.dim, /*keeps_input=*/false);
-    keep(n_ * spec_.dim * e_);  // What the first projections read.
+    keep(n_ * spec_.dim * e_);  // Input of the first projections.
     spec_.attention == Attention::kLatent ? latent_attention() : grouped_attention();
-    norm(own_, spec_.dim, /*keeps_input=*/true);  // Its input lies between the halves of the layer.
+    norm(own_, spec_.dim, /*keeps_input=*/true);  // Its input is the activation between the halves of the layer.
     keep(n_ * spec_.dim * e_);
     if (spec_.layer_has_experts(index)) {
       mixture_of_experts();
@@ -44,13 +44,13 @@ class Tally {
     return result_;
   }
 
-  // Its logits and their softmax are never computed again.
+  // The head's logits and their softmax are never recomputed.
   BlockActivations head() {
     result_.input = own_ * spec_.dim * e_;
     norm(own_, spec_.dim, /*keeps_input=*/false);
     keep(n_ * spec_.dim * e_);
-    // The softmax in full precision, or logits whose softmax is computed again from each token's maximum and sum, or
-    // those alone.
+    // The kept tensors are the softmax at full precision, or split logits with each token's maximum and sum, or for
+    // logits in parts only these per-token values.
     const int64_t columns = spec_.vocab_size / (cut_logits_ ? ranks_ : 1);
     if (columns_at_once(spec_, shape_) < columns) {
       keep(n_ * (2 * wide_ + kIndexBytes + 1));
@@ -64,7 +64,7 @@ class Tally {
  private:
   void keep(int64_t bytes) { result_.graph += bytes; }
 
-  // One factor a row; the values before and after it unless the norm is one operation.
+  // One factor per row; also the values before and after it, unless the norm is one operation.
   void norm(int64_t rows, int64_t size, bool keeps_input) {
     keep(rows * wide_);
     if (!fused_norms_) keep(rows * size * (e_ < wide_ ? 2 * wide_ : wide_));
@@ -78,8 +78,8 @@ class Tally {
     result_.costly.push_back({rows * columns * e_, 2.0 * static_cast<double>(rows * depth * columns)});
   }
 
-  // A matrix product that recomputation can keep, and its adapter's two: by operation every second one of a block,
-  // those with biases left out, and none of adapters.
+  // Counts a matrix product that recomputation can keep, and the two of its adapter. Recomputation by operation keeps
+  // every second product of a block, not counting those with biases, and none of adapters.
   void product(const std::string& layer, int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
     may_keep(rows, depth, columns);
     if (adapted(layer)) {
@@ -89,8 +89,8 @@ class Tally {
     if (!biased && ++products_ % 2 == 1) result_.by_operation += rows * columns * e_;
   }
 
-  // One whose partial results are summed over ranks: where that scatters them, the sum is kept instead. What an adapter
-  // adds comes between the two, so a budget chooses from both.
+  // Counts a product with partial results that are summed over ranks. If a reduce-scatter sums them, its result is kept
+  // instead. An adapter's term is added between the two, so a budget chooses from both.
   void last_product(const std::string& layer, int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
     if (!scatters_) return product(layer, rows, depth, columns, biased);
     if (adapted(layer)) {
@@ -104,7 +104,7 @@ class Tally {
   }
 
   void attention(int64_t heads, int64_t value_size) {
-    const int64_t bytes = n_ * heads * (value_size * e_ + wide_);  // And the logarithms of the denominators.
+    const int64_t bytes = n_ * heads * (value_size * e_ + wide_);  // Includes the logsumexp.
     keep(bytes);
     result_.costly.push_back({bytes, 2.0 * static_cast<double>(n_ * heads * spec_.head_dim * shape_.keys)});
     result_.by_operation += bytes;
@@ -136,7 +136,7 @@ class Tally {
     }
     product("attention.wkv_a", n_, spec_.dim, latent);
     norm(n_, spec_.kv_lora_rank, /*keeps_input=*/false);
-    if (fused_norms_ || e_ == wide_) keep(n_ * latent * e_);  // Its input, with the shared key beside it.
+    if (fused_norms_ || e_ == wide_) keep(n_ * latent * e_);  // Its input, together with the shared key.
     keep(n_ * spec_.kv_lora_rank * e_);
     const int64_t grown = heads * (spec_.qk_nope_head_dim + spec_.v_head_dim);
     product("attention.wkv_b", n_, spec_.kv_lora_rank, grown);
@@ -152,14 +152,14 @@ class Tally {
     product(layer + ".w3", rows, spec_.dim, hidden);
   }
 
-  // The sum over tensor ranks of what several layers made together, or, with its work, of one product.
+  // Counts the reduce-scatter over tensor ranks of what several layers add up, or, with `flops`, of one product.
   void scatter(double flops = 0) {
     if (!scatters_) return;
     result_.costly.push_back({own_ * spec_.dim * e_, flops});
     result_.by_operation += own_ * spec_.dim * e_;
   }
 
-  // Rows that arrived, and that came back; or the tokens of all ranks with their choices, and this rank's own sums.
+  // Counts received and returned rows; or the tokens of all ranks with their choices, and this rank's sums.
   void exchange(int64_t tokens, int64_t rows) {
     if (!exchanges_) return;
     const int64_t arrived = shape_.gathered_ranks * tokens;
@@ -172,16 +172,18 @@ class Tally {
     const MoeSpec& moe = *spec_.moe;
     const int64_t tokens = routed_tokens(shape_), choices = tokens * moe.top_k;
     const int64_t rows = expert_rows(moe, shape_);
-    if (scatters_ && expert_ranks_ < ranks_) keep(tokens * spec_.dim * e_);  // The router's, beside the gathered ones.
-    keep(tokens * moe.num_experts * wide_);                                  // Scores of all experts
-    keep(choices * (wide_ + kIndexBytes));   // and of the chosen ones, and whose they are;
-    keep(rows * (wide_ + 3 * kIndexBytes));  // where their rows go.
-    keep(rows * spec_.dim * e_);             // What experts read, and scaled rows or those to be weighted.
+    if (scatters_ && expert_ranks_ < ranks_)
+      keep(tokens * spec_.dim * e_);         // The router's input, in addition to the
+                                             // gathered one.
+    keep(tokens * moe.num_experts * wide_);  // Scores of all experts.
+    keep(choices * (wide_ + kIndexBytes));   // Scores and indices of the chosen experts.
+    keep(rows * (wide_ + 3 * kIndexBytes));  // Positions of their rows.
+    keep(rows * spec_.dim * e_);             // Input of the experts, and scaled rows or those to be weighted.
     keep(rows * spec_.dim * e_);
     const int64_t hidden = moe.hidden / expert_ranks_;
     keep((spec_.swiglu_limit > 0 ? 3 : 4) * rows * hidden * e_);
     exchange(tokens, rows);
-    const bool one_sum = expert_ranks_ == ranks_;  // Of routed and shared experts.
+    const bool one_sum = expert_ranks_ == ranks_;  // Routed and shared experts share one sum.
     if (moe.num_shared_experts > 0) {
       const int64_t shared = moe.hidden * moe.num_shared_experts / ranks_;
       swiglu("moe.shared_experts", n_, shared);
@@ -197,7 +199,7 @@ class Tally {
   const int64_t ranks_, expert_ranks_;
   const int64_t n_, own_;  // Tokens inside a layer and between layers.
   const bool exchanges_, cut_logits_, scatters_, fused_norms_;
-  std::string name_;  // Of the layer.
+  std::string name_;  // Name prefix of the layer.
   int64_t products_ = 0;
   BlockActivations result_;
 };
@@ -205,7 +207,7 @@ class Tally {
 }  // namespace
 
 int64_t routed_tokens(const ActivationShape& shape) {
-  // Tensor ranks that share no expert share tokens.
+  // Tensor ranks that do not share experts split the tokens.
   return shape.expert_tensor_ranks < shape.tensor_ranks ? shape.tokens / shape.tensor_ranks : shape.tokens;
 }
 
@@ -220,7 +222,7 @@ int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape) {
 }
 
 std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape) {
-  std::vector<BlockActivations> blocks(1);  // An embedding keeps its tokens, which everybody has.
+  std::vector<BlockActivations> blocks(1);  // An embedding keeps only its tokens, which exist anyway.
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) blocks.push_back(Tally(spec, shape).layer(layer));
   blocks.push_back(Tally(spec, shape).head());
   return blocks;

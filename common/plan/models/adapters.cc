@@ -44,7 +44,7 @@ std::vector<Tensor> adapter_tensors(const ModelSpec& spec, const AdapterSpec& ad
   for (const Tensor& tensor : parameters(spec)) {
     const std::string layer = layer_of(tensor.fqn);
     if (!takes_adapter(tensor) || !any_pattern_names(adapters.targets, layer)) continue;
-    // A in place of the weight's outputs, B of its inputs.
+    // A replaces the weight's outputs by the rank, B its inputs.
     Tensor a{adapter_a(layer), tensor.shape, tensor.role}, b{adapter_b(layer), tensor.shape, tensor.role};
     a.shape[a.shape.size() - 2] = b.shape[b.shape.size() - 1] = adapters.rank;
     all.push_back(std::move(a));
@@ -61,7 +61,7 @@ std::int64_t adapter_flops_per_token(const ModelSpec& spec, const AdapterSpec& a
   std::int64_t active = 0, trained = 0;
   for (const BlockSize& block : block_sizes(spec)) active += block.active_params;
   for (const Tensor& tensor : adapter_tensors(spec, adapters)) {
-    const bool routed = tensor.role == Role::kExpert;  // A token meets as many as it chooses.
+    const bool routed = tensor.role == Role::kExpert;  // A token uses top_k of them.
     trained += routed ? tensor.numel() / spec.moe->num_experts * spec.moe->top_k : tensor.numel();
   }
   return flops_per_token(spec, seq_len) - 2 * active + 6 * trained;

@@ -1,7 +1,6 @@
 #pragma once
 
-// Low-rank adapters (LoRA, arXiv 2106.09685) as numbers: which layers of a model have one, and which tensors that
-// makes.
+// Low-rank adapters (LoRA, arXiv 2106.09685) as numbers: which layers of a model have one, and the resulting tensors.
 
 #include <cstdint>
 #include <optional>
@@ -13,10 +12,10 @@
 
 namespace titan::models {
 
-// How the weights that are not trained are kept.
+// Storage of weights that are not trained.
 enum class BaseForm {
   kCompute,   // In the type that layers compute in.
-  kFloat32,   // In float32, whatever layers compute in.
+  kFloat32,   // In float32, regardless of the type that layers compute in.
   kBfloat16,  // In bfloat16.
   kNf4,       // Linear layers in 4 bits (QLoRA, arXiv 2305.14314), everything else as kCompute.
 };
@@ -30,41 +29,42 @@ struct AdapterSpec {
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-// "layers.0.attention.wq" of "layers.0.attention.wq.weight"; experts' matrices ("layers.1.moe.experts.w1") are layers
-// by themselves.
+// Returns "layers.0.attention.wq" for "layers.0.attention.wq.weight". An experts' matrix ("layers.1.moe.experts.w1") is
+// a layer by itself.
 std::string layer_of(const std::string& fqn);
 
-// Whether a pattern is, component by component, somewhere in a name: "wq", "attention", "layers.0.attention.wq",
-// "layers.*.attention". A * stands for any one component.
+// Whether a pattern matches consecutive components of a name: "wq", "attention", "layers.0.attention.wq",
+// "layers.*.attention". A * matches any one component.
 bool pattern_names(const std::string& pattern, const std::string& layer);
 bool any_pattern_names(const std::vector<std::string>& patterns, const std::string& layer);
 
-// Whether a parameter is the matrix of a linear layer that may be kept in 4 bits: those inside the layers, without
-// routers and routed experts.
+// Whether a parameter is a linear layer's matrix that may be kept in 4 bits: those inside the layers except routers and
+// routed experts.
 bool may_be_packed(const Tensor& tensor);
-// Whether it may have an adapter: these, and routed experts' w1, w2 and w3, of which each expert has one of its own.
+// Whether it may have an adapter: these matrices, and routed experts' w1, w2 and w3, with a separate adapter per
+// expert.
 bool takes_adapter(const Tensor& tensor);
-// The same of a name that belongs to routed experts.
+// Whether a name is that of a routed experts' matrix that may have an adapter.
 bool adapts_experts(const std::string& fqn);
 
-// The names of a layer's two matrices: A [rank, in] and B [out, rank]; experts' [experts, rank, in] and
-// [experts, out, rank].
+// Names of a layer's two matrices: A [rank, in] and B [out, rank]; for experts [experts, rank, in] and [experts, out,
+// rank].
 std::string adapter_a(const std::string& layer);
 std::string adapter_b(const std::string& layer);
 
-// The tensors that the adapters of a model have, A before B, in the order of their layers.
+// Lists the tensors of a model's adapters, A before B, in layer order.
 std::vector<Tensor> adapter_tensors(const ModelSpec& spec, const AdapterSpec& adapters);
 
-// What is trained of a model: its adapters, or without any its own parameters.
+// Lists the trained tensors of a model: those of its adapters, or without adapters all parameters.
 std::vector<Tensor> trained_tensors(const ModelSpec& spec, const std::optional<AdapterSpec>& adapters);
 
-// 4-bit numbers: elements that share a scale, and the bytes that a row of `columns` takes, which must be a multiple of
-// that: half a byte each, and a float32 for each block.
+// 4-bit storage: the number of elements that share a scale, and the bytes of a row of `columns` elements, a multiple of
+// that number: half a byte per element and a float32 per block.
 constexpr std::int64_t kNf4Block = 64;
 constexpr std::int64_t nf4_row_bytes(std::int64_t columns) { return columns / 2 + columns / kNf4Block * 4; }
 
-// FLOPs per token of training the adapters alone, counted as flops_per_token() does: a matrix that is not trained has
-// no product for its gradient.
+// FLOPs per token of training only the adapters, counted like flops_per_token(): a matrix that is not trained has no
+// gradient product.
 std::int64_t adapter_flops_per_token(const ModelSpec& spec, const AdapterSpec& adapters, std::int64_t seq_len);
 
 }  // namespace titan::models

@@ -4,8 +4,8 @@
 
 #include "common/plan/models/model_spec.h"
 
-// All families of models. One line here and the folder of that name in worker/rank/model are what a family is: its
-// flavors (flavors.cc there, compiled without LibTorch for the planners), its code and its Hugging Face names.
+// All model families. A family consists of a line here and the folder of that name in worker/rank/model: its flavors
+// (flavors.cc there, compiled without LibTorch for the planners), its code and its Hugging Face names.
 #define TITAN_MODEL_FAMILIES(FAMILY) \
   FAMILY(llama3)                     \
   FAMILY(llama4)                     \

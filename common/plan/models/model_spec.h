@@ -7,7 +7,7 @@
 namespace titan::models {
 
 enum class Attention {
-  kGrouped,  // Queries share key-value heads (GQA; plain multi-head when the counts are equal).
+  kGrouped,  // Queries share key-value heads (GQA; plain multi-head attention when the counts are equal).
   kLatent,   // DeepSeek's low-rank keys and values (MLA).
 };
 
@@ -21,8 +21,8 @@ enum class Mask {
   kBlockCausal,  // Causal inside each document; documents end with eos.
 };
 
-// Llama's frequency scaling: wavelengths above original/low are divided by `factor`, below original/high kept, between
-// blended.
+// Llama's frequency scaling: wavelengths above original/low are divided by `factor`, those below original/high are
+// kept, and those between are blended.
 struct LlamaRopeScaling {
   double factor = 8;
   double low_freq_factor = 1;
@@ -37,16 +37,17 @@ struct YarnScaling {
   double beta_fast = 32;
   double beta_slow = 1;
   int64_t original_seq_len = 4096;
-  double mscale = 1;  // Softmax scale is multiplied by (0.1 * mscale * ln(factor) + 1)^2 (latent attention).
+  double mscale = 1;  // Latent attention multiplies its softmax scale by (0.1 * mscale * ln(factor) + 1)^2.
   bool only_beyond_original = true;  // Applied only when seq_len > original_seq_len (DeepSeek); always in GPT-OSS.
-  bool scales_cos_sin = false;       // GPT-OSS: cos and sin times (0.1 * ln(factor) + 1) instead of the softmax scale.
+  bool scales_cos_sin = false;       // GPT-OSS: scales cos and sin by (0.1 * ln(factor) + 1) instead of the softmax
+                                     // scale.
 };
 
 struct MoeSpec {
   int64_t num_experts = 8;
   int64_t num_shared_experts = 1;  // Together one feed-forward of num_shared_experts * hidden.
   int64_t top_k = 1;
-  int64_t hidden = 0;                  // Of one expert.
+  int64_t hidden = 0;                  // Width of one expert.
   std::string score_func = "sigmoid";  // or "softmax"
   bool route_norm = false;
   double route_scale = 1;
@@ -55,13 +56,13 @@ struct MoeSpec {
   int64_t num_expert_groups = 0;  // 0: no node-limited routing.
   int64_t num_limited_groups = 0;
   double load_balance_coeff = 1e-3;
-  // A layer i has experts when i >= first_layer and (i + 1) % layer_step == 0; the others have a dense feed-forward.
+  // Layer i has experts when i >= first_layer and (i + 1) % layer_step == 0; other layers have a dense feed-forward.
   int64_t first_layer = 0;
   int64_t layer_step = 1;
 };
 
-// One flavor of one model family: every number that shapes it. Plain data; the controller plans with it, ranks build
-// from it.
+// One flavor of a model family: every number that shapes it. Plain data from which the controller plans and ranks
+// build.
 struct ModelSpec {
   std::string name;    // "llama3"
   std::string flavor;  // "8B"
@@ -70,13 +71,14 @@ struct ModelSpec {
   int64_t n_layers = 0;
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;  // Of queries and keys; latent attention: qk_nope_head_dim + qk_rope_head_dim.
+  int64_t head_dim = 0;  // Size of queries and keys; latent attention: qk_nope_head_dim + qk_rope_head_dim.
   int64_t v_head_dim = 0;
   int64_t vocab_size = 0;
-  int64_t ffn_hidden = 0;  // Of the dense feed-forward, after multiplier and rounding; 0 when every layer has experts.
+  int64_t ffn_hidden = 0;  // Width of the dense feed-forward, after multiplier and rounding; 0 when every layer has
+                           // experts.
   int64_t max_seq_len = 0;
   double norm_eps = 1e-5;
-  bool depth_init = true;  // Residual output std falls with the layer's own index, not with n_layers.
+  bool depth_init = true;  // Residual output std falls with the layer's index, not with n_layers.
   int64_t eos_id = 0;      // Default document separator of block-causal masks.
   bool tied_embeddings = false;
 
@@ -85,13 +87,14 @@ struct ModelSpec {
   bool qk_norm = false;         // RMSNorm on each query and key head before RoPE.
   bool attention_bias = false;  // On q, k, v and output projections.
   bool attention_sinks = false;
-  int64_t sliding_window = 0;   // On even layers; 0: none.
-  int64_t nope_layer_step = 0;  // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
-  int64_t attention_chunk = 0;  // The RoPE layers of such a model attend inside blocks of this many tokens.
-  bool nope_ends_step = false;  // The released Llama 4: the layers without RoPE are those with (id + 1) % n == 0,
-  double query_temperature_floor = 0;    // their queries grow by 1 + scale * ln(1 + floor((position + 1) / floor))
-  double query_temperature_scale = 0.1;  // (0: not),
-  bool rotated_qk_norm = false;          // and in the others each rotated query and key head has rms 1.
+  int64_t sliding_window = 0;            // On even layers; 0: none.
+  int64_t nope_layer_step = 0;           // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
+  int64_t attention_chunk = 0;           // RoPE layers of such a model attend inside blocks of this many tokens.
+  bool nope_ends_step = false;           // As in the released Llama 4: layers with (id + 1) % n == 0 have no RoPE.
+  double query_temperature_floor = 0;    // Scales queries without RoPE by 1 + scale * ln(1 + floor((position + 1) /
+                                         // floor)); 0: off.
+  double query_temperature_scale = 0.1;  // The `scale` of that formula.
+  bool rotated_qk_norm = false;          // Each rotated query and key head is normalized to rms 1.
 
   // Latent attention only.
   int64_t q_lora_rank = 0;  // 0: queries are projected directly.
@@ -119,8 +122,8 @@ struct ModelSpec {
   }
 };
 
-// Llama's SwiGLU width: 2/3 of 4 * dim, times `multiplier`, rounded up to a multiple (each step truncates to an
-// integer).
+// Llama's SwiGLU width: 2/3 of 4 * dim, times `multiplier`, rounded up to a multiple. Each step truncates to an
+// integer.
 constexpr int64_t llama_ffn_hidden(int64_t dim, double multiplier, int64_t multiple_of) {
   int64_t hidden = static_cast<int64_t>(2.0 * static_cast<double>(4 * dim) / 3.0);
   hidden = static_cast<int64_t>(multiplier * static_cast<double>(hidden));

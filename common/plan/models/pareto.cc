@@ -8,7 +8,7 @@
 namespace titan::models {
 namespace {
 
-// Sorts, and drops what another choice beats.
+// Sorts, and drops choices that another one beats.
 void keep_the_best(std::vector<KeepChoice>& choices) {
   std::sort(choices.begin(), choices.end(), [](const KeepChoice& a, const KeepChoice& b) {
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.flops > b.flops;

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-// Which results of a block recomputation keeps: a knapsack, solved exactly.
+// Chooses which results of a block recomputation keeps: a knapsack problem, solved exactly.
 namespace titan::models {
 
-// Something that may be kept: what it takes and what it saves.
+// A result that may be kept: its memory and the FLOPs that keeping it saves.
 struct KeepItem {
   int64_t bytes = 0;
   double flops = 0;
@@ -15,19 +15,19 @@ struct KeepItem {
 
 struct KeepChoice {
   int64_t bytes = 0;
-  double flops = 0;         // Saved.
+  double flops = 0;         // FLOPs saved.
   std::vector<bool> taken;  // By item.
 };
 
-// The choices that no other beats in both bytes and FLOPs, by ascending bytes: from nothing to everything. Exact up to
-// kMostChoices of them; beyond that only as many, evenly spread, are carried on.
+// Returns the Pareto-optimal choices in bytes and FLOPs, by ascending bytes: from nothing to everything. Exact up to
+// kMostChoices; beyond that only as many, evenly spread, are kept after each item.
 inline constexpr size_t kMostChoices = 20000;
 std::vector<KeepChoice> pareto_choices(const std::vector<KeepItem>& items);
 
-// The best of them within `bytes`.
+// Returns the best choice within `bytes`.
 const KeepChoice& best_within(const std::vector<KeepChoice>& choices, int64_t bytes);
 
-// A picture that stands alone: FLOPs computed again over bytes kept, the chosen point marked.
+// Draws a self-contained picture: recomputed FLOPs over kept bytes, with the chosen point marked.
 std::string draw_choices(const std::string& title, const std::vector<KeepChoice>& choices, const KeepChoice& chosen);
 
 }  // namespace titan::models

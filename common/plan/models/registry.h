@@ -8,10 +8,11 @@
 
 namespace titan::models {
 
-// The flavor of a family: find("llama3", "8B"). Errors: InvalidArgument, names the nearest known name and all of them.
+// Returns a flavor of a family: find("llama3", "8B"). Errors: InvalidArgument, naming the nearest known name and all
+// names.
 absl::StatusOr<ModelSpec> find(const std::string& name, const std::string& flavor);
 
-// All families, and all flavors of one, in table order.
+// Return all families, and all flavors of one, in table order.
 std::vector<std::string> names();
 std::vector<std::string> flavors(const std::string& name);
 

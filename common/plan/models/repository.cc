@@ -35,7 +35,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 std::string repository(const std::string& name, const std::string& flavor) {
-  const std::string size = flavor.substr(0, flavor.find('_'));  // "8B_flex" differs in what is no weight.
+  const std::string size = flavor.substr(0, flavor.find('_'));  // Variants such as "8B_flex" have the same weights.
   for (const Row& row : kRows) {
     if (row.name == name && row.flavor == size) return row.repository;
   }

@@ -4,10 +4,11 @@
 
 namespace titan::models {
 
-// Where the hub has a model's tokenizer and weights: "meta-llama/Llama-3.1-8B". "" for flavors that nobody released.
+// Returns the hub repository with a model's tokenizer and weights: "meta-llama/Llama-3.1-8B". "" for unreleased
+// flavors.
 std::string repository(const std::string& name, const std::string& flavor);
 
-// What a user whose tokenizer is missing can do, as a part of a sentence.
+// Returns advice for a user without a tokenizer, as part of a sentence.
 std::string tokenizer_advice(const std::string& name, const std::string& flavor);
 
 }  // namespace titan::models

@@ -9,7 +9,7 @@
 namespace titan::models {
 namespace {
 
-// Appends the tensors of one module after another, all under a common prefix.
+// Appends the tensors of one module after another, under a common prefix.
 class Lister {
  public:
   void add(const std::string& name, std::vector<int64_t> shape, Role role = Role::kDense) {
@@ -63,7 +63,7 @@ void latent_attention(const ModelSpec& spec, Lister& list) {
 void mixture_of_experts(const ModelSpec& spec, Lister& list) {
   const MoeSpec& moe = *spec.moe;
   const int64_t experts = moe.num_experts;
-  if (spec.swiglu_limit > 0) {  // Gate and up projections fused, with biases.
+  if (spec.swiglu_limit > 0) {  // Gate and up projections are fused and have biases.
     list.add("moe.experts.mlp1_weight", {experts, 2 * moe.hidden, spec.dim}, Role::kExpert);
     list.add("moe.experts.mlp1_bias", {experts, 2 * moe.hidden}, Role::kExpert);
     list.add("moe.experts.mlp2_weight", {experts, spec.dim, moe.hidden}, Role::kExpert);
@@ -80,7 +80,7 @@ void mixture_of_experts(const ModelSpec& spec, Lister& list) {
 }
 
 int64_t active(const ModelSpec& spec, const Tensor& tensor) {
-  if (tensor.role == Role::kEmbedding) return 0;  // A lookup, not a matmul.
+  if (tensor.role == Role::kEmbedding) return 0;  // The embedding is a lookup, not a matmul.
   if (tensor.role != Role::kExpert) return tensor.numel();
   return tensor.numel() * spec.moe->top_k / spec.moe->num_experts;
 }

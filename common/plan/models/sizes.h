@@ -1,6 +1,6 @@
 #pragma once
 
-// Lists the parameters of a model with their shapes, and the sizes that tensor and expert ranks have to divide.
+// Lists the parameters of a model with their shapes, and the sizes that tensor and expert ranks must divide.
 
 #include <cstdint>
 #include <string>
@@ -13,8 +13,7 @@ namespace titan::models {
 
 enum class Role { kEmbedding, kDense, kRouter, kSharedExpert, kExpert };
 
-// A parameter tensor as torchtitan names and shapes it: "layers.0.attention.wq.weight". A tied head is not listed
-// twice.
+// A parameter tensor with torchtitan's name and shape: "layers.0.attention.wq.weight". A tied head is not listed twice.
 struct Tensor {
   std::string fqn;
   std::vector<int64_t> shape;
@@ -23,32 +22,33 @@ struct Tensor {
   int64_t numel() const;
 };
 
-// Every parameter of the model, in declaration order.
+// Returns every parameter of the model, in declaration order.
 std::vector<Tensor> parameters(const ModelSpec& spec);
 
-// The engine's block that a parameter belongs to: "tok_embeddings", "layers.3", or "output" (final norm and head).
+// Returns the engine's block of a parameter: "tok_embeddings", "layers.3", or "output" (final norm and head).
 std::string block_of(const std::string& fqn);
 
-// One block of the engine.
+// Parameter counts of one block of the engine.
 struct BlockSize {
   std::string name;
-  int64_t params = 0;         // All of them.
-  int64_t expert_params = 0;  // Those of routed experts (sharded on their own mesh under expert parallelism).
-  int64_t active_params = 0;  // That one token meets: experts count top_k / num_experts.
+  int64_t params = 0;         // All parameters.
+  int64_t expert_params = 0;  // Parameters of routed experts (sharded on a separate mesh under expert parallelism).
+  int64_t active_params = 0;  // Parameters that one token uses: experts count top_k / num_experts.
 };
 std::vector<BlockSize> block_sizes(const ModelSpec& spec);
 
 int64_t parameter_count(const ModelSpec& spec);
 
-// The count that torchtitan reports: a tied embedding is left out altogether.
+// Returns the count that torchtitan reports, which omits a tied embedding.
 int64_t reported_parameter_count(const ModelSpec& spec);
 
 // Training FLOPs per token, forward and backward, as torchtitan counts them for MFU: 6 per matmul parameter that the
-// token meets, and 6 * layers * heads * (qk + v head size) * seq_len for attention (no causal discount, no
+// token uses, and 6 * layers * heads * (qk + v head size) * seq_len for attention (no causal discount, no
 // recomputation).
 int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len);
 
-// What tensor and expert ranks have to divide of a model (mesh::check_divisible); nothing of its batch.
+// Returns the sizes of a model that tensor and expert ranks must divide (mesh::check_divisible), without those of its
+// batch.
 mesh::Sizes split_sizes(const ModelSpec& spec);
 
 }  // namespace titan::models

@@ -53,7 +53,7 @@ json or_null(const std::optional<T>& value) {
   return value ? numbers(*value) : json();
 }
 
-// What a member that the writer did not know yet stood for.
+// Returns the defaults of members that an older writer did not know.
 json defaults_of(const std::string& part) {
   if (part == "moe") return numbers(MoeSpec{});
   if (part == "yarn") return numbers(YarnScaling{});

@@ -1,7 +1,7 @@
 #pragma once
 
-// Checks a ModelSpec: whether stored weights belong to it, by its numbers and not by the shapes that happen to fit, and
-// whether its numbers contradict each other.
+// Checks a ModelSpec: whether stored weights belong to it, by its numbers rather than by shapes that happen to match,
+// and whether its numbers contradict each other.
 
 #include <string>
 #include <vector>
@@ -11,31 +11,32 @@
 
 namespace titan::models {
 
-// A spec under the names of its members: what a checkpoint's manifest keeps of the model that it holds.
+// Returns a spec under the names of its members, as a checkpoint's manifest stores it.
 nlohmann::json to_json(const ModelSpec& spec);
 
-// One number that two models do not share.
+// One member in which two models differ.
 struct Difference {
   std::string name;         // "n_layers", "moe.top_k"
   std::string there, here;  // As JSON.
-  // Only where tokens stand: rope_theta, rope_scaling, yarn. Weights may be taken over to continue with longer texts.
+  // Whether the member concerns only RoPE: rope_theta, rope_scaling, yarn. Weights can then be reused to train on
+  // longer texts.
   bool positions = false;
 };
 
-// What makes weights of the model `stored` (of to_json, maybe of an older version: a missing member has its default)
-// another model's than `spec`'s. Left out is what training chooses and weights do not depend on: the flavor's name,
-// max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
+// Returns the differences that make weights of the model `stored` (from to_json, maybe of an older version: a missing
+// member has its default) unusable for `spec`. Ignores training choices on which weights do not depend: the flavor's
+// name, max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
 std::vector<Difference> differences(const nlohmann::json& stored, const ModelSpec& spec);
 
-// `spec` with the numbers of `stored` that change results and no shape: rope_theta, rope_scaling, yarn, rope, norm_eps.
-// A member that `stored` lacks stays as it is.
+// Returns `spec` with the members of `stored` that change results but no shapes: rope_theta, rope_scaling, yarn, rope,
+// norm_eps. A member that `stored` lacks is unchanged.
 ModelSpec with_positions(const nlohmann::json& stored, ModelSpec spec);
 
-// "llama3 debugmodel", of to_json's form.
+// Returns "llama3 debugmodel" for to_json's form.
 std::string label(const nlohmann::json& stored);
 
-// What contradicts itself in a spec's numbers, naming them: "n_heads: 6 is no multiple of n_kv_heads, 4". Empty when
-// nothing does.
+// Names the first contradiction between a spec's numbers: "n_heads: 6 is no multiple of n_kv_heads, 4". Empty without
+// one.
 std::string inconsistency(const ModelSpec& spec);
 
 }  // namespace titan::models
