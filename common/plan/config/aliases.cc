@@ -9,7 +9,7 @@ namespace titan::config {
 namespace {
 
 constexpr Alias kAliases[] = {
-    // Spellings of articles.
+    // Spellings in articles.
     {"parallelism.hsdp_degree", "parallelism.data_parallel_shard_degree"},
     {"parallelism.replica_degree", "parallelism.data_parallel_replicate_degree"},
     {"parallelism.dp_degree", "parallelism.data_parallel_shard_degree"},
@@ -71,7 +71,7 @@ constexpr Alias kAliases[] = {
     {"validation.interval", "validation.freq"},
     {"optimizer.type", "optimizer.name"},
     {"optimizer.learning_rate", "optimizer.lr"},
-    // Before [parallelism] existed, degrees stood in [training] and [experimental].
+    // Before [parallelism] existed, degrees were in [training] and [experimental].
     {"training.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
     {"parallelism.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
     {"training.data_parallel_replicate_degree", "parallelism.data_parallel_replicate_degree"},
@@ -166,7 +166,7 @@ constexpr ValueAlias kValueAliases[] = {
     {"optimizer.implementation", "fused_opt_states_bf16", "fused"},
 };
 
-// A value that elsewhere says two things: the second one, for a key of its own.
+// A value with two meanings elsewhere: the second meaning, as a separate key.
 struct Second {
   std::string_view key;
   std::string_view spelling;
@@ -215,7 +215,7 @@ constexpr Note kUnknown[] = {
     {"validation.all_timesteps", kFlux},
     {"encoder.", kFlux},
     {"inference.", kFlux},
-    {"training.classifer_free_guidance_prob", kFlux},  // torchtitan's own spelling.
+    {"training.classifer_free_guidance_prob", kFlux},  // torchtitan's misspelling.
     {"training.guidance", kFlux},
     {"parallelism.pipeline_parallel_split_points", kSplits},
     {"experimental.pipeline_parallel_split_points", kSplits},
@@ -298,7 +298,7 @@ constexpr Note kUnknown[] = {
 
 struct Spent {
   std::string_view key;
-  std::optional<std::string_view> value;  // The only one that may be dropped; nothing: any.
+  std::optional<std::string_view> value;  // The only value that may be ignored; nothing: any value.
   std::string_view reason;
 };
 

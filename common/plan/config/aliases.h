@@ -1,6 +1,6 @@
 #pragma once
 
-// Other spellings that files of older torchtitan versions and of articles about it use.
+// Other spellings, from older torchtitan versions and from articles about it.
 
 #include <optional>
 #include <string>
@@ -14,11 +14,11 @@ namespace titan::config {
 // How the value of an older key becomes the value of its successor.
 enum class Turn {
   kSame,
-  kNot,              // The key was turned around: true becomes false.
+  kNot,              // Inverts: true becomes false.
   kFolder,           // A tokenizer file becomes its folder.
   kFused,            // true: "fused", false: "foreach".
   kFloat8Converter,  // true: the converter quantize.linear.float8.
-  kSharding,         // PyTorch's ShardingStrategy (other_trainers.h).
+  kSharding,         // Reads PyTorch's ShardingStrategy (other_trainers.h).
 };
 
 struct Alias {
@@ -27,26 +27,26 @@ struct Alias {
   Turn turn = Turn::kSame;
 };
 
-// The successor of an older key, or null.
+// Returns the successor of an older key, or null.
 const Alias* find_alias(std::string_view spelling);
 
-// Rewrites the value. Says what is wrong when it has no counterpart.
+// Rewrites the value. Returns a complaint when it has no counterpart.
 std::optional<Complaint> turn_value(Turn turn, Raw& value);
 
-// Rewrites older names inside a canonical key's value: the converter "float8" becomes "quantize.linear.float8".
+// Rewrites older names inside a current key's value: the converter "float8" becomes "quantize.linear.float8".
 void replace_value_aliases(std::string_view key, Raw& value);
 
-// What a value says beside its own key's meaning: torchtitan's later "fused_opt_states_bf16" is "fused" with
+// What a value says in addition to its key's meaning: "fused_opt_states_bf16" of a later torchtitan is "fused" with
 // optimizer.state_dtype = "bfloat16".
 struct Implied {
   std::string_view key, value;
 };
 std::optional<Implied> implied_by(std::string_view key, const Raw& value);
 
-// What to say about a key that is known from elsewhere but has no counterpart here; empty when it is not known.
+// Returns advice for a key that is known from elsewhere but has no counterpart here; empty for an unknown key.
 std::string_view explain_unknown(std::string_view key);
 
-// Why an old key without a field of its own may be dropped with this value; empty when it may not.
+// Returns why an old key without a field may be ignored with this value; empty when it may not.
 std::string_view explain_without_effect(std::string_view key, const Raw& value);
 
 }  // namespace titan::config

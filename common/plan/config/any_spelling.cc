@@ -29,7 +29,7 @@ std::string folded(std::string_view text) {
   return plain;
 }
 
-// The one name that is written so; nothing when the text is one of them, or when none or several are.
+// Returns the one name that `text` spells differently; nothing when it is one of them, or when none or several match.
 std::optional<std::string> listed(const Names& names, const std::string& text) {
   if (std::find(names.begin(), names.end(), text) != names.end()) return std::nullopt;
   std::string wanted = folded(text);
@@ -53,7 +53,7 @@ class Speller {
   void text(std::string& value) {
     const std::optional<std::string> name = listed(field_.allowed, value);
     if (!name) return;
-    if (field_.of_library && !absl::EqualsIgnoreCase(*name, value)) return;  // A library may have such a name.
+    if (field_.of_library && !absl::EqualsIgnoreCase(*name, value)) return;  // A library may use such a name.
     if (!field_.any_case || folded(value) != absl::AsciiStrToLower(value)) {
       remarks_.push_back(in_list_ ? absl::StrCat("with \"", value, "\" read as \"", *name, "\"")
                                   : absl::StrCat("is read as \"", *name, "\""));
@@ -61,7 +61,7 @@ class Speller {
     value = *name;
   }
 
-  // One text may hold a list, with commas.
+  // One text may contain a comma-separated list.
   void list(std::string& value) {
     std::vector<std::string> pieces = absl::StrSplit(value, ',');
     in_list_ = pieces.size() > 1;
@@ -83,13 +83,13 @@ class Speller {
 
 bool is_text(const Raw& value) { return value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord; }
 
-// Lists of tables: each member is a field.
+// Handles lists of tables, where each member is a field.
 template <typename T>
 std::vector<std::string> spell_members(Raw& value) {
   std::vector<std::string> remarks;
   T table;
   const std::vector<Field> fields = fields_of(table);
-  if (is_text(value)) {  // JSON, as on the command line.
+  if (is_text(value)) {  // On the command line the list is JSON.
     std::optional<std::vector<Raw>> tables = tables_of(value);
     if (!tables) return remarks;
     value.kind = Raw::Kind::kList;
@@ -151,7 +151,7 @@ void use_listed_model(Loaded& loaded) {
     value = *name;
   };
   Model& model = loaded.config.model;
-  if (!loaded.config.experimental.custom_import.empty()) return;  // A library may bring models of such names.
+  if (!loaded.config.experimental.custom_import.empty()) return;  // A library may contain models with such names.
   settle("model.name", models::names(), model.name);
   settle("model.flavor", models::flavors(model.name), model.flavor);
 }

@@ -9,12 +9,12 @@
 
 namespace titan::config {
 
-// Rewrites values that differ from one of the field's allowed values only in how it is written: in case, hyphens and
-// underscores ("adamw", "for_loop"), or by another name of a data type ("bf16", "torch.float32"). The members of lists
-// of tables are looked at, too. Gives a remark for each rewritten value: `is read as "AdamW"`.
+// Rewrites values that differ from an allowed value only in spelling: in case, hyphens and underscores ("adamw",
+// "for_loop"), or by another name of a data type ("bf16", "torch.float32"). Also rewrites members of lists of tables.
+// Returns a remark for each rewritten value: `is read as "AdamW"`.
 std::vector<std::string> use_listed_spelling(const Field& field, Raw& value);
 
-// The same for model.name and model.flavor, of which the registry knows the values. Remarks become warnings.
+// Does the same for model.name and model.flavor, with the registry's values. Remarks become warnings.
 void use_listed_model(Loaded& loaded);
 
 }  // namespace titan::config

@@ -51,7 +51,7 @@ constexpr char kSource[] = "command line";
 
 bool is_flag(const std::string& word) { return absl::StartsWith(word, "--"); }
 
-// Whether the key, or the one that it is an older spelling of, takes true or false.
+// Whether the key, or the successor of an older spelling, takes true or false.
 bool is_boolean(const std::string& key, const Catalog& catalog) {
   const Alias* alias = find_alias(key);
   if (alias != nullptr && alias->turn != Turn::kSame) {
@@ -61,7 +61,7 @@ bool is_boolean(const std::string& key, const Catalog& catalog) {
   return field != nullptr && std::holds_alternative<bool*>(field->ref);
 }
 
-// "metrics.no_enable_wandb" -> "metrics.enable_wandb" when that is a boolean key; "" otherwise.
+// Returns "metrics.enable_wandb" for "metrics.no_enable_wandb" if that is a boolean key; else "".
 std::string negated(const std::string& key, const Catalog& catalog) {
   const std::string name = name_of(key);
   if (!absl::StartsWith(name, "no_") || catalog.find(key) != nullptr) return "";
@@ -107,7 +107,7 @@ class Parser {
     }
     if (!value) {
       if (next_ == words_.size() || is_flag(words_[next_])) {
-        // Said only of known keys: for others the loader names the nearest.
+        // Only for known keys; for others the loader suggests the nearest key.
         if (catalog_.find(key) != nullptr || find_alias(key) != nullptr || key == "nproc" || key == "nodes") {
           return complain(key, "", "needs a value", absl::StrCat("write --", key, " VALUE"));
         }
@@ -148,14 +148,14 @@ Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& 
 
 namespace {
 
-// Who has more wrong keys than this needs no hints, which cost a millisecond each.
+// Beyond this many wrong keys there are no hints, which cost a millisecond each.
 constexpr size_t kMostHints = 200;
 
 std::string where(const Origin& origin) {
   return origin.line > 0 ? absl::StrCat(origin.file, ":", origin.line) : origin.file;
 }
 
-// One text, or a list of one: converters are written both ways.
+// Returns one text for a value or a list, since converters are written both ways.
 std::string value_text(const Raw& value) {
   if (value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord) return value.text;
   if (value.kind != Raw::Kind::kList) return display(value);
@@ -196,7 +196,7 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
     const std::string becomes = alias->turn == Turn::kSame ? "" : absl::StrCat(" = ", display(setting.value));
     warn(written, absl::StrCat("is an older spelling of ", setting.key, becomes));
   }
-  // The short names of converters are torchtitan's own, too.
+  // torchtitan itself uses the short names of converters, too.
   const bool is_older = as_taken != as_turned && !implied && setting.key != "model.converters";
   if (is_older) warn(written, absl::StrCat("= ", as_turned, " is read as ", as_taken));
   for (const std::string& remark : remarks) warn(written, absl::StrCat("= ", display(written.value), " ", remark));
@@ -210,7 +210,7 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   apply_one(std::move(other), repeats);
 }
 
-// False when the key was set before by the same source in a way that leaves open which value is meant.
+// Returns false when the same source has set the key before and the meant value is ambiguous.
 bool Applier::check_repeat(const std::string& key, const Raw& value, const Setting& written, Repeats repeats) {
   const std::string text = value_text(value);
   const auto [first, is_new] = seen_.emplace(key, Seen{written, text});
@@ -231,7 +231,7 @@ bool Applier::check_repeat(const std::string& key, const Raw& value, const Setti
   return false;
 }
 
-// "set ..." or "did you mean ...?" for a key that does not exist; empty where nothing is near.
+// Returns "set ..." or "did you mean ...?" for a key that does not exist; empty when nothing is near.
 std::string Applier::hint_for(const std::string& key) const {
   if (std::string text = explain_word(name_of(key)); !text.empty()) return text;
   const std::string near = nearest_key(key, catalog_.keys());
@@ -250,7 +250,7 @@ void Applier::report_unknown(const Setting& setting) {
     return complain(setting, "is a section, not a key",
                     absl::StrCat("write [", setting.key, "] with keys below it", word.empty() ? "" : ": ", word));
   }
-  // A whole section that does not exist is one mistake, whatever stands in it.
+  // A section that does not exist is one mistake, regardless of its keys.
   if (is_table || (!section.empty() && !catalog_.is_section(section))) {
     const std::string name = is_table ? setting.key : section;
     if (!unknown_sections_.insert(name).second) return;
@@ -258,7 +258,7 @@ void Applier::report_unknown(const Setting& setting) {
     if (const std::string near = nearest(name, catalog_.section_names()); hint.empty() && !near.empty()) {
       hint = absl::StrCat("did you mean ", near, "?");
     }
-    // A lone key that exists elsewhere is the better hint than a list of sections.
+    // For a single key that exists elsewhere, a hint is better than a list of sections.
     if (hint.empty()) hint = hint_for(setting.key);
     if (hint.empty()) hint = absl::StrCat("sections are ", absl::StrJoin(catalog_.top_sections(), ", "));
     // In YAML a key without a value looks like a section.

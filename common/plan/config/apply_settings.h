@@ -1,7 +1,7 @@
 #pragma once
 
 // Applies the settings of one source after another to a configuration: the catalog finds keys by name,
-// parse_overrides() splits command-line words into settings, and the Applier sets the keys and collects what is wrong.
+// parse_overrides() splits command-line words into settings, and the Applier sets the keys and collects the problems.
 
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace titan::config {
 
-// Looks fields up by their full name over one JobConfig, which must outlive the catalog.
+// Finds fields by their full name in one JobConfig, which must outlive the catalog.
 class Catalog {
  public:
   explicit Catalog(JobConfig& config);
@@ -27,7 +27,7 @@ class Catalog {
   // Whether `name` is a section or the beginning of one ("quantize", "quantize.linear").
   bool is_section(std::string_view name) const;
   const std::vector<std::string>& keys() const { return keys_; }
-  const std::vector<std::string>& section_names() const { return section_names_; }  // With the outer ones.
+  const std::vector<std::string>& section_names() const { return section_names_; }  // Includes outer sections.
   std::vector<std::string> top_sections() const;
 
  private:
@@ -36,35 +36,36 @@ class Catalog {
   std::vector<std::string> section_names_;
 };
 
-// What the words of a command line set.
+// Settings of a command line.
 struct Overrides {
   std::vector<Setting> settings;
-  std::optional<Setting> nodes;  // --nodes M: becomes resources.ranks_per_node when the number of ranks is known.
-  bool nproc = false;            // --nproc N was given: the file's placement was meant for the file's number of ranks.
+  std::optional<Setting> nodes;  // --nodes M; sets resources.ranks_per_node once the number of ranks is known.
+  bool nproc = false;            // --nproc N was given, so the file's placement, made for another number of ranks, does
+                                 // not apply.
 };
 
-// Splits command-line words into settings. Appends to `problems` what is not a setting.
+// Splits command-line words into settings. Appends words that are not settings to `problems`.
 Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& catalog,
                           std::vector<Problem>& problems);
 
-// Applies settings to a configuration, whose defaults it starts from.
+// Applies settings to a configuration, starting from its defaults.
 class Applier {
  public:
   enum class Repeats { kAreErrors, kLastWins };
 
   Applier() : loaded_(std::make_unique<Loaded>()), catalog_(loaded_->config) {}
 
-  // Settings of one source; an older spelling next to its successor is an error within one source only.
+  // Applies the settings of one source. An older spelling and its successor conflict only within one source.
   void apply(const std::vector<Setting>& settings, Repeats repeats);
-  // --nodes M, after everything else: ranks_per_node = ranks / M.
+  // Applies --nodes M, after all other settings: ranks_per_node = ranks / M.
   void apply_nodes(const Setting& nodes);
-  // --nproc N without --nodes: another number of ranks is placed by the scheduler, unless the last source says how.
+  // Applies --nproc N without --nodes: leaves placement to the scheduler, unless the last source sets ranks_per_node.
   void free_placement();
 
-  // After everything else: whether the degrees say what a sharding strategy says.
+  // Checks, after all other settings, that the degrees agree with a sharding strategy that was set.
   void check_sharding();
 
-  // Whether anything that was applied has set a key.
+  // Whether any applied setting has set a key.
   bool sets_keys() const { return !loaded_->origins.empty(); }
   const Catalog& catalog() const { return catalog_; }
   std::vector<Problem>& problems() { return problems_; }
@@ -78,10 +79,10 @@ class Applier {
   void complain(const Setting& setting, std::string message, std::string suggestion);
   void warn(const Setting& setting, const std::string& text);
 
-  std::unique_ptr<Loaded> loaded_;  // The catalog refers into it.
+  std::unique_ptr<Loaded> loaded_;  // The catalog refers to it.
   Catalog catalog_;
   std::vector<Problem> problems_;
-  // By canonical key what this source says: as written, and as the key takes it.
+  // Settings of the current source by current key: as written, and the value as text.
   struct Seen {
     Setting written;
     std::string value;

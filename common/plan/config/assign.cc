@@ -20,10 +20,10 @@ namespace {
 using Kind = Raw::Kind;
 using Outcome = std::optional<Complaint>;
 
-// Larger maxima only keep products inside 64 bits; they are named when they are passed.
+// Larger maxima only keep products within 64 bits; messages name them only when a value exceeds them.
 constexpr double kSanityLimit = 1 << 20;
 
-// absl's own string_view is not std's in the packaged version.
+// absl::string_view is not std::string_view in the packaged version.
 std::string str(std::string_view text) { return std::string(text); }
 
 bool means_none(const Raw& raw) {
@@ -59,14 +59,14 @@ Outcome check_allowed(const Field& field, const std::string& value) {
                    near.empty() ? "" : absl::StrCat("did you mean ", near, "?")};
 }
 
-// The listed form of a value that may be written in any case.
+// Replaces a value by its listed spelling if the field ignores case.
 void restore_case(const Field& field, std::string& value) {
   for (const std::string_view choice : field.allowed) {
     if (field.any_case && absl::EqualsIgnoreCase(str(choice), value)) value = str(choice);
   }
 }
 
-// Every text ends up in JSON, messages and file names.
+// Every text is written to JSON, messages and file names.
 Outcome check_text(const std::string& value) {
   if (!text::is_utf8(value)) return Complaint{"is not valid UTF-8", ""};
   if (value.find('\0') != std::string::npos) return Complaint{"holds a null character", ""};
@@ -134,7 +134,7 @@ Outcome set(const Field& field, const Raw& raw, std::string& member) {
   return std::nullopt;
 }
 
-// Lists also come as one text, as on the command line.
+// A list may also be one text, as on the command line.
 Outcome set(const Field& field, const Raw& raw, std::vector<std::string>& member) {
   std::vector<std::string> values;
   if (raw.kind == Kind::kString || raw.kind == Kind::kWord) {
@@ -157,7 +157,7 @@ Outcome set(const Field& field, const Raw& raw, std::vector<std::string>& member
 
 Outcome set(const Field& field, const Raw& raw, StringLists& member) {
   StringLists lists;
-  // A text holds JSON: [["tok_embeddings","layers.0"],["layers.1","norm"]].
+  // A text contains JSON: [["tok_embeddings","layers.0"],["layers.1","norm"]].
   if (raw.kind == Kind::kWord || raw.kind == Kind::kString) {
     const nlohmann::json json = nlohmann::json::parse(raw.text, nullptr, false);
     if (!json.is_array()) return wrong_type(field, raw);

@@ -13,10 +13,10 @@ struct Complaint {
   std::string suggestion;
 };
 
-// Writes the value into the field's member if its type, bounds and allowed values fit; otherwise says what is wrong.
+// Writes the value into the field's member if its type, bounds and allowed values fit; otherwise returns what is wrong.
 std::optional<Complaint> assign(const Field& field, const Raw& raw);
 
-// "one of AdamW, Adam", "an integer (steps), at least 1": what a field takes, for messages and help.
+// Returns what a field takes, for messages and help: "one of AdamW, Adam", "an integer (steps), at least 1".
 std::string expected(const Field& field);
 
 }  // namespace titan::config

@@ -13,7 +13,7 @@ void Checker::fail_as(const std::string& key, const std::string& value, const ab
   std::string shown = value;
   if (const std::size_t colon = message.find(": "); colon != message.npos) {
     const std::string front = message.substr(0, colon);
-    // "parallelism", "training.seq_len": a key; "model.flavor of llama3": the key and more.
+    // "parallelism" and "training.seq_len" are keys; "model.flavor of llama3" is not.
     if (front.find(' ') == front.npos) {
       if (front != key) shown.clear();
       named = front;
@@ -88,7 +88,7 @@ void check_checkpoint(Checker& check) {
                "use --nproc 1");
   }
   if (c.enable) return;
-  // Nothing is loaded without checkpoint.enable: keys that ask for it would be ignored.
+  // Without checkpoint.enable nothing is loaded, so keys that require loading would be ignored.
   constexpr char kOff[] = "has no effect while checkpoint.enable is false";
   constexpr char kTurnOn[] = "set checkpoint.enable = true";
   if (c.initial_load_path) check.fail("checkpoint.initial_load_path", *c.initial_load_path, kOff, kTurnOn);

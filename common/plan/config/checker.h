@@ -12,7 +12,7 @@
 
 namespace titan::config {
 
-// Collects what the checks across keys find, with the place where each key was set.
+// Collects the problems that checks across keys find, with the place where each key was set.
 class Checker {
  public:
   Checker(const JobConfig& config, const std::map<std::string, Origin>& origins) : config_(config), origins_(origins) {}
@@ -24,7 +24,8 @@ class Checker {
   void fail(const std::string& key, const T& value, std::string message, std::string suggestion) {
     problems_.push_back({origin(key), key, text(value), std::move(message), std::move(suggestion)});
   }
-  // An error of another library, whose message may begin with the key: "training.seq_len: 100 is not a multiple of 8".
+  // Adds an error of another library. Its message may begin with the key: "training.seq_len: 100 is not a multiple of
+  // 8".
   void fail_as(const std::string& key, const std::string& value, const absl::Status& status);
 
  private:
@@ -34,7 +35,7 @@ class Checker {
   static std::string text(const T& value) {
     return absl::StrCat(value);
   }
-  // The key's own place, or that of the first key of the section when `key` names one.
+  // Returns where the key was set, or the first key of the section that `key` names.
   Origin origin(const std::string& key) const;
 
   const JobConfig& config_;
@@ -42,7 +43,7 @@ class Checker {
   std::vector<Problem> problems_;
 };
 
-// Parts of check() with files of their own. `n_layers` is 0 when the model is not known.
+// Parts of check() in separate files. `n_layers` is 0 when the model is not known.
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // parallelism.cc
 void check_pipeline(Checker& check, std::int64_t n_layers);                     // parallelism.cc
 void check_checkpoint(Checker& check);

@@ -32,7 +32,7 @@ DataLoader settings_of(const DataSource& source, DataLoader settings) {
 
 namespace {
 
-constexpr double kUnits = 1e9;  // Of a weight of 1.
+constexpr double kUnits = 1e9;  // Units of a weight of 1.
 constexpr double kMostWeight = 1e6;
 
 absl::StatusOr<std::int64_t> units(double weight) {
@@ -59,7 +59,7 @@ absl::StatusOr<Change> change_of(const std::string& text) {
   return change;
 }
 
-// The weights of one source from the steps on at which they change.
+// Returns the weights of one source by the step at which each begins.
 absl::StatusOr<std::map<std::int64_t, std::int64_t>> changes_of(const DataSource& source) {
   std::map<std::int64_t, std::int64_t> changes;
   const auto named = [&](const absl::Status& status, const std::string& member) {
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<SourceWeights>> source_weights(const std::vector<Data
 
 namespace {
 
-// Names stand in metrics, whose parts slashes divide.
+// Names are parts of metric names, which slashes separate.
 bool is_source_name(const std::string& name) {
   return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
@@ -134,7 +134,7 @@ void check_places(Checker& check, const std::string& key, const std::vector<Data
   }
 }
 
-// Rows are shuffled before anybody knows what is packed in them.
+// Rows are shuffled before packing decides their contents.
 void check_packing(Checker& check, const std::string& section, const DataLoader& settings) {
   const auto rows = [](const DataSource& source) { return source.shuffle == "rows"; };
   const bool shuffled =
@@ -146,7 +146,7 @@ void check_packing(Checker& check, const std::string& section, const DataLoader&
 
 }  // namespace
 
-// Checks [[training.dataloader.sources]] and how rows are made.
+// Checks [[training.dataloader.sources]] and packing.
 void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
                    const std::optional<std::string>& dataset_path) {
   check_packing(check, section, settings);
@@ -174,15 +174,15 @@ void check_sources(Checker& check, const std::string& section, const DataLoader&
 
 namespace {
 
-// Where a complaint about a dataset goes: keys of a section, or all to the list of sources.
+// Keys for complaints about a dataset: keys of a section, or always the list of sources.
 struct Place {
-  std::string dataset, path, settings;  // Keys; the last begins those of how files are read.
+  std::string dataset, path, settings;  // `settings` is the prefix of the keys for reading files.
   bool source = false;
-  std::string name;  // The source's.
+  std::string name;  // Name of the source.
   std::string key(const std::string& base, const char* of) const { return source ? base : absl::StrCat(base, of); }
 };
 
-// What of the keys for Titan's own formats somebody set for it.
+// Values for a dataset of the keys that concern Titan's own formats.
 struct Settings {
   std::string format, text_key, text_documents, shuffle;
 };
@@ -246,17 +246,17 @@ void check_dataset_names(Checker& check) {
   section("validation", config.validation.dataset, config.validation.dataloader);
 }
 
-// Only a rank looks into a dataset of a library; here the keys that are set for it are checked.
+// Only a rank loads a library's dataset; this checks the keys set for it.
 void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
                     const std::optional<std::string>& dataset_path, const DataLoader& settings) {
-  if (check.config().experimental.custom_import.empty()) return;  // check_dataset_names() has said it.
+  if (check.config().experimental.custom_import.empty()) return;  // check_dataset_names() has reported it.
   const std::string loader = absl::StrCat(section, ".dataloader"), sources = absl::StrCat(loader, ".sources");
   if (settings.sources.empty() && !is_titans_dataset(dataset)) {
     const Place place{absl::StrCat(section, ".dataset"), absl::StrCat(section, ".dataset_path"), loader};
     check_library_dataset(check, place, dataset, dataset_path,
                           {settings.format, settings.text_key, settings.text_documents, settings.shuffle});
   }
-  // What a source does not say itself is meant for the others.
+  // Values inherited from the dataloader are meant for the other sources.
   const DataLoader own;
   for (const DataSource& source : settings.sources) {
     if (!source.dataset || is_titans_dataset(*source.dataset)) continue;

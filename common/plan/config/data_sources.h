@@ -11,21 +11,21 @@
 
 namespace titan::config {
 
-// The keys of dataloader as one of its sources has them: its own where it sets one.
+// Returns the dataloader's keys with those that the source sets.
 DataLoader settings_of(const DataSource& source, DataLoader settings);
 
-// The weights of all sources from one step on. They are integers in units of 1e-9, in the sources' order: exact, so
-// that every machine deals rows alike.
+// Weights of all sources from one step on, in the sources' order. They are integers in units of 1e-9, which are exact,
+// so that every machine distributes rows alike.
 struct SourceWeights {
-  std::int64_t from_step = 1;  // The first step, counted from 1, that takes rows by them.
+  std::int64_t from_step = 1;  // First step, counted from 1, that uses these weights.
   std::vector<std::int64_t> weights;
 
   bool operator==(const SourceWeights&) const = default;
 };
 
-// All changes in order of their steps; the first is of step 1. Pure, so that the controller can check what a rank will
-// do. Errors: InvalidArgument (names the source and the member) for an entry of weight_at_step that is not STEP:
-// WEIGHT, steps that do not rise, a weight that is too small to count, and a step from which on no source has a weight.
+// Returns all changes in step order; the first is of step 1. Pure, so that the controller can check what a rank will
+// do. Errors: InvalidArgument (naming the source and the member) for an entry of weight_at_step that is not STEP:
+// WEIGHT, steps that do not increase, a weight below the resolution, and a step from which no source has a weight.
 absl::StatusOr<std::vector<SourceWeights>> source_weights(const std::vector<DataSource>& sources);
 
 }  // namespace titan::config

@@ -3,7 +3,7 @@
 namespace titan::config {
 namespace {
 
-// Sequences and tokens beyond this are typing errors; their products stay inside 64 bits.
+// Larger counts of sequences and tokens are typing errors; the products of smaller ones fit in 64 bits.
 constexpr double kMost = 1 << 30;
 
 }  // namespace
@@ -124,7 +124,7 @@ std::vector<Field> fields_of(Optimizer& c) {
   };
 }
 
-// A group is told apart from another's by what it sets: values as in [optimizer].
+// Values are as in [optimizer].
 std::vector<Field> fields_of(ParamGroup& c) {
   return {
       Field("pattern", c.pattern, "Regular expression that is looked for in parameters' names"),
@@ -258,7 +258,7 @@ std::vector<Field> fields_of(DataLoader& c) {
   };
 }
 
-// A source is told apart from another's by its name, under which checkpoints and metrics have it.
+// The name identifies a source in checkpoints and metrics.
 std::vector<Field> fields_of(DataSource& c) {
   return {
       Field("name", c.name, "Name in metrics and checkpoints"),

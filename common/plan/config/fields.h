@@ -1,7 +1,7 @@
 #pragma once
 
-// The one list of configuration keys: name, member, meaning, allowed values, bounds and unit. Everything that reads or
-// writes a configuration walks this list, so that a new key is one member in job_config.h and one line in fields*.cc.
+// The one list of configuration keys: name, member, meaning, allowed values, bounds and unit. All code that reads or
+// writes a configuration uses this list, so a new key is one member in job_config.h and one line in fields*.cc.
 
 #include <cstdint>
 #include <initializer_list>
@@ -18,7 +18,7 @@ namespace titan::config {
 
 using StringLists = std::vector<std::vector<std::string>>;
 
-// The member that a key sets.
+// Pointer to the member that a key sets.
 using Ref = std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
                          std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
                          std::optional<StringLists>*, std::optional<bool>*, std::optional<int>*,
@@ -31,17 +31,17 @@ struct Field {
   std::string_view key;
   Ref ref;
   std::string_view meaning;
-  std::vector<std::string_view> allowed;  // Empty: any value. Lists: allowed values of each element.
+  std::vector<std::string_view> allowed;  // Empty: any value. For lists: allowed values of each element.
   std::string_view unit;
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
-  bool positive = false;          // minimum 0 is not allowed itself.
-  std::optional<double> special;  // A value outside the bounds with its own meaning, such as -1.
-  bool path = false;              // A file or folder: titanctl makes it absolute.
-  bool number_as_text = false;    // Takes 2 for "2".
-  bool of_library = false;        // Or what the job's library brings: check() looks whether there is one.
-  bool any_case = false;          // Allowed values are found in any case, and stored as listed.
-  std::string_view no_effect;     // Not empty: accepted, and warned about with this reason.
+  bool positive = false;          // Excludes 0 where minimum is 0.
+  std::optional<double> special;  // A value outside the bounds with a special meaning, such as -1.
+  bool path = false;              // A file or folder; titanctl makes it absolute.
+  bool number_as_text = false;    // Accepts 2 for "2".
+  bool of_library = false;        // Also accepts names from the job's library; check() requires that there is one.
+  bool any_case = false;          // Allowed values match in any case, and are stored as listed.
+  std::string_view no_effect;     // Not empty: the key is accepted with a warning that gives this reason.
 
   Field& one_of(std::initializer_list<std::string_view> values) { return allowed = values, *this; }
   Field& in(std::string_view name) { return unit = name, *this; }
@@ -57,12 +57,12 @@ struct Field {
 };
 
 struct Section {
-  std::string_view name;  // "training.dataloader".
+  std::string_view name;  // Such as "training.dataloader".
   std::string_view meaning;
   std::vector<Field> fields;
 };
 
-// All sections over the members of `config`, in file order. The references live as long as `config`.
+// Returns all sections over the members of `config`, in file order. The references are valid as long as `config` is.
 std::vector<Section> sections(JobConfig& config);
 
 // Building blocks of sections(), each in the file of its topic.

@@ -1,9 +1,9 @@
 #pragma once
 
-// A training job's configuration: one struct per TOML section, named exactly like torchtitan 0.2.2's, plus [resources],
-// [restart] and [scheduling]. Meanings, allowed values, bounds and units stand in fields.cc, whose list also drives
-// parsing, help, dumps and the JSON schema. This header is plain data: include load.h, validate.h or json.h for what
-// can be done with it.
+// A training job's configuration: one struct per TOML section, named as in torchtitan 0.2.2, plus [lora], [resources],
+// [restart] and [scheduling]. Meanings, allowed values, bounds and units are in fields*.cc, whose list also drives
+// parsing, help, dumps and the JSON schema. This header is plain data: include load.h, validate.h or json.h to work
+// with it.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ struct Job {
   bool print_config = false;
   std::optional<std::string> save_config_file;
   std::string custom_config_module;
-  std::string umask;  // Octal; empty: that of the submitting process.
+  std::string umask;  // Octal; empty: the umask of the submitting process.
 };
 
 struct Profiling {
@@ -39,21 +39,21 @@ struct Metrics {
   std::string save_tb_folder = "tb";
   bool save_for_all_ranks = false;
   bool enable_wandb = false;
-  std::optional<double> device_peak_tflops;  // Not set: of a device that Titan knows, or measured.
+  std::optional<double> device_peak_tflops;  // Not set: known for the GPU, or measured on a CPU.
 };
 
 struct Model {
   std::string name = "llama3";
   std::string flavor = "debugmodel";
-  std::optional<std::string> attn_mask_type;  // Not set: the flavor's own.
+  std::optional<std::string> attn_mask_type;  // Not set: the flavor's mask.
   std::string hf_assets_path = "./tests/assets/tokenizer";
   std::vector<std::string> converters;
   bool print_after_conversion = false;
-  std::optional<double> load_balance_coeff;  // Not set: the family's own, see balance_coeff().
+  std::optional<double> load_balance_coeff;  // Not set: that of a resumed checkpoint, else the flavor's.
 };
 
-// One of [[optimizer.param_groups]]: the parameters whose names the pattern finds go by these. What is not set is
-// [optimizer]'s.
+// An entry of [[optimizer.param_groups]]: applies to the parameters whose names match the pattern. Keys that are not
+// set have [optimizer]'s value.
 struct ParamGroup {
   std::string pattern;
   std::optional<std::string> name;
@@ -98,13 +98,13 @@ struct LrScheduler {
   double min_lr_factor = 0.0;
 };
 
-// One of [[training.dataloader.sources]]. What is not set is [training.dataloader]'s.
+// An entry of [[training.dataloader.sources]]. Keys that are not set have [training.dataloader]'s value.
 struct DataSource {
   std::string name;
   std::optional<std::string> dataset;
   std::optional<std::string> dataset_path;
   double weight = 1;
-  std::vector<std::string> weight_at_step;  // Each "STEP: WEIGHT"; data_sources.h reads them.
+  std::vector<std::string> weight_at_step;  // Each "STEP: WEIGHT"; parsed by source_weights().
   bool repeat = true;
   std::optional<std::string> format;
   std::optional<std::string> text_key;
@@ -126,7 +126,7 @@ struct DataLoader {
   std::int64_t max_bad_lines = 100;
   std::string format = "auto";
   std::string text_key = "text";
-  std::string messages_key;  // Nothing: documents are texts.
+  std::string messages_key;  // Empty: documents are plain texts.
   std::string train_on = "assistant";
   std::string text_documents = "file";
   std::vector<DataSource> sources;
@@ -140,10 +140,10 @@ struct Training {
   std::string dataset = "c4_test";
   std::optional<std::string> dataset_path;
   std::int64_t local_batch_size = 8;
-  std::int64_t global_batch_size = -1;  // -1: global_batch().
+  std::int64_t global_batch_size = -1;  // -1: see global_batch().
   std::int64_t seq_len = 2048;
   double max_norm = 1.0;
-  std::int64_t max_logits_mib = -1;  // most_logit_bytes() reads it.
+  std::int64_t max_logits_mib = -1;  // See most_logit_bytes().
   std::int64_t steps = 10000;
   bool enable_cpu_offload = false;
   std::string dtype = "float32";
@@ -215,7 +215,7 @@ struct ActivationCheckpoint {
   bool preserve_rng_state = true;
   std::string determinism_check = "default";
   bool debug = false;
-  std::vector<std::int64_t> layers;  // Empty: the mode counts for every layer.
+  std::vector<std::int64_t> layers;  // Empty: the mode applies to every layer.
 };
 
 struct Compile {
@@ -280,8 +280,8 @@ struct Comm {
   std::string save_traces_file_prefix = "rank_";
   bool shared_memory = true;
   std::string mode = "default";
-  int max_ctas = 0;          // Of a collective's communicator; 0: NCCL's own choice.
-  int message_max_ctas = 4;  // Of a communicator that carries messages.
+  int max_ctas = 0;          // For a collective's communicator; 0: NCCL's choice.
+  int message_max_ctas = 4;  // For a communicator that carries messages.
 };
 
 struct MemoryEstimation {
@@ -354,7 +354,7 @@ struct Scheduling {
   int priority = 0;
   std::string project = "default";
   std::string job_id;          // Empty: the controller chooses one.
-  int time_limit_seconds = 0;  // From the first placement; 0: none.
+  int time_limit_seconds = 0;  // Counted from the first placement; 0: none.
 };
 
 struct JobConfig {

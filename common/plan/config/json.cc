@@ -43,7 +43,7 @@ json value_of(const Field& field) {
   return std::visit([](auto* member) { return as_json(*member); }, field.ref);
 }
 
-// The object of a nested section; made when it is missing.
+// Returns the object of a nested section, creating it if missing.
 json& section_object(json& root, std::string_view name) {
   json* at = &root;
   for (const auto part : absl::StrSplit(std::string(name), '.')) at = &(*at)[std::string(part)];
@@ -51,7 +51,7 @@ json& section_object(json& root, std::string_view name) {
   return *at;
 }
 
-// What is nested more deeply would take more stack than there is.
+// Deeper nesting could overflow the stack.
 bool is_nested_deeper(const json& value, int levels) {
   if (!value.is_structured()) return false;
   if (levels == 0) return true;
@@ -87,7 +87,7 @@ Raw to_raw(const json& value) {
   return raw;
 }
 
-// The object of a section, or null when there is none.
+// Returns the object of a section, or null when there is none.
 const json* find_section(const json& root, std::string_view name) {
   const json* at = &root;
   for (std::size_t start = 0; start <= name.size();) {
@@ -107,8 +107,8 @@ std::size_t count_leaves(const json& value) {
   return count;
 }
 
-// Reads canonical keys with good values into `config`. False when there is anything else; the caller then finds out
-// what.
+// Reads valid values of current keys into `config`. Returns false when there is anything else, which the caller then
+// diagnoses.
 bool read_plain(const json& value, JobConfig& config) {
   std::size_t taken = 0;
   for (const Section& section : sections(config)) {
@@ -124,10 +124,10 @@ bool read_plain(const json& value, JobConfig& config) {
   return taken == count_leaves(value);
 }
 
-// Where each key of the JSON form lies among the sections. The same for every configuration.
+// Position of each key of the JSON form among the sections; the same for every configuration.
 struct Layout {
-  std::size_t section = 0, field = 0;     // Of a value,
-  std::map<std::string, Layout> members;  // or an object's members, by key; nobody has both.
+  std::size_t section = 0, field = 0;     // Indices, for a value.
+  std::map<std::string, Layout> members;  // Members by key, for an object; otherwise empty.
 };
 
 Layout layout_of_sections() {
@@ -170,7 +170,7 @@ void append_object(const Layout& layout, const std::vector<Section>& all, std::s
   text += separator == '{' ? "{}" : "}";
 }
 
-// TOML's basic strings escape like JSON's.
+// TOML's basic strings use the same escapes as JSON's.
 std::string toml_value(const json& value) {
   if (value.is_null()) return "\"None\"";
   if (value.is_object()) {
@@ -179,7 +179,7 @@ std::string toml_value(const json& value) {
       absl::StrAppend(&table, table.empty() ? "{" : ", ", key, " = ", toml_value(member));
     return table + "}";
   }
-  if (!value.is_array()) return absl::StrReplaceAll(value.dump(), {{"\x7f", "\\u007f"}});  // TOML wants it escaped.
+  if (!value.is_array()) return absl::StrReplaceAll(value.dump(), {{"\x7f", "\\u007f"}});  // TOML requires this escape.
   std::string text = "[";
   for (const json& item : value) absl::StrAppend(&text, text.size() > 1 ? ", " : "", toml_value(item));
   return text + "]";
@@ -277,7 +277,7 @@ std::string to_json_text(const JobConfig& config) {
 absl::StatusOr<JobConfig> from_json(const json& value) {
   if (!value.is_object()) return absl::InvalidArgumentError("configuration: expects a JSON object with sections");
   if (is_nested_deeper(value, kMaxDepth)) return absl::InvalidArgumentError("configuration: nested too deeply");
-  // The usual case, a stored or submitted job, several times faster than the search for what is wrong.
+  // Fast path for a valid configuration, several times faster than finding what is wrong.
   if (JobConfig config; read_plain(value, config)) return config;
   Applier applier;
   applier.apply(flatten(to_raw(value), "configuration"), Applier::Repeats::kAreErrors);
@@ -296,7 +296,7 @@ std::string to_toml(const JobConfig& config, bool only_changed) {
     for (std::size_t f = 0; f < all[s].fields.size(); ++f) {
       const json value = value_of(all[s].fields[f]);
       const json standard = value_of(base[s].fields[f]);
-      // TOML has no null: the absent value is written only where the default is something else.
+      // TOML has no null, so an absent value is written only if the default is not null.
       if (value == standard && (only_changed || value.is_null())) continue;
       absl::StrAppend(&body, std::string(all[s].fields[f].key), " = ", toml_value(value), "\n");
     }

@@ -15,28 +15,28 @@ namespace titan::config {
 
 // Every key is present; absent values are null.
 nlohmann::json to_json(const JobConfig& config);
-// to_json(config).dump(), several times faster.
+// Returns to_json(config).dump(), several times faster.
 std::string to_json_text(const JobConfig& config);
 
-// Reads to_json's form back. Members that are missing keep their defaults, so that a job stored by an older version
-// still loads. Errors: InvalidArgument listing every unknown member and every value of the wrong type or outside its
-// allowed values.
+// Reads to_json's form. Missing members keep their defaults, so a job stored by an older version still loads. Errors:
+// InvalidArgument listing every unknown member and every value of the wrong type or outside its allowed values.
 absl::StatusOr<JobConfig> from_json(const nlohmann::json& json);
 
-// The same as TOML that load() reads back to an equal configuration. `only_changed` leaves defaults out.
+// Returns TOML that load_text() reads back to an equal configuration. `only_changed` omits defaults.
 std::string to_toml(const JobConfig& config, bool only_changed = false);
 
-// A JSON Schema (draft 2020-12) of the canonical keys, for editors.
+// Returns a JSON Schema (draft 2020-12) of the current keys, for editors.
 nlohmann::json json_schema();
 
 // Names of all sections in file order: "job", ..., "training", "training.dataloader", ...
 std::vector<std::string> section_names();
 
-// Help for one section ("training") with its nested ones, or for all of them when `section` is empty.
+// Returns help for one section ("training") with its nested ones, or for all sections when `section` is empty.
 std::string help(std::string_view section = "");
 
-// What job.print_config and job.save_config_file ask for: the resolved configuration as JSON on standard output, and in
-// that file under job.dump_folder. Called by one rank when training starts. Errors: of writing the file.
+// Serves job.print_config and job.save_config_file: prints the resolved configuration as JSON on standard output, and
+// writes it to that file under job.dump_folder. One rank calls it when training starts. Errors: those of writing the
+// file.
 absl::Status report(const JobConfig& config);
 
 }  // namespace titan::config

@@ -35,7 +35,7 @@ void add(nlohmann::json& object, const std::string& key, const std::optional<T>&
 void add(nlohmann::json& object, const std::string& key, const std::vector<std::string>& value) {
   if (!value.empty()) object[key] = value;
 }
-void add(nlohmann::json&, const std::string&, const std::optional<StringLists>&) {}  // No member is one of these.
+void add(nlohmann::json&, const std::string&, const std::optional<StringLists>&) {}  // Tables have no such members.
 void add(nlohmann::json&, const std::string&, const std::vector<std::int64_t>&) {}
 void add(nlohmann::json&, const std::string&, const std::vector<ParamGroup>&) {}
 void add(nlohmann::json&, const std::string&, const std::vector<DataSource>&) {}
@@ -83,7 +83,7 @@ std::string table_list_form(const std::vector<Field>& fields) {
 
 namespace {
 
-// One group, read member by member.
+// Reads one group, member by member.
 class GroupReader {
  public:
   std::optional<Complaint> read(const Raw& table) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // Reads the keys that hold lists (of tables such as [[optimizer.param_groups]], of integers, or of strings) from files
-// and command lines, where a list is one text, and writes lists of tables back as JSON.
+// and from command lines, where a list is one text. Writes lists of tables as JSON.
 
 #include <optional>
 #include <string>
@@ -15,10 +15,10 @@
 
 namespace titan::config {
 
-// The tables of a list, which on a command line is JSON text. Nothing when it is not a list of tables.
+// Returns the tables of a list, which on a command line is JSON text. Returns nothing when it is not a list of tables.
 std::optional<std::vector<Raw>> tables_of(const Raw& raw);
 
-// Sets members of one table, each once.
+// Sets members of one table, each at most once.
 class MemberSetter {
  public:
   explicit MemberSetter(std::vector<Field> fields) : fields_(std::move(fields)) {}
@@ -29,37 +29,37 @@ class MemberSetter {
   std::vector<std::string> seen_;
 };
 
-// A table's members as JSON; those that are not set are left out.
+// Returns a table's members as JSON, omitting those that are not set.
 nlohmann::json table_json(const std::vector<Field>& fields);
 
-// What the key takes, for messages and help. Each table needs the first member.
+// Returns what the key takes, for messages and help. Each table must have the first member.
 std::string table_list_form(const std::vector<Field>& fields);
 
-// Reads [[optimizer.param_groups]], a list of tables or its JSON text. Takes torchtitan's spelling too: optimizer_name,
-// and optimizer_kwargs with betas and adjust_lr_fn. The complaint says what is wrong, and in which group.
+// Reads [[optimizer.param_groups]], a list of tables or its JSON text. Also accepts torchtitan's spelling:
+// optimizer_name, and optimizer_kwargs with betas and adjust_lr_fn. The complaint names the group.
 std::optional<Complaint> read_group_list(const Raw& raw, std::vector<ParamGroup>& groups);
 
-// The groups as JSON; members that are not set are left out.
+// Returns the groups as JSON, omitting members that are not set.
 nlohmann::json group_list_json(const std::vector<ParamGroup>& groups);
 
-// What the key takes, for messages and help.
+// Returns what the key takes, for messages and help.
 std::string group_list_form();
 
-// Reads [[training.dataloader.sources]], a list of tables or its JSON text. The complaint says what is wrong, and in
-// which source.
+// Reads [[training.dataloader.sources]], a list of tables or its JSON text. The complaint names the source.
 std::optional<Complaint> read_source_list(const Raw& raw, std::vector<DataSource>& sources);
 
-// The sources as JSON; members that are not set are left out.
+// Returns the sources as JSON, omitting members that are not set.
 nlohmann::json source_list_json(const std::vector<DataSource>& sources);
 
-// What the key takes, for messages and help.
+// Returns what the key takes, for messages and help.
 std::string source_list_form();
 
-// The items of a list of integers, which on a command line is "4,8,12" or "[4, 8, 12]". Nothing when it is not a list.
+// Returns the items of a list of integers, which on a command line is "4,8,12" or "[4, 8, 12]"; nothing if it is not a
+// list.
 std::optional<std::vector<Raw>> integers_of(const Raw& raw);
 
-// Reads a list of strings from one text, as on a command line: a JSON array ('["a, b", "c"]') when it is in brackets,
-// else items between commas. Complains of brackets around what is not a JSON array of strings.
+// Reads a list of strings from one text, as on a command line: a JSON array ('["a, b", "c"]') if it is in brackets,
+// else comma-separated items. Returns a complaint for brackets around anything but a JSON array of strings.
 std::optional<Complaint> read_text_list(const std::string& text, std::vector<std::string>& items);
 
 }  // namespace titan::config

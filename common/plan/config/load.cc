@@ -45,7 +45,7 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
   char buffer[1 << 16];
   while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
     text.append(buffer, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMaxFileBytes) break;  // The reader refuses it.
+    if (text.size() > kMaxFileBytes) break;  // The reader rejects it.
   }
   if (in.bad()) return errno_status(EIO, absl::StrCat("read ", path));
   return text;
@@ -68,7 +68,8 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
   Loaded loaded = applier.take();
   loaded.file_sets_keys = file_sets_keys;
   use_listed_model(loaded);
-  Checker names(loaded.config, loaded.origins);  // Beside misspelt keys: whether a value is one of the allowed ones.
+  Checker names(loaded.config, loaded.origins);  // Reported together with misspelt keys: names that are not allowed
+                                                 // values.
   check_dataset_names(names);
   problems.insert(problems.end(), names.problems().begin(), names.problems().end());
   if (!problems.empty()) return std::nullopt;
@@ -155,7 +156,7 @@ Format guess_format(std::string_view text) {
   if (problems.empty()) return Format::kToml;
   problems.clear();
   const Raw yaml = text.size() <= kMaxFileBytes ? read_yaml(text, "", problems) : Raw();
-  // A broken TOML file is better explained by TOML's errors than by YAML's.
+  // For a broken TOML file, TOML's errors are more helpful than YAML's.
   return problems.empty() && yaml.kind == Raw::Kind::kTable ? Format::kYaml : Format::kToml;
 }
 
@@ -171,7 +172,9 @@ std::optional<Loaded> load_job(std::string_view text, Format format, const std::
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit) {
   const auto optional = [&visit](const char* key, std::optional<std::string>& path) {
     const bool elsewhere = path.has_value() && (hub::is_hub_path(*path) || s3::is_location(*path));
-    if (path.has_value() && !path->empty() && !elsewhere) visit(key, *path);  // A hub or a store is below no folder.
+    if (path.has_value() && !path->empty() && !elsewhere)
+      visit(key, *path);  // Paths of a hub or an object store are
+                          // not in a folder.
   };
   const auto required = [&visit](const char* key, std::string& path) {
     if (!path.empty()) visit(key, path);

@@ -22,10 +22,10 @@ bool multiples(const std::vector<std::int64_t>& shape, std::int64_t of) {
   return std::all_of(shape.end() - 2, shape.end(), [of](std::int64_t size) { return size % of == 0; });
 }
 
-// "layers.1.moe.experts" of "layers.1.moe.experts.w1".
+// Returns "layers.1.moe.experts" for "layers.1.moe.experts.w1".
 std::string_view module_of(std::string_view fqn) { return fqn.substr(0, fqn.rfind('.')); }
 
-// Below these sizes quantising costs more than the faster product saves: torchao's measurements on H100s
+// Below these sizes quantizing costs more than the faster product saves, by torchao's measurements on H100s
 // (_auto_filter_for_recipe).
 bool too_small(LowPrecision recipe, std::int64_t n, std::int64_t k) {
   if (recipe == LowPrecision::kFloat8Tensorwise) return k <= 4096 && n <= 1024;
@@ -119,13 +119,13 @@ namespace {
 
 constexpr char kLinear[] = "quantize.linear.", kGrouped[] = "quantize.grouped_mm.";
 
-// "float8" of "quantize.linear.float8".
+// Returns "float8" for "quantize.linear.float8".
 std::string type_of(const std::string& converter) { return converter.substr(converter.rfind('.') + 1); }
 
-// Weights have one recipe, and dense layers and experts one type, as in torchtitan.
+// A weight has one recipe, and dense layers and experts have one type, as in torchtitan.
 void check_converters(Checker& check) {
   std::vector<std::string> all = check.config().model.converters;
-  std::erase(all, "lora");  // Has checks of its own.
+  std::erase(all, "lora");  // Checked separately.
   for (auto one = all.begin(); one != all.end(); ++one) {
     if (std::find(all.begin(), one, *one) != one) {
       check.fail("model.converters", *one, "is listed twice", "list it once");
@@ -161,7 +161,7 @@ void check_float8(Checker& check) {
   }
 }
 
-// Experts are converted by name alone: a name that no experts have would leave them as they are, in silence.
+// Experts are converted by name alone. A name that matches none would silently convert nothing.
 void check_experts(Checker& check, const std::string& type, const std::vector<std::string>& fqns,
                    const models::ModelSpec* spec) {
   const std::string key = absl::StrCat(kGrouped, type, ".fqns");
@@ -189,7 +189,7 @@ void check_experts(Checker& check, const std::string& type, const std::vector<st
 
 }  // namespace
 
-// Checks what converters cannot do together, or with a model.
+// Checks converters that conflict with each other or with the model.
 void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
   check_converters(check);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Decides which weights' products are computed in low precision (model.converters, [quantize.*]), as torchtitan 0.2.2
-// with torchao does, and checks these keys. Pure, so that the controller, the memory estimate and the ranks agree.
+// Decides which weights' products use low precision (model.converters, [quantize.*]), as torchtitan 0.2.2 with torchao
+// does, and checks these keys. Pure, so that the controller, the memory estimate and the ranks agree.
 
 #include <cstdint>
 #include <optional>
@@ -15,39 +15,39 @@
 namespace titan::config {
 
 enum class LowPrecision {
-  kFloat8Tensorwise,   // One scale a matrix.
-  kFloat8Rowwise,      // One scale a row or column of the sum.
-  kFloat8RowwiseGwHp,  // The same, scales are powers of two; weight gradients in high precision.
-  kMxfp8,              // One scale, a power of two, for 32 numbers.
+  kFloat8Tensorwise,   // One scale per matrix.
+  kFloat8Rowwise,      // One scale per row or column of the sum.
+  kFloat8RowwiseGwHp,  // The same with power-of-two scales, and weight gradients in high precision.
+  kMxfp8,              // One power-of-two scale per 32 elements.
 };
 
-// "float8 tensorwise".
+// Returns a name such as "float8 tensorwise".
 std::string_view name(LowPrecision recipe);
 
-LowPrecision float8_recipe(const Float8Linear& float8);  // What recipe_name says; tensorwise when not set.
+LowPrecision float8_recipe(const Float8Linear& float8);  // Returns the recipe of recipe_name; tensorwise when not set.
 
-// Whether tensorwise scales cover a microbatch's numbers on all ranks (quantize.linear.float8.scales_over). By default
-// on CPUs, where a run then has the same numbers on every mesh. On GPUs each scale would cost a blocking exchange over
-// all ranks beside every product, so that the default there is torchao's meaning.
+// Whether tensorwise scales cover a microbatch's elements on all ranks (quantize.linear.float8.scales_over). This is
+// the default on CPUs, where runs then give the same numbers on every mesh. On GPUs each scale would need a blocking
+// exchange over all ranks at every product, so the default there is torchao's meaning.
 bool scales_over_all_ranks(const JobConfig& config);
 
-bool converts(const JobConfig& config, std::string_view converter);  // Whether model.converters has it.
+bool converts(const JobConfig& config, std::string_view converter);  // Whether model.converters has `converter`.
 
-// The recipe of products with the weight `fqn` ("layers.0.attention.wq.weight", "layers.1.moe.experts.w1"), whose whole
-// shape is `shape`; none: numbers. A tied head's matrix is asked for as "output.weight".
-// Linear layers ([out, in], "*.weight", the embedding left out): those whose name holds none of filter_fqns and whose
-// dimensions are multiples of 16 (float8; torchao's kernels) or 32 (mx: whole blocks); with `auto_filter_small_kn`
-// among the filters float8 also leaves out those that torchao's tables call too small to gain.
-// Experts ([experts, out, in]): those whose module's name holds one of grouped_mm's fqns.
+// Returns the recipe for products with the weight `fqn` ("layers.0.attention.wq.weight", "layers.1.moe.experts.w1") of
+// the unsharded shape `shape`; nothing: not converted. For a tied head pass "output.weight".
+// Linear layers ([out, in], "*.weight", except the embedding): those with a name that contains none of filter_fqns and
+// with dimensions that are multiples of 16 (float8; torchao's kernels) or 32 (mx: whole blocks). With
+// `auto_filter_small_kn` among the filters, float8 also excludes layers that torchao's tables call too small to gain.
+// Experts ([experts, out, in]): those with a module name that contains one of grouped_mm's fqns.
 std::optional<LowPrecision> low_precision_of(const JobConfig& config, std::string_view fqn,
                                              const std::vector<std::int64_t>& shape);
 
-// Whether FSDP gathers this weight as float8, where it gathers: one of the tensorwise recipe. An embedding that is tied
-// to the head is asked for by its own name, and travels as numbers.
+// Whether FSDP, if it gathers this weight, gathers it as float8: weights of the tensorwise recipe. For an embedding
+// tied to the head pass its own name; it is gathered unconverted.
 bool gathered_as_float8(const JobConfig& config, std::string_view fqn, const std::vector<std::int64_t>& shape);
 
-// Experts of a flavor that low_precision_of() would name but whose sizes have no whole blocks, as a sentence that names
-// them; empty: all can be converted.
+// Returns a sentence naming experts of a flavor that low_precision_of() would convert but that do not divide into
+// blocks; empty: all can be converted.
 std::string unfit_experts(const JobConfig& config, const models::ModelSpec& spec);
 
 }  // namespace titan::config

@@ -14,15 +14,15 @@ namespace titan::config {
 namespace {
 
 struct Meaning {
-  std::string_view says;   // What to set, or a whole advice where it does not begin with a key.
-  std::string_view words;  // With blanks between them.
+  std::string_view says;   // Key to set, or whole advice if it does not begin with a key.
+  std::string_view words;  // Separated by blanks.
 };
 
 constexpr std::string_view kShards =
     "parallelism.data_parallel_shard_degree (sharded) and parallelism.data_parallel_replicate_degree (copies)";
 
 constexpr Meaning kMeanings[] = {
-    // Optimizer and its rate.
+    // Optimizer and learning rate.
     {"optimizer.lr", "learning_rate base_lr max_lr peak_lr"},
     {"optimizer.name", "optimizer optim optimizer_type optimizer_name algorithm"},
     {"optimizer.beta1 and optimizer.beta2", "betas adam_betas"},
@@ -53,7 +53,7 @@ constexpr Meaning kMeanings[] = {
     {"training.global_batch_size; the number of microbatches follows from it",
      "gradient_accumulation_steps num_gradient_accumulation_steps gradient_accumulation grad_accum grad_accum_steps "
      "accumulate_grad_batches accumulation_steps"},
-    // Numbers and memory.
+    // Precision and memory.
     {"training.mixed_precision_param, \"bfloat16\" or \"float32\"",
      "bf16 fp16 fp32 tf32 use_bf16 precision mixed_precision amp torch_dtype"},
     {"activation_checkpoint.mode, \"full\", \"selective\", \"memory_budget\" or \"none\"",
@@ -86,7 +86,7 @@ constexpr Meaning kMeanings[] = {
      "num_gpus n_gpus ngpu gpus world_size nproc nproc_per_node num_processes devices num_devices gpus_per_node "
      "num_gpus_per_node"},
     {"resources.ranks_per_node, or run with --nodes NODES", "num_nodes nnodes nodes"},
-    // Files, and how often.
+    // Files and intervals.
     {"checkpoint.interval, in steps",
      "save_steps save_interval save_freq save_every ckpt_interval checkpoint_interval checkpoint_every save_strategy "
      "every frequency"},
@@ -180,7 +180,7 @@ constexpr ShardingStrategy kStrategies[] = {
     {"HYBRID_SHARD", "always", ShardingStrategy::Layout::kHybrid},
     {"_HYBRID_SHARD_ZERO2", "never", ShardingStrategy::Layout::kHybrid},
     {"NO_SHARD", "default", ShardingStrategy::Layout::kReplicated},
-    // Other names of the same.
+    // Other names of the same strategies.
     {"FSDP", "always"},
     {"ZERO3", "always"},
     {"ZERO2", "never"},
@@ -200,7 +200,7 @@ std::string degrees(const std::string& replicate, const std::string& shard) {
                       " and parallelism.data_parallel_shard_degree = ", shard);
 }
 
-// One copy a node, where the configuration says how many ranks a node has.
+// Suggests one copy per node, if the configuration has a number of ranks per node.
 std::string hybrid_degrees(const JobConfig& config) {
   const int ranks = data_ranks(config), node = config.resources.ranks_per_node;
   if (node > 1 && ranks > node && ranks % node == 0) return degrees(absl::StrCat(ranks / node), absl::StrCat(node));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Recognises what other trainers (Hugging Face's Trainer, axolotl, Megatron, Lightning, torchtune) and newcomers call a
-// key or a section, and PyTorch's names of sharding strategies, to say which keys to set instead.
+// Recognizes the names that other trainers (Hugging Face's Trainer, axolotl, Megatron, Lightning, torchtune) and new
+// users use for a key or a section, and PyTorch's names of sharding strategies, and suggests the keys to set instead.
 
 #include <optional>
 #include <string>
@@ -12,14 +12,14 @@
 
 namespace titan::config {
 
-// What to do instead of the unknown key `name` (without its section), such as "set optimizer.lr"; empty: not known.
+// Returns advice for the unknown key `name` (without its section), such as "set optimizer.lr"; empty: not known.
 std::string explain_word(std::string_view name);
 
-// The same for a section that does not exist.
+// Does the same for a section that does not exist.
 std::string explain_section(std::string_view section);
 
-// PyTorch's ShardingStrategy, the names of its first FSDP. Each says how long gathered weights stay, which is
-// parallelism.fsdp_reshard_after_forward here, and some how ranks share weights, which the degrees say here.
+// PyTorch's ShardingStrategy, the names of its first FSDP. Each implies a value of
+// parallelism.fsdp_reshard_after_forward, and some imply how ranks share weights, which are the degrees here.
 struct ShardingStrategy {
   enum class Layout { kAny, kHybrid, kReplicated };
   std::string_view name;
@@ -27,10 +27,10 @@ struct ShardingStrategy {
   Layout layout = Layout::kAny;
 };
 
-// In any case, also as "ShardingStrategy.FULL_SHARD"; null: no strategy has that name.
+// Ignores case and accepts "ShardingStrategy.FULL_SHARD"; null: no such strategy.
 const ShardingStrategy* find_sharding_strategy(std::string_view name);
 
-// What is wrong with degrees that do not say what the strategy says, with the keys to set.
+// Returns what is wrong, with the keys to set, if the degrees contradict the strategy.
 std::optional<Complaint> check_degrees(const ShardingStrategy& strategy, const JobConfig& config);
 
 }  // namespace titan::config

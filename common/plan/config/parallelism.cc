@@ -31,7 +31,7 @@ mesh::Degrees degrees_of(const Parallelism& p) {
 
 namespace {
 
-// Whether the product of the degrees can be computed at all; reports it otherwise.
+// Checks that the product of the degrees does not overflow, and reports it otherwise.
 bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
   std::int64_t product = 1;
   for (const int degree : {degrees.pp, degrees.dp_replicate, std::max(degrees.dp_shard, 1), degrees.cp, degrees.tp}) {
@@ -45,7 +45,7 @@ bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
   return true;
 }
 
-// `sizes` with how rows are cut, whatever their length.
+// Returns `sizes` with the settings that split rows, but not their length.
 mesh::Sizes with_row_cuts(mesh::Sizes sizes, const Parallelism& parallelism) {
   sizes.chunks_per_context_rank = parallelism.context_parallel_load_balancer.has_value() ? 2 : 1;
   sizes.sequence_parallel = parallelism.enable_sequence_parallel;
@@ -60,7 +60,7 @@ mesh::Sizes all_sizes(const JobConfig& config, const std::optional<models::Model
   return sizes;
 }
 
-// Held-out rows are split like the training ones.
+// Validation rows are split like training rows.
 void check_validation_mesh(Checker& check, const mesh::Mesh& mesh) {
   const JobConfig& config = check.config();
   mesh::Sizes rows = with_row_cuts({}, config.parallelism);
@@ -113,7 +113,7 @@ void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
 }
 
 std::vector<std::string> shard_warnings(const JobConfig& config) {
-  constexpr double kMuch = 1.25;  // Times the bytes that a gather needs.
+  constexpr double kMuch = 1.25;  // Ratio of gathered bytes to needed ones that triggers the warning.
   const auto spec = chosen_model(config.model);
   const auto mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
   if (!spec.ok() || !mesh.ok()) return {};
@@ -121,7 +121,7 @@ std::vector<std::string> shard_warnings(const JobConfig& config) {
   double needed = 0, padded = 0;
   std::int64_t short_ones = 0;
   for (const models::Tensor& tensor : models::parameters(*spec)) {
-    // Experts are cut along another dimension where there are few of them.
+    // Experts are sharded along another dimension if there are few of them.
     if (tensor.role == models::Role::kExpert || tensor.shape.empty() || tensor.shape[0] == 0) continue;
     const std::int64_t rows = tensor.shape[0], each = (rows + ranks - 1) / ranks;
     const auto numbers = static_cast<double>(tensor.numel());
@@ -185,7 +185,7 @@ std::vector<std::string> pipeline_warnings(const JobConfig& config) {
   return plan.ok() ? plan->warnings : std::vector<std::string>();
 }
 
-// A job finds out here, and not in its first step.
+// Reports pipeline errors at submit instead of in the first step.
 void check_pipeline(Checker& check, std::int64_t n_layers) {
   if (check.config().parallelism.pipeline_parallel_degree == 1) return;
   const auto plan = pipeline::plan(pipeline_options(check.config(), n_layers));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Derives a job's mesh and its pipeline (which rank does what when, and which blocks each stage holds) from
-// [parallelism], and checks that they can split its model and batch.
+// Derives a job's mesh and pipeline (which rank does what when, and which blocks each stage holds) from [parallelism],
+// and checks that they can split its model and batch.
 
 #include <cstdint>
 #include <string>
@@ -16,31 +16,31 @@
 
 namespace titan::config {
 
-// The degrees as they stand; -1 is resolved by mesh::Mesh::create().
+// Returns the configured degrees; mesh::Mesh::create() resolves -1.
 mesh::Degrees degrees_of(const Parallelism& parallelism);
 
-// Whether a mesh can split the model and batches of training.local_batch_size rows, and its pipeline's schedule takes
-// them; reads pipeline_parallel_schedule_csv. A job that resumes under another mesh checks this before it chooses a
-// batch size. Errors: InvalidArgument, message beginning with the key.
+// Checks that a mesh can split the model and batches of training.local_batch_size rows, and that its pipeline's
+// schedule supports them; reads pipeline_parallel_schedule_csv. A job that resumes under another mesh checks this
+// before it chooses a batch size. Errors: InvalidArgument, message beginning with the key.
 absl::Status check_split(const JobConfig& config, const models::ModelSpec& spec, const mesh::Mesh& mesh);
 
-// Warnings about a mesh that can split the model but wastes much: more FSDP ranks than its tensors have rows. Empty for
-// a model of a library.
+// Returns warnings about a mesh that can split the model but wastes memory: more FSDP ranks than its tensors have rows.
+// Empty for a model of a library.
 std::vector<std::string> shard_warnings(const JobConfig& config);
 
-// What the configuration says about a pipeline over a model of `n_layers` (0: not known), without the text of
+// Returns the configuration's pipeline options for a model of `n_layers` (0: not known), without the text of
 // pipeline_parallel_schedule_csv.
 pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_layers);
 
-// The text of a schedule's file. Errors: those of opening it; InvalidArgument when it is not a file, or too large for
-// one.
+// Returns the text of a schedule file. Errors: those of opening it; InvalidArgument when it is not a file or is too
+// large.
 absl::StatusOr<std::string> read_schedule_file(const std::string& path);
 
-// The schedule and the split that the ranks run; reads pipeline_parallel_schedule_csv. Also for one rank: one stage.
+// Returns the schedule and the split that the ranks run, one stage for one rank. Reads pipeline_parallel_schedule_csv.
 // Errors: InvalidArgument, message beginning with the key; those of opening the file.
 absl::StatusOr<pipeline::Plan> pipeline_plan(const JobConfig& config, std::int64_t n_layers);
 
-// Warnings about a pipeline that runs, but not well, such as one with fewer microbatches than stages. Reads no file.
+// Warnings about a pipeline that runs inefficiently, such as with fewer microbatches than stages. Reads no file.
 std::vector<std::string> pipeline_warnings(const JobConfig& config);
 
 }  // namespace titan::config

@@ -107,7 +107,7 @@ std::string printable(std::string text) {
   text = without_controls(std::move(text), /*keep_lines=*/false);
   if (text.size() <= kLongestShown) return text;
   std::size_t end = kLongestShown;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // Not inside a character.
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // Does not cut inside a character.
   return absl::StrCat(text.substr(0, end), "...");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What TOML, YAML, JSON and the command line have in common before keys and types are known.
+// Common representation of TOML, YAML, JSON and command lines, before keys and types are known.
 
 #include <cstdint>
 #include <string>
@@ -20,18 +20,18 @@ struct Raw {
     kInt,
     kFloat,
     kString,
-    kWord,  // Text without a type of its own (plain YAML scalars, command line): the key that takes it decides.
+    kWord,  // Untyped text (plain YAML scalars, command line); the key that takes it decides the type.
     kList,
     kTable,
-    kOther,  // Dates and the like, which no key takes.
+    kOther,  // Dates and times, which no key takes.
   };
   Kind kind = Kind::kNull;
   bool boolean = false;
   std::int64_t integer = 0;
   double number = 0;
-  std::string text;  // kString, kWord, and as written for kFloat and kOther.
+  std::string text;  // For kString and kWord; for kFloat and kOther as written.
   std::vector<Raw> items;
-  std::vector<Member> members;  // kTable, in the order of the file.
+  std::vector<Member> members;  // For kTable, in file order.
   int line = 0;
 };
 
@@ -46,34 +46,35 @@ Raw raw_float(double value);
 Raw raw_string(std::string value);
 Raw raw_word(std::string value);
 
-// The value for messages, close to how the user wrote it and cut when it is long.
+// Returns the value for messages, close to how the user wrote it and shortened if long.
 std::string display(const Raw& raw);
-// Of a text with bytes that are no UTF-8, all beyond ASCII become question marks; control characters become blanks.
+// Replaces control characters by blanks, and in text that is not valid UTF-8 all bytes above ASCII by question marks.
+// `keep_lines` keeps newlines.
 std::string without_controls(std::string text, bool keep_lines);
-// The same for all that is told of problems, which holds what somebody wrote, and parts of what a parser had read.
+// Applies that to all texts of problems, which may quote arbitrary input.
 void make_printable(std::vector<Problem>& problems);
-// The text on one line, without control characters and broken UTF-8, cut when it is long: fit for messages.
+// Returns the text on one line for messages: without control characters and invalid UTF-8, shortened if long.
 std::string printable(std::string text);
-// "a string", "a list", ...
+// Returns "a string", "a list", ...
 std::string_view kind_name(Raw::Kind kind);
 
-// One key of one source, by its full name.
+// One key that a source sets.
 struct Setting {
-  std::string key;  // "training.steps", as written.
+  std::string key;  // Full name as written: "training.steps".
   Raw value;
   Origin origin;
 };
 
-// Every key below `table` in file order. Empty tables are kept, so that a misspelt empty section is noticed too.
+// Returns every key below `table` in file order. Keeps empty tables, so that a misspelt empty section is reported, too.
 std::vector<Setting> flatten(const Raw& table, const std::string& file);
 
-// Readers. On success the answer is a table. Errors are appended to `problems` with their line; the answer is then not
-// used.
+// Readers. On success the result is a table. Errors are appended to `problems` with their line; the result is then
+// unusable.
 Raw read_toml(std::string_view text, const std::string& file, std::vector<Problem>& problems);
 Raw read_yaml(std::string_view text, const std::string& file, std::vector<Problem>& problems);
 Raw read_json(std::string_view text, const std::string& file, std::vector<Problem>& problems);
 
-inline constexpr std::size_t kMaxFileBytes = 4 << 20;  // Larger files are no configurations.
+inline constexpr std::size_t kMaxFileBytes = 4 << 20;  // Larger files are not configurations.
 inline constexpr int kMaxDepth = 32;
 
 }  // namespace titan::config

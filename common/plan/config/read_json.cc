@@ -5,7 +5,7 @@
 namespace titan::config {
 namespace {
 
-// Counts lines while the parser reads, since nlohmann's values know no position.
+// Counts lines while the parser reads, since nlohmann's values have no position.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;

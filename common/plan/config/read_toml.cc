@@ -24,10 +24,10 @@ Raw convert_table(const toml::table& table) {
   raw.kind = Raw::Kind::kTable;
   for (auto&& [key, value] : table) {
     raw.members.push_back({std::string(key.str()), convert(value)});
-    // A value's own position is that of its first character; dotted and table headers have their key's.
+    // The line of a value is that of its first character; dotted keys and table headers have the line of their key.
     if (raw.members.back().value.line == 0) raw.members.back().value.line = static_cast<int>(key.source().begin.line);
   }
-  // toml++ keeps tables sorted by name; messages come in the order of the file.
+  // toml++ sorts tables by name; messages follow the order of the file.
   std::stable_sort(raw.members.begin(), raw.members.end(),
                    [](const auto& a, const auto& b) { return a.value.line < b.value.line; });
   return raw;

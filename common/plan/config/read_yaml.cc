@@ -9,7 +9,7 @@
 namespace titan::config {
 namespace {
 
-// Anchors let a small file describe a huge tree, or a long text again and again: converting stops here.
+// With anchors a small file can describe a huge tree or repeat a long text, so conversion stops here.
 constexpr int kMaxNodes = 100000;
 constexpr std::size_t kMaxText = kMaxFileBytes;
 
@@ -42,7 +42,7 @@ class Converter {
 
  private:
   void convert_scalar(const YAML::Node& node, Raw& raw) {
-    // Quoted scalars carry the tag "!"; plain ones have no type until a key takes them.
+    // Quoted scalars have the tag "!". Plain ones have no type until a key takes them.
     const bool quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
     const std::string& text = node.Scalar();
     raw.text = text;
@@ -68,8 +68,7 @@ class Converter {
       raw.members.push_back({key, convert(pair.second, full, depth + 1)});
       Raw& value = raw.members.back().value;
       value.line = line;
-      if (value.kind == Raw::Kind::kNull && depth == 0)
-        value.kind = Raw::Kind::kTable;  // "training:" with nothing below.
+      if (value.kind == Raw::Kind::kNull && depth == 0) value.kind = Raw::Kind::kTable;  // "training:" without keys.
       if (too_large_) return;
     }
   }

@@ -12,7 +12,7 @@
 namespace titan::config {
 namespace {
 
-// The value as the tables and messages write it: JSON, strings without quotes.
+// Returns the value as the tables and messages write it: JSON, strings without quotes.
 std::string text_of(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 const nlohmann::json& at(const nlohmann::json& root, std::string_view key) {
@@ -26,8 +26,8 @@ const nlohmann::json& default_values() {
   return values;
 }
 
-// Why a key that shapes a feature does nothing; empty when it does something. With the switch on, the switch itself is
-// refused, or the feature exists. One switch of several is enough.
+// Returns why a key that configures a feature has no effect; empty when it has one. One switch that is on is enough:
+// then the feature exists, or check_support() rejects the switch itself.
 std::string idle_detail(const std::string& key, const nlohmann::json& values, const nlohmann::json& defaults) {
   std::string why;
   for (const Detail& detail : details()) {
@@ -42,7 +42,7 @@ std::string idle_detail(const std::string& key, const nlohmann::json& values, co
   return why;
 }
 
-// Of a converter that is off while another is on.
+// Handles keys of a converter that is off while another is on.
 std::string idle_converter(const std::string& key, const JobConfig& config) {
   constexpr std::string_view kSection = "quantize.";
   if (key.rfind(kSection, 0) != 0 || config.model.converters.empty()) return "";
@@ -51,7 +51,7 @@ std::string idle_converter(const std::string& key, const JobConfig& config) {
   return absl::StrCat(key, " has no effect while model.converters lacks ", converter);
 }
 
-// A list of layers says which, so that no number does.
+// A list of layers overrides the number.
 std::string idle_number(const std::string& key, const JobConfig& config) {
   const ActivationCheckpoint& ac = config.activation_checkpoint;
   if (key != "activation_checkpoint.selective_ac_option" || ac.layers.empty() || ac.selective_ac_option == "op")
@@ -60,7 +60,7 @@ std::string idle_number(const std::string& key, const JobConfig& config) {
                       " has no effect while activation_checkpoint.layers names the layers");
 }
 
-// One rank has all of a weight: FSDP gathers none.
+// If one rank has a whole weight, FSDP gathers none.
 std::string idle_gather(const std::string& key, const JobConfig& config) {
   if (key != "quantize.linear.float8.enable_fsdp_float8_all_gather") return "";
   const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);

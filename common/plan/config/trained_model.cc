@@ -44,10 +44,10 @@ bool has(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-// "attention.wq" of "layers.3.attention.wq".
+// Returns "attention.wq" for "layers.3.attention.wq".
 std::string inner_name(const std::string& layer) { return layer.substr(layer.find('.', sizeof("layers.")) + 1); }
 
-// What a pattern that names no layer may have meant: a component, a module inside a layer, or a whole name.
+// Suggests what a pattern without a match may mean: a component, a module inside a layer, or a whole name.
 std::string near_target(const std::string& pattern, const std::vector<std::string>& layers) {
   std::vector<std::string> known;
   const auto add = [&](std::string name) {
@@ -66,15 +66,15 @@ std::string near_target(const std::string& pattern, const std::vector<std::strin
   return absl::StrCat("there are ", absl::StrJoin(known, ", "));
 }
 
-// Patterns of the default that a model has no use for are no mistake: a dense one has no shared experts.
+// Default patterns without a match are not an error: a dense model has no shared experts.
 void check_targets(Checker& check, const models::ModelSpec& spec) {
   const std::vector<std::string>& targets = check.config().lora.targets;
   const std::vector<std::string> standard = Lora().targets;
-  std::vector<std::string> layers, others;  // Of which adapters may and may not be.
+  std::vector<std::string> layers, others;  // Layers that may and may not have adapters.
   for (const models::Tensor& tensor : models::parameters(spec)) {
     if (models::takes_adapter(tensor)) {
       layers.push_back(models::layer_of(tensor.fqn));
-    } else if (tensor.shape.size() > 1) {  // Experts' are called without .weight.
+    } else if (tensor.shape.size() > 1) {  // Names of experts' tensors do not end in .weight.
       const bool weight = absl::EndsWith(tensor.fqn, ".weight");
       others.push_back(weight ? models::layer_of(tensor.fqn) : tensor.fqn);
     }
@@ -101,7 +101,7 @@ void check_targets(Checker& check, const models::ModelSpec& spec) {
   }
 }
 
-// A block of 4-bit numbers lies in one rank's part of a row.
+// A block of 4-bit numbers must be within one rank's part of a row.
 void check_nf4(Checker& check, const models::ModelSpec& spec) {
   const JobConfig& config = check.config();
   const std::int64_t ranks = config.parallelism.tensor_parallel_degree;

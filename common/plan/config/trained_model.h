@@ -1,7 +1,6 @@
 #pragma once
 
-// Derives what a job trains from its configuration: the model with its changes, and the adapters that are trained
-// instead of it.
+// Derives what a job trains from its configuration: the model with its changes, or adapters instead of it.
 
 #include <optional>
 #include <string>
@@ -14,20 +13,20 @@
 
 namespace titan::config {
 
-// The model that the section names, with what it changes of the flavor. Errors: those of models::find.
+// Returns the model that the section names, with its changes to the flavor. Errors: those of models::find.
 absl::StatusOr<models::ModelSpec> chosen_model(const Model& model);
 
-// A line for each key that asks for rows beyond the tokens that the model's positions are made for.
+// Returns a warning for each key that sets rows longer than the model's max_seq_len.
 std::vector<std::string> length_warnings(const JobConfig& config, const models::ModelSpec& spec);
 
-// The changes alone, for a flavor that was found elsewhere (in a library of models).
+// Applies only the changes, for a flavor from elsewhere (a library of models).
 models::ModelSpec with_choices(models::ModelSpec spec, const Model& model);
 
-// The adapters that a job trains; none: it trains the model itself.
+// Returns the adapters that a job trains; nothing: it trains the model itself.
 std::optional<models::AdapterSpec> adapters_of(const JobConfig& config);
 
-// What weights that are not trained are kept in: "float32", "bfloat16", or empty: what is computed with. They need no
-// more digits than layers read of them: half the bytes of masters in float32.
+// Returns the type of weights that are not trained: "float32", "bfloat16", or empty: the compute type. They need no
+// more precision than layers read, which takes half the bytes of float32 masters.
 std::string frozen_dtype(const JobConfig& config);
 
 }  // namespace titan::config

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kLongestPattern = 1000;
 
-// Matching by all branches at once takes time that grows with pattern and name, not with their powers: whoever submits
-// a job writes patterns that the controller runs.
+// Polynomial matching bounds the time by pattern and name length: a submitting user writes patterns that the controller
+// runs.
 std::optional<std::regex> compile(const std::string& pattern) {
   if (pattern.size() > kLongestPattern) return std::nullopt;
   try {
@@ -25,7 +25,7 @@ std::optional<std::regex> compile(const std::string& pattern) {
   }
 }
 
-// Which group takes each parameter: the first one that finds its name, or none.
+// Returns the group of each parameter: the first one that matches its name, or none.
 std::vector<std::optional<size_t>> group_of(const Optimizer& optimizer, const std::vector<models::Tensor>& parameters) {
   std::vector<std::optional<size_t>> taken(parameters.size());
   for (size_t group = 0; group < optimizer.param_groups.size(); ++group) {
@@ -42,7 +42,7 @@ bool finds_any(const std::regex& pattern, const std::vector<models::Tensor>& par
                      [&](const models::Tensor& one) { return std::regex_search(one.fqn, pattern); });
 }
 
-// The pattern as a name might stand in it.
+// Strips regular-expression syntax from the pattern, to compare it with names.
 std::string without_syntax(const std::string& pattern) {
   std::string text;
   for (const char c : pattern) {
@@ -155,7 +155,7 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer, const std::ve
 
 UpdateRules update_rules(const Optimizer& optimizer, const std::vector<models::Tensor>& parameters) {
   const std::vector<std::optional<size_t>> taken = group_of(optimizer, parameters);
-  // A group's rule, and beside it AdamW's where Muon is [optimizer]'s and takes not all of its parameters.
+  // Two places per group: its own rule, and AdamW's for parameters that an inherited Muon does not take.
   const size_t none = optimizer.param_groups.size();
   const auto place_of = [&](size_t p) {
     const size_t group = taken[p].value_or(none);

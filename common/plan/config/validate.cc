@@ -36,7 +36,7 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
   }
   absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
   if (!spec.ok()) {
-    // A library of models may bring any name; only a rank, which loads it, knows.
+    // A library may bring any model name; only a rank, which loads it, knows.
     if (!library.empty() && models::flavors(model.name).empty()) return std::nullopt;
     if (model.name == "flux") {
       check.fail("model.name", model.name, "not supported yet", "use llama3");
@@ -103,7 +103,7 @@ void check_schedules(Checker& check) {
   }
 }
 
-// Of a library's model only a rank knows the parameters: it asks again.
+// Only a rank knows the parameters of a library's model, and checks again.
 void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
   const Optimizer& optimizer = config.optimizer;
@@ -114,7 +114,7 @@ void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& 
     check.fail("optimizer.param_groups", problem.value, problem.message, problem.suggestion);
 }
 
-// Linear layers inside transformer blocks: "layers.0.attention.wq", ...
+// Returns linear layers inside transformer blocks: "layers.0.attention.wq", ...
 std::vector<std::string> linear_layers(const models::ModelSpec& spec) {
   std::vector<std::string> names;
   for (const models::Tensor& tensor : models::parameters(spec)) {
@@ -124,8 +124,7 @@ std::vector<std::string> linear_layers(const models::ModelSpec& spec) {
   return names;
 }
 
-// A misspelt layer would be kept in silence, and the memory it was meant to save be missed. What the default names, a
-// dense model lacks: that is no mistake.
+// A misspelt layer would silently be kept in memory. Default names that a dense model lacks are not an error.
 void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
   const auto& parts = check.config().activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns;
   const auto standard = ActivationCheckpoint().per_op_sac_force_recompute_mm_shapes_by_fqns;
@@ -134,7 +133,7 @@ void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
     const auto names = [&](const std::string& layer) { return absl::StrContains(layer, part); };
     if (std::any_of(layers.begin(), layers.end(), names)) continue;
     if (std::find(standard.begin(), standard.end(), part) != standard.end()) continue;
-    std::vector<std::string> inner;  // "attention.wq", or whole names for whoever meant one layer.
+    std::vector<std::string> inner;  // "attention.wq", or whole names if `part` names one layer.
     for (const std::string& layer : layers) {
       std::string name =
           absl::StartsWith(part, "layers.") ? layer : layer.substr(layer.find('.', sizeof("layers.")) + 1);
@@ -178,7 +177,7 @@ void check_activation_checkpoint(Checker& check, const std::optional<models::Mod
   }
 }
 
-// Moments in a type of their own, and chance, belong to the fused update of float32 and bfloat16.
+// A separate state type and stochastic rounding exist only in the fused update of float32 and bfloat16.
 void check_states(Checker& check) {
   const Optimizer& optimizer = check.config().optimizer;
   const std::string& dtype = check.config().training.dtype;
@@ -204,13 +203,13 @@ void check_states(Checker& check) {
   needs_fused("optimizer.stochastic_rounding", true);
 }
 
-// Why the weights of a model's queries and keys say nothing of its logits; empty: they do.
+// Returns why a model's logits do not depend on the size of its query and key weights; empty: they do.
 std::string normed_logits(const models::ModelSpec& spec) {
   if (spec.qk_norm) return "norms every query and key head";
   return spec.rotated_qk_norm ? "norms rotated query and key heads" : "";
 }
 
-// Of a library's model only a rank knows the layers: it asks again.
+// Only a rank knows the layers of a library's model, and checks again.
 void check_qk_clip(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
   const double clip = config.optimizer.qk_clip;
@@ -228,7 +227,7 @@ void check_qk_clip(Checker& check, const std::optional<models::ModelSpec>& spec)
   }
 }
 
-// Weights that are updated in the middle of the backward pass cannot wait for what all ranks and microbatches find.
+// Weights updated during the backward pass cannot wait for results of all ranks and microbatches.
 void check_early_step(Checker& check) {
   const JobConfig& config = check.config();
   if (!config.optimizer.early_step_in_backward) return;
@@ -255,7 +254,7 @@ void check_early_step(Checker& check) {
   }
 }
 
-// A text grows by passes through the whole model on each rank.
+// Generating text runs the whole model on each rank.
 void check_samples(Checker& check) {
   const JobConfig& config = check.config();
   const std::vector<std::string>& prompts = config.validation.sample_prompts;
@@ -371,7 +370,7 @@ absl::Status validate(const JobConfig& config) { return to_status(check(config))
 absl::Status validate(const Loaded& loaded) { return to_status(check(loaded.config, loaded.origins)); }
 
 void resolve(JobConfig& config) {
-  if (config.memory_estimation.enable) config.comm.mode = "fake_backend";  // A dry run, which tells all bytes.
+  if (config.memory_estimation.enable) config.comm.mode = "fake_backend";  // A dry run, which counts all bytes.
   const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
   if (!mesh.ok()) return;
   config.parallelism.data_parallel_shard_degree = mesh->degrees().dp_shard;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks across keys that need no disk, no cluster and no device, and the values that follow from the number of ranks.
+// Checks across keys that need no disk, cluster or device, and the values that follow from the number of ranks.
 
 #include <cstdint>
 #include <string>
@@ -13,32 +13,33 @@
 
 namespace titan::config {
 
-// Everything that is wrong with the configuration, each key with where it was set when `origins` are given.
+// Returns everything that is wrong with the configuration. With `origins`, each problem has the place that set its key.
 std::vector<Problem> check(const JobConfig& config, const std::map<std::string, Origin>& origins = {});
 
-// check() as InvalidArgument with one line per problem.
+// Returns check() as InvalidArgument with one line per problem.
 absl::Status validate(const JobConfig& config);
 absl::Status validate(const Loaded& loaded);
 
-// Fills what follows from the other keys: data_parallel_shard_degree -1, and the mode of a job that only estimates its
-// memory. global_batch_size stays -1: a job that resumes keeps its checkpoint's batch unless the key is set. Call on a
-// valid configuration.
+// Fills in what follows from other keys: data_parallel_shard_degree -1, and the mode of a job that only estimates its
+// memory. global_batch_size stays -1, since a job that resumes keeps its checkpoint's batch unless the key is set.
+// Requires a valid configuration.
 void resolve(JobConfig& config);
 
-// A seed for a job that sets none, from text that no two jobs share: the same text gives the same seed, 0 to 2^32 - 1.
+// Returns the seed for a job that sets none. `id` must be unique to the job; the same id gives the same seed, 0 to 2^32
+// - 1.
 std::int64_t seed_of(std::string_view id);
 
-// Processes that the job's ranks are: one for each rank, or one for all (comm.mode local_tensor, fake_backend).
+// Returns the number of the job's processes: one per rank, or one for all ranks (comm.mode local_tensor, fake_backend).
 int processes(const JobConfig& config);
 
 // Data-parallel ranks (replicate * shard), rows and microbatches per step of a resolved configuration that starts from
-// step 0. A resumed job whose batch is not set keeps the checkpoint's.
+// step 0. A resumed job without a configured batch keeps the checkpoint's.
 int batch_degree(const JobConfig& config);
 std::int64_t global_batch(const JobConfig& config);
 std::int64_t accumulation_steps(const JobConfig& config);
 
-// Bytes of a microbatch's logits on a rank beyond which they are computed in parts; 0: never. By itself 64 MiB on CPUs,
-// 2 GiB on GPUs: there the time of parts shows (docs/benchmarks-gpu.md).
+// Bytes of a microbatch's logits on a rank above which they are computed in parts; 0: never. The default is 64 MiB on
+// CPUs and 2 GiB on GPUs, where computing in parts costs time (docs/benchmarks/training-gpu.md).
 std::int64_t most_logit_bytes(const JobConfig& config);
 
 }  // namespace titan::config
