@@ -1,19 +1,19 @@
-# Libraries from Debian and, for LibTorch, from the wheel in .deps/venv.
+# Libraries from Debian, and LibTorch and Arrow from the wheels in .deps/venv.
 
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(GTest REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(absl REQUIRED)
-find_package(gRPC REQUIRED CONFIG)  # pkg-config takes 15 s for it: it asks for each of Abseil's hundred pieces.
+find_package(gRPC REQUIRED CONFIG)  # pkg-config takes 15 s, since it queries each of Abseil's hundred packages.
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(SQLite3 REQUIRED)
-find_package(OpenSSL REQUIRED)  # Certificates and digests; gRPC has it already.
+find_package(OpenSSL REQUIRED)  # Certificates and digests; gRPC depends on it anyway.
 find_package(ZLIB REQUIRED)
 find_package(CURL 7.85 REQUIRED)  # Files of a hub, objects of a store.
-find_package(EXPAT 2.4 REQUIRED)  # Answers of an object store.
+find_package(EXPAT 2.4 REQUIRED)  # Parses the responses of an object store.
 find_package(benchmark QUIET)
 pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(cpp_httplib REQUIRED IMPORTED_TARGET cpp-httplib)
@@ -24,7 +24,8 @@ pkg_check_modules(libdw REQUIRED IMPORTED_TARGET libdw)
 file(GLOB _titan_site ${TITAN_DEPS}/venv/lib/python3*/site-packages)
 list(GET _titan_site 0 TITAN_SITE_PACKAGES)
 
-# Arrow, whose reader of Parquet files lies in the wheel of pyarrow with its headers. Without it Parquet files are refused.
+# Arrow with its Parquet reader, from the pyarrow wheel, which contains the headers. Without it Parquet files are
+# rejected.
 set(_arrow ${TITAN_SITE_PACKAGES}/pyarrow)
 file(GLOB _arrow_libraries ${_arrow}/libarrow.so.* ${_arrow}/libparquet.so.*)
 list(LENGTH _arrow_libraries _arrow_count)
@@ -34,7 +35,7 @@ if(_arrow_count EQUAL 2)
   target_link_libraries(titan_arrow INTERFACE ${_arrow_libraries})
 endif()
 
-# LibTorch: own imported targets, because the wheel's CMake package asks for a CUDA toolkit.
+# LibTorch has its own imported targets here, because the wheel's CMake package requires a CUDA toolkit.
 if(TITAN_TORCH)
   set(_torch ${TITAN_SITE_PACKAGES}/torch)
   if(NOT EXISTS ${_torch}/lib/libtorch_cpu.so)
@@ -43,24 +44,26 @@ if(TITAN_TORCH)
   add_library(titan_torch INTERFACE)
   target_include_directories(titan_torch SYSTEM INTERFACE ${_torch}/include ${_torch}/include/torch/csrc/api/include)
   target_compile_definitions(titan_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO _GLIBCXX_USE_CXX11_ABI=1)
-  # By path, so that nothing of the wheel beyond the CPU half is linked; the wheel ships its own OpenMP runtime.
+  # Links by path, so that only the CPU half of the wheel is linked. The wheel contains its own OpenMP runtime.
   file(GLOB _torch_gomp ${_torch}/lib/libgomp*.so*)
   target_link_libraries(titan_torch INTERFACE ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} Threads::Threads)
-  # In the build tree CMake makes the wheel's folder the run path; what is installed has its own (TitanInstall.cmake).
+  # In the build tree CMake uses the wheel's folder as the run path. Installed programs have another one
+  # (TitanInstall.cmake).
   target_link_options(titan_torch INTERFACE -Wl,--no-as-needed)
   target_compile_options(titan_torch INTERFACE -fopenmp)
 
-  # Precompiled headers fit one optimisation level: the product's, and the tests'.
+  # A precompiled header fits one optimization level, so the product and the tests each have one.
   foreach(kind torch torch_test)
     add_library(titan_${kind}_pch STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cc)
     target_link_libraries(titan_${kind}_pch PUBLIC titan_flags titan_torch)
-    target_precompile_headers(titan_${kind}_pch PRIVATE <cmake/${kind}_headers.h>)  # Found as any header: no path of this checkout in it.
+    target_precompile_headers(titan_${kind}_pch PRIVATE <cmake/${kind}_headers.h>)  # Included by name, so it contains no checkout path.
   endforeach()
   target_compile_options(titan_torch_test_pch PRIVATE ${TITAN_COLD_FLAGS})
   target_compile_definitions(titan_torch_test_pch PRIVATE ${TITAN_TEST_DEFINITIONS})
 endif()
 
-# One OpenMP runtime a program, so that its threads are one pool: the wheel's beside LibTorch, else the compiler's.
+# A program has one OpenMP runtime, so that its threads form one pool: the wheel's if LibTorch is linked, else the
+# compiler's.
 add_library(titan_openmp INTERFACE)
 target_compile_options(titan_openmp INTERFACE -fopenmp)
 target_link_libraries(titan_openmp INTERFACE $<IF:$<BOOL:${TITAN_TORCH}>,${_torch_gomp},gomp>)

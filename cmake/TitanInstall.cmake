@@ -1,20 +1,21 @@
-# cmake --install build/release --prefix P: what travels, and where to. Nothing that is installed names the build folder,
-# and only the units name P: programs find each other, LibTorch and their text from where they lie.
+# Defines what `cmake --install build/release --prefix P` installs, and where. No installed file contains the build
+# folder, and only the units contain P: programs find each other, LibTorch and data files relative to themselves.
 #
 #   bin/                       the programs
-#   lib/titan/                 LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
-#   lib/titan/titan-parquet.so, lib/titan/arrow/   what reads Parquet files, and Arrow's two libraries from the wheel of pyarrow
-#   lib/titan/titan_wandb.py   what sends a job's figures to Weights & Biases, with the wandb of the node's Python
-#   lib/titan/sdk/             what a library of models or datasets outside of this tree is compiled with
-#   lib/systemd/system/        units that start the programs of P
-#   share/titan/               configs, the text and tokenizer that they train on (assets), what Prometheus and Grafana take
-#   share/titan/env/           settings of the units, to be copied to /etc/titan
-#   share/doc/titan/           the pages of docs/, the licence and the changelog
-#   share/{bash-completion,zsh,fish}/   completion of titanctl
+#   lib/titan/                 LibTorch in its wheel's layout, torch/lib next to nvidia/*/lib, by which its parts find each other
+#   lib/titan/titan-parquet.so, lib/titan/arrow/   the Parquet reader, and Arrow's two libraries from the pyarrow wheel
+#   lib/titan/titan_wandb.py   sends a job's metrics to Weights & Biases, with the wandb of the node's Python
+#   lib/titan/sdk/             headers to compile a library of models or datasets outside this tree
+#   lib/systemd/system/        units that start the programs in P
+#   share/titan/               configs, their text and tokenizer (assets), files for Prometheus and Grafana
+#   share/titan/env/           settings of the units, to copy to /etc/titan
+#   share/doc/titan/           the pages of docs/, the license and the changelog
+#   share/{bash-completion,zsh,fish}/   completions of titanctl
 #
-# Components, which are also the Debian packages (deploy/package.sh): titanctl, titan-controller, titan-worker, titan-rank,
-# titan-common (configs and assets), titan-doc, titan-libtorch (460 MB), titan-sdk (70 MB), titan-parquet (60 MB), titan-cuda (5 GB: the rest of
-# lib/titan/{torch,nvidia}, for nodes with GPUs). deploy/install.sh builds and installs them.
+# Components, which are also the Debian packages (deploy/package.sh): titanctl, titan-controller, titan-worker,
+# titan-rank, titan-common (configs and assets), titan-doc, titan-libtorch (460 MB), titan-sdk (70 MB), titan-parquet
+# (60 MB), titan-cuda (5 GB: the rest of lib/titan/{torch,nvidia}, for nodes with GPUs). deploy/install.sh builds and
+# installs them.
 
 install(TARGETS titanctl RUNTIME DESTINATION bin COMPONENT titanctl)
 install(CODE "set(_completed $<TARGET_FILE:titanctl>)" COMPONENT titanctl)
@@ -45,7 +46,7 @@ if(TITAN_TORCH)
   install(TARGETS titan-rank titan-checkpoint titan-data titan-generate RUNTIME DESTINATION bin COMPONENT titan-rank)
   install(FILES worker/rank/runtime/metrics_out/titan_wandb.py DESTINATION lib/titan COMPONENT titan-rank)
   set_target_properties(titan-rank titan-checkpoint titan-generate PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
-  # LibTorch's CPU half, and the two CUDA libraries that this asks for.
+  # LibTorch's CPU half, and the two CUDA libraries that it loads.
   install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT titan-libtorch)
   install(FILES ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcudart.so.13 ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcupti.so.13
     DESTINATION lib/titan/${_cuda_from} COMPONENT titan-libtorch)
@@ -63,7 +64,7 @@ endif()
 if(TARGET titan_cuda)
   install(TARGETS titan_cuda LIBRARY DESTINATION lib/titan COMPONENT titan-rank OPTIONAL)
   set_target_properties(titan_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/torch/lib:$ORIGIN/nvidia/cu13/lib:$ORIGIN/nvidia/nccl/lib")
-  # Most of it is loaded by name while training: there is no telling it apart.
+  # Installs all of it: most libraries are loaded by name while training, so the needed ones cannot be determined.
   install(DIRECTORY ${TITAN_SITE_PACKAGES}/torch/lib/ DESTINATION ${_torch_to} COMPONENT titan-cuda
     FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python.so" EXCLUDE PATTERN "libshm*" EXCLUDE)
   install(DIRECTORY ${TITAN_SITE_PACKAGES}/nvidia DESTINATION lib/titan COMPONENT titan-cuda FILES_MATCHING PATTERN "*.so*")

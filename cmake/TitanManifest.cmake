@@ -1,8 +1,9 @@
-# What was found while configuring, for the build manifest that every program shows (`--version --verbose`, common/base/version): lines
-# "NAME: VALUE". A file, not definitions, so that no other unit is compiled again when a library has a new version.
+# Writes the versions found while configuring as lines "NAME: VALUE", for the build manifest that every program shows
+# (`--version --verbose`, common/base/version). It is a file rather than definitions, so that a new version of a library
+# recompiles only the unit that reads it.
 
-# The version of a Python wheel, which the folder of its metadata is named after; "none" without it. Another version takes that folder away,
-# which configures again.
+# Returns the version of a Python wheel, taken from the name of its metadata folder; "none" without it. Installing
+# another version removes that folder, which triggers a new configure run.
 function(_titan_wheel_version name result)
   file(GLOB metadata ${TITAN_SITE_PACKAGES}/${name}-*.dist-info/METADATA)
   set(version none)
@@ -17,7 +18,7 @@ function(_titan_write_facts)
   set(build_type ${CMAKE_BUILD_TYPE})
   string(TOUPPER "${build_type}" upper)
   string(STRIP "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${upper}}" flags)
-  string(REPLACE "\\" "/" flags "${flags}")  # It becomes a string of C++.
+  string(REPLACE "\\" "/" flags "${flags}")  # The text becomes a C++ string.
   string(REPLACE "\"" "'" flags "${flags}")
   set(sanitizer none)
   if(TITAN_SANITIZER)

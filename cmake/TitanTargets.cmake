@@ -1,10 +1,10 @@
-# How targets are declared here: one library per folder, with its dependencies listed.
+# Functions that declare targets: one library per folder, with its dependencies listed.
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # Precompiled headers need the first two sloppiness flags to be cached, and the language of messages makes no other object. Paths below
-  # the checkout count from the build's folder, and where that lies does not count, so that a second checkout takes what the first one
-  # compiled; messages name whole paths as without it.
+  # Precompiled headers need the first two sloppiness flags to be cached; the language of messages does not change
+  # objects. Paths below the checkout are hashed relative to it, and the build folder's location is not hashed, so a
+  # second checkout reuses what the first one compiled. Messages still contain absolute paths.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,locale
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1 ${CCACHE_PROGRAM})
 endif()
@@ -14,33 +14,35 @@ target_compile_options(titan_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-
 target_include_directories(titan_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(titan_flags INTERFACE TITAN_VERSION="${PROJECT_VERSION}")
 if(TITAN_SANITIZER STREQUAL "address")
-  # What UBSan finds ends the program, too, or no test would fail for it. The checks at every use of a pointer took half of the time to
-  # compile, and AddressSanitizer sees most of what they do; the preset `fuzz` has them.
-  # GCC takes what is watched in the standard library's regular expressions for undefined values (GCC bug 105616).
+  # A UBSan finding ends the program; otherwise no test would fail for it. The checks at every use of a pointer doubled
+  # the compile time, and AddressSanitizer finds most of the same errors; the preset `fuzz` has them.
+  # GCC reports instrumented code in the standard library's regular expressions as uninitialized values (GCC bug
+  # 105616).
   target_compile_options(titan_flags INTERFACE -fsanitize=address,undefined -fno-sanitize=null,alignment,vptr,object-size
                          -fno-sanitize-recover=all -Wno-maybe-uninitialized)
   target_link_options(titan_flags INTERFACE -fsanitize=address,undefined)
 elseif(TITAN_SANITIZER STREQUAL "fuzzer")
-  # For the program `fuzz` (tests/fuzz), by clang: with the counters of what was reached, and no report is survived.
+  # For the program `fuzz` (tests/fuzz), compiled by clang with coverage counters. Any finding ends the program.
   target_compile_options(titan_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow
                          -fno-sanitize-recover=all -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/tests/fuzz/not_watched.txt)
   target_link_options(titan_flags INTERFACE -fsanitize=address,undefined)
 elseif(TITAN_SANITIZER STREQUAL "thread")
-  # Debian's libraries are not instrumented: their headers must not take the forms that they have for instrumented ones (Protobuf's maps
-  # have another layout then), the standard library's must.
+  # Debian's libraries are not instrumented, so their headers must not use the layouts for instrumented code (Protobuf's
+  # maps have a different one). The standard library's headers must.
   target_compile_options(titan_flags INTERFACE -fsanitize=thread -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1
                          -DTITAN_THREAD_SANITIZER)
   target_link_options(titan_flags INTERFACE -fsanitize=thread)
   add_library(titan_tsan_options OBJECT ${CMAKE_CURRENT_LIST_DIR}/tsan_options.cc)
 endif()
 
-# For code that runs once, or once a request or step: tests, and programs but for what touches every byte or operator.
-# A quarter of the time to compile it was spent on making it fast.
+# For code that runs once, or once per request or step: tests, and programs except for what processes every byte or
+# operator. Optimizing such code took a quarter of its compile time.
 set(TITAN_COLD_FLAGS -O1)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(TITAN_COLD_FLAGS "")
 endif()
-# What GTest::gtest defines. A precompiled header fits files with its own definitions only, and some files of tests/ do not link GoogleTest.
+# The definitions of GTest::gtest. A precompiled header fits only files with the same definitions, and some files of
+# tests/ do not link GoogleTest.
 set(TITAN_TEST_DEFINITIONS GTEST_HAS_PTHREAD=1)
 
 function(_titan_configure target torch cold)
@@ -61,15 +63,15 @@ function(_titan_configure target torch cold)
   if(torch)
     target_link_libraries(${target} PUBLIC titan_torch)
     target_precompile_headers(${target} REUSE_FROM ${pch})
-    # The header was compiled with -fPIC; executables would get -fPIE, which the compiler does not accept with it.
+    # The header was compiled with -fPIC. Executables would get -fPIE, which the compiler rejects with it.
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
 endfunction()
 
 # titan_library(NAME [TORCH] [COLD] SOURCES files... DEPS targets...)
-# TORCH: may include LibTorch; shares its precompiled header. Such a target never links gRPC or Protobuf.
-# COLD: compiled quickly instead of to be fast (TITAN_COLD_FLAGS).
+# TORCH: may include LibTorch and shares its precompiled header. Such a target never links gRPC or Protobuf.
+# COLD: compiled for short compile time instead of speed (TITAN_COLD_FLAGS).
 function(titan_library name)
   cmake_parse_arguments(ARG "TORCH;COLD" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -85,8 +87,8 @@ function(titan_binary name)
   _titan_configure(${name} "${ARG_TORCH}" "${ARG_COLD}")
 endfunction()
 
-# titan_test_binary(NAME [TORCH] [LONG] SOURCES files... DEPS targets...): an executable in tests/ that a script test, a benchmark or a
-# reader of docs/ starts. LONG: built by the target titan_long_tests only.
+# titan_test_binary(NAME [TORCH] [LONG] SOURCES files... DEPS targets...): an executable in tests/ that a script test, a
+# benchmark or a reader of docs/ starts. LONG: only the target titan_long_tests builds it.
 function(titan_test_binary name)
   cmake_parse_arguments(ARG "LONG" "" "" ${ARGN})
   titan_binary(${name} ${ARG_UNPARSED_ARGUMENTS})
@@ -97,9 +99,10 @@ function(titan_test_binary name)
 endfunction()
 
 # titan_test(NAME [TORCH] [SERIAL | CROWD] [LONG] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
-# One ctest entry for the whole GoogleTest program. SERIAL: measures time, so it runs alone. CROWD: many processes or threads, or some
-# that must be heard of in time; more of them at once than cores would only slow each other down, a test that computes alone
-# may run there. LONG: not part of the check of every commit (docs/decisions/tests.md says what is), but of `deploy/test.sh --all`.
+# One ctest entry for the whole GoogleTest program. SERIAL: measures time, so it runs alone. CROWD: has many processes
+# or threads, or some with deadlines. At most one crowd per core runs at a time, since more would only slow each other
+# down; tests that only compute may run at the same time. LONG: not part of the check of every commit
+# (docs/decisions/tests.md), but of `deploy/test.sh --all`.
 function(titan_test name)
   cmake_parse_arguments(ARG "TORCH;SERIAL;CROWD;LONG" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -110,17 +113,18 @@ function(titan_test name)
   _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_LONG}" "${name}")
 endfunction()
 
-# titan_entry(NAME PROGRAM [SERIAL | CROWD] [LONG] [LABEL ..] [TIMEOUT ..] [ARGS ...]): one more ctest entry of a titan_test's program,
-# for suites that compile together and run apart, or for the same suites at greater length.
+# titan_entry(NAME PROGRAM [SERIAL | CROWD] [LONG] [LABEL ..] [TIMEOUT ..] [ARGS ...]): another ctest entry of a
+# titan_test's program, for suites that compile together and run separately, or for a longer run of the same suites.
 function(titan_entry name program)
   cmake_parse_arguments(ARG "SERIAL;CROWD;LONG" "LABEL;TIMEOUT" "ARGS" ${ARGN})
   add_test(NAME ${name} COMMAND ${program} ${ARG_ARGS})
   _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_LONG}" "${program}")
 endfunction()
 
-# titan_script_test(NAME SCRIPT [SERIAL | CROWD] [LONG] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python or shell test of
-# the built programs; NEEDS: what else of the build it uses.
-# Environment: TITAN_BIN (built programs), TITAN_SOURCE (this tree), TITAN_DEPS. Python runs in the .deps/venv with the oracles.
+# titan_script_test(NAME SCRIPT [SERIAL | CROWD] [LONG] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python
+# or shell test of the built programs. NEEDS: other targets of the build that it uses.
+# Environment: TITAN_BIN (built programs), TITAN_SOURCE (this tree), TITAN_DEPS. Python is that of .deps/venv, which has
+# the oracles.
 function(titan_script_test name script)
   cmake_parse_arguments(ARG "SERIAL;CROWD;LONG" "LABEL;TIMEOUT" "ARGS;NEEDS" ${ARGN})
   if(script MATCHES "\\.py$")
@@ -132,17 +136,19 @@ function(titan_script_test name script)
   _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_LONG}" "${ARG_NEEDS}")
 endfunction()
 
-# What `ctest -L fast` runs, and what only long entries and benchmarks run: `all` leaves the latter out.
+# Targets that `ctest -L fast` needs, and targets that only long entries and benchmarks need, which `all` does not
+# build.
 add_custom_target(titan_fast_tests)
 add_custom_target(titan_long_tests)
 
-# titan_build_later(TARGET...): leaves them to titan_long_tests.
+# titan_build_later(TARGET...): only titan_long_tests builds these targets.
 function(titan_build_later)
   set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL TRUE)
   add_dependencies(titan_long_tests ${ARGN})
 endfunction()
 
-# The part of the tree that the tests of this folder are about: common, controller, node, rank, or the folder below tests/.
+# Returns the part of the tree that this folder's tests cover: common, controller, node, rank, or the folder below
+# tests/.
 function(_titan_room result)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE path)
   string(REGEX REPLACE "^worker/" "" path ${path})
@@ -150,7 +156,8 @@ function(_titan_room result)
   set(${result} ${room} PARENT_SCOPE)
 endfunction()
 
-# Labels an entry with its room, and lets the target titan_ROOM_tests build what it needs, for `deploy/test.sh --room ROOM`.
+# Labels an entry with that part (`room`), and adds what it needs to the target titan_ROOM_tests, for `deploy/test.sh
+# --room ROOM`.
 function(_titan_join_room name long needs)
   _titan_room(room)
   set_property(TEST ${name} APPEND PROPERTY LABELS ${room})
@@ -164,13 +171,14 @@ endfunction()
 
 cmake_host_system_information(RESULT TITAN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 
-# As many crowds may run at once as there are cores. Each lock is a chain of tests, so the entries are dealt round.
+# As many crowds may run at once as there are cores. Each lock serializes a chain of tests; entries are assigned
+# round-robin.
 function(_titan_join_crowd name)
   get_property(dealt GLOBAL PROPERTY TITAN_CROWDS_DEALT)
   math(EXPR crowd "0${dealt} % ${TITAN_CORES}")
   math(EXPR dealt "0${dealt} + 1")
   set_property(GLOBAL PROPERTY TITAN_CROWDS_DEALT ${dealt})
-  set_tests_properties(${name} PROPERTIES RESOURCE_LOCK crowd${crowd} COST 1000)  # The longest chain: its next test comes first.
+  set_tests_properties(${name} PROPERTIES RESOURCE_LOCK crowd${crowd} COST 1000)  # The longest chains; ctest starts them first.
 endfunction()
 
 function(_titan_test_properties name label timeout serial crowd long needs)
@@ -192,10 +200,11 @@ function(_titan_test_properties name label timeout serial crowd long needs)
   endif()
   set(sanitizer "")
   if(TITAN_SANITIZER)
-    math(EXPR timeout "${timeout} * 3")  # What is watched runs so much slower.
+    math(EXPR timeout "${timeout} * 3")  # Instrumented programs run that much slower.
     set(sanitizer "TITAN_SANITIZER=${TITAN_SANITIZER};")
   endif()
-  # OpenMP's threads sleep while they wait: beside another test those that spin take the time of those that they wait for.
+  # Waiting OpenMP threads sleep. Next to another test, spinning threads would take the time of those that they wait
+  # for.
   set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout} ENVIRONMENT
     "${sanitizer}TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
   _titan_join_room(${name} "${long}" "${needs}")

@@ -1,11 +1,13 @@
-# Unity builds: up to this many files of a target are compiled as one, so that LibTorch's, gRPC's and the standard library's templates
-# are instantiated once for all of them (docs/decisions/build.md). 0: every file alone, as clang-tidy and editors see it.
+# Unity builds: up to this many files of a target are compiled as one, so that templates of LibTorch, gRPC and the
+# standard library are instantiated once for all of them (docs/decisions/build.md). 0 compiles every file alone, as
+# clang-tidy and editors do.
 #
-# Not by CMake's UNITY_BUILD, which names the files by absolute paths: what was compiled in one checkout would be no use to the next.
+# Does not use CMake's UNITY_BUILD, which includes files by absolute paths, so that another checkout could not reuse
+# cached objects.
 set(TITAN_UNITY 12 CACHE STRING "Files compiled together, by target; 0 compiles each alone")
 
-# Joins the sources of `target` when its folder is read to the end, since a CMakeLists.txt gives files their properties after the target.
-# What they are stays in its property TITAN_SOURCES.
+# Joins the sources of `target` at the end of its folder's CMakeLists.txt, which may set properties of files after the
+# target. The property TITAN_SOURCES keeps the original list.
 function(titan_unity target)
   get_target_property(sources ${target} SOURCES)
   set_target_properties(${target} PROPERTIES TITAN_SOURCES "${sources}")
@@ -14,7 +16,7 @@ function(titan_unity target)
   endif()
 endfunction()
 
-# A file with flags of its own, or with SKIP_UNITY_BUILD_INCLUSION, stays alone.
+# A file with custom flags, or with SKIP_UNITY_BUILD_INCLUSION, is compiled alone.
 function(_titan_stays_alone source result)
   foreach(property SKIP_UNITY_BUILD_INCLUSION COMPILE_OPTIONS COMPILE_DEFINITIONS COMPILE_FLAGS INCLUDE_DIRECTORIES)
     get_source_file_property(value ${source} ${property})
@@ -26,8 +28,8 @@ function(_titan_stays_alone source result)
   set(${result} FALSE PARENT_SCOPE)
 endfunction()
 
-# Sources are named from the project's root or the build's, where whoever joins them looks (titan_flags; proto/ for what it generates).
-# Written when it changes only.
+# Names sources relative to the project's or the build's root, which are on the include path (titan_flags; proto/ for
+# generated files). Writes the file only when it changes.
 function(_titan_write_unit path)
   set(text "")
   foreach(source IN LISTS ARGN)

@@ -1,4 +1,5 @@
-# Runs at installation: `_completed`, which is titanctl, writes its completions to where bash, zsh and fish look below the prefix.
+# Runs at installation: `_completed`, which is titanctl, writes its completions to the folders below the prefix where
+# bash, zsh and fish look.
 get_filename_component(prefix "${CMAKE_INSTALL_PREFIX}" ABSOLUTE)
 foreach(place bash:bash-completion/completions/titanctl zsh:zsh/vendor-completions/_titanctl fish:fish/vendor_completions.d/titanctl.fish)
   string(REPLACE ":" ";" place "${place}")

@@ -1,4 +1,4 @@
-# Runs at installation: `_plugin_sdk` exports what was built in `_build`.
+# Runs at installation: `_plugin_sdk` exports the build in `_build`.
 get_filename_component(prefix "${CMAKE_INSTALL_PREFIX}" ABSOLUTE)
 set(folder "$ENV{DESTDIR}${prefix}/lib/titan/sdk")
 message(STATUS "Installing: ${folder}")

@@ -1,4 +1,4 @@
-# Runs at installation: only then is the prefix known, which `_unit` names as @PREFIX@.
+# Runs at installation, when the prefix is known, which `_unit` contains as @PREFIX@.
 get_filename_component(PREFIX "${CMAKE_INSTALL_PREFIX}" ABSOLUTE)
 get_filename_component(name "${_unit}" NAME)
 set(installed "$ENV{DESTDIR}${PREFIX}/lib/systemd/system/${name}")

@@ -1,6 +1,7 @@
-// What nearly every LibTorch file here needs, precompiled. A file pays for each template that these headers' inline
-// functions use, at its end, so what few files need is not here: custom autograd functions and backends of collectives
-// would triple what an empty file costs (docs/decisions/build.md), and <torch/torch.h> still more.
+// Headers that nearly every LibTorch file needs, precompiled. Each file pays, at its end, for every template that
+// inline functions of these headers use. So headers that few files need are not here: custom autograd functions and
+// backends of collectives would triple the cost of an empty file (docs/decisions/build.md), and <torch/torch.h> costs
+// still more.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 

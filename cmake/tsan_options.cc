@@ -1,9 +1,9 @@
-// What every program of a ThreadSanitizer build has to know, also one that is started with an environment of its own.
+// Defaults for every program of a ThreadSanitizer build, which also apply to programs started with another environment.
 
-// Debian's libraries are not instrumented; races within them are not told.
+// Debian's libraries are not instrumented; races within them are not reported.
 extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
 
-// gRPC and Protobuf come from Debian: ThreadSanitizer does not see how they synchronise.
+// gRPC and Protobuf come from Debian, so ThreadSanitizer does not see how they synchronize.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:^grpc::\n"
          "race:libgrpc.so\n"
