@@ -5,7 +5,7 @@
 #   lib/titan/                 LibTorch in its wheel's layout, torch/lib next to nvidia/*/lib, by which its parts find each other
 #   lib/titan/titan-parquet.so, lib/titan/arrow/   the Parquet reader, and Arrow's two libraries from the pyarrow wheel
 #   lib/titan/titan_wandb.py   sends a job's metrics to Weights & Biases, with the wandb of the node's Python
-#   lib/titan/sdk/             headers to compile a library of models or datasets outside this tree
+#   lib/titan/sdk/             headers, flags and script to build a library of models or datasets outside this tree
 #   lib/systemd/system/        units that start the programs in P
 #   share/titan/               configs, their text and tokenizer (assets), files for Prometheus and Grafana
 #   share/titan/env/           settings of the units, to copy to /etc/titan
