@@ -156,8 +156,8 @@ function(_titan_room result)
   set(${result} ${room} PARENT_SCOPE)
 endfunction()
 
-# Labels an entry with that part (`room`), and adds what it needs to the target titan_ROOM_tests, for `deploy/test.sh
-# --room ROOM`.
+# Labels an entry with that part of the tree, and adds what it needs to the target titan_ROOM_tests, for
+# `deploy/test.sh --room ROOM`.
 function(_titan_join_room name long needs)
   _titan_room(room)
   set_property(TEST ${name} APPEND PROPERTY LABELS ${room})
@@ -171,7 +171,7 @@ endfunction()
 
 cmake_host_system_information(RESULT TITAN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 
-# As many crowds may run at once as there are cores. Each lock serializes a chain of tests; entries are assigned
+# Lets as many crowds run at once as there are cores. Each lock serializes a chain of tests; entries are assigned
 # round-robin.
 function(_titan_join_crowd name)
   get_property(dealt GLOBAL PROPERTY TITAN_CROWDS_DEALT)

@@ -36,7 +36,7 @@ std::optional<Complaint> turn_value(Turn turn, Raw& value);
 // Rewrites older names inside a current key's value: the converter "float8" becomes "quantize.linear.float8".
 void replace_value_aliases(std::string_view key, Raw& value);
 
-// What a value says in addition to its key's meaning: "fused_opt_states_bf16" of a later torchtitan is "fused" with
+// A second meaning of a value, for another key: "fused_opt_states_bf16" of a later torchtitan is "fused" with
 // optimizer.state_dtype = "bfloat16".
 struct Implied {
   std::string_view key, value;

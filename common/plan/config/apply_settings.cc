@@ -148,7 +148,7 @@ Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& 
 
 namespace {
 
-// Beyond this many wrong keys there are no hints, which cost a millisecond each.
+// Number of wrong keys beyond which hints are left out, since each costs a millisecond.
 constexpr size_t kMostHints = 200;
 
 std::string where(const Origin& origin) {

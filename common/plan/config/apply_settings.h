@@ -88,7 +88,7 @@ class Applier {
     std::string value;
   };
   std::map<std::string, Seen> seen_;
-  std::optional<Setting> sharding_;         // As written.
+  std::optional<Setting> sharding_;         // The setting as written.
   std::set<std::string> unknown_sections_;  // Reported once, not once per key.
 };
 

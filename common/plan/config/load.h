@@ -28,8 +28,8 @@ struct Origin {
 struct Problem {
   Origin origin;           // `file` is empty when the key has its default value.
   std::string key;         // "training.seq_length"; empty for a syntax error of the file.
-  std::string value;       // As the user wrote it.
-  std::string message;     // What is wrong.
+  std::string value;       // Value as the user wrote it.
+  std::string message;     // Description of the error.
   std::string suggestion;  // Nearest valid key or allowed values; may be empty.
 };
 std::string format(const Problem& problem);
@@ -39,7 +39,7 @@ absl::Status to_status(const std::vector<Problem>& problems);
 struct Loaded {
   JobConfig config;
   std::vector<std::string> warnings;      // One for each older spelling and each key without effect.
-  std::map<std::string, Origin> origins;  // Of every current key that a file or the command line set.
+  std::map<std::string, Origin> origins;  // Source of every current key that a file or the command line set.
   bool file_sets_keys = false;            // Whether the file sets any key, without the command line.
 };
 

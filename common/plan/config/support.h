@@ -22,7 +22,7 @@ const std::vector<Unsupported>& unsupported();
 // are accepted with a warning. Building the feature deletes the row.
 struct Harmless {
   std::string_view key;
-  std::string_view instead;    // What happens instead.
+  std::string_view instead;    // Behavior without the feature.
   std::string_view only = {};  // Not empty: applies only to this value (as JSON text without quotes).
 };
 const std::vector<Harmless>& harmless();

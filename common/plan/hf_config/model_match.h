@@ -17,7 +17,7 @@ namespace titan::hf_config {
 // A setting in which a folder's model differs from another one, under its key in config.json.
 struct Difference {
   std::string key;
-  std::string there, here;  // As JSON.
+  std::string there, here;  // The values as JSON.
   bool takeable = false;    // take_numbers() removes it.
 };
 

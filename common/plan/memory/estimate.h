@@ -39,7 +39,7 @@ struct Estimate {
 // Halves of a pair (DualPipeV) count one after the other, as in a dry run.
 // tests/worker/rank/runtime/memory_estimate_test.cc compares it with dry runs and states the bound.
 //
-// `config` must be valid and resolved. Returns nothing when there is no estimate: for a model of a library
+// `config` must be valid and resolved. Returns nothing when it cannot estimate: for a model of a library
 // (experimental.custom_import) or a schedule in a file.
 std::optional<Estimate> peak_memory(const config::JobConfig& config);
 

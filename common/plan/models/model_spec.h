@@ -87,10 +87,10 @@ struct ModelSpec {
   bool qk_norm = false;         // RMSNorm on each query and key head before RoPE.
   bool attention_bias = false;  // On q, k, v and output projections.
   bool attention_sinks = false;
-  int64_t sliding_window = 0;            // On even layers; 0: none.
-  int64_t nope_layer_step = 0;           // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
-  int64_t attention_chunk = 0;           // RoPE layers of such a model attend inside blocks of this many tokens.
-  bool nope_ends_step = false;           // As in the released Llama 4: layers with (id + 1) % n == 0 have no RoPE.
+  int64_t sliding_window = 0;   // On even layers; 0: none.
+  int64_t nope_layer_step = 0;  // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
+  int64_t attention_chunk = 0;  // RoPE layers of such a model attend inside blocks of this many tokens.
+  bool nope_ends_step = false;  // Layers with (id + 1) % n == 0 have no RoPE instead, as in the released Llama 4.
   double query_temperature_floor = 0;    // Scales queries without RoPE by 1 + scale * ln(1 + floor((position + 1) /
                                          // floor)); 0: off.
   double query_temperature_scale = 0.1;  // The `scale` of that formula.

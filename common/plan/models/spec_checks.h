@@ -17,7 +17,7 @@ nlohmann::json to_json(const ModelSpec& spec);
 // One member in which two models differ.
 struct Difference {
   std::string name;         // "n_layers", "moe.top_k"
-  std::string there, here;  // As JSON.
+  std::string there, here;  // The values as JSON.
   // Whether the member concerns only RoPE: rope_theta, rope_scaling, yarn. Weights can then be reused to train on
   // longer texts.
   bool positions = false;
@@ -35,7 +35,7 @@ ModelSpec with_positions(const nlohmann::json& stored, ModelSpec spec);
 // Returns "llama3 debugmodel" for to_json's form.
 std::string label(const nlohmann::json& stored);
 
-// Names the first contradiction between a spec's numbers: "n_heads: 6 is no multiple of n_kv_heads, 4". Empty without
+// Names the first contradiction between a spec's numbers: "dim: 0 is not above 0". Empty without
 // one.
 std::string inconsistency(const ModelSpec& spec);
 

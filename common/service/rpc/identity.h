@@ -18,7 +18,7 @@ struct Identity {
 };
 
 std::string to_uri(const Identity& identity);
-// Returns nothing when there is no valid "titan:" URI, or several.
+// Returns the identity in the names of a certificate; nothing without exactly one valid "titan:" URI.
 std::optional<Identity> identity_in(const std::vector<std::string>& uris);
 
 inline constexpr char kTokenPrefix[] = "titan_";
