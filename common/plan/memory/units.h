@@ -15,7 +15,7 @@
 
 namespace titan::memory {
 
-// Kind of a unit's parameters: trained ones have gradients and optimizer states, packed ones are bytes.
+// How the parameters of a unit are held: trained ones have gradients and optimizer states, packed ones are bytes.
 enum class Kind { kTrained, kFrozen, kPacked };
 
 // Parameters that are gathered and reduced together. Sizes are in elements, of packed ones in bytes.

@@ -13,7 +13,7 @@
 
 namespace titan::pipeline {
 
-// Work of a rank on one microbatch of one of its stages.
+// Computation of a rank on one microbatch of one of its stages.
 enum class Work {
   kForward,         // F
   kBackward,        // B: input and weight gradients together
