@@ -1,4 +1,4 @@
-// How an attempt ends: what is stopped once something of it failed, what its end is called, and what follows.
+// How an attempt ends: what is stopped once a part of it failed, what its end is called, and what follows.
 
 #include <algorithm>
 #include <map>
@@ -19,7 +19,7 @@ bool all_left_well(const std::map<int, job::RankExit>& exits) {
   return std::all_of(exits.begin(), exits.end(), [](const auto& exit) { return left_well(exit.second); });
 }
 
-// As its own nodes say.
+// By its nodes' own reports.
 bool is_known_to_fail(const LiveAttempt& attempt) { return !attempt.refusals.empty() || !all_left_well(attempt.exits); }
 
 bool has_failed(const LiveAttempt& attempt) {
@@ -27,7 +27,7 @@ bool has_failed(const LiveAttempt& attempt) {
   return is_known_to_fail(attempt) || std::any_of(attempt.parts.begin(), attempt.parts.end(), is_lost);
 }
 
-// What a stop that was to save first has not saved.
+// Names the steps that a stop with saving has lost. Empty: none, or it was not to save.
 std::string not_saved(const LiveJob& job, const job::AttemptRecord& record, const std::map<int, job::RankExit>& exits) {
   const bool was_to_save = job.stops() && job.record.intent.save && job.record.spec.saves;
   const int64_t saved = std::max(job.progress.committed_step, record.resumed_step);
@@ -46,8 +46,9 @@ void begin_failure(Step& step, LiveJob& job, Change& change, absl::Duration sinc
   attempt.stop_time_ns = step.now.wall_ns();
   attempt.failed_at = step.now.monotonic;
   job.lost_seconds = {{"detect", absl::ToDoubleSeconds(since_failure)}};
-  // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's. But a
-  // node that is silent here may speak to a later leader: only the write shows that there is none.
+  // The stop is sent at once, not when it is durable: the attempt is over whatever the store says, and time matters to
+  // the user. But a node that is silent here may be connected to a later leader. Only the write shows that there is
+  // none.
   attempt.stop_waits = step.options.leader_epoch != 0 && !is_known_to_fail(attempt);
   const bool is_asked = !attempt.stop_waits && ask_ranks(step, job);
   if (attempt.stop_waits) {
@@ -61,7 +62,8 @@ void begin_failure(Step& step, LiveJob& job, Change& change, absl::Duration sinc
 }
 
 void retry_or_fail(Step& step, LiveJob& job, const job::AttemptEnd& end, int64_t train_step, Change& change) {
-  apply(job, JobEvent::kAttemptFailed);  // Already so when its failure was noticed before its end.
+  // Fails if the failure was noticed before the attempt's end: then the job is in that state already.
+  apply(job, JobEvent::kAttemptFailed);
   const job::Verdict verdict =
       job::decide(job.record.spec.restart, job.record.history, end, train_step, step.options.jitter());
   if (!verdict.restart) {
@@ -95,7 +97,7 @@ bool is_as_asked(const job::AttemptEnd& end) {
   return end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
 }
 
-// What is known of how the attempt ended.
+// Collects what is known about the end of the attempt.
 job::EndFacts facts_of(const Nodes& nodes, const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   job::EndFacts facts;
@@ -120,7 +122,7 @@ job::EndFacts facts_of(const Nodes& nodes, const LiveJob& job) {
   return facts;
 }
 
-// The next attempt comes back to them.
+// The next attempt comes back to these devices.
 void keep_devices(LiveJob& job) {
   for (const auto& [node, part] : job.attempt->parts) {
     if (part.lost) continue;
@@ -129,7 +131,7 @@ void keep_devices(LiveJob& job) {
   }
 }
 
-// Takes the record out of the attempt and writes the end into it.
+// Moves the record out of the attempt and writes the end into it.
 job::AttemptRecord ended_record(const Step& step, LiveJob& job, const job::AttemptEnd& end) {
   LiveAttempt& attempt = *job.attempt;
   job::AttemptRecord record = std::move(attempt.record);
@@ -160,12 +162,14 @@ void forget_everywhere(const Nodes& nodes, const LiveAttempt& attempt, const Att
   }
 }
 
-// `lost`: the nodes that were, where that is why the attempt ended; `train_step`: how far it came.
+// `lost`: the lost nodes, if they are why the attempt ended. `train_step`: how far the attempt came.
 void decide_after(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost,
                   int64_t train_step, Change& change) {
   if (end.cause == Cause::kFinished) {
-    apply(job, JobEvent::kPlaced);    // Only one that was taken for failed, and whose ranks had all finished, is not
-    apply(job, JobEvent::kPrepared);  // beyond this; and here, one that ended before its start was heard of.
+    // kPlaced and kPrepared matter only for an attempt that was taken for failed although all its ranks had finished.
+    // kPrepared also matters for one that ended before its start was reported.
+    apply(job, JobEvent::kPlaced);
+    apply(job, JobEvent::kPrepared);
     apply(job, JobEvent::kFinished);
     end_job(step, job, change);
   } else if (is_as_asked(end)) {
@@ -190,7 +194,7 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
   const job::AttemptRecord record = ended_record(step, job, end);
   measure_end(step, job, end);
   forget_everywhere(step.state.nodes, attempt, {job.record.uid, record.number}, change);
-  // An attempt that never loaded stands where the job stood.
+  // An attempt that never loaded has come as far as the job had before.
   const int64_t train_step = std::max(record.last_step, attempt.loaded ? 0 : job.record.history.best_step);
   if (record.last_step > 0) job.progress.step = record.last_step;
   put_progress(change, job);
@@ -212,7 +216,6 @@ void finish_attempt(Step& step, LiveJob& job, Change& change) {
 
 }  // namespace
 
-// The tail of everything that may end an attempt: stop what is left once something failed, go on once nothing is left.
 void conclude(Step& step, LiveJob& job, Change change, absl::Duration since_failure) {
   if (!job.attempt->failing && has_failed(*job.attempt)) begin_failure(step, job, change, since_failure);
   const bool goes_on = !job.attempt->all(&NodePart::ended) || job.attempt->diagnose_by;
@@ -224,7 +227,7 @@ void conclude(Step& step, LiveJob& job, Change change, absl::Duration since_fail
   request_schedule(step, /*urgent=*/true);
 }
 
-// As its intent says: what runs is told once that is durable; what waits is over at once, and `over` says how.
+// An attempt is stopped once its intent is durable.
 void carry_out_stop(Step& step, LiveJob& job, JobEvent over, Change change) {
   job.clear_pending();
   if (job.attempt) {
@@ -242,10 +245,10 @@ void carry_out_stop(Step& step, LiveJob& job, JobEvent over, Change change) {
   if (ended) leave_queue(step.state, job);
 }
 
-// Its rank's events are acknowledged with it, and a refusal is said once: neither is heard again after a crash.
+// Its rank's events are acknowledged with it, and a refusal is reported once: neither is repeated after a crash.
 void add_error(LiveJob& job, job::ErrorReport error, Change& change) {
   LiveAttempt& attempt = *job.attempt;
-  // The dump folder's fence is above this attempt, and it is the job's own: this store is an older copy.
+  // The dump folder's fence is above this attempt and belongs to the same job, so this store is an older copy.
   if (error.same_job) note_newer_attempt(attempt, error.holder_attempt);
   const std::string key = error_key(job.record.uid, attempt.record.number, attempt.errors.size());
   change.mutations.push_back(store::put(key, job::encode(error)));
@@ -260,7 +263,7 @@ void add_refusal(LiveJob& job, job::Refusal refusal, Change& change) {
   attempt.refusals.push_back(std::move(refusal));
 }
 
-// With those that the change itself brings: a transaction erases before it writes.
+// Also drops the writes of the change itself: a transaction erases before it writes.
 void erase_reports(const LiveJob& job, Change& change) {
   const LiveAttempt& attempt = *job.attempt;
   const std::string& uid = job.record.uid;

@@ -1,4 +1,4 @@
-// How far an attempt is: how long its phases took, its first step, and the steps and checkpoints that are shown.
+// How far an attempt has come: durations of its phases, its first step, and its steps and checkpoints.
 
 #include "absl/strings/str_cat.h"
 #include "controller/core/step.h"

@@ -1,4 +1,4 @@
-// What a node reports of its part of an attempt: prepared, started, refused or ended, and how its ranks ended.
+// A node's reports on its part of an attempt: prepared, started, refused or ended, and how its ranks ended.
 
 #include <signal.h>
 
@@ -15,8 +15,8 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kExitEvents = 64;               // Of one attempt.
-constexpr char kStopTimeout[] = "STOP_TIMEOUT";  // A node cannot end what it was told to.
+constexpr size_t kExitEvents = 64;               // Per attempt.
+constexpr char kStopTimeout[] = "STOP_TIMEOUT";  // The node cannot end ranks that it should stop.
 
 // Clocks of nodes differ: a time that cannot be right counts as "just now".
 absl::Duration since(int64_t then_ns, int64_t now_ns) {
@@ -24,7 +24,7 @@ absl::Duration since(int64_t then_ns, int64_t now_ns) {
   return absl::Nanoseconds(now_ns - then_ns);
 }
 
-// A log line without its colours.
+// Returns a log line without its colours.
 std::string plain(const std::string& text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -37,8 +37,8 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-// Nobody here asked for it, and the other nodes would wait for ever. A controller before this one may have: what it had
-// heard elsewhere comes again, and this node is not to blame for it.
+// This controller did not stop it, and the other nodes would wait for ever. If an earlier controller process did, its
+// reason will be reported again elsewhere, and this node is not to blame.
 job::Refusal ended_early(const std::string& node, bool was_told) {
   if (!was_told) return {node, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"};
   return {"", "LAUNCH_FAILED",
@@ -60,7 +60,7 @@ std::string how(const job::RankExit& exit) {
   return absl::StrCat("left with exit code ", exit.exit_code, words);
 }
 
-// Each is a record of its own: a job of ten thousand ranks fails with as many.
+// Each exit is a separate record: a job of ten thousand ranks fails with as many.
 void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& report, Change& change,
                 absl::Duration& since_failure) {
   LiveAttempt& attempt = *job.attempt;
@@ -76,7 +76,7 @@ void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& repor
     }
     if (const auto known = attempt.exits.find(exit.rank); known != attempt.exits.end()) {
       if (keep_failed_log(step, job, log, known->second, change))
-        put_exit(job, known->second, change);  // It came late.
+        put_exit(job, known->second, change);  // The log came late.
       continue;
     }
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
@@ -103,10 +103,10 @@ void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& repor
   }
   if (!changed) return;
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
-  if (told) put_job(change, job);  // The others are shown with the attempt's end.
+  if (told) put_job(change, job);  // The other exits are shown with the attempt's end.
 }
 
-// Of an attempt of which nothing is placed on the node, or which is not the present one of its job.
+// Handles a report on an attempt that has no part on the node, or that is not the current one of its job.
 void on_stray_report(Step& step, Node& node, const AttemptReport& report) {
   if (is_elsewhere(step.state.jobs, node.record.name, report.attempt)) {
     note_foreign(step, node,
@@ -118,7 +118,7 @@ void on_stray_report(Step& step, Node& node, const AttemptReport& report) {
              /*overdue=*/report.error_reason == kStopTimeout);
 }
 
-// Where its ranks meet and which folder they write to are the leader's to say. False: the attempt must not start there.
+// The leader's node reports where ranks meet and which folder they write to. False: the attempt must not start there.
 bool take_leader_words(Step& step, LiveJob& job, const AttemptReport& report, Change& change) {
   if (report.store_port != 0) job.attempt->record.store_port = report.store_port;
   const bool is_prepared = report.phase == PartPhase::kPrepared || report.phase == PartPhase::kStarted;
@@ -151,7 +151,7 @@ void end_part(Step& step, LiveJob& job, const std::string& node, const AttemptRe
   part.ended = true;
 }
 
-// How far the part is. False: the report does not say.
+// Takes how far the part is. False: the report does not say.
 bool take_phase(Step& step, LiveJob& job, const std::string& node, const AttemptReport& report, Change& change) {
   NodePart& part = job.attempt->parts.at(node);
   switch (report.phase) {

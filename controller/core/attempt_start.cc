@@ -20,7 +20,7 @@ std::string where(const std::vector<job::Placement>& placements) {
   });
 }
 
-// Fixed at the first placement for the job's whole life, since results depend on it bit for bit.
+// The number is fixed at the first placement for the job's whole life, since results depend on it bit for bit.
 void resolve_threads(Nodes& nodes, LiveJob& job, const std::vector<job::Placement>& placements) {
   if (job.record.threads_per_rank > 0) return;
   job.record.threads_per_rank = job.record.spec.threads_per_rank;
@@ -88,14 +88,13 @@ void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt) {
   touch_nodes_of(step, job);
 }
 
-// Its devices stay claimed for the job.
 void drop_attempt(Step& step, LiveJob& job) {
   touch_nodes_of(step, job);
   for (const auto& [node, part] : job.attempt->parts) step.state.placed.remove(node, job.record.uid);
   job.attempt.reset();
 }
 
-// Phase two: every node has its folder and shim, and the leader its port.
+// Phase two of the start: every node has its folder and shim, and the leader its port.
 void start_when_prepared(Step& step, LiveJob& job, Change& change) {
   LiveAttempt& attempt = *job.attempt;
   if (attempt.start_sent || attempt.failing || !attempt.all(&NodePart::prepared) || attempt.record.store_port == 0)
@@ -104,7 +103,7 @@ void start_when_prepared(Step& step, LiveJob& job, Change& change) {
   apply(job, JobEvent::kPrepared);
   const Node* leader = step.state.nodes.find(attempt.leader());
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
-  attempt.start_sent = attempt.start_waits = true;  // What is to be watched begins when they are told: begin_watch().
+  attempt.start_sent = attempt.start_waits = true;  // begin_watch() starts to watch when Start is sent.
   step.expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
   line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));

@@ -1,4 +1,4 @@
-// What a node's regular beat says of its attempts: how far their ranks are.
+// A node's regular beats: how far the ranks of its attempts are.
 
 #include <algorithm>
 #include <string>
@@ -46,7 +46,7 @@ void on_beat(Step& step, Node& node, const Beat& beat) {
     }
     note_beat(step, *job, *part, item);
     compare_ranks(step, *job);
-    if (!slow_ranks_on(*job, node.record.name).empty()) step.touch(node.record.name);  // By how much.
+    if (!slow_ranks_on(*job, node.record.name).empty()) step.touch(node.record.name);  // Its scores may have changed.
     int64_t train_step = 0;
     for (const RankStatus& rank : item.ranks) train_step = std::max(train_step, rank.step);
     if (!job->attempt->loaded || train_step <= job->attempt->record.resumed_step) continue;
@@ -54,7 +54,7 @@ void on_beat(Step& step, Node& node, const Beat& beat) {
     note_first_step(step, *job, change);
     const bool is_first = !change.mutations.empty();
     take_finished_step(step, *job, job->attempt->record.number, train_step, change);
-    if (is_first) put_progress(change, *job);  // From now on it is this attempt's.
+    if (is_first) put_progress(change, *job);  // From now on the progress is this attempt's.
     step.commit(std::move(change));
   }
 }

@@ -1,4 +1,4 @@
-// Nodes that fail attempts by themselves: avoided by the job, remembered by the node, taken out when it is the node.
+// Nodes that fail attempts by themselves: the job avoids them, their records keep the blame, and bad ones are cordoned.
 
 #include "controller/job/blame.h"
 
@@ -12,14 +12,14 @@
 namespace titan::core {
 namespace {
 
-constexpr char kByController[] = "by the controller: ";  // How a reason begins.
-constexpr size_t kNodesPerCordoned = 10;                 // The controller takes out at most every tenth by itself.
+constexpr char kByController[] = "by the controller: ";  // Prefix of a reason.
+constexpr size_t kNodesPerCordoned = 10;                 // By itself the controller cordons at most one node in ten.
 
 bool is_open_to(const Node& node, const LiveJob& job) {
   return node.record.device == job.record.spec.device && node.can_take_ranks() && !node.record.cordoned;
 }
 
-// Were they idle; besides those that the job avoids already.
+// True if idle nodes could hold the job without `without` and those that the job avoids already.
 bool others_could_hold(const Nodes& nodes, const LiveJob& job, const std::string& without) {
   const scheduler::Request request = scheduler::Request::of(asked_for(job.record.spec));
   const std::vector<std::string>& avoided = job.record.avoided_nodes;
@@ -32,7 +32,7 @@ bool others_could_hold(const Nodes& nodes, const LiveJob& job, const std::string
 }
 
 void blame(Step& step, Node& node, const LiveJob& job, const std::string& reason) {
-  // It says itself that it takes no ranks, and that it does again once that is mended: no operator has to uncordon it.
+  // It reports itself that it takes no ranks, and will report when it does again: no operator has to uncordon it.
   if (!node.unusable.empty() && reason != job::name(job::Cause::kNodeLost)) return;
   job::add_blame(node.record.blames, {job.record.uid, reason, step.now.wall_ns()});
   const std::string why = job::reason_to_cordon(node.record.blames);
@@ -73,13 +73,13 @@ bool can_go_elsewhere(const Nodes& nodes, const LiveJob& job) {
 void cordon_by_controller(Step& step, Node& node, const std::string& why, Change& change) {
   node.record.cordoned = true;
   node.record.cordon_reason = absl::StrCat(kByController, why);
-  node.record.blames.clear();  // Who puts it back into service has mended it.
+  node.record.blames.clear();  // An operator who uncordons it has repaired it.
   add_node_event(step, change, node, "NodeCordoned", node.record.cordon_reason, "warning");
   tell_of(step, node);
 }
 
-// What fails everywhere is no node's fault, and a small cluster has nothing to spare. Nodes that an operator cordoned,
-// to maintain them, do not count: an ill one is not in service because of them.
+// A failure on every node is not the fault of one, and a small cluster has no spare nodes. Nodes that an operator
+// cordoned for maintenance do not count: they must not keep a bad node in service.
 bool may_cordon(const Nodes& nodes, const Node& node) {
   size_t alike = 0, cordoned = 0;
   for (const auto& [name, other] : nodes.all()) {

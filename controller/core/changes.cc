@@ -1,4 +1,4 @@
-// How a step of reconciliation becomes a transaction and what is shown once it is durable.
+// How a step's decisions become a transaction, and what is shown once it is durable.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
@@ -9,7 +9,7 @@ namespace titan::core {
 
 namespace {
 
-// Numbered so that the oldest event beyond the kept number is known without looking.
+// Events are numbered, so that the oldest one beyond `kept` is known without a look at the store.
 void put_event(std::vector<store::Mutation>& mutations, const std::string& prefix, int64_t number, int64_t kept,
                const job::EventRecord& event) {
   mutations.push_back(store::put(event_key(prefix, number), job::encode(event)));
@@ -21,7 +21,7 @@ journal::Level level_of(absl::string_view severity) {
   return severity == "warning" ? journal::Level::kWarning : journal::Level::kInfo;
 }
 
-// Of an event, unless it is what one rank said: those may be many, and are no decision.
+// Returns the log line of an event. Events of single ranks have none: they may be many and are not decisions.
 std::vector<journal::Line> line_of(const job::EventRecord& event, const std::string& uid) {
   if (event.rank >= 0) return {};
   journal::Line line{level_of(event.severity), event.reason, {}};
@@ -51,7 +51,6 @@ void put_node(Step& step, Change& change, const Node& node) {
   change.mutations.push_back(store::put(node_key(node.record.name), job::encode(node.record)));
 }
 
-// The caller writes the job's record afterwards: it counts the events.
 void add_event(const Step& step, Change& change, LiveJob& job, job::EventRecord event) {
   event.time_ns = step.now.wall_ns();
   event.job = job.record.name;
@@ -60,7 +59,6 @@ void add_event(const Step& step, Change& change, LiveJob& job, job::EventRecord 
   for (journal::Line& line : line_of(event, job.record.uid)) change.then.lines.push_back(std::move(line));
 }
 
-// Likewise for the node's record.
 void add_node_event(const Step& step, Change& change, Node& node, absl::string_view reason, std::string message,
                     absl::string_view severity, std::string actor, std::string job) {
   job::EventRecord event;
@@ -96,7 +94,7 @@ LiveJob ended_job(const JobView& view) {
   return job;
 }
 
-// One view per job and transaction: the last one wins.
+// A transaction has one view per job: the last one wins.
 void show(Change& change, const LiveJob& job) {
   for (JobViewPtr& view : change.then.views) {
     if (view->record->uid == job.record.uid) {
@@ -107,7 +105,7 @@ void show(Change& change, const LiveJob& job) {
   change.then.views.push_back(view_of(job));
 }
 
-// False when the event means nothing in this state: a late or repeated message, which changes nothing.
+// A late or repeated message brings such an event.
 bool apply(LiveJob& job, job::JobEvent event) {
   const absl::StatusOr<job::JobState> next = job::next_state(job.record.state, event);
   if (!next.ok()) return false;

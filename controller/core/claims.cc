@@ -1,4 +1,4 @@
-// What the queue is told: of nodes, of who has which devices, and of jobs that wait.
+// Informs the queue of nodes, owners of devices, and waiting jobs.
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 namespace titan::core {
 namespace {
 
-// "z1/row2/rack7": where a node stands, from the widest to the narrowest; what its operator did not say is left out.
+// Returns where a node stands, from the widest to the narrowest level: "z1/row2/rack7". Missing labels are left out.
 std::string domain_of(const std::map<std::string, std::string>& labels) {
   constexpr std::array<const char*, 3> kLevels = {"zone", "row", "rack"};
   std::vector<std::string> path;
@@ -30,7 +30,7 @@ void tell_of(Step& step, const Node& node) {
                              node.can_take_ranks(), record.cordoned, node.speaks() && !node.unusable.empty()});
 }
 
-// A part is given up without its node's word: whoever else has its devices says so.
+// If others own its devices, the node will report it.
 void lose(Step& step, LiveJob& job, const std::string& node) {
   NodePart& part = job.attempt->parts.at(node);
   part.ended = part.lost = true;
@@ -38,7 +38,7 @@ void lose(Step& step, LiveJob& job, const std::string& node) {
   step.state.queue.release(job.record.uid, node);
 }
 
-// The node knows best which devices its ranks have; one of an older version may have chosen others than it was told.
+// The node knows best which devices its ranks have. A worker of an older version may have chosen other devices.
 void note_devices(Queue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item) {
   NodePart& part = job.attempt->parts.at(node);
   const std::vector<int>& told = item.device_indices;
@@ -53,7 +53,7 @@ void note_devices(Queue& queue, LiveJob& job, const std::string& node, const Att
   }
 }
 
-// Until its backoff is over. Nobody gets what it comes back to.
+// Until its backoff is over. Nobody else gets the devices that it comes back to.
 void hold_back(Queue& queue, LiveJob& job) {
   std::erase_if(job.held, [&](const auto& held) { return job.record.reserved.count(held.first) == 0; });
   queue.hold_back(job.record.uid, job.held, expected_end(job));
@@ -76,8 +76,8 @@ void enter_queue(Step& step, LiveJob& job) {
   step.state.queue.enter(std::move(waiting), choosy_until);
 }
 
-// A node that never comes back would have the job's other devices idle for ever, and devices that somebody holds for
-// ever would keep it from those that it avoids.
+// A node that never comes back would leave the job's other devices idle for ever. Devices that somebody else holds for
+// ever would keep the job away from the nodes that it avoids.
 void give_up_wishes(Step& step) {
   for (const std::string& uid : step.state.queue.take_choosy(step.now.monotonic)) {
     LiveJob& job = step.state.jobs.at(uid);

@@ -1,4 +1,4 @@
-// What nodes are told about an attempt. Every command may be said twice, and is said again to a node's next session.
+// Commands to nodes about an attempt. Every command may be sent twice, and is repeated to a node's next session.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
@@ -9,10 +9,10 @@ namespace {
 
 using job::JobState;
 
-constexpr size_t kLongestCause = 1000;  // Bytes of what ended the attempt before.
+constexpr size_t kLongestCause = 1000;  // Bytes of the message of the previous attempt's end.
 
-// Written into the dump folder by the leader, read there by all. The same for every controller that continues the
-// attempt, since some of its nodes may have been prepared by a predecessor.
+// The leader writes it into the dump folder, and all nodes read it there. It is the same for every controller process
+// that continues the attempt, since an earlier one may have prepared some of the nodes.
 std::string token_of(const LiveJob& job) { return absl::StrCat(job.record.uid, "-", job.attempt->record.number); }
 
 std::string reason_to_stop(const LiveJob& job) {
@@ -65,7 +65,7 @@ void send_prepare(Step& step, LiveJob& job, const std::vector<std::string>& node
   }
 }
 
-// No attempt can start; where the record is lost, none ever will.
+// This attempt cannot start. If the record is lost, no other can either.
 void take(Step& step, const SpecUnreadable& input) {
   LiveJob* live = step.state.jobs.find(input.uid);
   if (live == nullptr || !live->attempt) return;
@@ -87,7 +87,7 @@ void send_start(Step& step, LiveJob& job, const std::string& name) {
 void send_checkpoint(Step& step, LiveJob& job, const std::string& name) { step.send(name, Checkpoint{job.key()}); }
 
 void send_stop(Step& step, LiveJob& job, const std::string& name) {
-  if (session_of(step.state.nodes, name) == 0) return;  // Told with its next session.
+  if (session_of(step.state.nodes, name) == 0) return;  // It gets the command with its next session.
   const LiveAttempt& attempt = *job.attempt;
   Stop stop{.attempt = job.key(), .save = !attempt.failing && job.record.intent.save && attempt.start_sent};
   add_stop_times(step.now, stop, job, stop_deadline(step.now, job, job.attempt->parts.at(name)));
@@ -105,7 +105,7 @@ void stop_everywhere(Step& step, LiveJob& job) {
   }
 }
 
-// Nothing when nobody speaks for the node: said again when its next session shows the attempt.
+// A node without a session gets it when its next session reports the attempt.
 std::optional<Send> forget(const Nodes& nodes, const AttemptKey& key, const std::string& name) {
   const SessionId session = session_of(nodes, name);
   if (session == 0) return std::nullopt;

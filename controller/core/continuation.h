@@ -1,6 +1,6 @@
 #pragma once
 
-// What is done once a transaction's outcome is known.
+// Continuations: what to do once the outcome of a transaction is known.
 
 #include <map>
 #include <optional>
@@ -29,7 +29,7 @@ struct UpdateAccepted {
 };
 struct Cordoned {
   CordonNode asked;
-  bool leave = false;  // Of a drain.
+  bool leave = false;  // True for a drain: the ranks on the node save and leave.
 };
 struct Deleted {
   RequestId request = 0;
@@ -40,7 +40,7 @@ struct Dismissed {
   StopUnknown asked;
   std::vector<AttemptKey> keys;
 };
-// Said to the nodes of an attempt if it still is what it was.
+// Sent to the listed nodes if the attempt is still the current one of its job.
 enum class Command { kPrepare, kStart, kCheckpoint, kStop };
 struct Tell {
   AttemptKey attempt;
@@ -49,11 +49,11 @@ struct Tell {
 };
 using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordoned, Deleted, Dismissed, Tell>;
 
-// What waits for the outcome of a transaction, by its token. Nothing waits twice: no token is given out again.
+// Continuations that wait for the outcome of a transaction, by token. Each runs at most once: no token is reused.
 class Expected {
  public:
   Token add(Continuation continuation);
-  std::optional<Continuation> take(Token token);  // Nothing: nobody waits for it, or no longer.
+  std::optional<Continuation> take(Token token);  // Nothing if no continuation waits for the token.
 
  private:
   Token last_ = 0;

@@ -1,9 +1,9 @@
 #pragma once
 
-// The one decider about jobs, attempts and nodes, as a value: an input and the time go in, effects come out. It reads
-// no clock, no disk and no network, has no threads and no randomness of its own, and never waits. Its state is ahead of
-// the store by the changes that are on their way there; whoever runs it writes them in order and says when they are
-// durable.
+// Decides everything about jobs, attempts and nodes, as a pure value: an input and the time go in, effects come out. It
+// reads no clock, disk or network, has no threads, takes random numbers from Options::jitter only, and never waits. Its
+// state runs ahead of the store by the changes that are not durable yet. The caller writes the changes in order and
+// reports when they are durable.
 
 #include <optional>
 #include <string>
@@ -24,25 +24,29 @@ class Core {
  public:
   explicit Core(Options options) : options_(std::move(options)), state_(options_) {}
 
-  // Once, before any step, with every record below loaded_prefixes(), by key. Scheduling begins when every known node
-  // has registered, or after one lease. The views among the effects carry their revisions. `lost`: keys of records that
-  // the store itself could not read.
+  // Call once, before any step, with every record below loaded_prefixes(), sorted by key. `lost` has the keys of
+  // records that the store itself could not read. The first scheduling cycle runs when every known node has registered,
+  // or after one lease plus 2 ms per known node. The views in the effects carry their revisions.
   static const std::vector<std::string>& loaded_prefixes();
   Effects load(const std::vector<store::Record>& records, const std::vector<std::string>& lost, const Now& now);
 
+  // Applies one input. Carry out the effects of the steps in the order of the steps.
   Effects step(Input input, const Now& now);
 
-  // Reads. They show what is decided, which may not be durable yet.
+  // The reads below show what is decided, which may not be durable yet.
 
-  // The checks of CreateJob without its effect; the job as it would be. Errors: those of CreateJob.
+  // Checks a new job and returns it as it would be, without creating it. Errors: AlreadyExists (JOB_ID_IN_USE),
+  // FailedPrecondition (DUMP_FOLDER_IN_USE).
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
-  // Likewise for UpdateJob.
+  // Does the same for an update. Errors: those of UpdateJob except ResourceExhausted.
   absl::StatusOr<JobViewPtr> would_update(const UpdateJob& input) const;
-  // Why the job could not run on the nodes there are, if all their devices were free; nothing when it could.
+  // Explains why the job could not run on the known nodes even if all their devices were free. Nothing if it could.
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
-  // All nodes by name, made anew: what the effects of all steps so far have shown.
+  // Returns all nodes by name, built from the state: the same views that the effects of all steps so far have
+  // published.
   std::vector<NodeView> nodes() const;
-  SessionId session_of(const std::string& node) const;  // 0: nobody speaks for it now.
+  SessionId session_of(const std::string& node) const;  // 0: the node has no open session.
+  // False until the controller may place jobs after its start.
   bool scheduling() const { return state_.cycles.has_begun(); }
 
  private:
@@ -50,11 +54,11 @@ class Core {
   State state_;
 };
 
-// What a job asks of the scheduler.
+// Returns the devices, ranks and priority that the job requests. Its uid, name and order stay empty.
 scheduler::Job asked_for(const job::Spec& spec);
 
-// NotFound, JOB_NOT_FOUND. `what`: its name or uid.
+// Returns NotFound (JOB_NOT_FOUND). `what` is the job's name or uid.
 absl::Status no_such_job(const std::string& what);
-absl::Status no_such_node(const std::string& name);
+absl::Status no_such_node(const std::string& name);  // Returns NotFound (NODE_NOT_FOUND).
 
 }  // namespace titan::core

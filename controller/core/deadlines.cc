@@ -1,5 +1,4 @@
-// What a node was told to do, and has not done in time although it speaks: a hung mount, a process that cannot be
-// killed.
+// Deadlines of connected nodes: a hung mount delays a Prepare, a process that cannot be killed delays a Stop.
 
 #include <algorithm>
 
@@ -10,10 +9,10 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kKillTime = absl::Seconds(30);    // From SIGKILL to the last rank's end, generously.
-constexpr absl::Duration kSaysBefore = absl::Seconds(20);  // So much earlier the node itself says what does not end.
-constexpr absl::Duration kLeastSave = absl::Seconds(10);   // Of a grace, for who is told late.
-constexpr absl::Duration kLeastTold = absl::Seconds(1);    // Zero would be the node's own patience.
+constexpr absl::Duration kKillTime = absl::Seconds(30);    // Ample time from SIGKILL to the last rank's end.
+constexpr absl::Duration kSaysBefore = absl::Seconds(20);  // The node reports what does not end this much earlier.
+constexpr absl::Duration kLeastSave = absl::Seconds(10);   // Grace for a node that is notified late.
+constexpr absl::Duration kLeastTold = absl::Seconds(1);    // Zero would be the node's default.
 
 struct GivenUp {
   std::string reason;  // UPPER_SNAKE.
@@ -27,7 +26,7 @@ std::vector<int> ranks_of(const job::Placement& placement) {
   return ranks;
 }
 
-// To save in.
+// Returns the time to save before the ranks are killed.
 absl::Duration stop_grace(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const bool saves = !attempt.failing && job.record.intent.save && attempt.start_sent;
@@ -37,7 +36,7 @@ absl::Duration stop_grace(const LiveJob& job) {
 void give_up_part(Step& step, LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
   LiveAttempt& attempt = *job.attempt;
   leave_devices(step, job, name);
-  // Of an attempt that had failed before, it is not what ended it.
+  // If the attempt had failed before, this is not what ended it.
   if (attempt.failing) {
     blame_nodes(step, job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});
   } else {
@@ -59,7 +58,7 @@ void give_up_parts(Step& step, LiveJob& job) {
   for (const auto& [name, part] : attempt.parts) {
     const Node* node = step.state.nodes.find(name);
     if (part.ended || (!stops && part.prepared) || node == nullptr) continue;
-    if (step.state.nodes.lease_over(*node, step.now.monotonic)) continue;  // It is silent: the leases decide.
+    if (step.state.nodes.lease_over(*node, step.now.monotonic)) continue;  // It is silent, so its lease decides.
     if (stops && part.stop_by && step.now.monotonic <= *part.stop_by) continue;
     if (stops) {
       give_up_part(
@@ -74,7 +73,8 @@ void give_up_parts(Step& step, LiveJob& job) {
       send_stop(step, job, name);
     }
   }
-  // An older copy of the store has it prepared where it has run and ended since: those who wait would wait for ever.
+  // An older copy of the store may have it as prepared although it has run and ended since. Then the others would wait
+  // for ever.
   const bool cannot_start =
       !stops && change.mutations.empty() &&
       std::any_of(attempt.parts.begin(), attempt.parts.end(), [](const auto& item) { return item.second.ended; });
@@ -90,8 +90,8 @@ void give_up_parts(Step& step, LiveJob& job) {
 
 absl::Duration stop_time(const LiveJob& job) { return stop_grace(job) + kKillTime; }
 
-// A drain that has to be asked again gives its time again: nobody lost a step for it. What failed or was cancelled has
-// an end that no new session and no second word puts off.
+// A drain that has to be repeated gets its full time again: no step was lost for it. The end of a failed or cancelled
+// attempt is not delayed by a new session or a second command.
 void set_stop_deadline(const Now& now, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   const absl::Duration by = now.monotonic + stop_time(job);
@@ -99,8 +99,8 @@ void set_stop_deadline(const Now& now, LiveJob& job) {
   attempt.stop_by = stands ? std::min(*attempt.stop_by, by) : by;
 }
 
-// The wall clock alone knows how long a stop of the controller before has lasted, and it may be wrong: it takes nothing
-// of the time to kill, and gives nothing beyond what a stop has.
+// Only the wall clock says how long a stop of the earlier controller process has lasted, and it may be wrong. It never
+// shortens the time to kill, and never extends a stop beyond its full time.
 void restore_stop_deadline(const Now& now, LiveJob& job) {
   set_stop_deadline(now, job);
   LiveAttempt& attempt = *job.attempt;
@@ -109,8 +109,7 @@ void restore_stop_deadline(const Now& now, LiveJob& job) {
   attempt.stop_by = now.monotonic + std::clamp(left, kKillTime, stop_time(job));
 }
 
-// By when the node is to have stopped its part. One that could not be told before has the time to do it nevertheless,
-// once.
+// A node that could not be notified before still gets the least time to stop, once.
 absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part) {
   const absl::Duration least = std::min(stop_grace(job), kLeastSave) + kKillTime;
   if (!part.stop_by) part.stop_by = now.monotonic + least;
@@ -123,7 +122,7 @@ void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Durati
   stop.deadline = std::max(left - kSaysBefore, kLeastTold);
 }
 
-// The node gives up earlier, and says what it waits for.
+// The node gives up before the controller does, and reports what it waits for.
 absl::Duration prepare_time(const Options& options, const Now& now, const LiveAttempt& attempt) {
   if (!attempt.prepare_by) return absl::ZeroDuration();
   const absl::Duration left = *attempt.prepare_by - now.monotonic - options.prepare_timeout / 5;
@@ -144,7 +143,7 @@ void check_deadlines(Step& step) {
   for (const std::string& uid : late) give_up_parts(step, step.state.jobs.at(uid));
 }
 
-// The job goes on without the part. What it holds stays held until its node says that it is free.
+// The job continues without the part.
 void leave_devices(Step& step, LiveJob& job, const std::string& name) {
   NodePart& part = job.attempt->parts.at(name);
   const std::vector<int> devices = part.devices;
@@ -158,14 +157,14 @@ void leave_devices(Step& step, LiveJob& job, const std::string& name) {
   claim_stray(step.state, name, job.key(), stray);
 }
 
-// The node itself says that its ranks cannot be ended: there is nothing more to wait for.
+// The node itself reports that its ranks cannot be ended, so there is nothing more to wait for.
 void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& message) {
   const std::string name = node.record.name;
   Change change;
   add_node_event(step, change, node, "RankUnkillable", absl::StrCat(job.record.name, ": ", message), "warning", "",
                  job.record.name);
   put_node(step, change, node);
-  // An attempt that ends as it was asked to blames nobody by itself.
+  // An attempt that ends on request blames nobody by itself.
   if (job.stops() && !job.attempt->failing) {
     blame_nodes(step, job, {job::Cause::kLaunchFailed, "RANK_UNKILLABLE", message, false, name}, {});
   }
@@ -174,7 +173,6 @@ void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& 
   conclude(step, job, std::move(change), absl::ZeroDuration());
 }
 
-// What was given up has ended after all.
 void end_given_up(Step& step, LiveJob& job, const std::string& node, Change& change) {
   drop_stray(step, node, job.key());
   if (std::optional<Send> told = forget(step.state.nodes, job.key(), node))

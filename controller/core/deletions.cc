@@ -32,15 +32,15 @@ std::optional<std::string> Deletions::oldest_until(int64_t time_ns) const {
   return by_age_.begin()->second;
 }
 
-// Jobs that are over and leave the store for good: on request, or by age.
+// Jobs that have ended leave the store for good, on request or by age.
 
 namespace {
 
 constexpr size_t kOldAtOnce = 50;
-constexpr absl::Duration kRemembered = absl::Hours(24);  // A job that was deleted.
+constexpr absl::Duration kRemembered = absl::Hours(24);  // For a deleted job.
 constexpr size_t kForgottenAtOnce = 200;
 
-// Its id stays, so that a node that was away is told to end what it may still run of it.
+// A tombstone stays, so that a node that was away is ordered to stop what it may still run of the job.
 void remove(Step& step, RequestId request, const JobViewPtr& view, const std::string& actor) {
   const std::string& uid = view->record->uid;
   job::Tombstone tombstone{view->record->name, actor, step.now.wall_ns(), view->record->request_id,
@@ -92,7 +92,7 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   Reply& reply = step.effects.now.replies.emplace_back();
   reply.request = deleted.request;
   reply.deleted = deleted.view;
-  if (step.state.deletions.contains(record.uid)) return;  // Two asked at the same time.
+  if (step.state.deletions.contains(record.uid)) return;  // Two clients deleted it at the same time.
   bury(step.state, step.now, record.uid, deleted.tombstone);
   step.state.jobs.remove(*deleted.view);
   step.state.kept_logs.erase_job(record.uid);
@@ -101,16 +101,16 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   step.effects.now.lines.push_back(std::move(line));
 }
 
-// Its request is remembered for as long as its tombstone: a client that repeats the request has not heard of the
-// deletion, and must not get a second job.
+// The request_id is remembered as long as the tombstone: a client that repeats the request has not heard of the
+// deletion and must not get a second job.
 void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone) {
   if (state.deletions.contains(uid)) return;
-  if (tombstone.time_ns == 0) tombstone.time_ns = now.wall_ns();  // Its record was lost: since now, at least.
+  if (tombstone.time_ns == 0) tombstone.time_ns = now.wall_ns();  // The record was lost: it was deleted before now.
   state.requests.add_if_new(tombstone.request_id, uid);
   state.deletions.remember(uid, std::move(tombstone));
 }
 
-// What a node that is away may still run of them is told to end when it comes back; only then nobody asks any more.
+// A node that is away may still run these jobs, and must be ordered to stop them when it comes back.
 void forget_deleted_jobs(Step& step) {
   const int64_t oldest = step.now.wall_ns() - absl::ToInt64Nanoseconds(kRemembered);
   if (!step.state.deletions.oldest_until(oldest)) return;
@@ -128,7 +128,6 @@ void forget_deleted_jobs(Step& step) {
   step.commit(std::move(change));
 }
 
-// Of the request that made this job. Ok: the job, if there is one, is the answer.
 absl::Status check_repeated(const State& state, const CreateJob& input, const std::string& uid) {
   const Creation* creation = state.jobs.find_creation(uid);
   const LiveJob* live = state.jobs.find(uid);
@@ -151,7 +150,7 @@ absl::Status check_repeated(const State& state, const CreateJob& input, const st
                     {{"job", job.name}, {"uid", uid}});
 }
 
-// One that fails is old again the next time.
+// A deletion that fails is tried again the next time.
 void delete_old_jobs(Step& step) {
   if (step.options.keep_finished == absl::InfiniteDuration()) return;
   if (!step.state.deletion_by_age.is_due(step.now.monotonic)) return;

@@ -1,5 +1,5 @@
-// An attempt that stands still, or of which a collective failed: its nodes are asked what its ranks do, before anything
-// is killed or forgotten. Nobody waits for a node that does not answer.
+// Diagnosis of an attempt that stands still or in which a collective failed: before anything is killed or forgotten,
+// its nodes are queried for what its ranks do. Nobody waits long for a node that does not answer.
 
 #include <algorithm>
 
@@ -14,18 +14,19 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kAnswerPatience = absl::Seconds(6);  // Nodes answer within five.
-constexpr int kDiagnosesKept = 16;                            // Of a job, those of its newest attempts.
-constexpr int kSigAbort = 6;  // Gloo ends a process so that was sent another size than it asked for.
+constexpr absl::Duration kAnswerPatience = absl::Seconds(6);  // Nodes answer within five seconds.
+constexpr int kDiagnosesKept = 16;                            // Per job, for its newest attempts.
+constexpr int kSigAbort = 6;  // Gloo aborts a process that was sent another size than it expected.
 
-enum class Question { kNone, kDisagreement, kStandstill };  // What an attempt's end leaves to be asked.
+enum class Question { kNone, kDisagreement, kStandstill };  // Questions that an attempt's end leaves open.
 
-// A collective took too long or ranks disagreed: the rank's own failure, or that of the first to fail, whom it names.
+// A collective took too long, or ranks disagreed. It is the rank's own failure, or that of the first rank to fail,
+// which the message names.
 bool is_about_a_collective(const job::ErrorReport& error) {
   return absl::StartsWith(error.reason, "COLLECTIVE_") || absl::StrContains(error.message, ": COLLECTIVE_");
 }
 
-// NCCL's watchdog ends a process by itself, with these words alone.
+// NCCL's watchdog ends a process by itself, with only these words.
 bool waited_in_vain(const std::pair<const int, job::RankExit>& exit) {
   return exit.second.exit_code == rank_protocol::kExitPeerLost && absl::StrContains(exit.second.message, "timeout");
 }
@@ -42,7 +43,7 @@ void begin_question(LiveAttempt& attempt, std::set<std::string> nodes, bool stuc
   attempt.findings.stuck = stuck;
 }
 
-// What its end leaves to be asked.
+// Returns what the attempt's end leaves open.
 Question question_of(const LiveAttempt& attempt) {
   if (!attempt.start_sent || attempt.diagnosed) return Question::kNone;
   const bool hangs = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
@@ -63,7 +64,6 @@ void send_diagnose(Step& step, const LiveJob& job, const std::string& node) {
 
 }  // namespace
 
-// False: there is nothing to ask, or nobody who could be asked.
 bool ask_ranks(Step& step, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   const Question question = question_of(attempt);
@@ -80,7 +80,7 @@ bool ask_ranks(Step& step, LiveJob& job) {
   return true;
 }
 
-// Of a node's new session: what it was asked it is asked again.
+// The node's previous session may have lost the query.
 void ask_again(Step& step, LiveJob& job, const Node& node) {
   if (job.attempt->to_answer.count(node.record.name) == 0) return;
   if (node.diagnoses) return send_diagnose(step, job, node.record.name);
@@ -111,7 +111,8 @@ void check_diagnoses(Step& step) {
   }
 }
 
-// A predecessor had decided to end it, and may have asked already. Its nodes are asked once they speak.
+// An earlier controller process had decided to end the attempt, and may have sent the query already. The nodes are
+// queried once they are connected.
 void restore_question(const Cycles& cycles, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   attempt.diagnosed = attempt.record.diagnosed;
@@ -122,7 +123,7 @@ void restore_question(const Cycles& cycles, LiveJob& job) {
                  cycles.earliest() + kAnswerPatience);
 }
 
-// Of ten thousand ranks it takes a good part of a second to compare what they did, and meanwhile others are served.
+// For ten thousand ranks the comparison takes a good part of a second. Others are served meanwhile.
 void end_diagnosis(Step& step, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   if (std::exchange(attempt.compared, true)) return;
@@ -135,7 +136,7 @@ void end_diagnosis(Step& step, LiveJob& job) {
   wanted.findings = std::make_shared<const job::Findings>(std::exchange(attempt.findings, {}));
 }
 
-// Says what was found, and goes on with the attempt's end.
+// Reports the verdict and continues with the attempt's end.
 void take(Step& step, const Compared& input) {
   LiveJob* live = step.state.jobs.find(input.attempt.first);
   if (live == nullptr || !live->attempt || live->key() != input.attempt) return;

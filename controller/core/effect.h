@@ -1,6 +1,7 @@
 #pragma once
 
-// What a step of the core wants done. The core itself does nothing: its shell writes, sends, answers and shows.
+// Effects of a step of the core. The core itself does no I/O: its caller (controller/reconcile) writes, sends, answers
+// and publishes.
 
 #include <cstdint>
 #include <memory>
@@ -20,10 +21,10 @@
 
 namespace titan::core {
 
-using RequestId = int64_t;  // Of a client who waits for an answer; 0: nobody does.
-using Token = int64_t;      // Of a transaction whose outcome the core wants to hear; 0: it does not.
+using RequestId = int64_t;  // Identifies a client call that waits for an answer. 0: nobody waits.
+using Token = int64_t;      // Identifies a transaction whose outcome comes back as an input (Durable). 0: none does.
 
-// Goes to the session if that still is open; every command is said again to a node's next session.
+// Dropped if the session is closed by then: every command is repeated to the node's next session.
 struct Send {
   SessionId session = 0;
   NodeCommand command;
@@ -32,12 +33,12 @@ struct Send {
 struct Reply {
   RequestId request = 0;
   absl::Status status;
-  std::string job;               // Uid: the answer is the job as it is shown then.
-  JobViewPtr deleted;            // Or a job that is no more, as it was,
-  std::optional<NodeView> node;  // or a node.
+  std::string job;               // Uid. The answer is the job's view at the time of the reply.
+  JobViewPtr deleted;            // Instead of `job`: the last view of a deleted job.
+  std::optional<NodeView> node;  // Instead of `job`: a node.
 };
 
-// For the metrics page.
+// One sample for the metrics page.
 struct Measure {
   enum Kind {
     kAttemptEnded,
@@ -52,12 +53,13 @@ struct Measure {
   };
   Kind kind = kAttemptEnded;
   std::string label;  // Cause, phase or reason.
-  double value = 0;   // Seconds, or bytes.
+  double value = 0;   // Seconds, bytes, or 1 for an event that is counted.
 };
 
+// Everything that becomes visible at one moment.
 struct Release {
-  std::vector<JobViewPtr> views;     // Shown first: who is answered or told finds them there.
-  std::vector<std::string> deleted;  // Uids that are shown no more.
+  std::vector<JobViewPtr> views;     // Published first, so that a client that is answered or notified finds them.
+  std::vector<std::string> deleted;  // Uids that are no longer shown.
   std::vector<Send> sends;
   std::vector<Reply> replies;
   std::vector<journal::Line> lines;
@@ -68,19 +70,19 @@ struct Release {
   }
 };
 
-// One transaction, and what happens once it is durable. Without mutations it waits for the transactions before it, so
-// that nobody sees things in another order than they happened. A refused one (WhenFull::kRefuse, disk full) releases
-// nothing: whoever waits is answered by the core, which hears of it by the token.
+// One transaction, and what it releases once it is durable. Without mutations it waits for the transactions before it,
+// so that clients see events in the order in which they happened. A refused transaction (WhenFull::kRefuse, disk full)
+// releases nothing: the core learns of it by the token and answers the waiting clients itself.
 struct Change {
   std::vector<store::Mutation> mutations;
-  std::vector<std::string> erased_prefixes;  // Every record below them, too.
+  std::vector<std::string> erased_prefixes;  // Every record below these prefixes is erased, too.
   store::WhenFull when_full = store::WhenFull::kRetry;
   Release then;
   Token token = 0;
 };
 
-// What the ranks of an attempt did is to be compared, which takes its time and needs nothing else of the core. The
-// answer is the input Compared.
+// A request to compare what the ranks of an attempt did. The comparison takes long and needs nothing else of the core.
+// Its result comes back as the input Compared.
 struct Comparison {
   AttemptKey attempt;
   std::shared_ptr<const job::Findings> findings;
@@ -88,20 +90,21 @@ struct Comparison {
 };
 
 struct Effects {
-  Release now;  // Before anything is written: acknowledgements, errors, and the stop of what has failed.
-  std::vector<std::pair<SessionId, std::string>> closes;  // Sessions that were replaced, and why.
-  std::vector<Change> changes;                            // In this order.
+  // Released before anything is written: acknowledgements, errors, and commands that stop a failed attempt.
+  Release now;
+  std::vector<std::pair<SessionId, std::string>> closes;  // Replaced sessions to close, with the reason.
+  std::vector<Change> changes;                            // Written in this order.
   std::vector<Comparison> comparisons;
-  absl::Status refused;  // Of a registration.
-  // Records that make no sense, with what is wrong with them: kept for people, and not met again.
+  absl::Status refused;  // Why a registration was refused.
+  // Records that cannot be used, with the reason. The caller moves them out of the way, where people can read them.
   std::vector<std::pair<store::Record, std::string>> set_aside;
-  // Nodes that are shown otherwise from now on, as decided; nodes that are shown no more; and when others were heard
-  // of.
+  // `nodes` has the new views of nodes that changed, as decided. `nodes_gone` names nodes that are no longer shown.
+  // `beats` says when the other nodes were last heard of.
   std::vector<NodeViewPtr> nodes;
   std::vector<std::string> nodes_gone;
   std::vector<std::pair<std::string, absl::Time>> beats;
-  bool scheduled = false;      // The queue was walked: what the step took is a measure.
-  int64_t kept_log_bytes = 0;  // Of the ends of failed ranks' logs, in all.
+  bool scheduled = false;      // A scheduling cycle ran, so that the step's duration goes into the metrics.
+  int64_t kept_log_bytes = 0;  // Total bytes of the stored ends of failed ranks' logs.
 };
 
 }  // namespace titan::core

@@ -43,11 +43,11 @@ std::optional<AttemptKey> KeptLogs::oldest() const {
   return by_age_.begin()->second;
 }
 
-// The ends of failed ranks' logs, kept beside the attempt for when its nodes are gone.
+// The ends of failed ranks' logs are kept with the attempt, for when its nodes are gone.
 
 namespace {
 
-constexpr size_t kAttemptsWithLogs = 3;  // Of a job: the newest that have ended.
+constexpr size_t kAttemptsWithLogs = 3;  // Per job: the newest attempts that have ended.
 
 bool is_named(const job::AttemptRecord& attempt, int rank) {
   return std::find(attempt.named_ranks.begin(), attempt.named_ranks.end(), rank) != attempt.named_ranks.end();
@@ -63,7 +63,7 @@ bool is_wanted(const LiveAttempt& attempt, const job::RankExit& exit) {
          kept.take(exit.exit_code, exit.signal, exit.message);
 }
 
-// The attempt's record says so: what is listed as kept is there.
+// The attempt's record says that its logs were dropped: logs that it lists are in the store.
 void drop_logs(Step& step, std::shared_ptr<const job::AttemptRecord>& attempt, LiveJob& job, const char* why,
                Change& change) {
   const int64_t dropped = step.state.kept_logs.erase({job.record.uid, attempt->number});
@@ -77,7 +77,7 @@ void drop_logs(Step& step, std::shared_ptr<const job::AttemptRecord>& attempt, L
   step.measure(Measure::kLogsDropped, static_cast<double>(dropped), why);
 }
 
-// A job that is being deleted takes them along: nothing is written beside its deletion.
+// The logs of a job that is being deleted go with it: nothing is written alongside its deletion.
 void drop_oldest_logs(Step& step, const AttemptKey& key) {
   LiveJob* live = step.state.jobs.find(key.first);
   const JobViewPtr over = step.state.jobs.find_over(key.first);
@@ -91,7 +91,7 @@ void drop_oldest_logs(Step& step, const AttemptKey& key) {
   }
   Change change;
   drop_logs(step, *found, job, job::kNoRoom, change);
-  if (live == nullptr) {  // Another one is shown by what it does next, and may be in the middle of something.
+  if (live == nullptr) {  // A live job is shown by its next change, and may be in the middle of one.
     step.state.jobs.end(key.first, view_of(job));
     show(change, job);
   }
@@ -100,13 +100,13 @@ void drop_oldest_logs(Step& step, const AttemptKey& key) {
 
 }  // namespace
 
-// A record of its own: the attempt's is read whenever the job is shown. True when the exit now says so.
+// The log is a separate record, because the attempt's record is read whenever the job is shown.
 bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::RankExit& exit, Change& change) {
   if (said.text.empty() || exit.kept_log_bytes > 0 || !is_wanted(*job.attempt, exit)) return false;
   job::FailedLog log{said.offset, rank_protocol::failed_log(said.text)};
   const auto size = static_cast<int64_t>(log.text.size());
   if (!make_room_for_logs(step, size)) {
-    job.attempt->record.logs_dropped = job::kNoRoom;  // Written with the attempt's end.
+    job.attempt->record.logs_dropped = job::kNoRoom;  // This is written with the attempt's end.
     step.measure(Measure::kLogsDropped, static_cast<double>(size), job::kNoRoom);
     return false;
   }
@@ -118,14 +118,14 @@ bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::
   return true;
 }
 
-// Of the attempt that has just ended, which may go when room is wanted, and of the one that is one too many now.
+// The logs of the attempt that has just ended may be dropped from now on. Those of the oldest one are now one too many.
 void close_failed_logs(Step& step, LiveJob& job, Change& change) {
   step.state.kept_logs.may_go({job.record.uid, job.past.back()->number}, step.now.wall_ns());
   if (job.past.size() <= kAttemptsWithLogs) return;
   drop_logs(step, job.past[job.past.size() - 1 - kAttemptsWithLogs], job, job::kNewerAttempts, change);
 }
 
-// Oldest first, until there is room for so many bytes more. False: what is left is of attempts that have not ended.
+// Drops the oldest first.
 bool make_room_for_logs(Step& step, int64_t bytes) {
   while (step.state.kept_logs.bytes() + bytes > step.options.kept_logs_bytes) {
     const std::optional<AttemptKey> oldest = step.state.kept_logs.oldest();
@@ -135,7 +135,7 @@ bool make_room_for_logs(Step& step, int64_t bytes) {
   return true;
 }
 
-// What was loaded, or was to be deleted and is there still.
+// For jobs that were loaded, or whose deletion failed.
 void count_kept_logs(KeptLogs& kept_logs, const JobView& view) {
   for (const auto& attempt : view.attempts) {
     const AttemptKey key{view.record->uid, attempt->number};

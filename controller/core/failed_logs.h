@@ -1,6 +1,7 @@
 #pragma once
 
-// Keeps the ends of failed ranks' logs in the store, within a limit over all jobs.
+// Accounts for the ends of failed ranks' logs in the store: which attempts have some, how many bytes, and which
+// attempts are the oldest. This is enough to enforce a limit over all jobs without reading any log.
 
 #include <cstdint>
 #include <map>
@@ -13,19 +14,16 @@
 
 namespace titan::core {
 
-// Which attempts have ends of failed ranks' logs in the store, how many bytes, and which are the oldest: what a limit
-// over all jobs needs to know without reading any.
-
 class KeptLogs {
  public:
   void add(const AttemptKey& key, int64_t bytes);
-  // Its attempt has ended: it may be dropped from now on.
+  // Call when the attempt has ended. From then on oldest() may return it.
   void may_go(const AttemptKey& key, int64_t end_time_ns);
-  int64_t erase(const AttemptKey& key);  // What it had.
+  int64_t erase(const AttemptKey& key);  // Returns the bytes that the attempt had.
   void erase_job(const std::string& uid);
 
   int64_t bytes() const { return bytes_; }
-  std::optional<AttemptKey> oldest() const;  // Of those that may go.
+  std::optional<AttemptKey> oldest() const;  // The attempt that ended first. Nothing if no ended attempt has logs.
 
  private:
   struct Of {

@@ -1,4 +1,4 @@
-// One live job a dump folder, under every name that the folder has: its paths, and the id that lies in it.
+// A dump folder has at most one live job, under every name of the folder: its paths, and the id stored in it.
 
 #include "controller/core/folders.h"
 
@@ -18,8 +18,8 @@ std::vector<std::string> names_of(const job::Spec& spec) {
   return names;
 }
 
-// "projects/p/jobs/a under the name /dump/a" for messages. Of another project's job neither: who submits here may not
-// see it there.
+// Names a folder's owner in messages: "projects/p/jobs/a under the name /dump/a". A job of another project is not
+// named, since the submitter may not see it.
 std::string holder_text(const job::JobRecord& holder, const job::Spec& asks) {
   if (holder.spec.project != asks.project) return scheduler::kForeignJob;
   if (holder.spec.dump_folder == asks.dump_folder) return holder.name;
@@ -67,7 +67,8 @@ absl::Status check_folder(const State& state, const job::Spec& spec) {
                     absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder, why), metadata);
 }
 
-// Its nodes see two folders. Under one id something was trained, or the leader's word is no better than the others'.
+// The job's nodes see two folders. If nothing was trained under the id, the leader's report of it counts no more than
+// the others'.
 void doubt_folder_id(Folders& folders, LiveJob& job) {
   const job::RestartHistory& history = job.record.history;
   if (history.best_step > 0 || history.best_commit > 0) return;
@@ -76,7 +77,7 @@ void doubt_folder_id(Folders& folders, LiveJob& job) {
   folders.claim(job.record);
 }
 
-// The leader's node says which folder it prepared. False: the attempt must not start there.
+// The leader's node reports which folder it prepared.
 bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std::string& id, Change& change) {
   if (job.record.folder_id == id) return true;
   if (job.attempt->failing) return false;
@@ -85,7 +86,7 @@ bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std
     return false;
   };
   const std::string& folder = job.record.spec.dump_folder;
-  if (!job.record.folder_id.empty()) {  // A worker of an older version does not look.
+  if (!job.record.folder_id.empty()) {  // A worker of an older version does not check.
     return refused("DUMP_FOLDER_REPLACED",
                    absl::StrCat("the dump folder ", folder, " is not the one of the job's earlier ",
                                 "attempts; mount or restore that one, or submit the job anew"));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Knows which live job has which dump folder, by every name of the folder: its paths and the id that lies in it. An id
-// is not a path, so the two cannot be confused.
+// Maps every name of a dump folder (its paths and the id stored in it) to the live job that owns the folder. An id is
+// not a path, so the two cannot be confused.
 
 #include <string>
 #include <vector>
@@ -13,11 +13,11 @@ namespace titan::core {
 
 class Folders {
  public:
-  // Leaves other jobs what they have, except for the id that the job's nodes have read in the folder.
+  // Claims all names of the job's folder that are free. Takes over the id that the job's own nodes read in the folder.
   void claim(const job::JobRecord& job);
   void drop(const std::string& uid);  // Frees all names of the job's folder.
 
-  // Returns the uid of the job that has the folder that is asked for, under any of its names; nullptr: it is free.
+  // Returns the uid of the job that owns the folder of `spec` under any of its names, or nullptr if the folder is free.
   const std::string* holder(const job::Spec& spec) const;
   const std::string* holder_of_id(const std::string& id) const;
 

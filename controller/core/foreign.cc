@@ -1,5 +1,5 @@
-// A node speaks for what was placed on it. Whoever has its certificate may say anything: what is about others changes
-// nothing here, and is told once a session.
+// A node reports on what was placed on it. Anyone who has its certificate can send anything: reports on other nodes'
+// parts change nothing here, and are recorded once per session.
 
 #include <algorithm>
 
@@ -24,7 +24,6 @@ bool has(const job::AttemptRecord& attempt, const std::string& node, int rank) {
 
 }  // namespace
 
-// nullptr: this store knows no such attempt, or has lost its record.
 const job::AttemptRecord* recorded(const Jobs& jobs, const AttemptKey& key) {
   const LiveJob* live = jobs.find(key.first);
   if (live != nullptr && live->attempt && live->attempt->record.number == key.second) {
@@ -43,16 +42,15 @@ bool is_elsewhere(const Jobs& jobs, const std::string& node, const AttemptKey& k
   return attempt != nullptr && !has(*attempt, node);
 }
 
-// Whether what a rank did is this node's to say. Of an attempt that an older copy of the store lacks, whoever was
-// believed that it runs there.
+// For an attempt that an older copy of the store lacks, a node is believed if its inventory listed the attempt.
 bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank) {
   if (const job::AttemptRecord* const attempt = recorded(state.jobs, key)) return has(*attempt, node.record.name, rank);
   const LiveJob* live = state.jobs.find(key.first);
-  if (live == nullptr) return true;  // Of a job that is over, nothing is taken.
+  if (live == nullptr) return true;  // Nothing is taken for a job that has ended.
   return key.second <= live->record.attempts && state.strays.contains(node.record.name, key);
 }
 
-// Strays are kept and told one by one: no node makes this controller keep more than a node can have.
+// Strays are kept and reported one by one: no node makes this controller keep more than a node can have.
 bool may_list(Step& step, Node& node, const AttemptKey& key) {
   const Strays::OfNode& there = step.state.strays.on(node.record.name);
   if (there.size() < kMostStrays || there.contains(key)) return true;

@@ -1,4 +1,4 @@
-// Ranks that live, whose nodes speak, and that do nothing.
+// Hangs: ranks that are alive on connected nodes and make no progress.
 
 #include <algorithm>
 
@@ -9,15 +9,15 @@
 namespace titan::core {
 namespace {
 
-// The ranks' own timeouts come first, since they name the culprit.
+// Factors on the ranks' own timeouts, which come first because they name the culprit.
 constexpr int kPatience = 3;
 constexpr int kQuietPatience = 10;
-// What this attempt has done before at a slow pace, it may do again: ten times as slow, but beyond ten times its
-// timeout no slower than twice.
+// An attempt that was slow before may be slow again. The limit is ten times its longest pause, up to ten times its
+// timeout, and never less than twice that pause.
 constexpr int kSlowerThanEver = 10;
 constexpr size_t kRanksNamed = 8;
 
-// Whatever its ranks do.
+// A lower bound of hang_limit() that needs no look at the ranks.
 double least_limit_seconds(const LiveJob& job) {
   const job::RestartPolicy& policy = job.record.spec.restart;
   return kPatience *
@@ -57,7 +57,7 @@ bool all_speak(const Nodes& nodes, const LiveAttempt& attempt) {
 
 void note_advance(const Pauses& pauses, const Now& now, LiveAttempt& attempt, bool quiet) {
   const absl::Duration pause = attempt.advanced_at ? now.monotonic - *attempt.advanced_at : absl::ZeroDuration();
-  // What is heard first after a pause of this process, before a tick has noticed that, measures the pause.
+  // The first message after a pause of this process, before a tick has noticed the pause, would measure the pause.
   if (!pauses.is_paused(now.monotonic)) attempt.longest_pause = std::max(attempt.longest_pause, pause);
   if (!pauses.is_paused(now.monotonic) && !quiet)
     attempt.longest_working_pause = std::max(attempt.longest_working_pause, pause);
@@ -83,8 +83,9 @@ void note_beat(Step& step, LiveJob& job, NodePart& part, const AttemptBeat& beat
   }
   if (counter > part.counter) {
     note_advance(step.state.pauses, step.now, attempt, quiet);
-    const absl::Duration took = now - part.last_advance;  // Of this node: others show the same one a little later.
-    // Beats that waited for a controller that stood still come all at once, and show no step either.
+    // Measured on one node: others show the same step a little later.
+    const absl::Duration took = now - part.last_advance;
+    // Beats that waited while the controller was paused arrive all at once and do not show a step either.
     if (!quiet && took >= step.options.beat / 2 && took != absl::InfiniteDuration()) {
       attempt.longest_step = std::max(attempt.longest_step, took);
       job.progress.longest_step_seconds = absl::ToDoubleSeconds(attempt.longest_step);
@@ -96,15 +97,15 @@ void note_beat(Step& step, LiveJob& job, NodePart& part, const AttemptBeat& beat
   part.counter = counter;
 }
 
-// Its nodes are told to start: while the disk was full, nobody was. What they do shows from their first beats on.
+// While the disk was full, no node was sent Start. What its ranks do shows from their first beats after it.
 void begin_watch(const Now& now, LiveAttempt& attempt) {
   attempt.start_waits = false;
   for (auto& [node, part] : attempt.parts) part.last_advance = std::max(part.last_advance, now.monotonic);
   attempt.advanced_at.reset();
 }
 
-// Its peers gave up on a rank that lived: whoever had stood still for long, and is furthest behind, is who they waited
-// for. (Ranks that wait stand still, too, but they are ahead of it.)
+// Peers of a rank that hangs give up on it while it lives: the rank that stood still for long and is furthest behind is
+// the one they waited for. Ranks that wait stand still, too, but are ahead of it.
 std::vector<job::HungRank> hung_ranks(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const job::RestartPolicy& policy = job.record.spec.restart;
@@ -129,8 +130,8 @@ std::vector<job::HungRank> hung_ranks(const LiveJob& job) {
   return hung;
 }
 
-// Ranks that wait for one that is gone or stopped end by their own timeout, and with them the attempt. This is for what
-// no timeout of a rank covers: all of them stopped, a read that never returns, a deadlock outside of collectives.
+// Ranks that wait for a dead or stopped rank end by their own timeout, and the attempt with them. This check is for
+// what no timeout of a rank covers: all ranks stopped, a read that never returns, a deadlock outside of collectives.
 void check_hangs(Step& step) {
   const absl::Duration now = step.now.monotonic;
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
@@ -138,7 +139,7 @@ void check_hangs(Step& step) {
     if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
     if (job.attempt->start_waits || job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
     const absl::Duration silent = now - *job.attempt->advanced_at;
-    if (silent <= absl::Seconds(least_limit_seconds(job))) continue;  // Without a look at all its ranks.
+    if (silent <= absl::Seconds(least_limit_seconds(job))) continue;  // Cheap check before a look at all its ranks.
     if (silent > hang_limit(job) && all_speak(step.state.nodes, *job.attempt)) hung.push_back(uid);
   }
   for (const std::string& uid : hung) {
@@ -156,7 +157,7 @@ void check_hangs(Step& step) {
   }
 }
 
-// What this process did not hear while it stood still itself is nobody's silence.
+// A node was not silent only because this process was paused and did not hear it.
 void excuse_own_pause(Step& step) {
   const absl::Duration now = step.now.monotonic;
   const absl::Duration pause = step.state.pauses.tick(now);
@@ -165,7 +166,7 @@ void excuse_own_pause(Step& step) {
   for (auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt) continue;
     if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
-    // What began after the pause, before a tick has noticed that, has all its time already.
+    // Whatever began after the pause, before a tick noticed the pause, has its full time already.
     const absl::Duration prepared = std::max(now, step.state.cycles.earliest()) + step.options.prepare_timeout;
     const absl::Duration stopped = now + stop_time(job);
     if (job.attempt->prepare_by) job.attempt->prepare_by = std::min(*job.attempt->prepare_by + pause, prepared);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What may happen to the core, as values: whoever has the same inputs has the same history.
+// Inputs of the core, as values. The same inputs at the same times lead to the same decisions.
 
 #include <cstdint>
 #include <map>
@@ -20,52 +20,55 @@
 
 namespace titan::core {
 
-// --- clients. Each is answered once under `request`, when its change is durable or with an error. `actor` is who asks,
-// as whoever let the call in knows them; it is written beside what it changes. ---
+// --- Clients. Each request is answered once under `request`: when its change is durable, or with an error. `actor` is
+// the authenticated caller and is recorded with the change. ---
 
-// Errors: AlreadyExists (JOB_ID_IN_USE), FailedPrecondition (DUMP_FOLDER_IN_USE), InvalidArgument (REQUEST_ID_REUSED),
-// ResourceExhausted (disk), `unfit`. The same request_id gives the same job again.
+// Creates a job. A repeated request_id gets the same job again. Errors: AlreadyExists (JOB_ID_IN_USE, JOB_DELETED),
+// FailedPrecondition (DUMP_FOLDER_IN_USE), InvalidArgument (REQUEST_ID_REUSED), ResourceExhausted (disk), and `unfit`.
 struct CreateJob {
   RequestId request = 0;
-  std::string uid;  // Random, made by the shell.
+  std::string uid;  // Random, chosen by the sender of the input.
   job::Spec spec;
-  std::string stored;  // Of the specification's record, as bytes.
+  std::string stored;  // Encoded record of the full specification.
   std::string request_id;
-  uint32_t fingerprint = 0;  // Of the request's content.
-  std::string actor;         // Its owner.
+  uint32_t fingerprint = 0;  // CRC of the request's content.
+  std::string actor;         // Becomes the job's owner.
   std::map<std::string, std::string> labels;
   std::string run_as;  // See job::JobRecord.
   bool run_as_local = false;
-  absl::Status unfit;  // Why there shall be no new job, as its caller looked at the nodes.
+  // Error for a new job that the nodes cannot hold, as found by the sender. A repeated request ignores it.
+  absl::Status unfit;
 };
 
-// Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, unless the same request_id
-// was accepted before; ResourceExhausted.
+// Cancels a job. Idempotent. Errors: NotFound, FailedPrecondition (JOB_OVER) for a job that ended in another way,
+// unless the same request_id was accepted before, and ResourceExhausted.
 struct CancelJob {
   RequestId request = 0;
   std::string uid;
-  bool now = false;  // Without saving.
+  bool now = false;  // Do not save first.
   std::string actor;
   std::string request_id;
 };
 
-// Sets what is given. Idempotent: what is so already changes nothing. Errors: NotFound, FailedPrecondition (JOB_OVER;
-// labels can be changed nevertheless), Aborted (ETAG_MISMATCH), InvalidArgument (LABELS_INVALID: too many),
-// ResourceExhausted.
+// Changes the given fields. Idempotent: a value that is set already changes nothing. Errors: NotFound,
+// FailedPrecondition (JOB_OVER: labels can still be changed), Aborted (ETAG_MISMATCH), InvalidArgument (LABELS_INVALID:
+// too many), ResourceExhausted.
 struct UpdateJob : job::Update {
   RequestId request = 0;
   std::string uid;
 };
 
-// Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).
+// Saves a checkpoint at the next step edge. Errors: NotFound, FailedPrecondition (JOB_OVER, JOB_NOT_RUNNING,
+// CHECKPOINTS_DISABLED).
 struct CheckpointJob {
   RequestId request = 0;
   std::string uid;
   std::string actor;
 };
 
-// Notes that ranks of the job are asked for a trace; the asking is the caller's. The newest attempt of the answer is
-// the one that trains. Errors: NotFound, FailedPrecondition (JOB_OVER, JOB_NOT_RUNNING).
+// Records that a trace of the job's ranks was requested. The sender of the input passes the request to the ranks. The
+// newest attempt in the answer is the one that trains. Errors: NotFound, FailedPrecondition (JOB_OVER,
+// JOB_NOT_RUNNING).
 struct ProfileJob {
   RequestId request = 0;
   std::string uid;
@@ -74,15 +77,15 @@ struct ProfileJob {
   std::string actor;
 };
 
-// Takes a job that is over out of the store with its attempts and events; what lies in its dump folder stays. The
-// answer is the job as it was. Errors: NotFound, FailedPrecondition (JOB_NOT_OVER), ResourceExhausted.
+// Deletes an ended job with its attempts and events from the store. The files in its dump folder stay. The answer is
+// the job's last view. Errors: NotFound, FailedPrecondition (JOB_NOT_OVER), ResourceExhausted.
 struct DeleteJob {
   RequestId request = 0;
   std::string uid;
   std::string actor;
 };
 
-// Errors: NotFound, ResourceExhausted.
+// Cordons the node, or puts it back into service. Errors: NotFound, ResourceExhausted.
 struct CordonNode {
   RequestId request = 0;
   std::string node;
@@ -91,7 +94,7 @@ struct CordonNode {
   std::string actor;
 };
 
-// Cordons the node, and lets what it runs save and go on elsewhere. Idempotent. Errors: those of CordonNode.
+// Cordons the node and lets its ranks save and continue elsewhere. Idempotent. Errors: those of CordonNode.
 struct DrainNode {
   RequestId request = 0;
   std::string node;
@@ -99,9 +102,9 @@ struct DrainNode {
   std::string actor;
 };
 
-// Takes a node that is lost, and on which nothing is placed or may still run, out of the store with its events. The
-// answer is the node as it was. Waits for room on a full disk. `force`: the caller knows that nothing runs there any
-// more. Errors: NotFound, FailedPrecondition (NODE_NOT_LOST, NODE_IN_USE).
+// Deletes a lost node with its events from the store, if nothing is placed there or may still run there. `force`: the
+// caller knows that nothing runs there any more. The answer is the node's last view. On a full disk it waits for space.
+// Errors: NotFound, FailedPrecondition (NODE_NOT_LOST, NODE_IN_USE).
 struct DeleteNode {
   RequestId request = 0;
   std::string node;
@@ -109,8 +112,8 @@ struct DeleteNode {
   bool force = false;
 };
 
-// Ends what a node runs of a job that this controller does not know: its ranks may save within `grace`. Errors:
-// NotFound (NODE_NOT_FOUND, JOB_NOT_UNKNOWN), Unavailable.
+// Stops what a node runs of a job that this controller does not know. Its ranks may save within `grace`. Errors:
+// NotFound (NODE_NOT_FOUND, JOB_NOT_UNKNOWN), Unavailable (NODE_UNREACHABLE).
 struct StopUnknown {
   RequestId request = 0;
   std::string node;
@@ -119,14 +122,14 @@ struct StopUnknown {
   std::string actor;
 };
 
-// --- workers. A session registers once; what a session says that is no longer its node's is ignored. ---
+// --- Workers. A session registers once. Messages of a session that its node has replaced are ignored. ---
 
-// Refused: InvalidArgument (BAD_NODE_ID), AlreadyExists (NODE_ID_IN_USE), Aborted (SESSION_REPLACED),
-// FailedPrecondition (WRONG_CLUSTER).
+// Registers a node. Effects::refused gets: InvalidArgument (BAD_NODE_ID, BAD_DEVICES), AlreadyExists (NODE_ID_IN_USE),
+// Aborted (SESSION_REPLACED), FailedPrecondition (WRONG_CLUSTER).
 struct OpenSession {
   SessionId session = 0;
   Registration hello;
-  std::string peer = "";  // Where it comes from: "peer:ADDRESS".
+  std::string peer = "";  // Address of the worker: "peer:ADDRESS".
 };
 struct Heard {
   std::string node;
@@ -138,27 +141,27 @@ struct CloseSession {
   SessionId session = 0;
 };
 
-// --- the shell ---
+// --- The process around the core ---
 
-struct Tick {};  // About ten times a second: leases, deadlines, backoffs.
-// The transaction with this token is durable, or was refused; nothing else may come of it.
+struct Tick {};  // About ten times a second: checks leases, deadlines and backoffs.
+// The transaction with this token is durable or was refused. Sent once per token.
 struct Durable {
   Token token = 0;
   absl::Status status;
 };
-// A Prepare could not be sent, since the job's specification cannot be read.
+// A Prepare could not be sent because the job's specification could not be read.
 struct SpecUnreadable {
   std::string uid;
   int attempt = 0;
   std::string message;
-  bool lost = true;  // Its record is: no later attempt would read it, either.
+  bool lost = true;  // The record itself is lost, so that no later attempt can read it either.
 };
 
-// What a Comparison has shown.
+// The result of a Comparison.
 struct Compared {
   AttemptKey attempt;
   job::DiagnosisRecord record;
-  bool stuck = false;  // As the findings had it.
+  bool stuck = false;  // Copied from the findings.
 };
 
 using Input =

@@ -1,4 +1,4 @@
-// A node has registered: what runs there and what should run there are brought together.
+// A node has registered: compares what runs there with what should run there.
 
 #include <algorithm>
 #include <set>
@@ -48,7 +48,8 @@ Stray described(const AttemptInventory& item) {
   return stray;
 }
 
-// Where the attempt's ranks are, as the node says it; none when that cannot be read or names more than `most` ranks.
+// Returns where the attempt's ranks are, from the node's report. Empty if it cannot be read or names more than `most`
+// ranks.
 std::vector<job::Placement> placements_of(const AttemptInventory& item, int most) {
   std::vector<job::Placement> placements;
   int ranks = 0;
@@ -64,7 +65,7 @@ std::vector<job::Placement> placements_of(const AttemptInventory& item, int most
   return placements;
 }
 
-// All its parts are known, and its ranks run or have ended.
+// True if all its parts are known, and its ranks run or have ended.
 bool can_be_adopted(const AttemptInventory& item, const std::vector<job::Placement>& placements, const job::Spec& spec,
                     const std::string& node) {
   if (item.phase != PartPhase::kStarted && item.phase != PartPhase::kEnded) return false;
@@ -79,7 +80,7 @@ bool can_be_adopted(const AttemptInventory& item, const std::vector<job::Placeme
   return ranks == spec.ranks && nodes.contains(node);
 }
 
-// Whether some of the devices are another attempt's, as the node says.
+// True if another attempt holds some of the devices, by the node's report.
 bool others_have(const Registration& hello, const AttemptKey& key, const std::vector<int>& devices) {
   return std::any_of(hello.inventory.begin(), hello.inventory.end(), [&](const AttemptInventory& item) {
     if (item.devices == 0 || item.attempt == key) return false;
@@ -97,7 +98,7 @@ void end_superseded(Step& step, LiveJob& job, const AttemptInventory& item, Chan
   record.end_time_ns = step.now.wall_ns();
   record.end_cause = std::string(job::name(job::Cause::kStaleAttempt));
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
-  // The controller that made the newer one has told its nodes how this one ended.
+  // The controller that made the newer attempt informed its nodes how this one ended.
   if (record.number + 1 == by && job::is_cause(item.previous_end_cause)) {
     record.end_cause = item.previous_end_cause;
     record.end_message = text::shortened(item.previous_end_message, job::kLongestMessage);
@@ -113,7 +114,7 @@ void adopt(Step& step, LiveJob& job, const AttemptInventory& item, std::vector<j
   if (job.attempt) end_superseded(step, job, item, change);
   apply(job, JobEvent::kAttemptFailed);
   apply(job, JobEvent::kPlaced);
-  apply(job, JobEvent::kPrepared);  // None of the three means anything to a job that is being cancelled: it is stopped.
+  apply(job, JobEvent::kPrepared);  // A job that is being cancelled ignores all three: it is stopped.
   LiveAttempt attempt;
   attempt.record.number = item.attempt.second;
   attempt.record.start_time_ns = item.start_time_ns != 0 ? item.start_time_ns : step.now.wall_ns();
@@ -125,13 +126,13 @@ void adopt(Step& step, LiveJob& job, const AttemptInventory& item, std::vector<j
     attempt.record.ranks += placement.num_ranks;
     attempt.parts[placement.node] = {.placement = placement, .prepared = true};
     if (step.state.nodes.find(placement.node) != nullptr) continue;
-    job::NodeRecord unheard;  // It has a lease's time to register, too.
+    job::NodeRecord unheard;  // This node, too, has one lease to register.
     unheard.name = placement.node;
     step.state.nodes.restore(std::move(unheard), step.now.monotonic);
     tell_of(step, *step.state.nodes.find(placement.node));
   }
   attempt.start_sent = true;
-  attempt.loaded = attempt.record.last_step > 0;  // The event that said so may have gone to the newer store.
+  attempt.loaded = attempt.record.last_step > 0;  // The event for it may have gone to the newer store.
   job.record.attempts = attempt.record.number;
   if (job.record.placed_time_ns == 0) job.record.placed_time_ns = attempt.record.start_time_ns;
   note_time_limit(step.now, job);
@@ -155,9 +156,9 @@ void adopt(Step& step, LiveJob& job, const AttemptInventory& item, std::vector<j
   step.commit(std::move(change));
 }
 
-// Handles an attempt that this controller has never made: its store is an older copy. Numbers continue from those that
-// the nodes have seen, and ranks that can be adopted are not stopped. A node can only have such an attempt from before
-// its first session with this controller: newer attempts that it reports later are not believed.
+// Handles an attempt that this controller has not made: its store is an older copy. Numbers continue from those that
+// the nodes have seen, and ranks that can be adopted are not stopped. A node can have such an attempt only from before
+// its first session with this controller: newer attempts in later sessions are not believed.
 bool catch_up(Step& step, Node& node, const AttemptInventory& item) {
   LiveJob* live = step.state.jobs.find(item.attempt.first);
   if (live == nullptr || item.attempt.second <= live->record.attempts) return false;
@@ -174,7 +175,7 @@ bool catch_up(Step& step, Node& node, const AttemptInventory& item) {
     adopt(step, job, item, std::move(placements));
     return true;
   }
-  job.record.attempts = item.attempt.second;  // It is stopped as a stray, and the next attempt gets a number above it.
+  job.record.attempts = item.attempt.second;  // It is stopped as a stray. The next attempt gets a higher number.
   Change change;
   add_event(step, change, job,
             {.attempt = job.record.attempts,
@@ -194,8 +195,8 @@ void end_part_that_is_gone(Step& step, LiveJob& job, const std::string& node) {
   conclude(step, job, std::move(change), absl::ZeroDuration());
 }
 
-// Of an attempt that was adopted from one node's word: what others had of it they had said by then, or have forgotten,
-// as a newer store than this one had told them.
+// For an attempt that was adopted by one node's report. Other nodes that are registered and do not list it have lost
+// it, or have forgotten it on behalf of a newer store than this one.
 void end_parts_that_are_gone(Step& step, const std::string& uid, const std::string& by) {
   for (const std::string& node : step.state.jobs.at(uid).attempt->nodes()) {
     LiveJob* live = step.state.jobs.find(uid);
@@ -215,7 +216,7 @@ std::map<AttemptKey, PartPhase> phases_of(const Registration& hello) {
   return phases;
 }
 
-// Uids of the jobs of which an attempt was adopted.
+// Returns the uids of the jobs whose newer attempt was adopted.
 std::vector<std::string> adopt_newer(Step& step, Node& node, const Registration& hello) {
   std::vector<std::string> adopted;
   for (const AttemptInventory* item : newest_of_each_job(hello)) {
@@ -224,8 +225,8 @@ std::vector<std::string> adopt_newer(Step& step, Node& node, const Registration&
   return adopted;
 }
 
-// Whether the item is of a part that should be there. One that was given up is a stray until it has ended, of which its
-// report says how.
+// True if the item is about a part that should be there. A part that was given up is a stray until it has ended. Then
+// its report says how.
 bool is_of_part(Step& step, const std::string& node, const AttemptInventory& item) {
   LiveJob* job = job_of(step.state.jobs, item.attempt);
   if (job == nullptr || !job->attempt->parts.contains(node)) return false;
@@ -234,7 +235,7 @@ bool is_of_part(Step& step, const std::string& node, const AttemptInventory& ite
   return !is_given_up || item.phase == PartPhase::kEnded;
 }
 
-// What was known of a stray outlives the session in which it was said.
+// The state of a stray outlives the session in which it was reported.
 void compare_strays(Step& step, Node& node, const Registration& hello) {
   const std::string& name = node.record.name;
   const Strays::OfNode before = step.state.strays.take(name);
@@ -254,7 +255,7 @@ void compare_strays(Step& step, Node& node, const Registration& hello) {
   }
 }
 
-// What it does not name is gone; what it names has just been told to stop.
+// Ranks that the node does not list are gone. Those that it lists have just been ordered to stop.
 void compare_left_behind(Step& step, const std::string& node, const std::map<AttemptKey, PartPhase>& there) {
   for (const auto& [key, left] : LeftRanks::OfNode(step.state.left.on(node))) {
     const auto named = there.find(key);
@@ -265,23 +266,23 @@ void compare_left_behind(Step& step, const std::string& node, const std::map<Att
 
 enum class Remedy { kNothing, kEnd, kGiveUp, kStop, kRefuse, kPrepare, kStart };
 
-// What a part needs, by what is wanted of it and what its node says. `seen`: null where it does not name it.
+// Returns what a part needs, from its intended state and the node's report. `seen`: null if the node does not list it.
 Remedy remedy_for(const LiveJob& job, const std::string& node, const PartPhase* seen, const Registration& hello) {
   const LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node);
   const bool is_ending = attempt.failing || job.record.state == job::JobState::kStopping;
   const bool was_refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
                                        [&](const job::Refusal& refusal) { return refusal.node == node; });
-  // It never heard of it, or has done with it; or all of it was told to a predecessor.
+  // The node never heard of the part or has forgotten it, or an earlier controller process was sent all of its exits.
   if (seen == nullptr && (was_refused || (is_ending && !attempt.start_sent))) return Remedy::kEnd;
   if (seen != nullptr && *seen == PartPhase::kEnded && attempt.exits_on(node) == part.placement.num_ranks)
     return Remedy::kEnd;
   if (seen == nullptr && attempt.start_sent) return Remedy::kGiveUp;
   const bool is_to_leave = part.asked_to_leave && job.record.spec.saves;
-  // It is told with all others, or after its nodes have looked.
+  // It is stopped with all other parts, or after its nodes have answered the diagnosis.
   if (is_ending || is_to_leave) return attempt.stop_waits || attempt.diagnose_by ? Remedy::kNothing : Remedy::kStop;
   if (attempt.start_sent) return attempt.start_waits ? Remedy::kNothing : Remedy::kStart;
-  // Placed by an older copy of the store: what runs there has just been adopted, or is a stray.
+  // An older copy of the store placed it: what runs there was just adopted, or is a stray.
   if (seen == nullptr && others_have(hello, job.key(), part.devices)) return Remedy::kRefuse;
   return Remedy::kPrepare;
 }
@@ -307,10 +308,11 @@ void carry_out(Step& step, Remedy remedy, LiveJob& job, const std::string& node)
       return conclude(step, job, std::move(change), absl::ZeroDuration());
     }
     case Remedy::kPrepare:
-      return send_prepare(step, job, {node});  // Answered with the state that is, also when it is done already.
+      // The node answers with the present state, also if it has prepared already.
+      return send_prepare(step, job, {node});
     case Remedy::kStart:
       send_start(step, job, node);
-      // The request may have been lost with the session; a second checkpoint does no harm.
+      // The request may have been lost with the session. A second checkpoint does no harm.
       if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(step, job, node);
       return;
   }
@@ -324,7 +326,7 @@ void compare_parts(Step& step, const Node& node, const Registration& hello,
     LiveAttempt& attempt = *job.attempt;
     if (attempt.diagnose_by) ask_again(step, job, node);
     if (attempt.parts.at(name).ended) continue;
-    if (attempt.advanced_at) attempt.advanced_at = step.now.monotonic;  // Nobody could see what its ranks did.
+    if (attempt.advanced_at) attempt.advanced_at = step.now.monotonic;  // Its ranks' progress was not visible before.
     const auto seen = there.find(job.key());
     const PartPhase* const phase = seen == there.end() ? nullptr : &seen->second;
     carry_out(step, remedy_for(job, name, phase, hello), job, name);
@@ -343,7 +345,8 @@ void compare_inventory(Step& step, Node& node, const Registration& hello) {
   for (const std::string& uid : adopted) end_parts_that_are_gone(step, uid, name);
   for (const std::string& uid : step.state.placed.on(name)) {
     LiveJob& job = step.state.jobs.at(uid);
-    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(step, job);  // Nobody else is left.
+    // Every node has answered.
+    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(step, job);
   }
 }
 
@@ -354,7 +357,7 @@ LiveJob* job_of(Jobs& jobs, const AttemptKey& key) {
   return is_present ? job : nullptr;
 }
 
-// The node's share of the job's attempt; none when it was given up: then it is a stray like any other.
+// A part that was given up is a stray like any other.
 NodePart* part_of(LiveJob* job, const std::string& node) {
   if (job == nullptr) return nullptr;
   const auto part = job->attempt->parts.find(node);

@@ -1,4 +1,4 @@
-// How a job ends: what is told and kept of it, and what it leaves.
+// How a job ends: the event that reports it, and what is released.
 
 #include "absl/strings/str_cat.h"
 #include "controller/core/keys.h"
@@ -45,7 +45,7 @@ void end_job(Step& step, LiveJob& job, Change& change) {
   put_job(change, job);
 }
 
-// It is over: what clients may still ask of it is its last view.
+// Clients see its last view from now on.
 void leave_queue(State& state, LiveJob& job) {
   const std::string uid = job.record.uid;
   state.queue.leave(uid);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Keeps the live jobs and the indexes by which they are found.
+// Keeps all jobs and the indexes by which they are found.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace titan::core {
 
-// An index by node of the jobs whose attempt has a part there, ended parts included.
+// Index by node of the jobs whose attempt has a part there, ended parts included.
 class PlacedJobs {
  public:
   void add(const std::string& node, const std::string& uid) { uids_[node].insert(uid); }
@@ -25,44 +25,43 @@ class PlacedJobs {
   std::vector<std::string> on(const std::string& node) const;
 
  private:
-  std::map<std::string, std::set<std::string>> uids_;  // Nodes with none are not in it.
+  std::map<std::string, std::set<std::string>> uids_;  // Has no entry for a node without jobs.
 };
 
-// A job on its way to the store.
+// A new job that is not durable yet, and the requests that wait for it.
 struct Creation {
   LiveJob job;
   std::vector<RequestId> waiting;
 };
 
-// All jobs by uid. A job is being created, then lives, then is over until it is deleted. Its name is taken all the
-// time.
+// All jobs by uid. A job is being created, then live, then ended until it is deleted. Its name is taken all the time.
 class Jobs {
  public:
-  // Takes the name, which must be free, and gives the job its place in the order of all jobs.
+  // Takes the name, which must be free, and gives the job its place in the creation order.
   void register_new(job::JobRecord& job);
   void unregister(const std::string& name) { names_.erase(name); }
-  void restore(const job::JobRecord& job);  // Likewise for one that was loaded and has its place.
+  void restore(const job::JobRecord& job);  // Does the same for a loaded job, which keeps its place.
   bool has_name(const std::string& name) const { return names_.contains(name); }
 
   void begin_creation(Creation creation);
   Creation* find_creation(const std::string& uid);
   const Creation* find_creation(const std::string& uid) const;
-  Creation end_creation(const std::string& uid);  // It must be there.
+  Creation end_creation(const std::string& uid);  // The creation must exist.
 
   LiveJob& add(LiveJob job);
-  LiveJob* find(const std::string& uid);  // nullptr: it does not live.
+  LiveJob* find(const std::string& uid);  // nullptr: the job is not live.
   const LiveJob* find(const std::string& uid) const;
   LiveJob& at(const std::string& uid) { return live_.at(uid); }
   const LiveJob& at(const std::string& uid) const { return live_.at(uid); }
   std::map<std::string, LiveJob>& live() { return live_; }
   const std::map<std::string, LiveJob>& live() const { return live_; }
 
-  // The job is over; clients may still ask for `view`. Also replaces the view of a job that is over already, and adds
-  // one that was loaded.
+  // Ends the job: it is no longer live, and clients see `view`. Also replaces the view of an ended job and adds a
+  // loaded one.
   void end(const std::string& uid, JobViewPtr view);
-  JobViewPtr find_over(const std::string& uid) const;  // nullptr: it is not over, or deleted.
+  JobViewPtr find_over(const std::string& uid) const;  // nullptr: it has not ended, or was deleted.
   const absl::flat_hash_map<std::string, JobViewPtr>& over() const { return over_; }
-  void remove(const JobView& view);  // Forgets a job that is over, and frees its name.
+  void remove(const JobView& view);  // Forgets an ended job and frees its name.
 
  private:
   absl::flat_hash_set<std::string> names_;

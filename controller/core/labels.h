@@ -1,6 +1,6 @@
 #pragma once
 
-// What people and other programs mark jobs with, to find them again. The controller decides nothing by them.
+// Labels mark jobs, so that people and other programs find them again. No decision of the controller depends on them.
 
 #include <map>
 #include <string>
@@ -12,15 +12,16 @@ namespace titan::core {
 
 using Labels = std::map<std::string, std::string>;
 
-inline constexpr size_t kMostLabels = 32;
+inline constexpr size_t kMostLabels = 32;  // Per job.
 
-// [a-z]([-a-z0-9._/]{0,61}[a-z0-9])?
+// A key matches [a-z]([-a-z0-9._/]{0,61}[a-z0-9])?.
 bool valid_label_key(absl::string_view key);
-// At most 63 of [A-Za-z0-9._-].
+// A value has at most 63 characters of [A-Za-z0-9._-].
 bool valid_label_value(absl::string_view value);
 
-// Errors: InvalidArgument (LABELS_INVALID) with one violation of `field` for each label that is none, and for too many.
+// Errors: InvalidArgument (LABELS_INVALID) with one violation of `field` for each invalid label, or one for too many.
 absl::Status check_labels(const Labels& labels, const std::string& field = "labels");
+// Checks only how many labels there are.
 absl::Status check_label_count(const Labels& labels, const std::string& field = "labels");
 
 }  // namespace titan::core

@@ -1,4 +1,4 @@
-// What a node's silence means: when its lease is over, whether its jobs run on without it, and what is lost with it.
+// Leases: when a silent node's lease is over, whether its jobs continue without it, and what is lost with it.
 
 #include <algorithm>
 #include <map>
@@ -11,10 +11,10 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
+constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Until a node has shown kStepsToKnow steps.
 
-// How long a part's counters may stand still while its ranks do something: three steps as this attempt's slowest one,
-// besides the beats that show it; longer where nothing shows between begin and end.
+// How long a part's counters may stand still while its ranks work: three steps of the attempt's slowest kind plus the
+// beats that show them, and longer in phases that show no progress.
 absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
   if (part.in_quiet_phase()) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
   const absl::Duration usual = 2 * beat + std::max(beat, 3 * attempt.longest_step);
@@ -22,8 +22,8 @@ absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::
   return usual;
 }
 
-// A silent node's share of a job is left alone while the job's other nodes advance, and for a grace while nobody else
-// could tell. Sets NODE_UNREACHABLE as the job's reason while it waits.
+// A silent node's part is left alone while the job's other nodes advance, and for a grace while no other node could
+// show it. Meanwhile the job waits with reason NODE_UNREACHABLE.
 bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node) {
   const LiveAttempt& attempt = *job.attempt;
   const absl::Duration now = step.now.monotonic;
@@ -43,7 +43,7 @@ bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node
     const Node* node = step.state.nodes.find(name);
     if (part.ended || node == nullptr) continue;
     last_word = std::max(last_word, node->last_beat);
-    if (name == silent_node || !node->speaks()) continue;  // A suspect one: nobody can tell yet.
+    if (name == silent_node || !node->speaks()) continue;  // A suspect node cannot show it yet.
     anybody_speaks = true;
     advancing = advancing || now - part.last_advance <= patience(attempt, part, step.options.beat);
   }
@@ -67,7 +67,7 @@ bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node
 
 void check_leases(Step& step) {
   const absl::Duration now = step.now.monotonic;
-  // By job, until something of it is given up: the same for all its silent nodes, which may be thousands.
+  // Per job, until a part of it is given up. It is the same for all silent nodes of a job, which may be thousands.
   std::map<std::string, bool> still_runs;
   for (auto& [name, node] : step.state.nodes.all()) {
     if (!step.state.nodes.lease_over(node, now)) continue;

@@ -1,6 +1,6 @@
-// Ranks that were given up while their node was silent. They may still run: their job has not ended before its newest
-// attempt has, and their node is not off the list. They end at the latest when they have heard of no controller for
-// restart.orphan_timeout_seconds; an operator who knows that the machine is off need not wait for that.
+// Ranks that were given up while their node was silent. They may still run: their job does not end before its newest
+// attempt has, and their node cannot be deleted. They end at the latest when they have heard of no controller for
+// restart.orphan_timeout_seconds. An operator who knows that the machine is off need not wait for that.
 
 #include "controller/core/left_behind.h"
 
@@ -17,17 +17,17 @@ namespace {
 
 using job::JobEvent;
 
-constexpr double kUsualOrphanTimeout = 600;                 // A worker's own, where the job gives none.
-constexpr absl::Duration kOrphanGrace = absl::Seconds(60);  // In which orphans save.
+constexpr double kUsualOrphanTimeout = 600;                 // Default of the worker, if the job gives none.
+constexpr absl::Duration kOrphanGrace = absl::Seconds(60);  // Orphans save in this time.
 constexpr absl::Duration kKillTime = absl::Seconds(30);
-constexpr absl::Duration kToldTime = absl::Seconds(45);  // To save and be killed in, once the node speaks again.
+constexpr absl::Duration kToldTime = absl::Seconds(45);  // Time to save and be killed once the node is connected again.
 
 absl::Duration longest_life(const LiveJob& job) {
   const double timeout = job.record.spec.restart.orphan_timeout_seconds;
   return absl::Seconds(timeout > 0 ? timeout : kUsualOrphanTimeout) + kOrphanGrace + kKillTime;
 }
 
-// The newest attempt alone counts: an older one finds itself fenced and leaves with nothing changed.
+// Only the newest attempt counts: an older one finds itself fenced and leaves with nothing changed.
 bool is_left_behind(const LeftRanks& left, const LiveJob& job) {
   return !job.past.empty() && left.may_train({job.record.uid, job.past.back()->number});
 }
@@ -93,7 +93,7 @@ void leave_behind(Step& step, LiveJob& job, const std::string& node) {
   step.touch(node);
 }
 
-// The wall clock alone knows how long that was ago, and it may be wrong: it gives nothing beyond what there was.
+// Only the wall clock says how long ago that was, and it may be wrong. It never extends the full time.
 void restore_left_behind(Step& step, const LiveJob& job) {
   for (const auto& attempt : job.past) {
     for (const std::string& node : attempt->left_on) {
@@ -112,12 +112,12 @@ void restore_left_behind(Step& step, const LiveJob& job) {
   }
 }
 
-// The node has said that they are gone, or that it cannot end them, which is told elsewhere.
+// The node reported that they are gone, or that it cannot end them, which the caller records.
 void note_end_there(Step& step, const std::string& node, const AttemptKey& key) {
   if (step.state.left.erase(node, key)) step.touch(node);
 }
 
-// The node speaks and has been told to stop them. What it does not answer is not waited for without end.
+// The node is connected and was ordered to stop them. The wait ends even if it does not answer.
 void bound_left_behind(Step& step, const std::string& node) {
   if (step.state.left.bound(node, step.now.monotonic + kToldTime, step.now.wall + kToldTime)) step.touch(node);
 }
@@ -142,7 +142,7 @@ std::string where_left(const State& state, const LiveJob& job) {
                       absl::StrJoin(silent, " "), "` ends the wait");
 }
 
-// A job whose ranks may still train is not over: it is STOPPING until they cannot be there any more.
+// A job whose ranks may still train is not over: it is STOPPING until they are gone for certain.
 void end_or_leave(Step& step, LiveJob& job, JobEvent over, Change& change) {
   const std::string uid = job.record.uid;
   apply(job, JobEvent::kAttemptFailed);
@@ -167,7 +167,7 @@ void check_left_behind(Step& step) {
   for (const auto& [node, key] : step.state.left.over(step.now.monotonic)) note_end_there(step, node, key);
   for (const std::string& uid : std::set<std::string>(step.state.left.jobs())) {
     LiveJob* live = step.state.jobs.find(uid);
-    if (live == nullptr || live->attempt) {  // One that a node still runs was adopted.
+    if (live == nullptr || live->attempt) {  // An attempt that a node still runs was adopted.
       step.state.left.erase_job(uid);
       continue;
     }
@@ -185,7 +185,7 @@ void check_left_behind(Step& step) {
   }
 }
 
-// An operator says that the machine is off: nothing runs there any more.
+// The operator says that nothing runs there any more.
 void give_up_node(Step& step, const std::string& node) {
   for (const std::string& uid : step.state.placed.on(node)) {
     LiveJob* live = step.state.jobs.find(uid);

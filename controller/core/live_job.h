@@ -1,6 +1,7 @@
 #pragma once
 
-// A job that is not over, as the core works on it: ahead of the store by what is on its way there.
+// A job that has not ended, as the core works on it. It runs ahead of the store by the changes that are not durable
+// yet.
 
 #include <algorithm>
 #include <map>
@@ -20,7 +21,7 @@
 
 namespace titan::core {
 
-// A rank as the last beats showed it.
+// A rank as its newest beats showed it.
 struct RankSeen {
   std::string phase;
   int64_t step = 0;
@@ -28,34 +29,34 @@ struct RankSeen {
   absl::Duration last_advance;  // Monotonic time at which its counter last grew, or when it was first seen.
 };
 
-// Phases that may take long without a sign of life between their begin and end.
+// True for phases that may take long without any sign of progress.
 inline bool is_quiet(absl::string_view phase) {
   return phase == "load" || phase == "checkpoint" || phase == "validate" || phase == "exit";
 }
 
-// The time to a short save and a return of the node look like a step: what is shown first is no measure. Of an attempt
-// that a predecessor of this controller knew, one has to do.
+// Steps that a node must show before its step time is trusted: the time to a short save or to the node's return looks
+// like a step, too. For an attempt that an earlier controller process measured, one more is enough.
 inline constexpr int kStepsToKnow = 3;
 
 // One node's share of an attempt.
 struct NodePart {
   job::Placement placement;
-  std::vector<int> devices;  // Claimed for it: the placement's, or some when nobody has said which.
+  std::vector<int> devices;  // Claimed for it: the placement's devices, or any free ones if those are not known.
   bool holds(int rank) const {
     return rank >= placement.first_rank && rank < placement.first_rank + placement.num_ranks;
   }
   bool prepared = false;
   bool started = false;                   // Every local rank is, or was, a process.
-  bool ended = false;                     // Every local rank is gone, or the node is.
-  bool lost = false;                      // Given up without the node's word,
-  bool overdue = false;                   // although the node speaks: it did not do in time what it was told.
-  bool asked_to_leave = false;            // By a drain; a restarted controller asks anew.
-  std::optional<absl::Duration> stop_by;  // Not given up before, however late it could be told to stop.
+  bool ended = false;                     // Every local rank is gone, or its node is.
+  bool lost = false;                      // Given up without the node's confirmation.
+  bool overdue = false;                   // Given up although the node is connected: it missed a deadline.
+  bool asked_to_leave = false;            // By a drain. Not stored: a restarted controller asks again.
+  std::optional<absl::Duration> stop_by;  // Monotonic. A stop is not given up before, however late the node got it.
   int64_t counter = 0;                    // Sum over ranks of their beacons' progress counters.
-  absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
+  absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which `counter` last grew.
   int steps_measured = 0;
   std::map<int, RankSeen> ranks;  // By rank.
-  // Whether a rank of it does what may take long and shows nothing.
+  // True if a rank of it is in a phase that may take long without any sign of progress.
   bool in_quiet_phase() const {
     return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
   }
@@ -64,41 +65,42 @@ struct NodePart {
 struct LiveAttempt {
   job::AttemptRecord record;
   std::map<std::string, NodePart> parts;  // By node.
-  std::map<int, job::RankExit> exits;     // By rank; each is a record of its own until the attempt has ended.
-  int exit_reports = 0;                   // Reports of nodes that told exits.
-  std::vector<job::ErrorReport> errors;   // Likewise records,
-  std::vector<job::Refusal> refusals;     // by their place here.
+  std::map<int, job::RankExit> exits;     // By rank. Each is a separate record until the attempt has ended.
+  int exit_reports = 0;                   // Number of node reports that brought exits.
+  std::vector<job::ErrorReport> errors;   // Each is a record with its index as the key.
+  std::vector<job::Refusal> refusals;     // Each is a record with its index as the key.
   bool start_sent = false;
-  bool start_waits = false;  // Until that is durable: nobody has been told yet.
-  bool failing = false;      // What is left of it is being killed.
-  bool stop_waits = false;   // Until that is durable: nobody has been told to yet.
-  int64_t stop_time_ns = 0;  // When the controller told it to die.
-  // Its nodes are asked what its ranks do: until then at most, before anything of it is killed or forgotten.
+  bool start_waits = false;  // The start is not durable yet, and no node was notified.
+  bool failing = false;      // Its remaining ranks are being killed.
+  bool stop_waits = false;   // The stop is not durable yet, and no node was notified.
+  int64_t stop_time_ns = 0;  // Unix time at which the controller ordered its stop. 0: it did not.
+  // Set during a diagnosis: its nodes are queried for what its ranks do. Until then at most, nothing of it is killed or
+  // forgotten.
   std::optional<absl::Duration> diagnose_by;
-  std::set<std::string> to_answer;  // Nodes.
+  std::set<std::string> to_answer;  // Nodes that have not answered yet.
   job::Findings findings;
-  bool compared = false;   // They are, by now or soon.
-  bool diagnosed = false;  // They were asked, or nobody could be.
-  bool loaded = false;     // Ranks have said from which step they go on.
-  bool recovered = false;  // Reached a step or commit that no attempt had reached.
+  bool compared = false;   // The findings were handed out for comparison.
+  bool diagnosed = false;  // The comparison is done, here or by an earlier controller process.
+  bool loaded = false;     // Its ranks have reported the step from which they resume.
+  bool recovered = false;  // It reached a step or commit that no attempt had reached before.
   int newer_attempt = 0;   // Number of a newer attempt of this job that a node or the dump folder has seen.
-  // Step of its last line of figures, or that it goes on from; a restarted controller knows it from the next line on.
+  // Step of its newest logged line, or the one it resumed from. A restarted controller learns it from the next line.
   std::optional<int64_t> logged_step;
-  // When any rank was last seen doing something (none before the first beat), and the longest time between two such
-  // moments: what is slow by nature does not hang.
+  // When any rank was last seen to progress (none before the first beat), and the longest time between two such
+  // moments. An attempt that is slow by nature is not taken for hung.
   std::optional<absl::Duration> advanced_at;
   absl::Duration longest_pause;
-  absl::Duration longest_working_pause;  // While it neither loads, saves nor validates.
-  absl::Duration longest_step;           // Likewise while nothing but steps was made.
+  absl::Duration longest_working_pause;  // The same while it neither loads, saves nor validates.
+  absl::Duration longest_step;           // Longest step of a node, measured under the same condition.
   struct Mark {
     absl::Duration at;
     int64_t step = 0;
   };
-  std::optional<Mark> pace_since, pace_seen;          // The first look at its steps, and the newest. See pace.cc.
-  std::optional<absl::Duration> ends_about;           // Monotonic: when its steps are done, at its pace.
-  job::Stragglers stragglers;                         // Of this process: a restarted controller begins anew.
-  std::optional<absl::Duration> prepare_by, stop_by;  // Deadlines for what its nodes were told.
-  // Monotonic marks of this process; a restarted controller knows none of them, and then the phases stay unmeasured.
+  std::optional<Mark> pace_since, pace_seen;          // The first and the newest sample of its steps. See pace.cc.
+  std::optional<absl::Duration> ends_about;           // Monotonic: when it finishes its steps at its pace.
+  job::Stragglers stragglers;                         // In memory only: a restarted controller starts over.
+  std::optional<absl::Duration> prepare_by, stop_by;  // Deadlines for the commands to its nodes.
+  // Monotonic times of this process. A restarted controller does not know them, and then the phases are not measured.
   std::optional<absl::Duration> placed_at, started_at, loaded_at, failed_at;
 
   std::string leader() const { return record.placements.front().node; }
@@ -122,8 +124,8 @@ struct LiveAttempt {
   }
 };
 
-// Nobody is further ahead of a store than a copy of it can be old.
-inline constexpr int kMostBehind = 10'000;  // Attempts of one job.
+// A node may report attempts that an older copy of the store lacks. More than this many are not believed.
+inline constexpr int kMostBehind = 10'000;
 
 inline void note_newer_attempt(LiveAttempt& attempt, int number) {
   number = std::min(number, attempt.record.number + kMostBehind);
@@ -135,15 +137,17 @@ struct LiveJob {
   std::vector<std::shared_ptr<const job::AttemptRecord>> past;  // Ended attempts.
   std::optional<LiveAttempt> attempt;                           // The one that has not ended.
   job::Progress progress;
-  absl::Duration restart_at = absl::ZeroDuration();  // Monotonic; the backoff's end as the record has it.
-  std::optional<absl::Duration> ends_by;             // Monotonic; its time limit is over then, as the record has it.
-  std::map<std::string, double> lost_seconds;  // detect and stop of the last failure: the next attempt's first phases.
-  std::optional<absl::Duration> idle_since;    // No attempt since then: place and queue wait begin here.
-  double save_seconds = 0;                     // That its newest checkpoint took.
+  absl::Duration restart_at = absl::ZeroDuration();  // Monotonic end of the backoff, derived from the record.
+  std::optional<absl::Duration> ends_by;             // Monotonic end of its time limit, derived from the record.
+  // Phases `detect` and `stop` of the last failure. The next attempt's record begins with them.
+  std::map<std::string, double> lost_seconds;
+  // Since when it has no attempt: start of phase `place` and of the queue wait.
+  std::optional<absl::Duration> idle_since;
+  double save_seconds = 0;  // Duration of its newest checkpoint.
   std::string pending_reason, pending_message;
-  std::map<std::string, std::vector<int>> held;  // The devices of record.reserved.
+  std::map<std::string, std::vector<int>> held;  // Devices of record.reserved, by node.
 
-  AttemptKey key() const { return {record.uid, attempt->record.number}; }  // Of its attempt, which it must have.
+  AttemptKey key() const { return {record.uid, attempt->record.number}; }  // The job must have an attempt.
   bool stops() const { return record.intent.stop; }
   void clear_pending() {
     pending_reason.clear();

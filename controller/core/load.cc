@@ -1,4 +1,4 @@
-// From the store's records to a working core, after a start of the controller.
+// Builds a working core from the store's records after a start of the controller.
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@
 namespace titan::core {
 namespace {
 
-// What was said of an attempt that has not ended.
+// Reports on an attempt that has not ended.
 struct Reports {
   std::map<int, job::RankExit> exits;
   std::vector<job::ErrorReport> errors;
@@ -23,7 +23,7 @@ struct Reports {
 
 constexpr absl::Duration kPerRegistration = absl::Milliseconds(2);
 
-// A node of whose record only the name is known: a job may run there. It takes no new ones until somebody has looked,
+// Only the name of this node's record is known. A job may run there. It takes no new jobs until an operator has looked,
 // since it may have been cordoned.
 job::NodeRecord damaged_node(const std::string& name) {
   job::NodeRecord record;
@@ -33,8 +33,9 @@ job::NodeRecord damaged_node(const std::string& name) {
   return record;
 }
 
-// Whether an attempt of the job may run of which there is no record: its state says that there is one, or the record of
-// its newest is damaged. Numbers without records are none: a node or a dump folder has seen them.
+// True if an attempt of the job may run without a record of it: the job's state implies an attempt, or the record of
+// its newest one is damaged. A number without a record is not such an attempt: it was only seen by a node or in a dump
+// folder.
 bool lacks_newest(const job::JobRecord& job, const std::vector<job::AttemptRecord>& attempts,
                   const std::set<std::string>& damaged) {
   if (job::is_final(job.state)) return false;
@@ -47,7 +48,7 @@ bool lacks_newest(const job::JobRecord& job, const std::vector<job::AttemptRecor
   });
 }
 
-// Records with this prefix: a range, since they come by key.
+// Records are sorted by key, so those with a prefix are a range.
 absl::Span<const store::Record> below(const std::string& prefix, const std::vector<store::Record>& records) {
   const auto before = [](const store::Record& record, const std::string& key) { return record.key < key; };
   const auto begin = std::lower_bound(records.begin(), records.end(), prefix, before);
@@ -63,7 +64,7 @@ std::optional<std::string> after(absl::string_view prefix, const std::string& ke
 
 std::string rest(const store::Record& record, absl::string_view prefix) { return record.key.substr(prefix.size()); }
 
-// Nothing: it is set aside.
+// Nothing: the record was set aside.
 template <typename Record>
 std::optional<Record> read(Step& step, const store::Record& record) {
   absl::StatusOr<Record> decoded = job::decode<Record>(record.value);
@@ -83,7 +84,7 @@ std::map<AttemptKey, Reports> load_reports(Step& step, const std::vector<store::
   for (const store::Record& record : below("exit/", records)) {
     std::optional<job::RankExit> exit = read<job::RankExit>(step, record);
     Reports* const of = attempt_of(record);
-    if (exit && of != nullptr) of->exits[exit->rank] = *std::move(exit);  // Else its node says it again.
+    if (exit && of != nullptr) of->exits[exit->rank] = *std::move(exit);  // Otherwise its node reports it again.
   }
   for (const store::Record& record : below("error/", records)) {
     std::optional<job::ErrorReport> error = read<job::ErrorReport>(step, record);
@@ -98,7 +99,7 @@ std::map<AttemptKey, Reports> load_reports(Step& step, const std::vector<store::
   return reports;
 }
 
-// Its nodes will say what became of it; until then it counts as running where it was.
+// Its nodes will report what became of it. Until then it counts as running where it was.
 void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Reports reports) {
   LiveAttempt attempt;
   attempt.exits = std::move(reports.exits);
@@ -118,12 +119,12 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
     if (error.same_job) note_newer_attempt(attempt, error.holder_attempt);
   }
   for (const job::Refusal& refusal : attempt.refusals) note_newer_attempt(attempt, refusal.highest_attempt);
-  // Progress is an earlier attempt's until this one has finished a step.
+  // The progress belongs to an earlier attempt until this one has finished a step.
   if (attempt.loaded) {
     attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
     attempt.longest_step = absl::Seconds(job.progress.longest_step_seconds);
   }
-  // The first step that is seen has begun before, and looks short: alone it tells nothing.
+  // The first step that is seen began earlier and looks short: alone it is not a measure.
   const bool knows_steps = attempt.longest_step > absl::ZeroDuration();
   for (auto& [node, part] : attempt.parts) part.steps_measured = knows_steps ? kStepsToKnow - 1 : 0;
   if (attempt.failing) attempt.stop_time_ns = step.now.wall_ns();
@@ -135,7 +136,7 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
   if (job.attempt->failing || job.stops()) restore_stop_deadline(step.now, job);
 }
 
-// The devices that it waits to come back to: those of its newest attempt.
+// The devices that the job waits for are those of its newest attempt.
 void restore_held(State& state, LiveJob& job) {
   const int attempt = job.past.empty() ? 0 : job.past.back()->number;
   for (const auto& [node, devices] : job.record.reserved) {
@@ -145,13 +146,13 @@ void restore_held(State& state, LiveJob& job) {
   }
 }
 
-// What the records of jobs are put together from.
+// Records that belong to jobs, by job.
 struct Parts {
   std::set<std::string> damaged;                                    // Keys of records that cannot be read.
   std::map<std::string, std::vector<job::AttemptRecord>> attempts;  // By uid, oldest first.
   std::map<AttemptKey, Reports> reports;
   std::map<std::string, job::Progress> progress;  // By uid.
-  std::map<std::string, int64_t> revisions;       // By uid: of the newest of the records above.
+  std::map<std::string, int64_t> revisions;       // By uid: revision of the newest record above.
 };
 
 void load_attempts(Step& step, const std::vector<store::Record>& records, Parts& parts) {
@@ -159,7 +160,7 @@ void load_attempts(Step& step, const std::vector<store::Record>& records, Parts&
     std::optional<job::AttemptRecord> attempt = read<job::AttemptRecord>(step, record);
     const std::vector<std::string> key = absl::StrSplit(record.key, '/');
     if (!attempt) parts.damaged.insert(record.key);
-    if (attempt) parts.attempts[key[1]].push_back(*std::move(attempt));  // In key order.
+    if (attempt) parts.attempts[key[1]].push_back(*std::move(attempt));  // They come in key order.
   }
 }
 
@@ -218,12 +219,13 @@ JobViewPtr loaded_view(const LiveJob& job, int64_t record_revision, const Parts&
   return view;
 }
 
-// It goes on where this controller's predecessor left it.
+// The job continues where the earlier controller process left it.
 void resume(Step& step, LiveJob job) {
   if (!job.attempt) job.idle_since = step.now.monotonic;
   if (!job.attempt && job.record.state == job::JobState::kStopping) step.state.left.add_job(job.record.uid);
   const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - step.now.wall_ns());
-  const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
+  // A clock may have been set back.
+  const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);
   job.restart_at = step.now.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
   step.state.folders.claim(job.record);
   LiveJob& live = step.state.jobs.add(std::move(job));
@@ -239,7 +241,7 @@ void load_job(Step& step, const store::Record& record, Parts& parts) {
   job.record = *std::move(decoded);
   note_time_limit(step.now, job);
   const std::string uid = job.record.uid;
-  // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
+  // Its ranks may run, and a second attempt next to them is the worst that could happen. The job is set aside as a
   // whole, and its ranks are listed as those of an unknown job and left alone.
   if (lacks_newest(job.record, parts.attempts[uid], parts.damaged)) {
     return set_aside(step, record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
@@ -284,20 +286,20 @@ void set_aside(Step& step, const store::Record& record, std::string why) {
 void load_all(Step& step, const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
   step.state.pauses.start(step.now.monotonic);
   const absl::Span<const store::Record> nodes = below("node/", records);
-  // All of them come back at once, and registering takes its time.
+  // All nodes come back at once, and each registration takes time.
   const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
   for (const store::Record& record : nodes) {
     std::optional<job::NodeRecord> node = read<job::NodeRecord>(step, record);
     step.state.nodes.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), step.now.monotonic + grace);
   }
   for (const auto& [name, node] : step.state.nodes.all()) tell_of(step, node);
-  // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
+  // A fresh cluster has no known nodes to wait for. This is set before anything below can schedule.
   step.state.cycles.wait_until(nodes.empty() ? step.now.monotonic : step.now.monotonic + step.options.lease + grace);
   load_jobs(step, records, lost);
   for (const store::Record& record : below("deleted/", records)) {
     bury(step.state, step.now, rest(record, "deleted/"), read<job::Tombstone>(step, record).value_or(job::Tombstone()));
   }
-  // Of what is lost, the key alone may say what matters.
+  // For lost records, the key alone may say what matters.
   for (const std::string& key : lost) {
     if (const auto name = after("node/", key); name && step.state.nodes.find(*name) == nullptr) {
       step.state.nodes.restore(damaged_node(*name), step.now.monotonic + grace);
@@ -306,10 +308,10 @@ void load_all(Step& step, const std::vector<store::Record>& records, const std::
     if (const auto uid = after("deleted/", key)) bury(step.state, step.now, *uid, {});
     if (const auto uid = after("cancel/", key)) start_cancel(step, {/*request=*/0, *uid, /*now=*/false, "", ""});
   }
-  // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
+  // Cancels that were accepted, but whose effect was not written before the earlier controller process died.
   for (const store::Record& record : below("cancel/", records)) {
     std::vector<std::string> parts =
-        absl::StrSplit(record.value, absl::MaxSplits(' ', 2));  // How, who, by which request.
+        absl::StrSplit(record.value, absl::MaxSplits(' ', 2));  // Mode, actor and request_id.
     parts.resize(3);
     start_cancel(step, {/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a node is told, as values. Every command may be repeated, and is repeated to a node's next session.
+// Commands to nodes, as values. Every command may be repeated, and is repeated to a node's next session.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ namespace titan::core {
 struct Welcome {
   int64_t lease_epoch = 0;
   absl::Duration lease;
-  std::string cluster;  // Random id of the store.
+  std::string cluster;  // Random id of the store. Identifies the cluster.
 };
 struct BeatAck {
   int64_t sequence = 0;
@@ -25,23 +25,23 @@ struct BeatAck {
 struct EventsAck {
   AttemptKey attempt;
   int rank = 0;
-  int64_t sequence = 0;  // Durable up to and including this one.
+  int64_t sequence = 0;  // Events up to and including this one are durable.
 };
 
 struct Prepare {
   AttemptKey attempt;
   bool leader = false;       // The node runs rank 0 and hosts the store where the ranks meet.
-  std::vector<int> ranks;    // Of this node, in local order.
-  std::vector<int> devices;  // devices[i] is that of ranks[i]; empty: the node chooses.
+  std::vector<int> ranks;    // Ranks of this node, in local order.
+  std::vector<int> devices;  // devices[i] is the device of ranks[i]. Empty: the node chooses.
   std::string dump_folder;
   std::string token;      // The leader writes it into the dump folder; the others read it there.
-  std::string folder_id;  // Empty: not known.
+  std::string folder_id;  // Expected id of the dump folder. Empty: not known yet.
   std::string run_as;     // See job::JobRecord.
   bool run_as_local = false;
-  absl::Duration deadline;  // Zero: the node's own patience.
+  absl::Duration deadline;  // Zero: the node uses its default.
   double orphan_timeout_seconds = 0;
-  // What its ranks are launched with but for the job's configuration, which the shell reads from the store and adds.
-  // Shared by all nodes of the attempt.
+  // Launch settings of its ranks except the job's configuration, which the caller reads from the store and adds. Shared
+  // by all nodes of the attempt.
   std::shared_ptr<const rank_protocol::Launch> launch;
 };
 struct Start {
@@ -54,16 +54,16 @@ struct Checkpoint {
 };
 struct Stop {
   AttemptKey attempt;
-  bool save = false;             // At a step edge, first.
-  absl::Duration grace;          // SIGKILL after this; zero: at once.
+  bool save = false;             // Save at a step edge first.
+  absl::Duration grace;          // Time until SIGKILL. Zero: kill at once.
   std::string reason;            // UPPER_SNAKE.
-  absl::Duration deadline;       // What is not gone by then is reported; zero: the node's own patience.
-  std::vector<int> named_ranks;  // The attempt's verdict names them: the ends of their logs are wanted.
+  absl::Duration deadline;       // The node then reports what is not gone. Zero: the node uses its default.
+  std::vector<int> named_ranks;  // Ranks named in the attempt's verdict. The node sends the ends of their logs.
 };
 struct Diagnose {
   AttemptKey attempt;
   absl::Duration deadline;
-  int most_calls = 0;  // Of each rank, the newest ones.
+  int most_calls = 0;  // Per rank, the newest ones.
 };
 struct Forget {
   AttemptKey attempt;

@@ -1,4 +1,4 @@
-// What a node says of itself besides what runs there: that no rank can be prepared, and what time it has.
+// A node's report on itself: whether it can prepare ranks, and the time on its clock.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
@@ -8,11 +8,11 @@ namespace titan::core {
 namespace {
 
 constexpr size_t kLongestReason = 1024;
-// Certificates, tokens and the times of events are compared across machines. A warning is over below the second limit.
+// Certificates, tokens and the times of events are compared across machines. A warning ends below the second limit.
 constexpr absl::Duration kClockIsOff = absl::Minutes(1), kClockIsRight = absl::Seconds(30);
-constexpr absl::Duration kCaughtUp = absl::Seconds(10);  // After a pause of this process, with what waited to be heard.
+constexpr absl::Duration kCaughtUp = absl::Seconds(10);  // Time to handle the messages that waited during a pause.
 
-// What runs there goes on and is heard; only nothing new is placed.
+// Running attempts continue and their reports count. Only nothing new is placed there.
 void note_unusable(Step& step, Node& node, const std::string& why, Change& change) {
   const std::string before = std::exchange(node.unusable, why);
   if (before == why) return;
@@ -27,7 +27,7 @@ void note_unusable(Step& step, Node& node, const std::string& why, Change& chang
   }
 }
 
-// A message that this process was too late to hear says nothing of the clock behind it.
+// A message that this process handled late says nothing about the sender's clock.
 void note_clock(Step& step, Node& node, int64_t unix_nanoseconds, Change& change) {
   const Pauses& pauses = step.state.pauses;
   const absl::Duration now = step.now.monotonic;

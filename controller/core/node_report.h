@@ -1,7 +1,6 @@
 #pragma once
 
-// What a node says, as values. Numbers and texts are as the node sent them: what they may be is checked where they are
-// used.
+// Messages of nodes, as values. Numbers and texts are as the node sent them: they are checked where they are used.
 
 #include <cstdint>
 #include <map>
@@ -19,16 +18,16 @@
 
 namespace titan::core {
 
-// Names a stream for as long as the process lives; 0 names none.
+// Identifies a worker's stream for the life of this process. 0: no session.
 using SessionId = int64_t;
 
-// How far an attempt is on a node.
+// How far an attempt has come on a node.
 enum class PartPhase {
-  kUnknown,    // Not given, or of a newer version.
-  kPreparing,  // It holds its devices, and what becomes of it will be reported.
+  kUnknown,    // Not given, or from a newer version.
+  kPreparing,  // It holds its devices. The outcome is reported later.
   kPrepared,
   kStarted,  // Every local rank is a live process.
-  kEnded,    // Every local rank is gone; its exits are complete.
+  kEnded,    // Every local rank is gone, and its exits are complete.
   kRefused,
 };
 
@@ -37,21 +36,21 @@ struct RankStatus {
   int64_t step = 0;  // Finished steps.
   std::string phase;
   int64_t counter = 0;  // Grows with any progress.
-  // Steps of which the rank has measured its own part, and the sum of these parts.
+  // Steps for which the rank measured its own time, and the sum of these times.
   int64_t own_steps = 0;
   int64_t own_nanoseconds = 0;
 };
 
-// A live attempt, or one that has ended and was not forgotten yet.
+// An attempt that runs on the node, or that has ended there and was not forgotten yet.
 struct AttemptInventory {
   AttemptKey attempt;
   PartPhase phase = PartPhase::kUnknown;
   std::vector<RankStatus> ranks;
-  // As the attempt's launch file has them.
-  std::string job;                            // Full name; empty when that file cannot be read.
-  std::vector<rank_protocol::NodeRow> nodes;  // Of the whole attempt, in rank order.
+  // The fields below come from the attempt's launch file, or describe its devices on this node.
+  std::string job;                            // Full name. Empty if that file cannot be read.
+  std::vector<rank_protocol::NodeRow> nodes;  // All nodes of the attempt, in rank order.
   int64_t start_time_ns = 0;
-  int devices = 0;  // That it holds on this node.
+  int devices = 0;  // Number of devices that it holds on this node.
   int threads_per_rank = 0;
   std::vector<int> device_indices;
   int64_t resumed_step = 0;
@@ -63,7 +62,7 @@ struct Registration {
   std::string instance;  // Random id of the worker's state folder.
   std::string address;
   std::string version;
-  std::string cluster;  // Empty: the first that it meets.
+  std::string cluster;  // Empty: the worker follows the first cluster that it meets.
   std::string device;
   int devices = 0;
   int cpu_cores = 0;
@@ -71,11 +70,11 @@ struct Registration {
   std::string device_model;
   int64_t device_memory_bytes = 0;
   std::map<std::string, std::string> labels;
-  std::string boot_id;  // Empty: of a worker of an older version.
-  int64_t boot_nanoseconds = 0;
+  std::string boot_id;           // Boot of the machine. Empty: the worker has an older version.
+  int64_t boot_nanoseconds = 0;  // Time since that boot when the message was written.
   bool diagnoses = false;        // It answers Diagnose.
-  std::string unusable;          // As in a Beat.
-  int64_t unix_nanoseconds = 0;  // Likewise.
+  std::string unusable;          // See Beat.
+  int64_t unix_nanoseconds = 0;  // See Beat.
   std::vector<AttemptInventory> inventory;
 };
 
@@ -86,15 +85,15 @@ struct AttemptBeat {
 struct Beat {
   int64_t sequence = 0;
   std::vector<AttemptBeat> attempts;
-  absl::Duration unanswered;     // For so long the worker has had no answer to its beats.
-  std::string unusable;          // Why no rank can be prepared there; empty: one can.
-  int64_t unix_nanoseconds = 0;  // The worker's clock; 0: not given.
+  absl::Duration unanswered;     // How long the worker has had no answer to its beats.
+  std::string unusable;          // Why no rank can be prepared there. Empty: ranks can be prepared.
+  int64_t unix_nanoseconds = 0;  // The worker's clock. 0: not given.
 };
 
-// Its node and what was kept of its log are not for the node to say.
+// The node reports neither its own name nor what the controller keeps of the log: the core fills in both.
 struct ReportedExit {
   job::RankExit exit;
-  job::FailedLog log;  // Empty: the node did not send its end.
+  job::FailedLog log;  // Empty: the node did not send the end of its log.
 };
 struct AttemptReport {
   AttemptKey attempt;
@@ -104,16 +103,16 @@ struct AttemptReport {
   std::string error_message;
   std::vector<ReportedExit> exits;
   std::string folder_id;
-  int highest_attempt = 0;     // Of the job that the node has seen.
-  bool holds_devices = false;  // It is refused, and a process of it is not gone.
-  bool stopped = false;        // It has ended, and some controller had told the node to stop it.
+  int highest_attempt = 0;     // Highest attempt of the job that the node has seen.
+  bool holds_devices = false;  // The attempt was refused, but one of its processes is not gone.
+  bool stopped = false;        // It has ended after some controller ordered the node to stop it.
 };
 
 struct RankLine {
   int64_t sequence = 0;
-  std::optional<RankEvent> event;  // None: the line means nothing to the controller.
+  std::optional<RankEvent> event;  // None: the controller has no use for the line.
 };
-// A part of a rank's spool that held no events, or could not be read.
+// A part of a rank's spool that has no events or cannot be read.
 struct SpoolDamage {
   int64_t offset = 0;
   std::string message;
@@ -125,16 +124,16 @@ struct RankEvents {
   std::vector<SpoolDamage> damage;
 };
 
-// One rank a message.
+// Describes one rank. A node answers with one message per rank.
 struct Diagnosis {
   AttemptKey attempt;
-  std::optional<job::RankFinding> found;  // Of rank found->flight.rank; none: the node knows nothing of the attempt.
-  bool end = false;                       // The last one of the node.
+  std::optional<job::RankFinding> found;  // About rank found->flight.rank. None: the node does not know the attempt.
+  bool end = false;                       // The node's last message.
 };
 
-// The answer to a question that another node was asked.
+// An answer to a query that was sent to another node.
 struct MisdirectedAnswer {};
-// A message that means nothing in an open session: all it shows is that the node lives.
+// A message that has no meaning in an open session. It only shows that the node is alive.
 struct OtherReport {};
 
 using NodeReport = std::variant<OtherReport, Beat, AttemptReport, RankEvents, Diagnosis, MisdirectedAnswer>;

@@ -52,8 +52,8 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const Registration& hello, Ses
   }
   Node& node = nodes_[hello.node];
   job::NodeRecord& record = node.record;
-  // Also while the holder's stream is broken or the controller has just started: a second daemon that keeps trying must
-  // not take the id, and with it the first one's attempts, in such a moment.
+  // This holds also while the holder's stream is broken or the controller has just started: a second daemon that keeps
+  // trying must not take the id, and with it the first one's attempts, at such a moment.
   const bool held = !record.instance.empty() && !lease_over(node, now);
   if (held && record.instance != hello.instance) {
     return rpc::error(absl::StatusCode::kAlreadyExists, "NODE_ID_IN_USE",

@@ -1,6 +1,6 @@
 #pragma once
 
-// The nodes: what each offers, who speaks for it, and how long it has been silent. No locks: the owner has one.
+// The nodes: what each offers, its session, and how long it has been silent. It has no locks: its owner synchronizes.
 
 #include <cstdint>
 #include <deque>
@@ -15,16 +15,16 @@
 
 namespace titan::core {
 
-// The scheduler keeps a place for each device, whatever a worker says of itself.
+// Upper bound on the devices that a worker may report, since the scheduler keeps an entry for each.
 inline constexpr int kMostDevices = 4096;
 
 enum class NodeState {
-  kReconciling,  // Known, and not heard of since the controller started or the node came back.
+  kReconciling,  // Known, but not registered since the controller's start, or about to be compared with the records.
   kReady,
-  kLost,         // Lease gone, and nothing shows that its ranks still run.
-  kUnreachable,  // Lease gone, but other nodes' beacons show its job advancing.
-  kRefused,      // Only for people: nobody speaks for it, since its worker is not let in.
-  kUnusable,     // Only for people: it speaks, and cannot prepare ranks.
+  kLost,         // Its lease expired, and nothing shows that its ranks still run.
+  kUnreachable,  // Its lease expired, but beacons on other nodes show that its job advances.
+  kRefused,      // In views only: its worker was refused, and the node has no session.
+  kUnusable,     // In views only: it is connected and cannot prepare ranks.
 };
 absl::string_view name(NodeState state);
 
@@ -33,23 +33,23 @@ inline constexpr char kSessionReplaced[] = "SESSION_REPLACED";
 struct Node {
   job::NodeRecord record;
   NodeState state = NodeState::kReconciling;
-  SessionId session = 0;      // 0: nobody speaks for the node now.
-  absl::Duration last_beat;   // Monotonic. The last one at which it heard the controller, too.
-  bool deaf = false;          // It speaks, and the controller's words do not arrive.
-  absl::Time last_beat_time;  // For people.
-  bool diagnoses = false;     // As its session's Register says: it answers Diagnose.
-  std::string boot_id;        // Likewise: when it was written.
-  int64_t boot_nanoseconds = 0;
-  bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.
-  int sessions_here = 0;                // Begun since this process started.
-  SessionId foreign_told = 0;           // The session in which it was told that it speaks for others.
-  std::deque<absl::Duration> sessions;  // When each of the last minute began.
-  bool flapping = false;  // Its link was up and down many times within a minute, and has not been steady since.
+  SessionId session = 0;                // 0: no open session.
+  absl::Duration last_beat;             // Monotonic time of its last beat at which it also heard the controller.
+  bool deaf = false;                    // Its messages arrive, but the controller's do not reach it.
+  absl::Time last_beat_time;            // For display.
+  bool diagnoses = false;               // Its worker answers Diagnose, as its Register says.
+  std::string boot_id;                  // Boot of its machine, from its Register.
+  int64_t boot_nanoseconds = 0;         // Time since that boot when the Register was written.
+  bool suspect = false;                 // It missed three beats, or its stream broke: nothing new is placed there.
+  int sessions_here = 0;                // Sessions since this process started.
+  SessionId foreign_told = 0;           // Session in which it was last warned for reporting on others' attempts.
+  std::deque<absl::Duration> sessions;  // Start times of the sessions of the last minute.
+  bool flapping = false;  // Its link went up and down many times within a minute, and has not been steady since.
 
-  std::string unusable;        // Why its worker can prepare no rank, as it says; empty: it can.
-  absl::Duration clock_ahead;  // Its clock compared with the controller's, where they differ by much; else zero.
+  std::string unusable;        // Why its worker cannot prepare ranks. Empty: it can.
+  absl::Duration clock_ahead;  // Its clock minus the controller's, if they differ by much. Else zero.
 
-  // What it says is heard, and what it is told arrives.
+  // True if messages arrive in both directions.
   bool speaks() const { return state == NodeState::kReady && session != 0 && !suspect; }
   bool can_take_ranks() const { return speaks() && unusable.empty(); }
 };
@@ -58,25 +58,27 @@ class Nodes {
  public:
   Nodes(absl::Duration lease, absl::Duration beat) : lease_(lease), beat_(beat) {}
 
-  // A node of the store, after a restart of the controller: its lease starts now.
+  // Adds a node of the store after a restart of the controller. Its lease starts now.
   void restore(job::NodeRecord record, absl::Duration now);
 
   void remove(const std::string& name) { nodes_.erase(name); }
 
-  // A new session. The record in the node has the next lease epoch and what the worker said; the session that it
-  // replaces is to be closed. Errors: InvalidArgument for an id that cannot be a name; AlreadyExists (NODE_ID_IN_USE)
-  // while another daemon holds the id; Aborted (SESSION_REPLACED) when the worker has begun a later session since: what
-  // this one says of the node is no longer true.
+  // Opens a session. The node's record gets the next lease epoch and the worker's properties. Close the session that it
+  // replaces (0: none). Errors: InvalidArgument (BAD_NODE_ID, BAD_DEVICES), AlreadyExists (NODE_ID_IN_USE) while
+  // another worker holds the id, Aborted (SESSION_REPLACED) if the worker has begun a later session since, so that this
+  // one is out of date.
   struct Opened {
     Node* node = nullptr;
     SessionId replaced = 0;
   };
   absl::StatusOr<Opened> open_session(const Registration& hello, SessionId session, absl::Duration now,
                                       absl::Time wall);
-  // The node whose session this still is, or nullptr.
+  // Returns the node if this is still its session, else nullptr.
   Node* owner(const std::string& node, SessionId session);
+  // Ends the session. Does nothing if the node has another one by now.
   void close_session(const std::string& node, SessionId session);
-  // `unanswered`: for so long it has heard nothing, though it speaks. What counts is when both could be heard.
+  // Renews the lease. `unanswered`: how long the node has heard nothing although its messages arrive. The lease counts
+  // from when both sides could be heard.
   void beat(Node& node, absl::Duration now, absl::Time wall, absl::Duration unanswered = absl::ZeroDuration());
 
   Node* find(const std::string& name);
@@ -85,13 +87,13 @@ class Nodes {
   const std::map<std::string, Node>& all() const { return nodes_; }
 
   bool lease_over(const Node& node, absl::Duration now) const { return now - node.last_beat > lease_; }
-  // The controller itself has heard nobody for so long: no node's fault.
+  // Extends every lease by a pause in which the controller itself heard nobody.
   void excuse(absl::Duration pause, absl::Duration now);
-  // Marks who began eight sessions within a minute; true when it was not marked before. A minute without a new session
-  // takes the mark away.
+  // Marks a node that began eight sessions within a minute. Returns true if it was not marked before. end_flapping()
+  // removes the marks of nodes without a new session for a minute and returns these nodes.
   bool mark_flapping(Node& node, absl::Duration now);
   std::vector<Node*> end_flapping(absl::Duration now);
-  // Marks who missed three beats. Those that were not marked before.
+  // Marks the nodes that missed three beats. Returns those that were not marked before.
   std::vector<const Node*> mark_suspects(absl::Duration now);
   absl::Duration lease() const { return lease_; }
   absl::Duration beat_interval() const { return beat_; }

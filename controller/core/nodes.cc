@@ -10,15 +10,15 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kNamed = 8;  // Of what a node may run.
+constexpr size_t kNamed = 8;  // Names in a list of what a node may run.
 
-// What a node may run as far as is known, in words; empty: nothing.
+// Lists in words what a node may run, as far as is known. Empty: nothing.
 std::string may_run_there(const State& state, const std::string& name) {
   std::vector<std::string> all;
   for (const std::string& uid : state.placed.on(name)) {
     const LiveJob& job = state.jobs.at(uid);
     const NodePart& part = job.attempt->parts.at(name);
-    if (part.lost) continue;  // It is among those below.
+    if (part.lost) continue;  // It is among the strays or the ranks left behind.
     all.push_back(absl::StrCat(counted(part.placement.num_ranks, "rank"), " of ", job.record.name));
   }
   for (const auto& [key, left] : state.left.on(name)) {
@@ -60,7 +60,7 @@ NodeView node_view(const State& state, const Node& node) {
   for (const auto& [key, left] : state.left.on(name)) {
     if (!left.may_train) continue;
     view.left.emplace_back(key, left);
-    // Until the node says what runs there they are taken to run: a node of many ranks would look idle.
+    // Until the node reports what runs there, they count as running: a node with many ranks would look idle otherwise.
     if (view.node.state != core::NodeState::kReconciling) continue;
     view.devices_used += left.ranks;
     view.jobs.push_back(left.job);
@@ -71,7 +71,7 @@ NodeView node_view(const State& state, const Node& node) {
   return view;
 }
 
-// One that is no node of this cluster has a name, and why it is not let in.
+// A refused worker that is not a node of this cluster has a name and the refusal.
 std::optional<NodeView> shown_node(const State& state, const std::string& name) {
   const Node* node = state.nodes.find(name);
   const Refused* refused = state.refusals.find(name);
@@ -80,7 +80,7 @@ std::optional<NodeView> shown_node(const State& state, const std::string& name) 
   if (node != nullptr) view = node_view(state, *node);
   if (refused == nullptr) return view;
   view.refusal = absl::StrCat(refused->reason, ": ", refused->message);
-  // A request by another daemon for this node's id says nothing about the node, whose state stays as it is.
+  // A request by another daemon for this node's id says nothing about the node: its state stays.
   const bool is_impostor = node != nullptr && node->record.instance != refused->instance;
   if (view.node.session == 0 && !is_impostor) view.node.state = NodeState::kRefused;
   if (node != nullptr) return view;
@@ -103,7 +103,6 @@ void touch_nodes_of(Step& step, const LiveJob& job) {
   for (const auto& [node, part] : job.attempt->parts) step.touch(node);
 }
 
-// With what the step wants, its nodes as they are now.
 void end_step(Step& step) {
   for (const std::string& name : std::exchange(step.touched, {})) {
     std::optional<NodeView> view = shown_node(step.state, name);
@@ -116,8 +115,8 @@ void end_step(Step& step) {
   step.effects.kept_log_bytes = step.state.kept_logs.bytes();
 }
 
-// Gone at once, so that nothing is decided about it while that is on its way to the store. A worker that comes back
-// after all registers as a new one.
+// The node is removed at once, so that nothing is decided about it while the change is on its way to the store. A
+// worker that comes back after all registers as a new node.
 void take(Step& step, const DeleteNode& input) {
   const Node* node = step.state.nodes.find(input.node);
   if (node == nullptr) return step.refuse(input.request, no_such_node(input.node));

@@ -1,5 +1,5 @@
-// When jobs without a time limit will have ended, as their own pace says. It is an estimate for the scheduler, which
-// may let a job that says its own limit run before a larger one: nobody is ended by it.
+// Estimates when jobs without a time limit end, from their own pace. The scheduler may let a job with a time limit run
+// before a larger one because of it. The estimate never ends a job.
 
 #include <algorithm>
 
@@ -8,11 +8,12 @@
 namespace titan::core {
 namespace {
 
-constexpr int64_t kFewSteps = 3;                       // Fewer say nothing of a pace.
-constexpr absl::Duration kSameEnd = absl::Seconds(5);  // Or a tenth of what is left: the scheduler is not told.
+constexpr int64_t kFewSteps = 3;  // Fewer steps do not show a pace.
+// A change smaller than this, or than a tenth of what is left, is not reported to the scheduler.
+constexpr absl::Duration kSameEnd = absl::Seconds(5);
 
-// The quicker of its pace since it trains, saves and validations included, and of its newest one: what was slow at the
-// start must not make a job that waits for it wait longer than it has to.
+// Takes the faster of two paces: since training began, saves and validations included, and since the newest sample. A
+// slow start must not make a waiting job wait longer than necessary.
 std::optional<absl::Duration> steps_left_take(LiveAttempt& attempt, int64_t total, absl::Duration now) {
   const int64_t step = attempt.record.last_step;
   if (!attempt.pace_since) attempt.pace_since = attempt.pace_seen = {now, step};

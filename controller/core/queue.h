@@ -12,36 +12,35 @@
 
 namespace titan::core {
 
-// The scheduler with what it knows (the nodes, who owns which of their devices, and the jobs that wait for devices),
-// and the jobs that wait for something else first. Every change is reported to it at once, so that the next cycle sees
-// it.
+// The scheduler with its inputs (the nodes, the owners of their devices, and the jobs that wait for devices), and the
+// jobs that wait for something else first. Every change reaches the scheduler at once, so that its next cycle sees it.
 //
 // A job owns devices under its uid: those of its attempt and, while it is held back, those that it will come back to. A
-// stray has an owner's name of its own.
+// stray owns its devices under stray_owner().
 class Queue {
  public:
   void set_node(scheduler::Node node) { scheduler_.set_node(std::move(node)); }
   void remove_node(const std::string& node) { scheduler_.remove_node(node); }
 
-  // Returns the devices that the owner has now: `devices` or, if they are not known, `count` free ones.
+  // Claims devices for the owner and returns them: `devices` or, if that is empty, up to `count` free ones.
   std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
                          absl::Time ends = absl::InfiniteFuture());
   void release(const std::string& owner, const std::string& node) { scheduler_.release(owner, node); }
-  // The owner's devices on the node are expected to be free then.
+  // Sets when the owner's devices on the node are expected to be free.
   void expect_end(const std::string& owner, const std::string& node, absl::Time ends);
 
-  // The job waits, but not for devices yet. Nobody else gets `held`: by node, the devices that it comes back to.
+  // The job waits, but not for devices yet. `held`, its devices by node, stays reserved for it.
   void hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held, absl::Time ends);
-  // The job waits for devices from now on. Until `choosy_until` it insists on the devices that it holds and on avoiding
-  // nodes; nothing: it does neither.
+  // The job waits for devices from now on. Until `choosy_until` it insists on its held devices and avoids nodes.
+  // Without that time it does neither.
   void enter(scheduler::Job job, std::optional<absl::Duration> choosy_until);
-  // The job's attempt has devices.
+  // The job's attempt got its devices.
   void place(const std::string& uid) { choosy_until_.erase(uid); }
-  void leave(const std::string& uid);  // The job neither waits nor has devices.
+  void leave(const std::string& uid);  // The job neither waits nor owns devices any more.
 
   bool waits(const std::string& uid) const { return scheduler_.waits(uid); }
   const std::set<std::string>& held_back() const { return held_back_; }
-  // Returns the jobs that have insisted for long enough; they do not insist any longer.
+  // Returns the jobs whose `choosy_until` has passed, each once.
   std::vector<std::string> take_choosy(absl::Duration now);
   bool has_work() const { return scheduler_.has_work(); }
   std::vector<scheduler::Outcome> cycle(absl::Time now) { return scheduler_.cycle(now); }
@@ -49,8 +48,8 @@ class Queue {
 
  private:
   scheduler::Scheduler scheduler_;
-  std::set<std::string> held_back_;  // Uids of jobs that wait and are not in the scheduler's queue yet.
-  std::map<std::string, absl::Duration> choosy_until_;  // By uid: of those in it.
+  std::set<std::string> held_back_;  // Uids of waiting jobs that are not in the scheduler's queue yet.
+  std::map<std::string, absl::Duration> choosy_until_;  // By uid.
 };
 
 }  // namespace titan::core

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a line of a rank's spool says, of those that mean anything to the controller.
+// Events in a rank's spool that the controller uses.
 
 #include <cstdint>
 #include <optional>
@@ -11,21 +11,21 @@ namespace titan::core {
 
 struct StepLogged {
   int64_t step = 0;
-  // As torchtitan names them; those of a validation's line are others. NaN: it is there and not a number.
+  // Metrics under torchtitan's names. A validation's line has other names. NaN: the logged value is not a number.
   std::optional<double> loss, grad_norm, tokens_per_second, mfu_percent, expert_max_over_mean;
-  std::optional<double>
-      checkpoint_seconds;  // That saves took of the training's time, for each step since the last line.
+  // Training time that saves took, per step since the last line.
+  std::optional<double> checkpoint_seconds;
 };
 struct Loaded {
   int64_t step = 0;
-  std::string source;  // "checkpoint" or which initial weights.
+  std::string source;  // "checkpoint", or the kind of initial weights.
 };
 struct CheckpointStaged {
   int64_t step = 0;
 };
 struct CheckpointCommitted {
   int64_t step = 0;
-  bool is_full = false;  // Else an export, from which nothing can resume.
+  bool is_full = false;  // False: an export, from which training cannot resume.
   std::optional<double> seconds;
 };
 struct CheckpointFailed {
@@ -44,13 +44,13 @@ struct RankWarning {
 };
 struct RankError {
   std::string error_class, reason, message;
-  std::string holder_job;  // Who has the dump folder.
+  std::string holder_job;  // The job that owns the dump folder.
   int holder_attempt = 0;
   bool is_same_job = true;
 };
 struct TrainingEnded {
   int64_t step = 0;
-  bool is_stopped = false;  // As it was asked to; else all steps are done.
+  bool is_stopped = false;  // The ranks stopped on request. Else all steps are done.
 };
 
 using RankEvent = std::variant<StepLogged, Loaded, CheckpointStaged, CheckpointCommitted, CheckpointFailed,

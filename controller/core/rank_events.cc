@@ -14,14 +14,14 @@
 namespace titan::core {
 namespace {
 
-// Which rank says something, and what comes of it.
+// The rank that sent the events, and what follows from them.
 struct Word {
   LiveJob& job;
   const int attempt;
   const int rank;
   const std::string& node;
   Change& change;
-  bool is_job_changed = false;  // Its record is to be written.
+  bool is_job_changed = false;  // The job's record must be written.
 
   bool is_current() const { return job.attempt && job.attempt->record.number == attempt; }
 };
@@ -37,14 +37,14 @@ void tell(const Step& step, Word& word, const char* reason, std::string message,
   word.is_job_changed = true;
 }
 
-// What ranks may repeat without end.
+// For events that ranks may repeat without end.
 void tell_problem(Step& step, Word& word, const char* reason, std::string message, const char* severity = "warning") {
   if (!step.state.spools.is_to_be_told({word.job.record.uid, word.attempt}, reason, message)) return;
   tell(step, word, reason, std::move(message), severity);
 }
 
-// A node that reconnects says it again. What was lost may be the commit that somebody waits for: whether that
-// checkpoint is there is not known, and nothing waits for its word any more.
+// A node that reconnects repeats it. The lost events may include the commit that somebody waits for. Nothing shows
+// whether that checkpoint exists, so the wait ends.
 void take_damage(Step& step, Word& word, const SpoolDamage& damage) {
   LiveJob& job = word.job;
   const Spools::Damage noted = step.state.spools.note_damage({job.record.uid, word.attempt, word.rank}, damage.offset);
@@ -58,7 +58,7 @@ void take_damage(Step& step, Word& word, const SpoolDamage& damage) {
   put_progress(word.change, job);
 }
 
-// What a late event says of an attempt that has ended; `apply` says whether it has changed anything.
+// Changes the record of an ended attempt by a late event. `apply` returns whether it changed anything.
 void change_ended(LiveJob& job, int attempt, Change& change, const std::function<bool(job::AttemptRecord&)>& apply) {
   for (std::shared_ptr<const job::AttemptRecord>& past : job.past) {
     if (past->number != attempt) continue;
@@ -70,8 +70,8 @@ void change_ended(LiveJob& job, int attempt, Change& change, const std::function
   }
 }
 
-// Lines give what saves took of the training's time for each step since the line before; a validation's say nothing of
-// it.
+// A line gives the training time that saves took, per step since the previous line. A validation's line has no such
+// value.
 void note_stall(Step& step, LiveAttempt& attempt, const StepLogged& logged) {
   if (!logged.checkpoint_seconds) return;
   const double each = *logged.checkpoint_seconds;
@@ -127,7 +127,7 @@ void take_event(Step& step, Word& word, const CheckpointCommitted& committed) {
        absl::StrCat("step ", committed.step, committed.is_full ? "" : " (export, not a resume point)"));
   if (committed.seconds) step.measure(Measure::kCheckpoint, *committed.seconds);
   if (committed.seconds.value_or(0) > 0) job.save_seconds = *committed.seconds;
-  // The newest in time: after a fall-back to an older step the numbers begin lower again.
+  // Takes the newest commit in time: after a fall-back to an older step the numbers begin lower again.
   if (committed.is_full) {
     const int64_t before = job.progress.committed_step;
     job.progress.committed_step = word.is_current() ? committed.step : std::max(before, committed.step);
@@ -148,10 +148,10 @@ void take_event(Step& step, Word& word, const CheckpointFailed& failed) {
   step.measure(Measure::kCheckpointFailed, 1);
   put_progress(word.change, job);
   show(word.change, job);
-  // It is over; earlier checkpoints stay, training goes on.
+  // The save is over. Earlier checkpoints stay, and training continues.
   if (!word.is_current() || !apply(job, job::JobEvent::kCheckpointDone)) return;
   end_explanation(job);
-  word.is_job_changed = true;  // Also where the warning is one of many and makes no event.
+  word.is_job_changed = true;  // Also when the warning is one of many and makes no event.
 }
 
 void take_event(Step& step, Word& word, const CheckpointRejected& rejected) {
@@ -183,7 +183,7 @@ void take_event(Step& step, Word& word, const TrainingEnded& ended) {
   put_progress(word.change, word.job);
 }
 
-// Each line once: what was taken before was sent again after a reconnect.
+// Takes each line once: after a reconnect, earlier ones are sent again.
 void take_lines(Step& step, Word& word, const RankEvents& events) {
   int64_t& cursor = step.state.spools.cursor({word.job.record.uid, word.attempt, word.rank});
   for (const SpoolDamage& damage : events.damage) take_damage(step, word, damage);
@@ -217,17 +217,17 @@ void on_rank_events(Step& step, Node& node, const RankEvents& events) {
     take_lines(step, word, events);
   }
   if (events.lines.empty()) return step.commit(std::move(change));
-  // Of a job that is over there is nothing left to learn; its lines are acknowledged all the same.
+  // A job that has ended has nothing left to learn. Its lines are acknowledged all the same.
   Send ack{node.session, EventsAck{events.attempt, rank, events.lines.back().sequence}};
   change.then.sends.push_back(std::move(ack));
   step.commit(std::move(change));
 }
 
-// What a job shows is the last step that its present attempt has finished, whether or not it logged that one; between
-// attempts, the last one's.
+// A job shows the last step that its current attempt has finished, whether or not that step was logged. Between
+// attempts it shows the last attempt's.
 void take_finished_step(Step& step, LiveJob& job, int attempt, int64_t train_step, Change& change) {
-  if (!job.attempt ||
-      job.attempt->record.number != attempt) {  // A late word of one that has ended: progress all the same.
+  // A late event of an ended attempt is still progress.
+  if (!job.attempt || job.attempt->record.number != attempt) {
     change_ended(job, attempt, change, [train_step](job::AttemptRecord& record) {
       if (train_step <= record.last_step) return false;
       record.last_step = train_step;

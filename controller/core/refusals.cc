@@ -1,4 +1,4 @@
-// Workers that are not let in: why, and where an operator sees it.
+// Workers that are refused: why, and where an operator sees it.
 
 #include "controller/core/refusals.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kShownFor = absl::Minutes(1);   // After the last try.
 constexpr absl::Duration kSaidAgain = absl::Minutes(1);  // A worker tries about once a second.
-constexpr size_t kNamesKept = 1000;                      // Of nodes that nobody knows.
+constexpr size_t kNamesKept = 1000;                      // Limit for all refused names.
 
 }  // namespace
 
@@ -71,7 +71,7 @@ absl::Status check_cluster(const Options& options, const Registration& hello) {
 void note_refusal(Step& step, const Registration& hello, const absl::Status& why) {
   const std::string reason = rpc::reason(why);
   step.measure(Measure::kNodeRefused, 1, reason);
-  if (!text::is_id(hello.node)) return;  // Nothing that could be listed.
+  if (!text::is_id(hello.node)) return;  // Without a valid name there is nothing to list.
   forget_refusals(step);
   const Refused refused{hello.address,     hello.version, hello.instance, reason, std::string(why.message()),
                         step.now.monotonic};

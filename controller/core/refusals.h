@@ -1,7 +1,7 @@
 #pragma once
 
-// Workers that were refused within the last minute, and when each refusal was last reported: a worker tries about once
-// a second.
+// Workers that were refused within the last minute, and when each refusal was last reported. A refused worker retries
+// about once a second.
 
 #include <map>
 #include <string>
@@ -17,13 +17,14 @@ struct Refused {
   std::string instance;
   std::string reason;  // UPPER_SNAKE.
   std::string message;
-  absl::Duration at;  // Monotonic: the last time.
+  absl::Duration at;  // Monotonic time of the last refusal.
 };
 
 class Refusals {
  public:
   enum class Noted { kNoRoom, kSaidBefore, kToBeSaid };
-  // kNoRoom: there are too many names that are not nodes' already.
+  // Records a refusal. kToBeSaid: report it. kSaidBefore: it was reported with this reason within a minute. kNoRoom:
+  // too many names are listed, and it was not recorded.
   Noted note(const std::string& node, Refused refused);
   void forget(const std::string& node);
   // Forgets the workers that were last refused more than a minute ago, and returns their names.

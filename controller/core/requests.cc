@@ -1,4 +1,4 @@
-// What clients ask for.
+// Requests of clients.
 
 #include "controller/core/requests.h"
 
@@ -51,7 +51,7 @@ absl::Status check_new(const State& state, const job::Spec& spec, const std::str
   return check_folder(state, spec);
 }
 
-// With the cluster's limit where it gives none of its own.
+// Adds the cluster's time limit to a job that gives none.
 job::Spec limited(const Options& options, job::Spec spec) {
   if (spec.time_limit_seconds <= 0) spec.time_limit_seconds = options.default_time_limit_seconds;
   return spec;
@@ -169,7 +169,7 @@ void take(Step& step, const CancelJob& input) {
   }
   const absl::StatusOr<LiveJob*> job = live_job(step.state.jobs, input.uid, "cancel");
   if (!job.ok()) return step.refuse(input.request, job.status());
-  // A request is refused when the disk is full; what follows from an accepted one is not: hence two transactions.
+  // A full disk may refuse a request, but not what follows from an accepted one: hence two transactions.
   Change change;
   change.when_full = store::WhenFull::kRefuse;
   change.mutations.push_back(store::put(
@@ -190,7 +190,7 @@ void start_cancel(Step& step, const CancelAccepted& accepted) {
   if (live == nullptr) {  // It ended meanwhile, or was even deleted.
     step.commit(std::move(change));
     const JobViewPtr over = step.state.jobs.find_over(accepted.uid);
-    // As the same request would be answered from now on.
+    // The answer is the same as to a repeated request from now on.
     if (over != nullptr && over->record->state != JobState::kCancelled) {
       return step.refuse(accepted.request, live_job(step.state.jobs, accepted.uid, "cancel").status());
     }
@@ -199,7 +199,7 @@ void start_cancel(Step& step, const CancelAccepted& accepted) {
   }
   LiveJob& job = *live;
   job::Intent& intent = job.record.intent;
-  const bool repeated = intent.stop && intent.cause == kCancelled;  // A stop for its time limit becomes a cancel.
+  const bool repeated = intent.stop && intent.cause == kCancelled;  // A stop for the time limit becomes a cancel.
   if (!repeated) intent = {true, true, kCancelled, accepted.actor, step.now.wall_ns(), intent.deadline_ns, {}};
   if (!accepted.request_id.empty() && !accepted_before(intent, accepted.request_id)) {
     intent.request_ids.push_back(accepted.request_id);
@@ -276,7 +276,7 @@ void cordon(Step& step, const CordonNode& input, bool leave) {
                    input.actor);
   }
   put_node(step, change, changed);
-  node->record.events = changed.record.events;  // The number is taken, whatever becomes of this transaction.
+  node->record.events = changed.record.events;  // The number is used, whatever becomes of this transaction.
   step.expect(change, Cordoned{input, leave});
   step.commit(std::move(change));
 }
@@ -285,9 +285,9 @@ void go_on(Step& step, const Cordoned& cordoned, const absl::Status& status) {
   const CordonNode& asked = cordoned.asked;
   if (!status.ok()) return step.refuse(asked.request, status);
   Node* node = step.state.nodes.find(asked.node);
-  if (node == nullptr) return step.refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
+  if (node == nullptr) return step.refuse(asked.request, no_such_node(asked.node));  // It was deleted meanwhile.
   set_cordon(node->record, asked, cordoned.leave, step.now.wall_ns());
-  if (!asked.cordoned) node->record.blames.clear();  // Who puts it back into service has mended it.
+  if (!asked.cordoned) node->record.blames.clear();  // An operator who uncordons it has repaired it.
   Change again;  // A session that registered meanwhile has written the record as it was before.
   put_node(step, again, *node);
   step.commit(std::move(again));

@@ -6,12 +6,12 @@
 
 namespace titan::core {
 
-// Knows which job each request_id has made: a repeated request gets the same job again. Ignores empty ids.
+// Maps each request_id to the job that it created, so that a repeated request gets the same job. Ignores empty ids.
 class Requests {
  public:
   void add(const std::string& request_id, const std::string& uid);
   void add_if_new(const std::string& request_id, const std::string& uid);
-  void forget(const std::string& request_id, const std::string& uid);  // Unless it has made another job.
+  void forget(const std::string& request_id, const std::string& uid);  // Does nothing if the id belongs to another job.
   const std::string* find(const std::string& request_id) const;        // Uid, or nullptr.
 
  private:

@@ -1,4 +1,4 @@
-// When the pure scheduler runs, and what becomes of its decisions.
+// When the pure scheduler runs, and what follows from its decisions.
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 namespace titan::core {
 namespace {
 
-// It has not registered since this controller's start.
+// True if the node has not registered since this controller's start.
 bool is_awaited(const std::pair<const std::string, Node>& node) { return node.second.state == NodeState::kReconciling; }
 
 std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& runs) {
@@ -20,8 +20,8 @@ std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& run
   return placements;
 }
 
-// Ranks of one tensor group talk in every layer, over what connects the GPUs of a node. A CPU "device" is a slot of a
-// host, and slots of two hosts are as good.
+// Ranks of one tensor group communicate in every layer, over the links between the GPUs of a node. A CPU "device" is a
+// slot of a host, and slots of two hosts are as good.
 int unit_of(const job::Spec& spec) {
   const auto tensor = spec.mesh.find("tp");
   if (spec.device == "cpu" || tensor == spec.mesh.end() || spec.ranks % tensor->second != 0) return 1;
@@ -40,7 +40,7 @@ bool may_schedule(State& state, const Now& now) {
   return false;
 }
 
-// Jobs whose backoff is over may be placed; one whose older attempt still saves may not.
+// Jobs may be placed once their backoff is over, unless an older attempt of theirs still saves.
 void fill_queue(Step& step, Change& reasons) {
   const std::set<std::string> saving = jobs_that_still_save(step.state, step.now);
   for (const std::string& uid : saving) {
@@ -85,8 +85,8 @@ scheduler::Job asked_for(const job::Spec& spec) {
   return job;
 }
 
-// Urgent: something ended or came back. A new job may wait a little when the queue is long, or thousands of submissions
-// a second would each walk it.
+// Urgent: something ended or came back. A new job may wait a little while the queue is long. Otherwise thousands of
+// submissions a second would each walk the queue.
 void request_schedule(Step& step, bool urgent) {
   if ((!urgent && step.state.cycles.is_paused(step.now.monotonic)) || !may_schedule(step.state, step.now)) {
     step.state.cycles.request();
@@ -95,7 +95,7 @@ void request_schedule(Step& step, bool urgent) {
   schedule(step);
 }
 
-// A start with thousands of nodes takes its time.
+// A start with thousands of nodes takes time.
 void say_who_is_awaited(Step& step) {
   const auto awaited = std::count_if(step.state.nodes.all().begin(), step.state.nodes.all().end(), is_awaited);
   const std::string message = absl::StrCat("the controller has just started and waits for ", counted(awaited, "node"),

@@ -1,4 +1,4 @@
-// A node's session: how it begins and ends, and what is made of each message in it.
+// A node's session: how it begins and ends, and how each message in it is handled.
 
 #include <algorithm>
 #include <string>
@@ -11,7 +11,7 @@
 namespace titan::core {
 namespace {
 
-// What is placed there would be cut off again and again. What runs there is left alone: ranks need no controller.
+// Attempts placed there would be cut off again and again. Running ones are left alone: ranks need no controller.
 void note_flapping(Step& step, Node& node) {
   Change change;
   add_node_event(step, change, node, "NodeFlapping",
@@ -22,7 +22,7 @@ void note_flapping(Step& step, Node& node) {
   step.commit(std::move(change));
 }
 
-// A node of waiting jobs speaks again.
+// A node of waiting jobs is connected again.
 void end_waiting_for(Step& step, const std::string& node) {
   for (const std::string& uid : step.state.placed.on(node)) {
     LiveJob& job = step.state.jobs.at(uid);
@@ -39,12 +39,12 @@ void excuse_parts(State& state, const Now& now, const std::string& node) {
     state.jobs.at(uid).attempt->parts.at(node).last_advance = now.monotonic;
 }
 
-// At once, not when its record is durable: on a full disk its ranks would end as orphans.
+// Sent at once, not when the record is durable: on a full disk its ranks would end as orphans.
 void welcome(Step& step, Node& node, const Registration& hello) {
   const std::string& name = hello.node;
   step.effects.now.sends.push_back(
       {node.session, Welcome{node.record.lease_epoch, step.options.lease, step.options.cluster}});
-  tell_of(step, node);  // What it is; that it takes ranks, once it is known what it has.
+  tell_of(step, node);  // Passes on its properties. It can take ranks only once it is known what it runs.
   node.state = NodeState::kReady;
   end_waiting_for(step, name);
   excuse_parts(step.state, step.now, name);
@@ -54,8 +54,8 @@ void welcome(Step& step, Node& node, const Registration& hello) {
   request_schedule(step, /*urgent=*/false);
 }
 
-// For how long a worker has heard nothing of this controller, as its beat says; zero for what is usual between a beat
-// and its answer, and for what this process was stopped for itself.
+// How long a worker has heard nothing of this controller, from its beat. Zero for the usual time between a beat and its
+// answer, and for a pause of this process.
 absl::Duration deafness(const Step& step, absl::Duration unanswered) {
   if (unanswered <= 2 * step.state.nodes.beat_interval()) return absl::ZeroDuration();
   const bool was_asleep =
@@ -81,7 +81,7 @@ void take(Step& step, const OpenSession& input) {
   const absl::StatusOr<Nodes::Opened> opened =
       ours.ok() ? step.state.nodes.open_session(hello, input.session, step.now.monotonic, step.now.wall) : ours;
   if (!opened.ok()) {
-    // Nobody is kept out: the node speaks already, by its later session.
+    // Nobody is kept out: the node is already connected by its later session.
     if (rpc::reason(opened.status()) != kSessionReplaced) note_refusal(step, hello, opened.status());
     step.effects.refused = opened.status();
     return;
@@ -113,7 +113,7 @@ void take(Step& step, Heard& input) {
   const bool could_take_ranks = node->can_take_ranks();
   const bool was_over = step.state.nodes.lease_over(*node, step.now.monotonic);
   const Beat* const beat = std::get_if<Beat>(&input.report);
-  if (!node->deaf || beat != nullptr) {  // Any message shows that it lives; only a beat shows whether it hears.
+  if (!node->deaf || beat != nullptr) {  // Any message shows that it lives. Only a beat shows whether it hears.
     const absl::Duration unanswered = beat != nullptr ? beat->unanswered : absl::ZeroDuration();
     step.state.nodes.beat(*node, step.now.monotonic, step.now.wall, deafness(step, unanswered));
     step.effects.beats.emplace_back(input.node, step.now.wall);
@@ -130,7 +130,8 @@ void take(Step& step, Heard& input) {
   hear(step, *node, input.report);
   if (!could_take_ranks) tell_of(step, *node);
   if (is_back) step.touch(input.node);
-  if (is_back) request_schedule(step, /*urgent=*/false);  // After it has said what still runs there. Thousands may.
+  // After it has reported what still runs there. Thousands of nodes may come back.
+  if (is_back) request_schedule(step, /*urgent=*/false);
 }
 
 void note_steady(Step& step, Node& node) {

@@ -1,4 +1,4 @@
-// Ranks that hold up the others: told, and nothing else. Whether their node is taken out of service is for people.
+// Slow ranks are reported, and nothing else: whether to take their node out of service is for people to decide.
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -7,7 +7,7 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kMostTold = 32;  // Ranks of one job and window; the views have them all.
+constexpr size_t kMostTold = 32;  // Events per job and window. The views have all slow ranks.
 
 std::string milliseconds(absl::Duration time) { return absl::StrFormat("%.1f ms", absl::ToDoubleMilliseconds(time)); }
 

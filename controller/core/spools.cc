@@ -1,5 +1,5 @@
 // Ranks repeat themselves: a full disk makes a warning of each rank at each logged step, and ten thousand ranks lose
-// the same peer. Of one kind the first few are events, then those that show that it goes on.
+// the same peer. The first few messages of a kind become events, then only those that show that it continues.
 
 #include "controller/core/spools.h"
 
@@ -9,9 +9,9 @@
 namespace titan::core {
 namespace {
 
-constexpr int64_t kToldEach = 3;    // Of one kind; then the 10th, the 100th, ...
-constexpr size_t kDamageTold = 16;  // Of one rank's events.
-constexpr size_t kMostKinds = 200;  // Of one attempt; what is beyond them counts as one kind a reason.
+constexpr int64_t kToldEach = 3;    // Per kind. After these, the 10th, the 100th, ...
+constexpr size_t kDamageTold = 16;  // Per rank.
+constexpr size_t kMostKinds = 200;  // Per attempt. Beyond them, all messages with one reason are one kind.
 
 bool is_power_of_ten(int64_t number) {
   while (number >= 10 && number % 10 == 0) number /= 10;

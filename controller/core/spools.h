@@ -1,6 +1,6 @@
 #pragma once
 
-// How far the events of the ranks' spools are known, and which of their warnings and damage have been reported already.
+// How far each rank's spool was read, and which of its warnings and damage were reported already.
 
 #include <cstdint>
 #include <map>
@@ -17,23 +17,23 @@ using RankKey = std::tuple<std::string, int, int>;  // Job uid, attempt, rank.
 
 class Spools {
  public:
-  // The number of the newest event that was taken from the rank. Creates the cursor if there is none.
+  // Number of the newest event that was taken from the rank. Creates the cursor if there is none.
   int64_t& cursor(const RankKey& rank) { return cursors_[rank]; }
 
-  // Counts the message and adds the count to it. The first few messages of a kind are reported, then those that show
-  // that it continues. A restarted controller counts from zero.
+  // Counts the message and appends the count to it. True for the first few messages of a kind, then only for the 10th,
+  // the 100th and so on, to show that it continues. A restarted controller counts from zero.
   bool is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message);
 
-  // Damage is reported once for each offset, up to a limit for each rank.
+  // Damage is reported once per offset, up to a limit per rank.
   enum class Damage { kNotToBeTold, kToBeTold, kLastToBeTold };
   Damage note_damage(const RankKey& rank, int64_t offset);
 
-  std::vector<RankKey> drop(const std::string& uid);  // Forgets a job; returns the ranks that had cursors, in order.
+  std::vector<RankKey> drop(const std::string& uid);  // Forgets a job. Returns the ranks that had cursors, in order.
 
  private:
   std::map<RankKey, int64_t> cursors_;
-  std::map<AttemptKey, std::map<std::string, int64_t>> warnings_;  // By kind: how many there were.
-  std::map<RankKey, std::set<int64_t>> damage_;                    // Offsets.
+  std::map<AttemptKey, std::map<std::string, int64_t>> warnings_;  // Number of messages, by kind.
+  std::map<RankKey, std::set<int64_t>> damage_;                    // Reported offsets.
 };
 
 }  // namespace titan::core

@@ -1,6 +1,6 @@
 #pragma once
 
-// All that a core knows, ahead of the store by the changes that are on their way there.
+// The whole state of a core. It runs ahead of the store by the changes that are not durable yet.
 
 #include <map>
 #include <set>
@@ -45,8 +45,8 @@ struct State {
   Cycles cycles;
   Pauses pauses;
   Periodic deletion_by_age{absl::Minutes(1)};
-  Periodic explanation{absl::Seconds(5)};  // Of what attempts wait for: waits.cc.
-  Periodic estimate{absl::Seconds(5)};     // Of when jobs end: pace.cc.
+  Periodic explanation{absl::Seconds(5)};  // For explain_waits().
+  Periodic estimate{absl::Seconds(5)};     // For estimate_ends().
 };
 
 }  // namespace titan::core

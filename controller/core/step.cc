@@ -1,4 +1,4 @@
-// One input after the other: to whom each goes, and what is done once a transaction's outcome is known.
+// Runs what waits for the outcome of a transaction, and the small operations of a step.
 
 #include "controller/core/step.h"
 
@@ -64,7 +64,7 @@ void go_on(Step& step, const Tell& tell, const absl::Status& status) {
     }
   }
   if (tell.command != Command::kStart) return;
-  for (const std::string& node : tell.nodes) empty_node(step, node);  // Drained while the attempt was prepared.
+  for (const std::string& node : tell.nodes) empty_node(step, node);  // It was drained while the attempt prepared.
 }
 
 void answer_when_shown(Step& step, RequestId request, const std::string& job) {

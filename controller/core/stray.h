@@ -1,6 +1,6 @@
 #pragma once
 
-// What nodes say that does not fit this controller's records.
+// Attempts on nodes that do not fit this controller's records.
 
 #include <cstdint>
 #include <string>
@@ -12,35 +12,35 @@
 
 namespace titan::core {
 
-using AttemptKey = std::pair<std::string, int>;  // Job uid, number.
+using AttemptKey = std::pair<std::string, int>;  // Job uid and attempt number.
 
-// An attempt on a node that is not the present one of a live job: it holds its devices until it is gone.
+// An attempt on a node that is not the current attempt of a live job. It holds its devices until it is gone.
 struct Stray {
-  std::string job;  // Full name as its launch file has it; may be empty.
+  std::string job;  // Full name from its launch file. May be empty.
   std::vector<int> ranks;
   int devices = 0;
-  std::vector<int> device_indices;  // Those devices; empty: not known.
-  std::vector<int> claimed;         // As the scheduler was told.
+  std::vector<int> device_indices;  // Indices of these devices. Empty: not known.
+  std::vector<int> claimed;         // Devices that are claimed in the scheduler for it.
   int64_t start_time_ns = 0;
-  int64_t step = 0;            // Last finished one.
-  bool unknown = false;        // This store has no such job: listed and left alone.
-  bool ended = false;          // And kept by its node, for the controller that knows the job.
-  bool dismissed = false;      // An operator wants it gone,
-  absl::Duration grace;        // and gives it so long to save.
-  bool saving = false;         // Of a live job, and newer than this store's records: it saves before it is stopped,
-  absl::Duration saves_until;  // and is waited for until then. Monotonic.
+  int64_t step = 0;        // Last finished step.
+  bool unknown = false;    // This store has no such job: the attempt is listed and left alone.
+  bool ended = false;      // It has ended, and its node keeps it for the controller that knows the job.
+  bool dismissed = false;  // An operator wants it stopped.
+  absl::Duration grace;    // Time that the operator gives it to save.
+  bool saving = false;  // It belongs to a live job and is newer than this store's records, so it saves before it stops.
+  absl::Duration saves_until;  // Monotonic. The job waits for it until then.
 };
 
-// An attempt's ranks on a node that was silent when they were given up: they may still run.
+// An attempt's ranks on a node that was silent when they were given up. They may still run.
 struct LeftBehind {
   std::string job;  // Full name.
   int ranks = 0;
   absl::Duration until;  // Monotonic. They have ended by then: ranks that hear of no controller save and leave.
   absl::Time until_wall;
-  bool may_train = true;  // False: they were never started, or were seen to end. The node is to be told all the same.
+  bool may_train = true;  // False: they never started or have ended, but the node must still be notified.
 };
 
-// Under which the scheduler knows its devices.
+// The owner's name under which the scheduler knows its devices.
 inline std::string stray_owner(const AttemptKey& key) { return absl::StrCat("stray/", key.first, "/", key.second); }
 
 }  // namespace titan::core

@@ -1,5 +1,5 @@
-// Attempts on nodes that are not the present one of a live job. What this store knows and has left behind is stopped;
-// what it has never heard of is somebody's work, and is listed until somebody decides.
+// Attempts that are not the current one of a live job. Attempts of known jobs are stopped. An attempt of an unknown job
+// is somebody's work: it is listed until somebody decides.
 
 #include "controller/core/strays.h"
 
@@ -14,8 +14,8 @@ namespace titan::core {
 namespace {
 
 constexpr absl::Duration kSaveTime = absl::Seconds(30);
-// To be killed in, if need be. Then its job goes on: the next attempt fences the old one off its dump folder, and the
-// devices of the old one stay taken while it lives.
+// Time to be killed, if need be. After it the job continues: the next attempt fences the old one off its dump folder,
+// and the devices of the old one stay taken while it lives.
 constexpr absl::Duration kKillTime = absl::Seconds(15);
 
 Stop stop_within(const AttemptKey& key, absl::Duration grace, const std::string& reason) {
@@ -27,7 +27,7 @@ int newest_recorded(const LiveJob& job) {
   return job.past.empty() ? 0 : job.past.back()->number;
 }
 
-// Whether it is the newest attempt of a job that was told to save and end: nothing has taken its dump folder since.
+// True for the newest attempt of a job that was ordered to save and end: nothing has taken its dump folder since.
 bool may_still_save(const Jobs& jobs, const AttemptKey& key) {
   const LiveJob* live = jobs.find(key.first);
   if (live == nullptr || live->attempt || live->past.empty()) return false;
@@ -35,13 +35,13 @@ bool may_still_save(const Jobs& jobs, const AttemptKey& key) {
   return job.stops() && job.record.intent.save && job.past.back()->number == key.second;
 }
 
-// An attempt of a job that is over, or that another attempt has replaced. What is newer than this store's records may
-// hold work that no checkpoint has yet.
+// Stops an attempt of a job that has ended, or an attempt that another one has replaced. One that is newer than this
+// store's records may hold work that no checkpoint has yet, so it saves first.
 void stop_stray(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
   LiveJob* live = step.state.jobs.find(key.first);
   stray.unknown = false;
   const bool saves = live != nullptr && key.second > newest_recorded(*live) &&
-                     key.second <= live->record.attempts;  // Else nobody believes that it is there.
+                     key.second <= live->record.attempts;  // A higher number was not believed.
   if (saves && !stray.saving) stray.saves_until = step.now.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
   if (may_still_save(step.state.jobs, key))
@@ -104,8 +104,8 @@ Stray& stray_of(Step& step, Node& node, const AttemptKey& key) {
   return step.state.strays.add(node.record.name, key);
 }
 
-// `holds`: it is refused, and a process of it that is not gone has its devices all the same. `overdue`: the node says
-// that it has not ended what it was told to stop; were it told again, it would say that again, without end.
+// `holds`: it was refused, but one of its processes still runs and holds its devices. `overdue`: the node reports that
+// it could not stop it. A second Stop would only get the same report, without end.
 void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, bool holds, bool overdue) {
   if (node.session == 0) return;
   const bool ended = phase == PartPhase::kEnded || phase == PartPhase::kRefused;
@@ -117,7 +117,7 @@ void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, 
   }
   const bool unknown = !knows(step.state, key.first);
   stray.ended = ended;
-  if (ended || overdue) note_end_there(step, node.record.name, key);  // What it cannot end, it has said.
+  if (ended || overdue) note_end_there(step, node.record.name, key);  // The node has reported that it cannot end it.
   if (ended && (!unknown || stray.dismissed)) {
     holds ? claim_stray(step.state, node.record.name, key, stray) : drop_stray(step, node.record.name, key);
     if (std::optional<Send> told = forget(step.state.nodes, key, node.record.name))
@@ -130,8 +130,8 @@ void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, 
   if (!overdue) stop_stray(step, node, key, stray);
 }
 
-// It speaks again in the session in which it fell silent: no inventory and, while an attempt prepares, no beat tells of
-// what it has.
+// The node is heard again in the session in which it fell silent. It sends no inventory then and, while an attempt
+// prepares, no beat that shows what it has.
 void stop_lost(Step& step, const std::string& node) {
   for (const auto& [key, left] : step.state.left.on(node)) {
     if (may_still_save(step.state.jobs, key)) {
@@ -143,7 +143,7 @@ void stop_lost(Step& step, const std::string& node) {
   bound_left_behind(step, node);
 }
 
-// Likewise what an operator wants gone, in a node's next session.
+// A node's next session gets the command again.
 void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key) {
   const Stray* stray = step.state.strays.find(node, key);
   if (stray == nullptr || !stray->dismissed || stray->ended) return;
@@ -155,10 +155,10 @@ void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
   if (!step.state.strays.erase(node, key)) return;
   step.touch(node);
   step.state.queue.release(stray_owner(key), node);
-  step.state.cycles.request();  // Its devices are free; the next tick looks.
+  step.state.cycles.request();  // Its devices are free: the next tick schedules.
 }
 
-// Whoever else comes to the node does not get what it has there.
+// Other owners on the node do not get the stray's devices.
 void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray) {
   if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(state.jobs, key, node);
   if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
@@ -169,7 +169,6 @@ void claim_stray(State& state, const std::string& node, const AttemptKey& key, S
   if (stray.devices > 0) stray.claimed = state.queue.claim(stray_owner(key), node, stray.device_indices, stray.devices);
 }
 
-// Where the controller had placed it; empty: not known.
 std::vector<int> recorded_devices(const Jobs& jobs, const AttemptKey& key, const std::string& node) {
   const job::AttemptRecord* const attempt = recorded(jobs, key);
   if (attempt == nullptr) return {};
@@ -183,7 +182,7 @@ std::set<std::string> jobs_that_still_save(const State& state, const Now& now) {
   std::set<std::string> uids;
   for (const auto& [name, strays] : state.strays.all()) {
     const Node* node = state.nodes.find(name);
-    if (node == nullptr || !node->speaks()) continue;  // Its word would be waited for in vain.
+    if (node == nullptr || !node->speaks()) continue;  // It would be waited for in vain.
     for (const auto& [key, stray] : strays) {
       if (stray.saving && !stray.ended && now.monotonic < stray.saves_until) uids.insert(key.first);
     }
@@ -230,7 +229,7 @@ void go_on(Step& step, const Dismissed& dismissed, const absl::Status& status) {
   const StopUnknown& asked = dismissed.asked;
   if (!status.ok()) return step.refuse(asked.request, status);
   const Node* node = step.state.nodes.find(asked.node);
-  if (node == nullptr) return step.refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
+  if (node == nullptr) return step.refuse(asked.request, no_such_node(asked.node));  // It was deleted meanwhile.
   for (const AttemptKey& key : dismissed.keys) {
     const Stray* stray = step.state.strays.find(asked.node, key);
     if (session_of(step.state.nodes, asked.node) == 0 || stray == nullptr) continue;

@@ -7,17 +7,17 @@
 
 namespace titan::core {
 
-// Attempts on nodes that are not the present attempt of a live job, by node. A node without any has no entry: each
-// cycle of the scheduler walks through all entries.
+// Attempts that are not the current attempt of a live job, by node. A node without any has no entry: each scheduling
+// cycle walks through all entries.
 class Strays {
  public:
   using OfNode = std::map<AttemptKey, Stray>;
 
-  Stray& add(const std::string& node, const AttemptKey& key) { return by_node_[node][key]; }  // Or finds it.
-  bool erase(const std::string& node, const AttemptKey& key);                                 // False: it is not there.
-  OfNode take(const std::string& node);  // Removes and returns all of the node.
+  Stray& add(const std::string& node, const AttemptKey& key) { return by_node_[node][key]; }  // Adds it, or finds it.
+  bool erase(const std::string& node, const AttemptKey& key);  // False: there was no such entry.
+  OfNode take(const std::string& node);                        // Removes and returns all strays of the node.
 
-  Stray* find(const std::string& node, const AttemptKey& key);  // nullptr: it is not there.
+  Stray* find(const std::string& node, const AttemptKey& key);  // nullptr: there is no such entry.
   bool contains(const std::string& node, const AttemptKey& key) const { return on(node).contains(key); }
   const OfNode& on(const std::string& node) const;
   int devices_on(const std::string& node) const;

@@ -1,4 +1,4 @@
-// What is looked at whenever the clock is told, in this order.
+// Everything that depends on time alone, in this order.
 
 #include "controller/core/step.h"
 

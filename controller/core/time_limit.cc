@@ -1,6 +1,6 @@
-// Jobs that run for a limited time: it begins with their first placement, and all their attempts share it. Records have
-// the wall's time, so that a restarted controller goes on counting; while it runs it counts by its own clock, which
-// nobody sets.
+// Time limits of jobs. A job's time begins with its first placement, and all its attempts share it. Records have wall
+// time, so that a restarted controller continues to count. A running one counts by its monotonic clock, which nobody
+// sets.
 
 #include <algorithm>
 
@@ -14,12 +14,12 @@ using job::JobEvent;
 
 constexpr char kTimeLimit[] = "TIME_LIMIT";
 
-// In which it may still save.
+// It may still save in this time.
 absl::Duration grace(const LiveJob& job) { return absl::Seconds(job.record.spec.restart.stop_grace_seconds); }
 
 absl::Duration limit(const LiveJob& job) { return absl::Seconds(job.record.spec.time_limit_seconds); }
 
-// As a cancel that saves first, but nobody's request: a full disk does not refuse it.
+// The same as a cancel that saves first, but without a request: a full disk does not refuse it.
 void end_by_time_limit(Step& step, LiveJob& job) {
   job.record.intent = {true, true, kTimeLimit, "", step.now.wall_ns(), /*deadline_ns=*/0, {}};
   const bool waits = !job.attempt;
@@ -29,14 +29,14 @@ void end_by_time_limit(Step& step, LiveJob& job) {
              .message = absl::StrCat(absl::FormatDuration(limit(job)), " after its first placement: it ",
                                      waits ? "ends" : "saves and ends"),
              .severity = "warning"});
-  if (waits) explain_time_limit(job);  // What runs may save once more: its end explains.
+  if (waits) explain_time_limit(job);  // A running attempt may save once more: its end explains.
   carry_out_stop(step, job, JobEvent::kGaveUp, std::move(change));
   if (waits) request_schedule(step, /*urgent=*/true);
 }
 
 }  // namespace
 
-// The scheduler compares times with each other alone.
+// The scheduler only compares times with each other.
 absl::Time scheduler_time(absl::Duration monotonic) { return absl::UnixEpoch() + monotonic; }
 
 void note_time_limit(const Now& now, LiveJob& job) {
@@ -45,23 +45,22 @@ void note_time_limit(const Now& now, LiveJob& job) {
   job.ends_by = now.monotonic + std::clamp(limit(job) - passed, absl::ZeroDuration(), limit(job));  // Clocks are set.
 }
 
-// How long it has devices at most, from now on or, if it was never placed, from its placement on.
+// How long it holds devices at most: from now on or, if it was never placed, from its placement on.
 absl::Duration time_left(const Now& now, const LiveJob& job) {
   if (job.record.spec.time_limit_seconds <= 0) return absl::InfiniteDuration();
   const absl::Duration left = job.ends_by ? *job.ends_by - now.monotonic : limit(job);
   return std::max(left, absl::ZeroDuration()) + grace(job);
 }
 
-// By its limit, or as its pace says.
 absl::Time expected_end(const LiveJob& job) {
   if (job.ends_by) return scheduler_time(*job.ends_by + grace(job));
   return job.attempt && job.attempt->ends_about ? scheduler_time(*job.attempt->ends_about) : absl::InfiniteFuture();
 }
 
 void check_time_limits(Step& step) {
-  std::vector<std::string> over;  // What has no attempt leaves the map.
+  std::vector<std::string> over;  // A job without an attempt leaves the map.
   for (const auto& [uid, job] : step.state.jobs.live()) {
-    if (step.state.left.is_leaving(uid)) continue;  // Its end is decided.
+    if (step.state.left.is_leaving(uid)) continue;  // Its end is decided already.
     if (job.ends_by && step.now.monotonic >= *job.ends_by && !job.stops()) over.push_back(uid);
   }
   for (const std::string& uid : over) end_by_time_limit(step, step.state.jobs.at(uid));

@@ -7,8 +7,8 @@
 namespace titan::core {
 namespace {
 
-// Whatever is new makes all that wait look again, and shows what changed of why. With thousands of nodes and jobs, of
-// which many may come in at once, that takes no more than a tenth of the time.
+// A cycle looks at all waiting jobs and shows what changed in their reasons. With thousands of nodes and jobs, of which
+// many may arrive at once, cycles take no more than a tenth of the time.
 constexpr size_t kFew = 64;
 constexpr absl::Duration kPause = absl::Microseconds(10);
 

@@ -1,4 +1,4 @@
-// What may change of a job after it was taken: its priority and title while it lives, its labels always.
+// Changes to an accepted job: priority and title while it lives, labels always.
 
 #include <utility>
 #include <vector>
@@ -54,7 +54,7 @@ absl::Status check_update(const UpdateJob& input, const job::JobRecord& record) 
   return check_label_count(labels_after(record, input));
 }
 
-// Says what it changes: "priority 0 to 5, label team=vision"; nothing where all is so already.
+// Applies the update and says what it changed: "priority 0 to 5, label team=vision". Empty: nothing.
 std::string change(job::JobRecord& record, const UpdateJob& asked) {
   std::vector<std::string> changes;
   job::Spec& spec = record.spec;
@@ -92,7 +92,7 @@ void start_update(Step& step, const UpdateJob& asked) {
     add_event(step, written, job, {.reason = "JobUpdated", .message = std::move(what), .actor = asked.actor});
     put_job(written, job);
     if (live == nullptr) step.state.jobs.end(asked.uid, view_of(ended));
-    if (step.state.queue.waits(asked.uid)) enter_queue(step, job);  // By its new priority.
+    if (step.state.queue.waits(asked.uid)) enter_queue(step, job);  // The job now waits by its new priority.
   }
   step.commit(std::move(written));
   answer_when_shown(step, asked.request, asked.uid);
@@ -114,7 +114,7 @@ absl::StatusOr<JobViewPtr> would_update(const State& state, const UpdateJob& inp
   return std::make_shared<const JobView>(std::move(view));
 }
 
-// In two transactions, as a cancel: a full disk may refuse the request, and not what follows from an accepted one.
+// In two transactions, like a cancel: a full disk may refuse the request, but not what follows from an accepted one.
 void take(Step& step, const UpdateJob& input) {
   const absl::StatusOr<JobViewPtr> view = would_update(step.state, input);
   if (!view.ok()) return step.refuse(input.request, view.status());

@@ -1,6 +1,6 @@
 #pragma once
 
-// What clients see of a job and of a node.
+// Jobs and nodes as clients see them.
 
 #include <cstdint>
 #include <memory>
@@ -22,16 +22,16 @@ struct SlowRank {
   job::Stragglers::Slow figures;
 };
 
-// One job at one revision; shares what did not change with its predecessors.
+// One job at one revision. Views share what did not change.
 struct JobView {
   std::shared_ptr<const job::JobRecord> record;
   std::vector<std::shared_ptr<const job::AttemptRecord>> attempts;  // Oldest first.
   job::Progress progress;
-  std::string pending_reason;  // Why nothing runs; not durable, since it follows from the cluster's present.
+  std::string pending_reason;  // Why nothing runs. Not stored: it follows from the state of the cluster.
   std::string pending_message;
-  std::vector<SlowRank> slow;  // Not durable, either.
+  std::vector<SlowRank> slow;  // Not stored either.
   int64_t revision = 0;
-  bool deleted = false;  // The last view of a job: as it was.
+  bool deleted = false;  // The last view of a deleted job.
 };
 using JobViewPtr = std::shared_ptr<const JobView>;
 
@@ -40,9 +40,9 @@ struct NodeView {
   int devices_used = 0;
   std::vector<std::string> jobs;
   std::vector<std::pair<AttemptKey, Stray>> unknown;    // Attempts there of jobs that this controller does not know.
-  std::vector<std::pair<AttemptKey, LeftBehind>> left;  // Attempts that may still run there, though given up.
-  std::vector<SlowRank> slow;                           // Ranks there.
-  bool is_slow = false;                                 // Two of them, or all that a job has there.
+  std::vector<std::pair<AttemptKey, LeftBehind>> left;  // Attempts that were given up and may still run there.
+  std::vector<SlowRank> slow;                           // Slow ranks there.
+  bool is_slow = false;                                 // Two ranks there are slow, or all ranks of a job there.
   std::string refusal;                                  // Why its registration was refused in the last minute.
 };
 

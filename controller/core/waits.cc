@@ -1,5 +1,5 @@
-// What an attempt waits for that is neither in the queue nor only training: told to people every few seconds, since
-// nothing else shows why a job is RESERVING, STARTING, CHECKPOINTING, STOPPING or RECOVERING for long.
+// Explains what an attempt waits for. Nothing else shows why a job stays RESERVING, STARTING, CHECKPOINTING, STOPPING
+// or RECOVERING for long, since the queue explains only waiting jobs.
 
 #include <algorithm>
 
@@ -27,7 +27,7 @@ bool is_explanation(const std::string& reason) {
          reason == kSaving || reason == kEnding || reason == kDiagnosing;
 }
 
-// "6 ranks in load, 2 ranks in rendezvous": what most do first.
+// "6 ranks in load, 2 ranks in rendezvous": the most frequent phase first.
 std::string phases_of(const LiveAttempt& attempt) {
   std::map<std::string, int> counts;
   for (const auto& [node, part] : attempt.parts) {
@@ -54,7 +54,7 @@ std::string named_parts(const Nodes& nodes, const LiveAttempt& attempt, const st
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-// Empty: nothing that had to be explained.
+// Empty: there is nothing to explain.
 Wait wait_of(const Nodes& nodes, const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const auto those = [&](const auto& is) {
@@ -112,7 +112,6 @@ void explain_waits(Step& step) {
   step.commit(std::move(change));
 }
 
-// It has done what was waited for. Whoever calls shows the job.
 void end_explanation(LiveJob& job) {
   if (is_explanation(job.pending_reason)) job.clear_pending();
 }
