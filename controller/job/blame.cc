@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kRemembered = 24 * 3600 * kSecond;
-constexpr int64_t kSameLoss = 60 * kSecond;  // One crash takes all jobs of a node along.
+constexpr int64_t kSameLoss = 60 * kSecond;  // One crash affects all jobs of a node.
 constexpr size_t kJobs = 2;
 constexpr int kLosses = 3;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// When a node that fails jobs is taken out of service by the controller itself.
+// Decides when the controller itself takes a node that fails jobs out of service.
 
 #include <cstdint>
 #include <string>
@@ -11,27 +11,27 @@
 
 namespace titan::job {
 
-// The end was the doing of its node (AttemptEnd::node): it could not prepare or start its ranks, or lost them. Not of
-// the job, not of the dump folder, and not for want of free devices.
+// True if the end was the fault of node AttemptEnd::node: it could not prepare or start its ranks, or lost them. False
+// if the job, the dump folder or a lack of free devices was the cause.
 bool blames_node(const AttemptEnd& end);
 
-// The nodes that another attempt of the same job had better leave alone first, whoever was to blame.
+// Returns the nodes that the job's next attempts avoid first, whether or not they were at fault.
 std::vector<std::string> nodes_to_avoid(const AttemptEnd& end);
 
-// One rank there failed first, as it may by anybody's fault: worth another place when `restarts` before this end had
-// made no progress, and there is one.
+// True if another node, if there is one, is worth a try: one rank failed first, and `restarts` before this end made no
+// progress.
 bool is_black_hole(const AttemptEnd& end, int restarts);
 
-// Adds nodes to those that a job avoids. Some that were avoided, and used all the same since the others could not hold
-// the job, are the ones: the others had it now without them, and are free again.
+// Adds nodes to those that a job avoids. If some of them were avoided already, they were used because the others could
+// not hold the job, and they are at fault: the job then avoids only these, and the others are free again.
 void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& nodes);
 
-// Adds a blame and drops those of more than a day ago.
+// Adds a blame and drops blames that are older than a day.
 void add_blame(std::vector<Blame>& blames, Blame blame);
 
-// Why the node is to be cordoned, for people; empty: it is not. Two jobs that failed there by its doing, or three
-// losses that were more than a minute apart, within a day. One job that fails again and again may be the cause itself.
-// Ranks that cannot be ended are the node's matter at once.
+// Returns why the node must be cordoned, for people. Empty: it must not. Reasons within a day: it failed two jobs by
+// its own fault, or was lost three times, more than a minute apart. One job that fails repeatedly may be the cause
+// itself. Ranks that cannot be ended are reason enough at once.
 std::string reason_to_cordon(const std::vector<Blame>& blames);
 
 }  // namespace titan::job

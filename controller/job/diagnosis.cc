@@ -16,7 +16,7 @@ using rank_protocol::RankFlight;
 
 constexpr int kCallsOfAll = 1 << 19;
 constexpr int kFewestCalls = 32;
-constexpr size_t kPositions = 256;  // Ranks of which the report says where they are.
+constexpr size_t kPositions = 256;  // Ranks whose position the report gives.
 
 std::string named(const RankFlight& flight, const FlightCall& call) {
   const auto group = static_cast<size_t>(call.group);
@@ -43,7 +43,7 @@ std::string place_of(int rank, const RankFinding& finding, const FlightCall* awa
                       position(finding, awaited), "\n");
 }
 
-// What differs from process to process without meaning anything: numbers of processes and threads.
+// Replaces numbers of processes and threads, which differ without meaning anything.
 std::string without_numbers(const std::string& stacks) {
   std::string plain;
   for (const char c : stacks) {
@@ -56,7 +56,7 @@ std::string without_numbers(const std::string& stacks) {
   return plain;
 }
 
-// Divergent ranks' stacks first, then by rank; ranks whose stacks are alike share a block.
+// Adds stacks, those of diverging ranks first, then by rank. Ranks with the same stacks share a block.
 void add_stacks(const Findings& findings, const std::vector<int>& first, std::string& report) {
   std::vector<int> order = first;
   for (const auto& [rank, finding] : findings.ranks) {
@@ -106,7 +106,7 @@ bool is_stopped(const RankFinding& finding) {
   return absl::StrContains(finding.stacks, ") stopped\n") || absl::StrContains(finding.stacks, ") stopped, ");
 }
 
-// Of several that are in one call, those that somebody has stopped there hold up the others.
+// If several ranks are in one call, those that somebody has stopped there hold up the others.
 void keep_stopped(const Findings& findings, std::vector<int>& ranks) {
   std::vector<int> stopped;
   for (const int rank : ranks) {
@@ -133,11 +133,12 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
   std::vector<RankFlight> flights;
   for (const auto& [rank, finding] : findings.ranks) {
     flights.push_back(finding.flight);
-    flights.back().rank = rank;  // Its node knows whose file it is; what the file says is its rank's word.
+    // The node knows which rank the file belongs to. The number in the file is only the rank's claim.
+    flights.back().rank = rank;
   }
   DiagnosisRecord record;
   std::optional<Divergence> divergence = first_divergence(flights);
-  // Only that they disagreed can be seen of ranks that do not stand still.
+  // For ranks that do not stand still, only a mismatch is certain.
   if (divergence && !findings.stuck && divergence->kind != Divergence::Kind::kMismatch) divergence.reset();
   if (divergence && divergence->kind == Divergence::Kind::kUnfinished) keep_stopped(findings, divergence->ranks);
   if (divergence) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What was found of the ranks of an attempt that stood still or failed in a collective: who first went another way, and
-// a report for people. Pure: findings in, words out.
+// Diagnoses an attempt that stood still or failed in a collective: which ranks diverged first, and a report for people.
+// Pure: findings in, text out.
 
 #include <cstdint>
 #include <map>
@@ -18,21 +18,21 @@ namespace titan::job {
 // One rank, as its node found it.
 struct RankFinding {
   std::string node;
-  bool alive = false;  // When it was looked at.
+  bool alive = false;  // True if it was alive when its node looked.
   std::string phase;
   int64_t step = 0;
   int64_t phase_milliseconds = 0;
   rank_protocol::RankFlight flight;
-  std::string flight_missing;  // Why there is none.
-  std::string stacks;          // Of all its threads, as text.
-  std::string stacks_missing;
+  std::string flight_missing;  // Why the flight is missing.
+  std::string stacks;          // Stacks of all its threads, as text.
+  std::string stacks_missing;  // Why the stacks are missing.
 };
 
 struct Findings {
-  std::map<int, RankFinding> ranks;  // Of some nodes; the others did not answer.
+  std::map<int, RankFinding> ranks;  // From the nodes that answered.
   int world = 0;
-  // Whether the ranks stood still. Of an attempt that failed in another way only what cannot be a consequence counts: a
-  // rank that came with another operation or size, or went past a collective.
+  // True if the ranks stood still. Otherwise only a mismatch (another operation, type or size) counts, since everything
+  // else may be a consequence of the failure.
   bool stuck = false;
 };
 
@@ -40,8 +40,8 @@ struct Findings {
 struct DiagnosisRecord {
   int attempt = 0;
   int64_t time_ns = 0;
-  std::string verdict;     // One line; empty: nobody went another way, as far as can be told.
-  std::vector<int> ranks;  // That went another way.
+  std::string verdict;     // One line. Empty: no rank is known to have diverged.
+  std::vector<int> ranks;  // Ranks that diverged.
   std::string collective;  // "all_gather 17 of tp (ranks 0-3)".
   std::string report;
 };
@@ -49,12 +49,13 @@ struct DiagnosisRecord {
 void to_json(nlohmann::json& json, const DiagnosisRecord& record);
 void from_json(const nlohmann::json& json, DiagnosisRecord& record);
 
-// Costs about the number of all calls. `title`: the report's first line. The report has at most kMostReport bytes:
-// ranks with the same stacks share one block, those that went another way come first, and what is left out is counted.
+// Takes time in proportion to the number of all calls. `title` is the report's first line. The report has at most
+// kMostReport bytes: ranks with the same stacks share one block, diverging ranks come first, and what is left out is
+// counted.
 DiagnosisRecord diagnose(const Findings& findings, const std::string& title);
 
-inline constexpr size_t kMostReport = 384 << 10;
-// Calls that each rank of a world is asked for, so that what comes together stays some megabytes.
+inline constexpr size_t kMostReport = 384 << 10;  // Bytes.
+// Newest calls to request from each rank of a world, so that all calls together take some megabytes.
 int most_calls(int world);
 
 }  // namespace titan::job

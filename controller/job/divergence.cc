@@ -13,17 +13,18 @@
 namespace titan::job {
 namespace {
 
+// A call, and the rank that made it.
 struct Made {
   const rank_protocol::RankFlight* by = nullptr;
   const rank_protocol::FlightCall* call = nullptr;
 };
 
-// All that is known of one group.
+// Everything that is known about one group.
 struct KnownGroup {
   const rank_protocol::FlightGroup* group = nullptr;
-  std::map<int, int64_t> issued;  // By member of which something is known,
-  std::vector<int> unknown;       // and the others.
-  int64_t all_issued = 0;         // To this call all have come.
+  std::map<int, int64_t> issued;  // Newest issued call, by member. Only members of which something is known.
+  std::vector<int> unknown;       // Members of which nothing is known.
+  int64_t all_issued = 0;         // Newest call to which all members have come. 0 if some are unknown.
   std::map<int64_t, std::vector<Made>> by_sequence;
 };
 
@@ -50,7 +51,7 @@ std::map<uint64_t, KnownGroup> groups_of(const std::vector<rank_protocol::RankFl
   return groups;
 }
 
-// What members of one collective must agree on. Parts of an all-to-all differ in size.
+// Operation, type and size, on which members of one collective must agree. The parts of an all-to-all differ in size.
 using Shape = std::tuple<std::string, std::string, int64_t>;
 
 Shape shape_of(const rank_protocol::FlightCall& call) {
@@ -63,19 +64,20 @@ std::string described(const rank_protocol::FlightCall& call) {
   return absl::StrCat(call.operation, " of ", call.elements, " ", call.type);
 }
 
-// A call as a rank of another place in the mesh, or of another step, makes it.
+// A call without what depends on the rank's place in the mesh or on the step.
 using Step = std::tuple<std::string, std::string, std::string, int64_t>;
 
-// Of messages the other side has another name on each rank.
+// For messages, the other side's name differs from rank to rank.
 std::string axis_of(const rank_protocol::FlightGroup& group) { return group.name.substr(0, group.name.find(' ')); }
 
-// Rows that go to experts are others in each step.
+// The number of rows for the experts differs in each step.
 Step step_of(const rank_protocol::RankFlight& rank, const rank_protocol::FlightCall& call) {
   const auto [operation, type, elements] = shape_of(call);
   return {axis_of(rank.groups[static_cast<size_t>(call.group)]), call.operation, type, elements};
 }
 
-// By mark: what the rank did between two meetings of all, whole ones alone, and what since the last.
+// By mark: what the rank did between two meetings of all ranks, without incomplete stretches, and what it did since the
+// last meeting.
 std::map<int64_t, std::vector<const rank_protocol::FlightCall*>> stretches_of(const rank_protocol::RankFlight& rank) {
   std::map<int64_t, std::vector<const rank_protocol::FlightCall*>> stretches;
   for (const rank_protocol::FlightCall& call : rank.calls) stretches[call.mark].push_back(&call);
@@ -83,7 +85,7 @@ std::map<int64_t, std::vector<const rank_protocol::FlightCall*>> stretches_of(co
   return stretches;
 }
 
-// Where a rank's way between two meetings leaves the one that it took before. `present` may not be over.
+// Where a rank departs from its calls between two earlier meetings. The present stretch may be incomplete.
 struct Turn {
   const rank_protocol::FlightCall* usual = nullptr;
   const rank_protocol::FlightCall* present = nullptr;
@@ -98,7 +100,7 @@ std::optional<Turn> turn_between(const rank_protocol::RankFlight& rank,
   return std::nullopt;
 }
 
-// The last one. Who went astray may have come to the next meeting before anybody noticed.
+// Returns the last turn. A rank that went astray may have come to the next meeting before anybody noticed.
 std::optional<Turn> turn_of(const rank_protocol::RankFlight& rank) {
   const auto stretches = stretches_of(rank);
   if (stretches.size() < 2) return std::nullopt;
@@ -109,7 +111,7 @@ std::optional<Turn> turn_of(const rank_protocol::RankFlight& rank) {
   return turn_between(rank, before->second, last->second);
 }
 
-// Ranks whose way left the one that they took before, where most did not: a validation is a turn of all.
+// Ranks that made a turn where most did not: a validation is a turn of all ranks.
 std::map<int, Turn> turns_of(const std::vector<rank_protocol::RankFlight>& ranks) {
   std::map<int, Turn> turns;
   std::map<int64_t, size_t> at_mark;
@@ -123,7 +125,7 @@ std::map<int, Turn> turns_of(const std::vector<rank_protocol::RankFlight>& ranks
   return turns;
 }
 
-// How much speaks for those who came with one shape.
+// How much supports the ranks that came with one shape: their number, and how many of them made no turn.
 std::pair<size_t, int64_t> worth(const std::vector<Made>& made, const std::map<int, Turn>& turns) {
   const auto as_before = [&](const Made& one) { return turns.count(one.by->rank) == 0; };
   return {made.size(), std::count_if(made.begin(), made.end(), as_before)};
@@ -142,8 +144,8 @@ std::vector<int> ranks_of(const std::vector<Made>& made) {
 
 using Shapes = std::map<Shape, std::vector<Made>>;
 
-// Most are right; of as many on both sides, those who do what they did before. Where nothing tells them apart, all
-// differ.
+// The majority is right. Between equally many ranks, those that do what they did before are right. If nothing decides
+// it, all of them differ.
 Divergence mismatch_of(const KnownGroup& group, const Shapes& shapes, const std::map<int, Turn>& turns) {
   const auto worth_of = [&turns](const auto& one) { return worth(one.second, turns); };
   const auto is_less = [&](const auto& a, const auto& b) { return worth_of(a) < worth_of(b); };
@@ -175,7 +177,7 @@ std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& g
       if (shapes.size() < 2) continue;
       Divergence found = mismatch_of(group, shapes, turns);
       if (!first || found.call.created_ns < first->call.created_ns) first = std::move(found);
-      break;  // Those after it follow from it.
+      break;  // Later mismatches follow from it.
     }
   }
   return first;
@@ -183,7 +185,7 @@ std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& g
 
 struct Awaited {
   uint64_t key = 0;
-  const rank_protocol::FlightCall* call = nullptr;  // In which somebody waits for it; the earliest such.
+  const rank_protocol::FlightCall* call = nullptr;  // The earliest call in which somebody waits for the rank.
 
   void see(uint64_t of, const rank_protocol::FlightCall& one) {
     if (call == nullptr || one.created_ns < call->created_ns) *this = {of, &one};
@@ -191,14 +193,15 @@ struct Awaited {
 };
 
 struct Waits {
-  std::set<int> waiting;           // Ranks that wait,
-  std::map<int, Awaited> awaited;  // by rank, those that are waited for and wait for nobody,
-  std::map<int, Awaited> unknown;  // and those that are waited for and of which nothing is known.
-  std::map<int, Awaited> inside;   // By rank: what it is inside of, and all came to, while nobody holds it up.
+  std::set<int> waiting;           // Ranks that wait.
+  std::map<int, Awaited> awaited;  // By rank: those that are awaited and wait for nobody.
+  std::map<int, Awaited> unknown;  // By rank: those that are awaited and of which nothing is known.
+  // By rank: the call that it is inside of and to which all came, if nobody holds it up.
+  std::map<int, Awaited> inside;
 };
 
-// Members that have not issued a call, or have not begun to wait for it, while others are inside of it: it may need
-// them for its progress.
+// Members that have not issued a call, or have not begun to wait for it while others are inside of it: the call may
+// need them for its progress.
 std::vector<int> absent(const KnownGroup& group, int64_t sequence) {
   std::vector<int> ranks;
   for (const auto& [member, issued] : group.issued) {
@@ -219,14 +222,14 @@ bool holds_up(const rank_protocol::FlightCall& call) {
 
 Waits waits_of(const std::vector<rank_protocol::RankFlight>& ranks, const std::map<uint64_t, KnownGroup>& groups) {
   Waits waits;
-  std::set<int> held_up;  // By others: what else they are inside of may only wait for that.
-  std::map<std::pair<uint64_t, int64_t>, Awaited> held;  // By group and sequence, what anybody waits in.
+  std::set<int> held_up;  // Ranks that others hold up. Another call that they are inside of may only wait for that.
+  std::map<std::pair<uint64_t, int64_t>, Awaited> held;  // By group and sequence: calls in which somebody waits.
   for (const rank_protocol::RankFlight& rank : ranks) {
     for (const rank_protocol::FlightCall& call : rank.calls) {
       if (!holds_up(call)) continue;
       const uint64_t key = rank.groups[static_cast<size_t>(call.group)].key;
       const bool all_came = call.sequence <= groups.at(key).all_issued;
-      if (all_came && call.state != rank_protocol::CallState::kInside) continue;  // The device may be done with it.
+      if (all_came && call.state != rank_protocol::CallState::kInside) continue;  // The device may have finished it.
       waits.waiting.insert(rank.rank);
       held[{key, call.sequence}].see(key, call);
       if (all_came) waits.inside[rank.rank].see(key, call);
@@ -251,7 +254,7 @@ const Awaited* earliest(const std::map<int, Awaited>& of) {
   return first;
 }
 
-// Who is waited for and waits for nobody.
+// Returns the awaited ranks that wait for nobody.
 std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint64_t, KnownGroup>& groups) {
   const Awaited* const first = earliest(waits.awaited);
   if (first == nullptr) return std::nullopt;
@@ -261,7 +264,7 @@ std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint6
   return Divergence{Divergence::Kind::kMissing, ranks, *first->call, *group.group, ""};
 }
 
-// Those of `of` who have the earliest call.
+// Returns the ranks in `of` that have the earliest call.
 std::optional<Divergence> first_of(const std::map<int, Awaited>& of, Divergence::Kind kind,
                                    const std::map<uint64_t, KnownGroup>& groups) {
   const Awaited* const first = earliest(of);
@@ -273,7 +276,7 @@ std::optional<Divergence> first_of(const std::map<int, Awaited>& of, Divergence:
   return Divergence{kind, ranks, *first->call, *groups.at(first->key).group, ""};
 }
 
-// In a circle: whoever goes another way than before.
+// For ranks that wait in a circle: returns the one that made a turn first.
 std::optional<Divergence> first_skipped(const std::vector<rank_protocol::RankFlight>& ranks, const Waits& waits,
                                         const std::map<int, Turn>& turns) {
   std::optional<Divergence> first;

@@ -9,38 +9,40 @@
 
 namespace titan::job {
 
-// Where ranks that wait for each other first took different ways.
+// The first point at which ranks that wait for each other diverged.
 struct Divergence {
   enum class Kind {
-    kMissing,     // The rank never came to a collective in which others wait, and waits for nobody itself.
+    kMissing,     // The rank never came to a collective in which others wait, and waits for none itself.
     kMismatch,    // It came with another operation, type or size.
-    kSkipped,     // It went past one, to others.
-    kUnfinished,  // All came to it, and it did not end on these ranks.
-    kUnknown,     // Others wait for it, and nothing is known of it.
+    kSkipped,     // It skipped a collective and continued with others.
+    kUnfinished,  // All ranks came to it, and it did not end on these ranks.
+    kUnknown,     // Others wait for the rank, and nothing is known about it.
   };
   Kind kind = Kind::kMissing;
-  std::vector<int> ranks;  // Whose way was another one, ascending; when it cannot be told whose, all that differ.
-  rank_protocol::FlightCall call;    // The collective, as those have it who were right.
+  // Ranks that diverged, ascending. All ranks that differ, if it is not clear which of them are wrong.
+  std::vector<int> ranks;
+  rank_protocol::FlightCall call;    // The collective, as the correct ranks have it.
   rank_protocol::FlightGroup group;  // Its group.
-  std::string instead;               // What those ranks did in its place; empty: nothing.
+  std::string instead;               // Call that the diverging ranks made instead. Empty: none.
 
   // "rank 2 never came to all_gather 17 of tp (ranks 0-3; 1024 bfloat16)".
   std::string message() const;
 };
 
-// Looks at all ranks of which there is a flight; the others count as ranks that say nothing. Nothing: no rank waits for
-// another one. The first of several, by when whoever waits began to. Costs about the number of all calls.
+// Looks at all ranks with a flight. The others count as ranks without an answer. Nothing: no rank waits for another
+// one. Of several divergences it returns the earliest, by the time at which ranks began to wait. Takes time in
+// proportion to the number of all calls.
 //
-// A rank waits in a call that its program is inside, and in one that is queued for the device while a member has not
-// issued it; posted ones, as a pipeline's receives, hold up nobody. Such a call waits for every member that has not
-// issued it. Of the ranks that are waited for, those that wait for nobody are where the hang comes from. When all of
-// them wait, there is a call inside of which ranks are although all have come, as when one of them is stopped there; or
-// they wait in a circle, and one has left a collective out: it is the one whose calls since all ranks last met are no
-// prefix of what it did, or its like did, between two such meetings before, while most others' are.
+// A rank waits in a call that its program is inside of, and in a call that is queued for the device while a member has
+// not issued it. Posted calls, such as a pipeline's receives, hold up nobody. Such a call waits for every member that
+// has not issued it. The hang comes from awaited ranks that wait for nobody themselves. If all awaited ranks wait,
+// there are two cases. Either ranks are inside a call to which all have come, for instance because one of them is
+// stopped there. Or the ranks wait in a circle, and one of them has skipped a collective: the rank that departs from
+// its calls between two earlier meetings of all ranks, while most others do not.
 std::optional<Divergence> first_divergence(const std::vector<rank_protocol::RankFlight>& ranks);
 
-// By rank, the call in which it waits for others: the first that some member has not issued, or else the newest that it
-// is inside of. Who is not there waits for nobody.
+// By rank: the call in which it waits for others. This is its first call that some member has not issued, or else the
+// newest call that it is inside of. A rank that waits for nobody has no entry.
 std::map<int, const rank_protocol::FlightCall*> awaited_calls(const std::vector<rank_protocol::RankFlight>& ranks);
 
 }  // namespace titan::job

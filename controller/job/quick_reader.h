@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads a record's JSON straight into its members, for the tens of thousands of records of a start. It takes what
-// encode() writes, in any order, and nothing else: whatever it does not know, from an escaped character to a member of
-// another version, is left to the general reader.
+// Reads a record's JSON directly into its members, for the tens of thousands of records at a start. It accepts what
+// encode() writes, with members in any order, and nothing else. All other texts, from an escaped character to a member
+// of another version, are left to the general reader.
 
 #include <algorithm>
 #include <charconv>
@@ -22,7 +22,7 @@ class QuickReader {
  public:
   explicit QuickReader(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}
 
-  // Each is false when the text is anything else; what was read until then is in `value`.
+  // Each returns false for any other text. `value` then has what was read so far.
   bool read(bool& value) {
     value = at_ != end_ && *at_ == 't';
     return take(value ? "true" : "false");
@@ -30,7 +30,7 @@ class QuickReader {
   template <typename Number>
   requires std::is_arithmetic_v<Number>
   bool read(Number& value) {
-    // Looser than JSON's numbers: it takes "inf", "01" and "1.e0" too.
+    // from_chars accepts more than JSON: "inf", "01" and "1.e0".
     const auto [next, error] = std::from_chars(at_, end_, value);
     if (error != std::errc()) return false;
     const char* first = *at_ == '-' ? at_ + 1 : at_;
@@ -68,7 +68,8 @@ class QuickReader {
     items.clear();
     return read_members([&](std::string_view key) { return read(items[std::string(key)]); });
   }
-  // A record: read_member(reader, key, record) reads the member of that name; false: there is none, or it is wrong.
+  // Reads a record. read_member(reader, key, record) reads the member of that name. It returns false if there is none,
+  // or if it is malformed.
   template <typename Record>
   requires requires(QuickReader& reader, Record& record) { read_member(reader, "", record); }
   bool read(Record& record) {

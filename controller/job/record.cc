@@ -11,7 +11,7 @@ namespace titan::job {
 #define TITAN_READ_FIELD(field) \
   if (key == #field) return reader.read(record.field);
 
-// Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare them.
+// Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare the functions.
 #define TITAN_JSON_FIELDS(Type, ...)                                                        \
   void to_json(nlohmann::json& nlohmann_json_j, const Type& nlohmann_json_t) {              \
     NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))                \
@@ -21,7 +21,7 @@ namespace titan::job {
     NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_FROM_WITH_DEFAULT, __VA_ARGS__)) \
   }
 
-// And for the quick reader.
+// Also defines the function for the quick reader.
 #define TITAN_RECORD_FIELDS(Type, ...)                                               \
   TITAN_JSON_FIELDS(Type, __VA_ARGS__)                                               \
   static bool read_member(QuickReader& reader, std::string_view key, Type& record) { \
@@ -102,7 +102,7 @@ bool read_quickly(const std::string& text, NodeRecord& record) {
 }
 
 std::string etag(const JobRecord& record) {
-  // FNV-1a: the same in every version and on every machine, since clients keep it.
+  // FNV-1a gives the same value in every version and on every machine. Clients keep it.
   uint64_t hash = 14695981039346656037ULL;
   const nlohmann::json content = {record.uid, record.spec.priority, record.spec.title, record.labels};
   for (const char c : content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {

@@ -18,20 +18,19 @@ using rank_protocol::ExitCode;
 using rank_protocol::ExitKind;
 
 constexpr int kSigKill = 9;
-constexpr int kNotLoaded = 127;  // The system's loader: a library of the program is missing or is another one.
+constexpr int kNotLoaded = 127;  // The system's loader: a library of the program is missing or does not fit.
 constexpr int kStaleLimit = 20;
 
-constexpr char kFolderTaken[] = "DUMP_FOLDER_TAKEN";  // By another job, while this one held it.
+constexpr char kFolderTaken[] = "DUMP_FOLDER_TAKEN";  // Another job took it while this one held it.
 constexpr char kSpecLost[] = "SPEC_UNREADABLE";
 constexpr char kFolderInUse[] = "DUMP_FOLDER_IN_USE";
 constexpr char kFolderNotShared[] = "DUMP_FOLDER_NOT_SHARED";
 constexpr char kFolderReplaced[] = "DUMP_FOLDER_REPLACED";
 constexpr char kGone[] = "CHECKPOINTS_GONE";
 
-// User errors that another attempt would meet again whatever node or mesh it gets: the model is not the one of the
-// weights, of the adapters or of its own library. The rest may pass: a mount or a hub may be back a moment later,
-// another number of ranks may suit the batch and the place in the data, other hardware may compute NONFINITE_LOSS
-// otherwise.
+// User errors that another attempt would meet again on any node or mesh: the model does not fit the weights, the
+// adapters or its own library. Other user errors may pass: a mount or a hub may be back a moment later, another number
+// of ranks may fit the batch and the position in the data, and other hardware may not compute a NONFINITE_LOSS.
 constexpr const char* kNeverTwice[] = {"LORA_BASE", "MODEL", "MODEL_MISMATCH"};
 
 ExitKind kind_of(const RankExit& exit) {
@@ -68,12 +67,12 @@ std::string how_it_left(const RankExit& exit) {
   return absl::StrCat("left with exit code ", exit.exit_code);
 }
 
-// It lived until its node was told to end it.
+// True if it was alive until its node was ordered to end it.
 bool was_ended_by_titan(const RankExit& exit) {
   return exit.signal == kSigKill && !exit.stop_reason.empty() && !exit.out_of_memory;
 }
 
-// Killed by the controller, which stopped what was left of the attempt.
+// True if the controller killed it with the rest of the attempt.
 bool is_collateral(const RankExit& exit, int64_t stop_time_ns) {
   return stop_time_ns != 0 && exit.signal == kSigKill && !exit.out_of_memory && exit.time_ns >= stop_time_ns;
 }
@@ -83,11 +82,11 @@ const RankExit* find_root(const EndFacts& facts) {
   for (const bool take_collateral : {false, true}) {
     for (const RankExit& exit : facts.exits) {
       if (is_collateral(exit, facts.stop_time_ns) != take_collateral || kind_of(exit) == ExitKind::kAsAsked) continue;
-      if (was_ended_by_titan(exit)) continue;  // Nobody lost it before.
+      if (was_ended_by_titan(exit)) continue;  // It was alive, so no peer had lost it.
       const auto order = [](const RankExit& e) { return std::make_tuple(kind_of(e), e.report, e.time_ns); };
       if (root == nullptr || order(exit) < order(*root)) root = &exit;
     }
-    // A peer was lost, yet only the controller's own kills are left to explain it: the earliest of them was the lost
+    // A peer was lost, and only the controller's own kills are left to explain it: the earliest of them is the lost
     // peer.
     if (root != nullptr && kind_of(*root) != ExitKind::kPeerLost) return root;
   }
@@ -98,8 +97,8 @@ AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
   AttemptEnd end{cause_of(exit), "", absl::StrCat("rank ", exit.rank, " on ", exit.node, " ", how_it_left(exit))};
   end.never_ran = end.cause == Cause::kLaunchFailed;
   end.node = exit.node;
-  std::string words =
-      exit.signal == kSigKill ? "" : exit.message;  // A log line that happened to be the last explains no SIGKILL.
+  // The last log line does not explain a SIGKILL.
+  std::string words = exit.signal == kSigKill ? "" : exit.message;
   for (const ErrorReport& error : facts.errors) {
     if (error.rank != exit.rank) continue;
     end.reason = error.reason == "FENCED" && !error.same_job ? kFolderTaken : error.reason;
@@ -133,7 +132,7 @@ AttemptEnd from_refusal(const EndFacts& facts) {
   return end;
 }
 
-// The ranks' own recordings name the one that the others waited for, or that came with something else.
+// The ranks' own recordings name the rank that the others waited for, or that came with another call.
 AttemptEnd with_verdict(AttemptEnd end, const EndFacts& facts) {
   if (!facts.verdict.empty()) end.message = absl::StrCat(facts.verdict, ". ", end.message);
   return end;
@@ -158,7 +157,7 @@ AttemptEnd from_hang(const EndFacts& facts, const RankExit* peer) {
 
 std::string by(const std::string& actor) { return actor.empty() ? "" : absl::StrCat(" by ", actor); }
 
-// Who asked ranks to save and leave, as those say whose own node did: the others followed them.
+// Returns who made the ranks save and leave. Only ranks that their own node stopped know it: the others followed them.
 std::string who_stopped(const EndFacts& facts) {
   for (const RankExit& exit : facts.exits) {
     if (exit.stop_reason.empty()) continue;
@@ -176,7 +175,7 @@ std::string who_stopped(const EndFacts& facts) {
     }
     return absl::StrCat("node ", exit.node, " stopped its ranks (", exit.stop_reason, ")");
   }
-  // Its node was asked, and its ranks were quicker.
+  // Its node was ordered to stop them, but its ranks left sooner.
   if (!facts.drained.empty()) {
     const auto& [node, actor] = *facts.drained.begin();
     return absl::StrCat("node ", node, " was drained", by(actor));
@@ -262,7 +261,8 @@ AttemptEnd classify(const EndFacts& facts) {
             absl::StrCat("attempt ", facts.newer_attempt, " of the same job is newer than this controller's records")};
   }
   const RankExit* root = find_root(facts);
-  // A rank that names a user error outranks everything; a lost node or shim outranks the deaths that followed from it.
+  // A rank that reports a user error outranks everything. A lost node or shim outranks the deaths that followed from
+  // it.
   if (root != nullptr && kind_of(*root) <= ExitKind::kUserError) return from_exit(*root, facts);
   if (!facts.lost_nodes.empty()) {
     return {Cause::kNodeLost, "", absl::StrCat("lost node ", absl::StrJoin(facts.lost_nodes, ", "))};
@@ -298,7 +298,7 @@ bool is_refusal_of_node(const AttemptEnd& end) {
                                                 "NODE_STOPPING",         "NOT_PREPARED",    "ADDRESS_IS_LOOPBACK",
                                                 "FENCE_UNREADABLE",      "RECORD_LOST"};
   if (end.cause != Cause::kLaunchFailed) return false;
-  // The system's loader gave up: an installation that is being changed on that node.
+  // The system's loader failed: the installation on that node is being changed.
   return end.never_ran ||
          std::find(std::begin(kBeforeRanks), std::end(kBeforeRanks), end.reason) != std::end(kBeforeRanks);
 }
@@ -315,14 +315,14 @@ bool note_progress(RestartHistory& history, int64_t step, int64_t commit) {
 
 namespace {
 
-// The first restart is immediate, then 1, 2, 4 ... times the initial backoff.
+// The first restart is immediate. Later ones wait 1, 2, 4 ... times the initial backoff.
 double delay_of(const RestartPolicy& policy, int restart, double jitter) {
   if (restart == 0) return 0;
   const double backoff = policy.backoff_initial_seconds * std::pow(2.0, std::min(restart - 1, 30));
   return std::min(backoff * (1 + jitter / 4), policy.backoff_max_seconds);
 }
 
-// The next attempt may be without the one that has another mount.
+// True if the next attempt may do without the node that has another mount.
 bool may_agree_elsewhere(const RestartHistory& history, const AttemptEnd& end) {
   return end.elsewhere && std::any_of(end.at_odds.begin(), end.at_odds.end(), [&](const std::string& node) {
            return std::find(history.at_odds.begin(), history.at_odds.end(), node) != history.at_odds.end();
@@ -338,29 +338,31 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   };
   const std::string reason = end.reason.empty() ? std::string(name(end.cause)) : end.reason;
   if (end.cause == Cause::kBadConfig) return fail(reason, end.message);
-  // A job that has trained meets a machine whose installation is being changed: that one is worth another attempt.
+  // If a job that has trained meets such a node, the installation there is being changed: another attempt is
+  // worthwhile.
   if (end.never_ran && history.best_step <= 0 && history.best_commit <= 0) return fail(reason, end.message);
   // Its record is set aside, and the next attempt would find the same.
   if (reason == kSpecLost) return fail(reason, end.message);
-  // Another job has the folder: to come back would be to train one model by turns.
+  // Another job has the folder. If this one came back, both would train one model alternately.
   if (reason == kFolderTaken || reason == kFolderInUse) return fail(reason, end.message);
-  // Says nothing about the job: the next number is above the one that was met.
+  // This says nothing about the job: the next number is above the one that was found.
   if (end.cause == Cause::kStaleAttempt) {
     if (++history.stale_attempts < kStaleLimit) return {true, 0, "", ""};
     return fail(reason, absl::StrCat(end.message, ", for the ", kStaleLimit,
                                      "th time: does another controller run a copy of this one's store?"));
   }
-  // It waits for devices, as a job in the queue does: no number of refusals is its failure.
+  // The job waits for devices, like a job in the queue: no number of refusals makes it fail.
   if (is_want_of_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
-  // Likewise. The first time another node may do at once; then the same one is asked again, and the disk of a node or
-  // its installation takes longer to mend than devices to be given back.
+  // The same holds for a node that refuses. The first time another node may do at once. Later the same node is tried
+  // again, and a disk or an installation takes longer to repair than devices take to become free.
   if (is_refusal_of_node(end)) {
     const int refusals = history.taken_devices++;
-    // Also where the job asks for no pauses: nothing else would end the turns of a job and a node that refuses it.
+    // This holds even if the job wants no backoff: nothing else would slow down the retries of a job and a node that
+    // refuses it.
     const double least = std::min(refusals, 30);
     return {true, refusals == 0 ? 0 : std::max(least, delay_of(policy, refusals + 2, jitter)), "", ""};
   }
-  // It would only be told twice.
+  // Another attempt would only report it again.
   if (std::find(std::begin(kNeverTwice), std::end(kNeverTwice), reason) != std::end(kNeverTwice))
     return fail(reason, end.message);
   if (end.cause == Cause::kUserError) {

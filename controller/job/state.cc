@@ -69,7 +69,7 @@ bool is_final(JobState state) {
 
 namespace {
 
-// Ranks of the attempt exist, or may.
+// True if ranks of the attempt exist, or may exist.
 bool has_ranks(JobState state) {
   return state == JobState::kReserving || state == JobState::kStarting || state == JobState::kRunning ||
          state == JobState::kCheckpointing;
@@ -94,7 +94,7 @@ absl::StatusOr<JobState> next_state(JobState from, JobEvent event) {
     case JobEvent::kCheckpointDone:
       if (from == JobState::kCheckpointing) return JobState::kRunning;
       break;
-    case JobEvent::kStopRequested:  // While recovering: what is left of the failed attempt is still being stopped.
+    case JobEvent::kStopRequested:  // While recovering, the rest of the failed attempt is still being stopped.
       if (has_ranks(from) || from == JobState::kRecovering) return JobState::kStopping;
       break;
     case JobEvent::kStopped:
@@ -105,7 +105,7 @@ absl::StatusOr<JobState> next_state(JobState from, JobEvent event) {
     case JobEvent::kAttemptFailed:
       if (has_ranks(from)) return JobState::kRecovering;
       break;
-    case JobEvent::kFinished:  // From Starting: a resumed job that had no step left.
+    case JobEvent::kFinished:  // From kStarting: a resumed job had no step left.
       if (from == JobState::kStarting || from == JobState::kRunning || from == JobState::kCheckpointing ||
           from == JobState::kStopping) {
         return JobState::kSucceeded;

@@ -7,12 +7,12 @@ namespace titan::job {
 
 enum class JobState {
   kQueued,     // Waits for nodes.
-  kReserving,  // Nodes chosen; the nodes prepare, the leader binds the rendezvous.
-  kStarting,   // Ranks launched; no step finished yet in this attempt.
+  kReserving,  // Nodes are chosen. They prepare, and the leader binds the rendezvous port.
+  kStarting,   // Ranks are launched. No step of this attempt has finished yet.
   kRunning,
-  kCheckpointing,  // Running, and saving on demand.
-  kStopping,       // Saving at a step edge, then leaving for good.
-  kRecovering,     // Between attempts; keeps its surviving nodes reserved.
+  kCheckpointing,  // Running, and saving on request.
+  kStopping,       // Saving at a step edge, then leaving for good; or ranks left behind may still train.
+  kRecovering,     // Between attempts. Its surviving nodes stay reserved.
   kSucceeded,
   kFailed,
   kCancelled,
@@ -20,23 +20,23 @@ enum class JobState {
 
 enum class JobEvent {
   kPlaced,               // An attempt got its nodes.
-  kPrepared,             // Every node is prepared and the store's address is known.
+  kPrepared,             // Every node is prepared, and the store's address is known.
   kFirstStep,            // The attempt finished a step.
-  kCheckpointRequested,  // Somebody wants a checkpoint now.
-  kCheckpointDone,       // It is committed, or was given up.
-  kStopRequested,        // Somebody cancels; ranks are alive.
+  kCheckpointRequested,  // A checkpoint was requested.
+  kCheckpointDone,       // It was committed or given up.
+  kStopRequested,        // A stop was requested, and ranks may be alive.
   kStopped,              // Cancelled, and nothing runs any more.
-  kAttemptFailed,        // The attempt cannot go on; what is left of it is being stopped.
-  kFinished,             // Every rank left with success.
-  kGaveUp,               // Nothing runs any more, and its restart policy or its time limit allows no other attempt.
+  kAttemptFailed,        // The attempt cannot continue. Its remaining ranks are being stopped.
+  kFinished,             // Every rank succeeded.
+  kGaveUp,               // Nothing runs any more, and the restart policy or the time limit allows no other attempt.
 };
 
-// UPPER_SNAKE as on the wire; stored in records, so a name never changes its meaning.
+// Names are UPPER_SNAKE for states, as on the wire. Records store them, so a name never changes its meaning.
 absl::string_view name(JobState state);
 absl::string_view name(JobEvent event);
 absl::StatusOr<JobState> state_from_name(absl::string_view name);
 
-// The whole life of a job. Errors: FailedPrecondition naming both, when the event means nothing in that state.
+// The whole life of a job. Errors: FailedPrecondition, which names both, if the event has no meaning in that state.
 absl::StatusOr<JobState> next_state(JobState from, JobEvent event);
 
 // A final state never changes.

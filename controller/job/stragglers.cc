@@ -28,10 +28,10 @@ std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks,
   const int of_a_stage = std::max(1, ranks / std::max(1, stages));
   for (int first = 0; first < known; first += of_a_stage) {
     const int last = std::min(known, first + of_a_stage);
-    const std::vector<Own> own = measured(first, last);  // By time.
+    const std::vector<Own> own = measured(first, last);  // Fastest first.
     std::vector<bool> compared(last - first, false);
     for (size_t place = 0; own.size() > 1 && place < own.size(); ++place) {
-      const size_t median = (own.size() - 2) / 2;  // Among the others.
+      const size_t median = (own.size() - 2) / 2;  // Among the other ranks.
       const double peers = own[median < place ? median : median + 1].nanos;
       const double mine = own[place].nanos;
       const bool alike = mine - peers < absl::ToDoubleNanoseconds(kLeastDifference);
@@ -53,7 +53,7 @@ std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks,
   return changes;
 }
 
-// The ranks in [first, last) of which enough of the window is known, the fastest first.
+// Returns the ranks in [first, last) that are known for enough of the window, fastest first.
 std::vector<Stragglers::Own> Stragglers::measured(int first, int last) {
   std::vector<Own> own;
   for (int rank = first; rank < last; ++rank) {

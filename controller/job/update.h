@@ -8,13 +8,13 @@
 
 namespace titan::job {
 
-// What may change of a job after it was taken. An accepted one is a record until its effect is written.
+// Changes to an accepted job. An accepted update is a record until its effect is written.
 struct Update {
   std::optional<int> priority;
   std::optional<std::string> title;
-  std::optional<std::map<std::string, std::string>> all_labels;  // Instead of those there are.
-  std::map<std::string, std::optional<std::string>> labels;      // One by one; no value takes it away.
-  std::string etag;                                              // Empty: any.
+  std::optional<std::map<std::string, std::string>> all_labels;  // Replaces all labels.
+  std::map<std::string, std::optional<std::string>> labels;      // Changes single labels. No value removes the label.
+  std::string etag;                                              // Expected etag. Empty: any.
   std::string actor;
 };
 
