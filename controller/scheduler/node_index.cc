@@ -11,7 +11,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-// A number becomes its digits behind their count, so that shorter numbers come first.
+// Each number becomes its length and then its digits, so that shorter numbers come first.
 std::string natural_key(std::string_view text) {
   std::string key;
   for (size_t i = 0; i < text.size();) {
@@ -27,7 +27,7 @@ std::string natural_key(std::string_view text) {
     i = end;
   }
   key.push_back('\0');
-  return key.append(text);  // "n1" and "n01" count the same.
+  return key.append(text);  // Distinguishes "n1" and "n01", which have the same number.
 }
 
 std::string node_key(std::string_view domain, std::string_view name) {
@@ -36,7 +36,7 @@ std::string node_key(std::string_view domain, std::string_view name) {
 
 namespace {
 
-// Domains that are looked at for one that holds a gang's last, partly used node too.
+// Domains to try for one that also holds a gang's last, partly used node.
 constexpr int kDomainsTried = 16;
 
 // "row2/rack7" -> "row2" -> "".
@@ -51,7 +51,8 @@ bool NodeOrder::operator()(const NodeState* a, const NodeState* b) const { retur
 
 bool NodeIndex::ByCount::operator()(const Ranked& a, const Ranked& b) const {
   if (a.first != b.first) return a.first < b.first;
-  if (a.second == nullptr || b.second == nullptr) return a.second == nullptr && b.second != nullptr;  // Before all.
+  // Null sorts first.
+  if (a.second == nullptr || b.second == nullptr) return a.second == nullptr && b.second != nullptr;
   return a.second->key < b.second->key;
 }
 
@@ -115,7 +116,8 @@ void NodeIndex::move(NodeState& node, int before, int after) {
   }
 }
 
-// The root's children are all domains of level 1. Null: there is none with a node that has so many devices.
+// The domain's children with a node that has this many devices. Null: there are none. The root's children are all
+// domains of level 1.
 const NodeIndex::Ranking* NodeIndex::children_of(const Domain& domain, int devices) const {
   if (domain.level == 0 && levels_.size() < 2) return nullptr;
   const Rankings& rankings = domain.level == 0 ? levels_[1] : domain.children;
@@ -144,7 +146,7 @@ NodeState* NodeIndex::tightest(int devices, const NodeState* near) const {
   return nullptr;
 }
 
-// The domain with the fewest nodes that are enough. Null: none has enough.
+// Returns the domain with the fewest nodes that suffice. Null: none has enough.
 const NodeIndex::Domain* NodeIndex::roomy(const Ranking& ranking, int count, int rest) const {
   const auto enough = ranking.lower_bound({count, nullptr});
   if (enough == ranking.end()) return nullptr;
@@ -157,7 +159,7 @@ const NodeIndex::Domain* NodeIndex::roomy(const Ranking& ranking, int count, int
   return largest->counts.at_least(rest) > count ? largest : enough->second;
 }
 
-// Children from the largest on, until one holds what is left: of those, the smallest.
+// Takes whole children from the largest on. The last one is the smallest child that holds what is left.
 void NodeIndex::collect(const Domain& domain, int devices, size_t count, std::vector<NodeState*>& nodes) const {
   const size_t wanted = nodes.size() + count;
   const auto left = [&] { return static_cast<int>(wanted - nodes.size()); };

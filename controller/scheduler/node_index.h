@@ -1,6 +1,6 @@
 #pragma once
 
-// Indexes nodes by free devices and by domain, in the order in which people count.
+// Indexes nodes by free devices and by domain, in natural order.
 
 #include <memory>
 #include <set>
@@ -14,57 +14,59 @@
 
 namespace titan::scheduler {
 
-// Bytes that compare as people count: "n2" before "n10". Different for different texts.
+// Returns bytes that compare in natural order: "n2" before "n10". Different texts have different keys.
 std::string natural_key(std::string_view text);
 
-// Orders nodes by where they stand and then by name; different for different nodes.
+// Orders nodes by domain and then by name. Different nodes have different keys.
 std::string node_key(std::string_view domain, std::string_view name);
 
 struct NodeState;
 
-struct NodeOrder {  // By NodeState::key.
+struct NodeOrder {  // Compares NodeState::key.
   bool operator()(const NodeState* a, const NodeState* b) const;
 };
 using NodeSet = std::set<NodeState*, NodeOrder>;
 
-// Nodes by their free devices and by domain. Domains form a tree: "row2/rack7" is in "row2", which is in the root. A
-// change costs the devices that it takes or frees times the levels and the logarithm of the domains, a question the
-// devices of one node and what it answers: neither walks the nodes.
+// Nodes by their free devices and by domain. Domains form a tree: "row2/rack7" is in "row2", which is in the root. An
+// update costs the devices that it takes or frees times the levels times the logarithm of the domains. A query costs
+// the devices of one node plus the size of its answer. Neither walks the nodes.
 class NodeIndex {
  public:
   NodeIndex() = default;
   NodeIndex(const NodeIndex&) = delete;
   NodeIndex& operator=(const NodeIndex&) = delete;
 
-  // The node had `before` free devices here and has `after`; 0: it is not here.
+  // Changes the node's free devices in this index from `before` to `after`. 0: the node is not in it.
   void move(NodeState& node, int before, int after);
 
   const Counts& counts() const { return counts_; }
 
-  // A node with at least so many free devices: in the smallest domain around `near` that has one, the tightest fit in
-  // its own; without `near`, the tightest of all, from the domain with the fewest such nodes. Null: there is none.
+  // Returns a node with at least this many free devices, or null if there is none. With `near`: the smallest domain
+  // around `near` that has such a node, and there the tightest fit. Without `near`: the tightest fit of all, from the
+  // domain with the fewest such nodes.
   NodeState* tightest(int devices, const NodeState* near) const;
 
-  // `count` nodes with at least so many devices, or all there are: of the deepest domain that has enough, the one with
-  // the fewest; in it from the fewest domains, and the tightest of theirs. `rest` > 0: a domain that has one more node
-  // with `rest` devices is preferred.
+  // Returns `count` nodes with at least this many devices, or all there are. They are from the deepest domain that has
+  // enough, and of several such domains from the one with the fewest. Inside it they are from few domains and fit
+  // tightly. `rest` > 0: prefers a domain that has one more node with `rest` devices.
   std::vector<NodeState*> neighbours(int devices, int count, int rest) const;
 
  private:
   struct Domain;
-  using Ranked = std::pair<int, const Domain*>;  // Nodes that count, and where.
+  using Ranked = std::pair<int, const Domain*>;  // Number of nodes that count, and their domain.
   struct ByCount {
     bool operator()(const Ranked& a, const Ranked& b) const;
   };
   using Ranking = std::set<Ranked, ByCount>;
-  using Rankings = std::vector<Ranking>;  // [devices]
+  using Rankings = std::vector<Ranking>;  // Indexed by devices.
   struct Domain {
     std::string key;
     Domain* parent = nullptr;
     size_t level = 0;              // 0: the root.
-    Counts counts;                 // With its children's.
-    std::vector<NodeSet> by_free;  // [devices]; its own.
-    Rankings children;             // By nodes with so many free devices or more; of level 2 and deeper.
+    Counts counts;                 // Includes its children's nodes.
+    std::vector<NodeSet> by_free;  // Its own nodes, indexed by free devices.
+    // Ranked by their nodes with at least this many free devices. Only children of level 2 and deeper.
+    Rankings children;
   };
 
   static void rank(Rankings& rankings, int devices, const Domain& domain, int before, int after);
@@ -74,10 +76,11 @@ class NodeIndex {
   void collect(const Domain& domain, int devices, size_t count, std::vector<NodeState*>& nodes) const;
   Domain& domain_of(const std::string& path, const NodeState& node);
 
-  std::unordered_map<std::string, std::unique_ptr<Domain>> domains_;  // By path; those with nodes.
+  std::unordered_map<std::string, std::unique_ptr<Domain>> domains_;  // By path. Only domains with nodes.
   Counts counts_;
-  std::vector<Rankings> levels_;  // [level][devices]: all domains of a level, by nodes with so many devices or more.
-  Rankings exactly_;              // [devices]: domains by their own nodes with exactly so many.
+  // [level][devices]: all domains of a level, ranked by their nodes with at least this many devices.
+  std::vector<Rankings> levels_;
+  Rankings exactly_;  // [devices]: domains ranked by their own nodes with exactly this many devices.
 };
 
 }  // namespace titan::scheduler

@@ -1,6 +1,6 @@
 #pragma once
 
-// One node as the scheduler keeps it, and the ledger of who has which of its devices.
+// State of one node in the scheduler, and the ledger of device owners.
 
 #include <cstdint>
 #include <map>
@@ -19,27 +19,27 @@ struct Waiting;
 
 struct Claim {
   std::vector<int> devices;
-  absl::Time ends = absl::InfiniteFuture();  // When its owner is expected to give them back.
+  absl::Time ends = absl::InfiniteFuture();  // When its owner is expected to release them.
 };
 
-struct Hold {  // Devices that a waiting job came from.
+struct Hold {  // Devices on a node that are reserved for a waiting job.
   const Waiting* job = nullptr;
   const std::vector<int>* devices = nullptr;
 };
 
 struct NodeState {
   Node node;
-  std::string key;                      // Order of nodes (node_key).
-  std::string domain_key;               // Order of domains.
-  bool known = false;                   // False: only spoken of, by a claim or by a waiting job.
-  int mentions = 0;                     // Waiting jobs that hold, avoid or refuse it.
-  std::map<std::string, Claim> claims;  // By owner. Two owners may claim one device; it is free once neither does.
+  std::string key;                      // Sort key (node_key).
+  std::string domain_key;               // Sort key of its domain.
+  bool known = false;                   // False: only mentioned by a claim or a waiting job.
+  int mentions = 0;                     // Number of waiting jobs that hold, avoid or refuse it.
+  std::map<std::string, Claim> claims;  // By owner. Two owners may claim one device. It is free once neither does.
   std::vector<Hold> holds;
 
-  bool hidden = false;    // From the index, while one job is placed.
-  bool targeted = false;  // Part of what the first waiting job was promised.
+  bool hidden = false;    // Not in the index while one job is being placed.
+  bool targeted = false;  // Promised to the first waiting job.
 
-  // As counted by Nodes.
+  // The values with which Nodes has counted the node.
   struct Standing {
     bool usable = false;  // Known, ready and not cordoned.
     bool targeted = false;
@@ -47,28 +47,29 @@ struct NodeState {
     int devices = 0;
     int free = 0;                               // Neither claimed nor held.
     int unclaimed = 0;                          // Free or held.
-    absl::Time drained = absl::InfinitePast();  // When the last claim ends.
+    absl::Time drained = absl::InfinitePast();  // End of the last claim.
     bool operator==(const Standing&) const = default;
   } standing;
 };
 
-// All nodes that anybody spoke of, and which owner has claims where. Claims may come before their node does and stay
-// when it goes, so the order of events does not matter.
+// All nodes that are known or mentioned, and the owners' claims. Claims may arrive before their node does and stay when
+// it goes, so the order of events does not matter.
 class Ledger {
  public:
   NodeState& at(const std::string& name);
   NodeState* find(const std::string& name);
   const NodeState* find(const std::string& name) const;
-  // Adds the devices to what the owner has there. `ends` is the new end of all of them.
+  // Adds the devices to the owner's claim there. `ends` becomes the end of the whole claim.
   NodeState& claim(const std::string& owner, const std::string& node, const std::vector<int>& devices, absl::Time ends);
-  // The owner's nodes, or the named one if it is among them, after the claims are gone.
+  // Remove the owner's claims, everywhere or on one node. Return the nodes on which it had any.
   std::vector<NodeState*> release(const std::string& owner);
   std::vector<NodeState*> release(const std::string& owner, const std::string& node);
+  // Does nothing while the node is known, claimed or mentioned.
   void forget_if_unused(const NodeState& node);
 
  private:
   std::unordered_map<std::string, std::unique_ptr<NodeState>> nodes_;
-  std::unordered_map<std::string, std::map<std::string, NodeState*>> owners_;  // To nodes by name.
+  std::unordered_map<std::string, std::map<std::string, NodeState*>> owners_;  // Claimed nodes by name, for each owner.
 };
 
 }  // namespace titan::scheduler

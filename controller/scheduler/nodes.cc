@@ -17,7 +17,7 @@ void mark(std::vector<char>& taken, const std::vector<int>& devices, char as) {
   }
 }
 
-// A node may have come back as one of another kind.
+// False if the node has come back with another kind of device.
 bool counts(const Hold& hold, const NodeState& node) { return hold.job->job.device == node.node.device; }
 
 }  // namespace
@@ -107,7 +107,7 @@ void Nodes::merge(const NodeSet& targeted, bool merged) {
 
 NodeSet Nodes::soonest(const Request& request, const std::set<const NodeState*>& without) const {
   using Place = std::pair<std::set<Draining>::const_iterator, std::set<Draining>::const_iterator>;
-  std::vector<Place> widths;  // One for each number of devices that is of use.
+  std::vector<Place> widths;  // One for each useful number of devices.
   for (const auto& [devices, nodes] : draining_) {
     if (request.share(devices) > 0 && !nodes.empty()) widths.emplace_back(nodes.begin(), nodes.end());
   }

@@ -12,7 +12,7 @@
 
 namespace titan::scheduler {
 
-// Nodes of one kind of device, counted and indexed. Those that were promised to the first waiting job (targeted) are
+// Nodes of one kind of device, counted and indexed. Nodes that are promised to the first waiting job (targeted) are
 // kept apart from the open ones.
 class Nodes {
  public:
@@ -20,31 +20,33 @@ class Nodes {
   Nodes(const Nodes&) = delete;
   Nodes& operator=(const Nodes&) = delete;
 
+  // Begin and end to count a known node. Call refresh() after attach().
   void attach(NodeState& node);
   void detach(NodeState& node);
 
-  // After anything about the node changed. True when it has more to offer than before, to anybody. Nodes of other kinds
-  // are let alone.
+  // Call it after any change of the node. True: it offers more than before to some job. Ignores nodes of other kinds.
   bool refresh(NodeState& node);
 
+  // A hidden node is in no index.
   void hide(NodeState& node, bool hidden);
+  // Moves the node between the open and the promised ones.
   void target(NodeState& node, bool targeted);
-  // While merged, targeted nodes are among the open ones in the index (but not in unclaimed()). Costs the nodes given.
+  // While merged, targeted nodes are among the open ones in the index, but not in unclaimed(). Takes time in proportion
+  // to the given nodes.
   void merge(const NodeSet& targeted, bool merged);
 
   NodeIndex& index(bool targeted) { return targeted ? target_ : open_; }
   const NodeIndex& index(bool targeted) const { return targeted ? target_ : open_; }
-  // Usable nodes by devices that no owner has; hidden ones too.
+  // Usable nodes by their devices without an owner. Includes hidden nodes.
   const Counts& unclaimed(bool targeted) const { return targeted ? target_unclaimed_ : open_unclaimed_; }
-  const Counts& usable() const { return usable_; }          // By all their devices.
-  const Counts& known() const { return known_; }            // The same of all nodes, ready or not.
-  const Counts& in_service() const { return in_service_; }  // Those of them that are not cordoned.
+  const Counts& usable() const { return usable_; }          // Usable nodes by all their devices.
+  const Counts& known() const { return known_; }            // All known nodes, ready or not, by all their devices.
+  const Counts& in_service() const { return in_service_; }  // Known nodes that are not cordoned.
 
-  // The nodes that a request would get first if it waited for them: the ones whose claims end first, then the emptiest.
-  // Empty when all usable nodes but those in `without` are too few.
+  // Returns the nodes that a request would get first if it waited for them: those whose claims end first, then the
+  // emptiest. Empty if all usable nodes except `without` are too few.
   NodeSet soonest(const Request& request, const std::set<const NodeState*>& without) const;
-  // Of the targeted nodes whose claims keep them from taking their whole share, the one whose claims end last; null:
-  // none.
+  // Returns the targeted node whose claims end last, among those that cannot give their whole share yet. Null: none.
   NodeState* slowest(const Request& request) const;
   absl::Time targets_drained() const;  // When the last claim on a targeted node ends.
 
@@ -67,13 +69,14 @@ class Nodes {
   std::map<int, std::set<Draining>> draining_;  // Usable nodes by all their devices.
   std::set<Draining> target_draining_;
   bool merged_ = false;
-  std::vector<char> taken_;  // Scratch of judge.
+  std::vector<char> taken_;  // Scratch space of judge().
 };
 
-// Devices of the node that the job would take, best first: its own, then free ones, then what lifted jobs hold.
+// Returns up to `count` devices of the node that the job would take, ascending. It takes its own first, then free ones,
+// then those that lifted jobs hold.
 std::vector<int> choose_devices(const NodeState& node, const Waiting& job, int count);
 
-// Neither claimed nor held, ascending.
+// Returns the devices that are neither claimed nor held, ascending.
 std::vector<int> free_devices(const NodeState& node);
 
 }  // namespace titan::scheduler

@@ -1,4 +1,4 @@
-// Which nodes and devices a job gets.
+// Chooses the nodes and devices of a job.
 
 #include <algorithm>
 #include <utility>
@@ -33,15 +33,14 @@ Pool::Shunned Pool::shun(const Waiting& job) const {
   return shunned;
 }
 
-// Whether it may run on what the first waiting job was promised: that job itself, jobs before it, and jobs that end
-// before it can start.
+// True for that job itself, for jobs before it, and for jobs that end before it can start.
 bool Pool::may_use_promised(const Waiting& job, absl::Time now) const {
   if (promise_.job == nullptr) return false;
   if (promise_.job == &job || job.place < promise_.job->place) return true;
   return promise_.shadow != absl::InfiniteFuture() && now + job.job.time_limit <= promise_.shadow;
 }
 
-// No job gets more than this; cheap to say, and nearly always what it gets.
+// Upper bound on what the job can get. It is cheap, and nearly always exact.
 int64_t Pool::most_room(const Waiting& job, const Shunned& shunned, bool promised) const {
   int64_t room = nodes_.unclaimed(false).room(job.request);
   if (promised) room += nodes_.unclaimed(true).room(job.request);
@@ -76,7 +75,7 @@ std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
   return runs;
 }
 
-// A lost node may return; one that was cordoned does not before its operator says so.
+// A lost node may return by itself. A cordoned one returns only when its operator says so.
 bool Pool::could_ever_run(const Waiting& job) const {
   int64_t room = nodes_.in_service().room(job.request);
   for (const NodeState* node : job.refused) {
@@ -94,11 +93,12 @@ void Pool::find_useless() {
   }
 }
 
-// Where the job fits: what is open; what was promised, if it may; both; then what jobs hold that cannot run anyway, and
-// at last what jobs behind it hold, from the last one on. Null: nowhere.
+// Returns an index in which the job fits: open nodes, promised nodes if it may use them, or both. If it does not fit,
+// lifts the holds of jobs that cannot run anyway, and at last those of later jobs, from the last one on. Null: it does
+// not fit.
 NodeIndex* Pool::make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted) {
   const auto room = [&](bool targeted) { return nodes_.index(targeted).counts().room(job.request); };
-  const bool owner = promise_.job == &job;  // It is placed once, so it may choose among all at their cost.
+  const bool owner = promise_.job == &job;  // It is placed once, so it may choose among all nodes at their cost.
   if (!owner && room(false) >= job.request.ranks) return &nodes_.index(false);
   if (!owner && promised && room(true) >= job.request.ranks) return &nodes_.index(true);
   const auto fits = [&] { return room(false) + (promised ? room(true) : 0) >= job.request.ranks; };
@@ -117,7 +117,8 @@ NodeIndex* Pool::make_room(const Waiting& job, bool promised, std::vector<Waitin
   return &nodes_.index(false);
 }
 
-// The fewest nodes, the ones that it came from first, in the fewest domains, the tightest that do. The index has room.
+// Chooses the fewest nodes, first those that the job came from, in the fewest domains, with the tightest fit. The job
+// must fit into the index.
 Pool::Shares Pool::choose(NodeIndex& index, const Waiting& job, const Shunned& shunned) {
   Shares shares;
   int left = job.request.ranks;
@@ -145,7 +146,7 @@ void Pool::choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& s
     return a->standing.free != b->standing.free ? a->standing.free > b->standing.free : a->key < b->key;
   });
   if (job.request.per_node == 0) {
-    // All of it in one node, the tightest of its own first; the roomiest of them are at the front.
+    // If one of these nodes can take everything, takes the tightest such node. The largest are at the front.
     const auto too_small = std::find_if(
         own.begin(), own.end(), [&](const NodeState* node) { return job.request.share(node->standing.free) < left; });
     if (too_small != own.begin()) return take(**(too_small - 1), left, left, shares);
@@ -173,7 +174,7 @@ void Pool::choose_more(NodeIndex& index, const Request& request, int& left, Shar
   }
 }
 
-// Claims the devices, and numbers ranks along the nodes' order: neighbours in rank are neighbours in place.
+// Claims the devices and numbers ranks in the order of nodes: ranks that are neighbours run near each other.
 std::vector<Run> Pool::settle(Waiting& job, Shares shares, absl::Time now) {
   std::sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.first->key < b.first->key; });
   std::vector<Run> runs;
@@ -184,7 +185,7 @@ std::vector<Run> Pool::settle(Waiting& job, Shares shares, absl::Time now) {
     next += ranks;
     ledger_.claim(job.job.uid, run.node, run.devices, now + job.job.time_limit);
     nodes_.hide(*node, false);
-    if (node->targeted) dirty_ = true;  // An exchange may help now.
+    if (node->targeted) dirty_ = true;  // improve_promise() may help now.
     runs.push_back(std::move(run));
   }
   return runs;

@@ -22,7 +22,7 @@ void Pool::detach(NodeState& node) {
 
 void Pool::refresh(NodeState& node) {
   ++facts_;
-  if (node.targeted) dirty_ = true;  // An exchange may help now.
+  if (node.targeted) dirty_ = true;  // improve_promise() may help now.
   if (nodes_.refresh(node)) changed();
 }
 
@@ -54,8 +54,9 @@ void Pool::remove(Waiting& job) {
   changed();
 }
 
-// The first of each shape, in the queue's order. What did not fit is not asked again before something was freed. The
-// first job that the cluster could hold and that has to wait gets the promise; what comes after it sees what is left.
+// Looks at the first job of each shape, in queue order. A job that did not fit is not tried again before something was
+// freed. The first job that has to wait although the cluster could hold it gets the promise. Later jobs see what is
+// left.
 void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
   if (dirty_) {
     dirty_ = false;
@@ -93,29 +94,30 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
 
 // EASY backfill, by nodes. The first job that must wait although the cluster could hold it is promised enough nodes to
 // run on: those whose jobs end first. Its shadow time is when the last of those jobs ends, if all have limits. Any
-// other job may use the other nodes; a promised node only if its own limit ends it by the shadow time. The job starts
-// as soon as it fits anywhere.
+// other job may use the other nodes. It may use a promised node only if its own limit ends it by the shadow time. The
+// promised job starts as soon as it fits anywhere.
 //
-// Why it cannot starve: the promise stands while its nodes can be used, and the shadow time never moves back. Without a
-// shadow time, nothing starts on promised nodes, so they are free once the jobs that are there have ended. With one,
-// what starts there ends by then; after it nothing starts there, so even jobs that outstay their limits only delay it
-// until they end. An exchange of nodes (improve_promise) brings a ready node for one that is not.
+// It cannot starve: the promise stands while its nodes can be used, and the shadow time never moves back. Without a
+// shadow time nothing starts on promised nodes, so they are free once the jobs that run there have ended. With one,
+// jobs that start there end by then, and afterwards nothing starts there. Even jobs that outstay their limits only
+// delay it until they end. An exchange of nodes (improve_promise) brings a ready node for one that is not.
 void Pool::promise_to(Waiting& job, const Shunned& shunned) {
-  // Nodes that it was ready to use may be avoided now that there are others.
+  // Nodes that it accepted earlier may be avoided now that there are others.
   const bool still_wanted =
       std::none_of(shunned.hidden.begin(), shunned.hidden.end(), [](const NodeState* node) { return node->targeted; });
   if (promise_.job == &job && still_wanted) return improve_promise(shunned);
-  drop_promise();  // Or its owner is behind this job now.
+  drop_promise();  // The promise may belong to a job that is now later in the queue.
   set_promise(job, nodes_.soonest(job.request, {shunned.hidden.begin(), shunned.hidden.end()}));
 }
 
-// Nodes elsewhere that could take their share of the job now, for promised ones that cannot. Each exchange brings ranks
-// that could start, so there are no more exchanges than ranks.
+// Exchanges promised nodes that cannot take their share of the job now for other nodes that can. Each exchange brings
+// ranks that could start, so there are no more exchanges than ranks.
 void Pool::improve_promise(const Shunned& shunned) {
   const Request& request = promise_.job->request;
   const NodeIndex& open = nodes_.index(false);
   bool exchanged = false;
-  for (NodeState* node : shunned.hidden) nodes_.hide(*node, true);  // Else a tighter one of them would be in the way.
+  // Otherwise one of them could be the tightest and hide others.
+  for (NodeState* node : shunned.hidden) nodes_.hide(*node, true);
   while (open.counts().at_least(request.least()) > 0) {
     NodeState* slow = nodes_.slowest(request);
     if (slow == nullptr) break;
@@ -128,7 +130,7 @@ void Pool::improve_promise(const Shunned& shunned) {
     exchanged = true;
   }
   for (NodeState* node : shunned.hidden) nodes_.hide(*node, false);
-  // Also when the end of a job that runs there was learnt, or comes earlier than was thought.
+  // It also changes when the end of a job that runs there becomes known, or is earlier than expected.
   const absl::Time shadow = std::min(promise_.shadow, nodes_.targets_drained());
   if (!exchanged && shadow == promise_.shadow) return;
   promise_.shadow = shadow;

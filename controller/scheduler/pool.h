@@ -1,6 +1,6 @@
 #pragma once
 
-// Keeps the nodes and waiting jobs of one kind of device, and what is promised to the first that cannot run yet.
+// Keeps the nodes and waiting jobs of one kind of device, and the promise to the first job that cannot run yet.
 
 #include <cstdint>
 #include <memory>
@@ -15,57 +15,57 @@
 
 namespace titan::scheduler {
 
-// Of one cycle, for each kind of device.
+// Limits of one cycle, for each kind of device.
 struct Limits {
   int placements = 1000;
-  int reasons = 200;  // Jobs that are asked for one; said is what changed.
+  int reasons = 200;  // Jobs for which a reason is computed. Only changed reasons are reported.
 };
 
-// Of all kinds of nodes together, for reasons.
+// Counts over all kinds of nodes, for reasons.
 struct NodeTotals {
   int known = 0;
   int ready = 0;
   int ready_cordoned = 0;
-  int unusable = 0;  // Not ready only since their workers say that they can prepare no rank.
+  int unusable = 0;  // Not ready only because their workers report that they cannot prepare ranks.
 };
 
-// Nodes and waiting jobs of one kind of device.
 class Pool {
  public:
   Pool(const std::string& device, Ledger& ledger) : ledger_(ledger), nodes_(device) {}
 
   void attach(NodeState& node);
   void detach(NodeState& node);
+  // Call it after any change of the node's claims.
   void refresh(NodeState& node);
 
   void add(Waiting& job);
   void remove(Waiting& job);
 
-  // Places what fits, in the queue's order, and appends an outcome for each; then appends the reasons that are new.
-  // Placed jobs have their devices claimed and are out of the queue.
+  // Places jobs that fit, in queue order, and appends an outcome for each. Then appends the reasons that changed. The
+  // devices of placed jobs are claimed, and these jobs have left the queue.
   void cycle(absl::Time now, const Limits& limits, const NodeTotals& totals, std::vector<Outcome>& outcomes);
   bool has_work() const { return dirty_ || facts_ != told_facts_ || to_visit_ > 0; }
-  void facts_changed() { ++facts_; }  // Reasons tell of nodes of other kinds too.
+  void facts_changed() { ++facts_; }  // Reasons also depend on nodes of other kinds.
 
   std::optional<Misfit> misfit(const Job& job, const NodeTotals& totals) const;
 
   const Waiting* promised() const { return promise_.job; }
   Reservation reservation() const;
-  // Without effect if one of the nodes is not usable.
+  // Does nothing if one of the nodes is not usable.
   void restore(Waiting& job, const Reservation& reservation);
 
  private:
-  // Devices that the first waiting job was promised.
+  // Nodes that are promised to the first waiting job.
   struct Promise {
     Waiting* job = nullptr;
     NodeSet nodes;
     absl::Time shadow = absl::InfiniteFuture();
   };
-  // Nodes that a job does not use: those refused, and those avoided if the others, were they idle, could hold it.
+  // Nodes that a job does not use: refused nodes, and avoided ones if the other nodes could hold the job when idle.
   struct Shunned {
     std::vector<NodeState*> hidden;
-    std::vector<NodeState*> last;  // Avoided, but needed.
-    bool fits_idle = false;
+    std::vector<NodeState*> last;  // Avoided, but needed: used last.
+    bool fits_idle = false;        // The job would fit if all nodes that it may use were idle.
   };
   using Shares = std::vector<std::pair<NodeState*, int>>;  // Ranks by node.
 
@@ -104,19 +104,20 @@ class Pool {
   Ledger& ledger_;
   Nodes nodes_;
   Queue queue_;
-  std::set<Waiting*, InPlace> holders_;  // Waiting jobs with devices reserved.
-  std::set<Waiting*, InPlace> useless_;  // Those of them that could not run, were every node in service ready and idle.
+  std::set<Waiting*, InPlace> holders_;  // Waiting jobs with reserved devices.
+  // Holders that could not run even if every node in service were ready and idle.
+  std::set<Waiting*, InPlace> useless_;
   bool useless_stale_ = false;
   Promise promise_;
   uint64_t version_ = 1;      // Grows whenever a job that did not fit may fit now.
-  bool dirty_ = false;        // Some shape was not looked at since.
-  std::optional<Place> cut_;  // Where the last cycle reached its limit; not set: it saw all.
+  bool dirty_ = false;        // Some shape must be looked at again.
+  std::optional<Place> cut_;  // Where the last cycle reached its limit. Not set: it saw all jobs.
 
-  // Reasons are told to the front of the queue, to those who never heard one, and to all others in turns.
-  uint64_t facts_ = 1;       // Grows with whatever a reason may tell of.
-  uint64_t told_facts_ = 0;  // At the start of this round.
-  size_t to_visit_ = 0;      // Jobs that were not visited since.
-  Place visited_;            // Where the round is.
+  // Reasons go to the front of the queue, to jobs that have none yet, and to all other jobs in rotation.
+  uint64_t facts_ = 1;       // Grows with every change that may affect a reason.
+  uint64_t told_facts_ = 0;  // Value of facts_ at the start of this round.
+  size_t to_visit_ = 0;      // Jobs that this round has not visited yet.
+  Place visited_;            // Last place that this round has visited.
   std::set<Waiting*, InPlace> never_told_;
 };
 

@@ -2,7 +2,7 @@
 
 namespace titan::scheduler {
 
-// A job with devices of its own is like no other.
+// A job with reserved devices has a shape that no other job has.
 Queue::Key Queue::key_of(const Waiting& job) {
   return {job.request.ranks,
           job.request.per_node,

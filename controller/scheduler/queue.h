@@ -17,19 +17,19 @@ namespace titan::scheduler {
 struct NodeState;
 struct Shape;
 
-// Ascending: who comes first is smallest. No two jobs have the same.
+// Ascending: the first job has the smallest place. No two jobs have the same one.
 using Place = std::tuple<int64_t, int64_t, int64_t, std::string>;
 
 struct Waiting {
   Job job;
   Place place;
   Request request;
-  std::vector<NodeState*> held;     // Of job.reserved.
-  std::vector<NodeState*> avoided;  // Of job.avoided, but for those refused.
-  std::vector<NodeState*> refused;  // Of job.refused.
+  std::vector<NodeState*> held;     // Nodes of job.reserved.
+  std::vector<NodeState*> avoided;  // Nodes of job.avoided that are not refused.
+  std::vector<NodeState*> refused;  // Nodes of job.refused.
   Shape* shape = nullptr;
-  bool lifted = false;  // Its holds are disregarded, while one job is placed.
-  std::string reason;   // What was last said of it.
+  bool lifted = false;  // Its holds are ignored while one job is being placed.
+  std::string reason;   // Last reported reason.
   std::string message;
 };
 
@@ -40,11 +40,11 @@ struct InPlace {
   bool operator()(const Place& a, const Waiting* b) const { return a < b->place; }
 };
 
-// Jobs that ask for the same. When the first of them does not fit, none of them does: the others have no right that it
-// lacks. So a cycle looks at the first of each shape and not at each job.
+// Jobs with equal requests. If the first one does not fit, none does, since the others have no advantage over it. So a
+// cycle looks at the first job of each shape, and not at each job.
 struct Shape {
   std::set<Waiting*, InPlace> jobs;
-  uint64_t blocked_at = 0;  // The pool's version at which the first one did not fit.
+  uint64_t blocked_at = 0;  // Version of the pool at which the first job did not fit.
 
   Waiting& front() const { return **jobs.begin(); }
 };
@@ -55,11 +55,11 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  // True when the job is now the first of its shape, so that it may fit where the others do not.
+  // True: the job is now the first of its shape, so that it may fit where the others do not.
   bool add(Waiting& job);
   void remove(Waiting& job);
 
-  // The shape whose first job comes first in the queue, of those whose first job comes after the place; null: no more.
+  // Walk through the shapes in the order of their first jobs. Null: there are no more.
   Shape* first() const { return fronts_.empty() ? nullptr : *fronts_.begin(); }
   Shape* after(const Place& place) const;
 

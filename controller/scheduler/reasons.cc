@@ -1,4 +1,4 @@
-// Why a job waits, with counts.
+// Explains with counts why a job waits.
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kNoNodeYet[] = "waits for the first worker to register; start titan-worker on a node";
 
-// "projects/p/jobs/" of "projects/p/jobs/a".
+// Returns "projects/p/jobs/" for "projects/p/jobs/a".
 std::string project_of(const std::string& job) { return job.substr(0, job.rfind('/') + 1); }
 
 Misfit too_few_wide_nodes(const Job& job, int wide, int nodes, const std::string& more) {
@@ -99,7 +99,7 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
   return lack(job, shunned, nodes);
 }
 
-// The nodes would do, or nearly; what is free now does not.
+// The nodes would suffice, or nearly. The free devices do not.
 Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
   const Job& asks = job.job;
   const bool behind = promise_.job != nullptr && promise_.job->place < job.place;
@@ -134,7 +134,8 @@ Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
   if (!asks.refused.empty()) absl::StrAppend(&counts, " (refused: ", absl::StrJoin(asks.refused, ", "), ")");
   if (behind && shunned.fits_idle) {
     const std::string& first = promise_.job->job.name;
-    const bool foreign = project_of(first) != project_of(asks.name);  // Who sees this job may not see that one.
+    // A user who sees this job may not be allowed to see the first one.
+    const bool foreign = project_of(first) != project_of(asks.name);
     return {"BEHIND_IN_QUEUE", absl::StrCat(counts, " after what ", foreign ? kForeignJob : first, " waits for")};
   }
   return {"INSUFFICIENT_DEVICES", counts};
@@ -149,8 +150,8 @@ void Pool::tell_reason(Waiting& job, const NodeTotals& totals, std::vector<Outco
   outcomes.push_back({job.job.uid, {}, std::move(misfit.reason), std::move(misfit.message)});
 }
 
-// A third of the visits for each: the front of the queue, who never heard a reason, everybody in turns. Nobody is told
-// why it waits before it was looked at.
+// A third of the visits each goes to the front of the queue, to jobs without a reason, and to all jobs in rotation. A
+// job gets no reason before a cycle has looked at it.
 void Pool::tell_reasons(int visits, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
   const auto seen = [&](const Waiting* job) { return !cut_ || job->place < *cut_; };
   const std::set<Waiting*, InPlace>& jobs = queue_.jobs();

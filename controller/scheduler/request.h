@@ -7,17 +7,17 @@
 
 namespace titan::scheduler {
 
-// How a gang may be cut over nodes.
+// How a gang may be divided among nodes.
 struct Request {
   int ranks = 1;
-  int per_node = 0;  // Exactly so many a node; 0: any multiple of `unit`.
+  int per_node = 0;  // Exactly this many ranks per node. 0: any multiple of `unit`.
   int unit = 1;
 
   static Request of(const Job& job) { return {job.ranks, job.ranks_per_node, job.unit > 1 ? job.unit : 1}; }
 
-  // Devices that a node must offer to be of use.
+  // Devices that a node must offer to be useful.
   int least() const { return per_node > 0 ? per_node : unit; }
-  // Ranks that a node with so many devices takes.
+  // Ranks that a node with this many devices takes.
   int share(int devices) const {
     if (per_node > 0) return devices >= per_node ? per_node : 0;
     return devices / unit * unit;
@@ -25,7 +25,7 @@ struct Request {
   bool divides() const { return ranks > 0 && ranks % least() == 0; }
 };
 
-// Nodes, counted by their devices. A change and a question cost the devices of one node, whatever the number of nodes.
+// Numbers of nodes by their devices. Updates and queries cost the devices of one node, whatever the number of nodes.
 class Counts {
  public:
   void add(int devices, int nodes) {
@@ -33,10 +33,10 @@ class Counts {
     for (int d = 0; d <= devices; ++d) at_least_[d] += nodes;
     devices_ += int64_t{devices} * nodes;
   }
-  // Nodes with so many devices or more; at_least(0): all.
+  // Nodes with this many devices or more. at_least(0) counts all nodes.
   int at_least(int devices) const { return devices < static_cast<int>(at_least_.size()) ? at_least_[devices] : 0; }
   int64_t devices() const { return devices_; }
-  // Devices of the roomiest node; 0 without nodes.
+  // Devices of the largest node. 0 without nodes.
   int widest() const {
     int widest = static_cast<int>(at_least_.size()) - 1;
     while (widest > 0 && at_least_[widest] == 0) --widest;
