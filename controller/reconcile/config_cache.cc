@@ -15,7 +15,7 @@ ConfigCache::Config ConfigCache::add(const std::string& uid, const std::string& 
       std::make_shared<const nlohmann::json>(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
   sync::Lock lock(mutex_);
   if (const auto known = by_uid_.find(uid); known != by_uid_.end())
-    return known->second->config;  // Another was faster.
+    return known->second->config;  // Another thread was faster.
   entries_.push_front({uid, config, text.size()});
   by_uid_[uid] = entries_.begin();
   bytes_ += text.size();

@@ -1,6 +1,7 @@
 #pragma once
 
-// Parsed configurations of the jobs that were placed last, so that nothing is read or parsed while a Prepare is sent.
+// Caches parsed configurations of the jobs that were placed last, so that nothing is read or parsed while a Prepare is
+// sent.
 
 #include <cstdint>
 #include <list>
@@ -18,10 +19,11 @@ class ConfigCache {
  public:
   using Config = std::shared_ptr<const nlohmann::json>;
 
-  // `capacity`: of all texts, in bytes; a parsed one takes several times as much.
+  // `capacity` limits the bytes of all texts. A parsed configuration takes several times as much.
   explicit ConfigCache(size_t capacity = 4 << 20) : capacity_(capacity) {}
 
-  Config find(const std::string& uid);  // nullptr: it is not there.
+  Config find(const std::string& uid);  // nullptr: it is not cached.
+  // Parses and caches the text. If the job is cached already, returns that configuration.
   Config add(const std::string& uid, const std::string& text);
 
  private:
@@ -33,7 +35,7 @@ class ConfigCache {
 
   const size_t capacity_;
   sync::Mutex mutex_;
-  std::list<Entry> entries_ TITAN_GUARDED_BY(mutex_);  // Used last in front.
+  std::list<Entry> entries_ TITAN_GUARDED_BY(mutex_);  // Most recently used first.
   absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_uid_ TITAN_GUARDED_BY(mutex_);
   size_t bytes_ TITAN_GUARDED_BY(mutex_) = 0;
 };

@@ -7,8 +7,9 @@
 
 namespace titan::reconcile {
 
-// A line of a rank's spool. Ranks of another version may leave members out or change their types: that costs one figure
-// and never the line. Nothing: the line is not an object, or of a kind that only others read.
+// Decodes a line of a rank's spool. Ranks of another version may omit members or change their types: that affects one
+// value, and never the whole line. Nothing: the line is not an object, or is of a kind that the controller does not
+// use.
 std::optional<core::RankEvent> decode_rank_event(absl::string_view line);
 
 }  // namespace titan::reconcile

@@ -9,7 +9,7 @@
 namespace titan::reconcile {
 namespace {
 
-// Of one rank's diagnosis, whatever its node sends.
+// Limits for one rank's diagnosis, whatever its node sends.
 constexpr int kMostGroups = 1024;
 constexpr int kMostCalls = 4096;
 
@@ -27,7 +27,7 @@ core::PartPhase phase_of(v1::AttemptReport::Phase phase) {
       return core::PartPhase::kEnded;
     case v1::AttemptReport::REFUSED:
       return core::PartPhase::kRefused;
-    default:  // A newer version may have more.
+    default:  // A newer version may have more phases.
       return core::PartPhase::kUnknown;
   }
 }
@@ -136,7 +136,7 @@ rank_protocol::RankFlight flight_of(const v1::RankDiagnosis& from) {
   }
   for (int i = std::max(0, from.calls_size() - kMostCalls); i < from.calls_size(); ++i) {
     const v1::FlightCall& call = from.calls(i);
-    if (call.group() < 0 || call.group() >= groups) continue;  // A node's word is not trusted.
+    if (call.group() < 0 || call.group() >= groups) continue;  // Indices from a node are not trusted.
     flight.calls.push_back({call.group(), call.sequence(), call.operation(), call.type(), call.elements(), call.mark(),
                             call.since_mark(), call.created_nanoseconds(), state_of(call)});
   }
@@ -200,8 +200,8 @@ core::NodeReport decode(const v1::WorkerMessage& message) {
       return events_of(message.events());
     case v1::WorkerMessage::kDiagnosis:
       return diagnosis_of(message.diagnosis());
-    case v1::WorkerMessage::kLog:  // The API gives a reader what was asked for: this is what nobody had asked this
-                                   // node.
+    // The API takes the answers that readers wait for. This one was not requested from this node.
+    case v1::WorkerMessage::kLog:
     case v1::WorkerMessage::kTrace:
       return core::MisdirectedAnswer{};
     case v1::WorkerMessage::kRegister:

@@ -1,4 +1,4 @@
-// What becomes of the core's effects: written, sent, answered and shown, in the order in which they were decided.
+// Carries out the core's effects in the order in which they were decided: writes, sends, answers and publishes.
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,7 @@
 namespace titan::reconcile {
 namespace {
 
-// Uid of the job of which the change writes an attempt; empty: of none.
+// Uid of the job for which the change writes an attempt. Empty: it writes none.
 std::string attempt_in(const core::Change& change) {
   const std::string prefix = "attempt/";
   for (const store::Mutation& mutation : change.mutations) {
@@ -41,7 +41,7 @@ void Reconciler::run(core::Effects effects, Answers& answers) {
   for (const core::NodeViewPtr& view : effects.nodes) nodes_.show(view);
   for (const std::string& name : effects.nodes_gone) nodes_.erase(name);
   for (const auto& [name, at] : effects.beats) nodes_.beat(name, at);
-  // Changes first get their places in the log: what is sent now may lead to the next step.
+  // Changes get their places in the log first, since sending may lead to the next step.
   for (core::Change& change : effects.changes) write(std::move(change), answers);
   release(effects.now, /*revision=*/0, answers);
   for (core::Comparison& wanted : effects.comparisons) {
@@ -49,7 +49,7 @@ void Reconciler::run(core::Effects effects, Answers& answers) {
   }
 }
 
-// Without the lock until there is something to say.
+// Runs without the lock until the result is known.
 void Reconciler::compare(const core::Comparison& wanted) {
   const job::Findings& findings = *wanted.findings;
   core::Compared found{wanted.attempt, job::diagnose(findings, wanted.title), findings.stuck};
@@ -75,13 +75,14 @@ void Reconciler::write(core::Change change, Answers& answers) {
   failpoints::before_write(kinds);
   store_.commit(std::move(transaction), [this, ticket, kinds, placed](const absl::StatusOr<int64_t>& revision) {
     failpoints::after_write(kinds);
-    // Nodes are told of it under the lock: what that takes is read before, and whether it can be is said then.
+    // Nodes get the command under the lock, so the configuration is read before. If it cannot be read, that is reported
+    // when the command is sent.
     if (!placed.empty() && revision.ok()) config_of(placed).IgnoreError();
     settle(ticket, revision);
   });
 }
 
-// Those that become durable do so in order; one that a full disk refuses overtakes those that wait for room.
+// Transactions become durable in order. One that a full disk refuses overtakes those that wait for space.
 void Reconciler::settle(int64_t ticket, const absl::StatusOr<int64_t>& revision) {
   if (absl::IsUnavailable(revision.status())) return;  // The store has failed and this process is about to end.
   Answers answers;
@@ -91,7 +92,7 @@ void Reconciler::settle(int64_t ticket, const absl::StatusOr<int64_t>& revision)
                                     [&](const Pending& pending) { return pending.ticket == ticket; });
     Pending pending = std::move(*found);
     pending_.erase(found);
-    // At one moment with what the core makes of it, or who sees a job first might be told that there is none.
+    // Both happen under one lock. Otherwise a client that sees a job could get the answer that there is none.
     if (revision.ok()) release(pending.then, *revision, answers);
     if (pending.token != 0) take(core::Durable{pending.token, revision.status()}, answers);
     release_waiting(answers);
@@ -111,7 +112,7 @@ void Reconciler::release_waiting(Answers& answers) {
 void Reconciler::release(core::Release& what, int64_t revision, Answers& answers) {
   if (!what.views.empty()) {
     published_.publish(what.views, revision);
-    // Without a transaction nothing follows that would wake the watchers; the next tick does.
+    // Without a transaction nothing wakes the watchers afterwards: the next tick does.
     soft_changes_ = soft_changes_ || revision == 0;
   }
   for (const std::string& uid : what.deleted) published_.erase(uid, revision);

@@ -5,8 +5,8 @@
 
 namespace titan::reconcile {
 
-// What a node is told, as it is sent; without the leader's epoch, and a Prepare without what its ranks are launched
-// with: that is the same for many nodes and sent beside it.
+// Encodes a command to a node. The leader's epoch is not set. A Prepare has no launch file: that is the same for many
+// nodes and is sent separately.
 v1::ControllerMessage encode(const core::NodeCommand& command);
 
 }  // namespace titan::reconcile

@@ -12,7 +12,7 @@ namespace {
 
 using failpoint::Point;
 
-// A kind of record, before it goes to the store and when it is durable.
+// A kind of record, with its failpoints before the write and once it is durable.
 struct Kind {
   std::string_view name;
   Point write, durable;
@@ -33,7 +33,7 @@ Kind record_kinds[] = {{"job", Point("write.job"), Point("durable.job")},
                        {"event", Point("write.event"), Point("durable.event")},
                        {"update", Point("write.update"), Point("durable.update")},
                        {"erase", Point("write.erase"), Point("durable.erase")}};
-constexpr size_t kErase = std::size(record_kinds) - 1;  // Of all records below a prefix.
+constexpr size_t kErase = std::size(record_kinds) - 1;  // Erases all records below a prefix.
 static_assert(kErase == core::kRecordKinds.size());
 
 Point answer_point("release.answer"), send_point("release.send"), register_point("hear.register"),
@@ -107,7 +107,7 @@ void before_hearing(const v1::WorkerMessage& message) {
       return diagnosis_point.pass();
     case v1::WorkerMessage::kEvents:
       return events_point.pass();
-    case v1::WorkerMessage::kRegister:  // Opens a session, and is none of its messages.
+    case v1::WorkerMessage::kRegister:  // It opens a session and is not one of its messages.
     case v1::WorkerMessage::kLog:
     case v1::WorkerMessage::kTrace:
     case v1::WorkerMessage::KIND_NOT_SET:

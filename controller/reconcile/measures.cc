@@ -5,7 +5,7 @@
 namespace titan::reconcile {
 namespace {
 
-// Of a recovery, in their order; the last one is all of them.
+// Phases of a recovery, in order. kTotal is all of them.
 constexpr const char* kPhases[] = {"detect", "stop", "place", "start", "load", "replay"};
 constexpr char kTotal[] = "total";
 
@@ -33,7 +33,7 @@ Measures::Measures(metrics::Metrics& metrics)
     recovery(phase);
   }
   recovery(kTotal);
-  // rate() does not see the first of what begins at 1.
+  // rate() does not see the first increase of a counter that begins at 1.
   for (const char* reason : {job::kNewerAttempts, job::kNoRoom}) dropped_logs(reason);
   for (const char* reason : {"WRONG_CLUSTER", "NODE_ID_IN_USE", "BAD_NODE_ID", "BAD_DEVICES"}) refusals(reason);
   checkpoint_duration("stall");

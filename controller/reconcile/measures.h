@@ -7,8 +7,8 @@
 
 namespace titan::reconcile {
 
-// The controller's counters and histograms (gauges are computed on demand, see gauges.h). What has a known set of
-// labels is on the page from the beginning, so that the first event counts as an increase.
+// The controller's counters and histograms. Gauges are computed on demand: see gauges.h. Metrics with a known set of
+// labels are on the page from the beginning, so that the first event counts as an increase.
 class Measures {
  public:
   explicit Measures(metrics::Metrics& metrics);
@@ -17,17 +17,17 @@ class Measures {
   void lost(const std::string& phase, double seconds);  // A phase of a recovery.
   void recovered(double seconds);                       // From failure to the first step never reached before.
   void checkpoint(double seconds);
-  void checkpoint_stall(double seconds);  // What saves took of the training's time between two lines of figures.
+  void checkpoint_stall(double seconds);  // Training time that saves took between two logged lines.
   void checkpoint_failed();
   void scheduler_cycle(absl::Duration took);
   void queue_wait(absl::Duration waited);
   void store_commit(int transactions, absl::Duration took);
   void store_failed();
   void record_damaged();
-  void refused(const std::string& reason);  // A worker that was not let in.
-  void kept_logs(int64_t bytes);            // Ends of failed ranks' logs that there are now,
+  void refused(const std::string& reason);  // A worker was refused.
+  void kept_logs(int64_t bytes);            // Present bytes of failed ranks' logs.
   void logs_dropped(const std::string& reason, double bytes);
-  void leads(bool leads);  // Whether this controller does; another one may.
+  void leads(bool leads);  // Whether this controller leads. Another one may.
   metrics::Metrics& metrics() { return metrics_; }
 
  private:

@@ -65,7 +65,7 @@ void Published::keep_for_watchers(ShownPtr shown) {
   const size_t bytes = kept_bytes(*shown);
   ring_.push_back({std::move(shown), std::exchange(last->second, ring_end()), revision_, bytes});
   ring_bytes_ += bytes;
-  // What watchers are given last is always there.
+  // The newest change is always kept.
   while (ring_.size() > 1 && (ring_.size() > limits_.changes || ring_bytes_ > limits_.bytes)) {
     const Change& first = ring_.front();
     const std::string& name = first.shown->record->name;
@@ -177,7 +177,7 @@ absl::StatusOr<Published::Batch> Published::changes_of(const std::string& full_n
   batch.revision = revision_;
   const auto last = last_change_.find(full_name);
   if (last == last_change_.end()) {
-    // Unchanged since this process started, or its end was dropped.
+    // It has not changed since this process started, or its deletion was dropped.
     if (cursor < ring_begin_ && !uid_by_name_.contains(full_name)) return fell_behind();
     return batch;
   }

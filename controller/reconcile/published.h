@@ -1,7 +1,7 @@
 #pragma once
 
-// What clients may see: jobs as the durable store has them. Written in log order when transactions become durable, read
-// by the API.
+// Jobs as clients may see them: as the durable store has them. Written in log order when transactions become durable,
+// read by the API.
 
 #include <deque>
 #include <functional>
@@ -21,14 +21,14 @@ namespace titan::reconcile {
 using core::JobView;
 using core::JobViewPtr;
 
-// Told that there is something new; must not block. Held weakly.
+// Is notified of changes. wake() must not block.
 class Waker {
  public:
   virtual ~Waker() = default;
   virtual void wake() = 0;
 };
 
-// Who is to be woken; drops out by going away.
+// Wakers, held weakly: a destroyed one drops out.
 class Wakers {
  public:
   void add(std::weak_ptr<Waker> waker);
@@ -39,7 +39,7 @@ class Wakers {
   std::vector<std::weak_ptr<Waker>> wakers_ TITAN_GUARDED_BY(mutex_);
 };
 
-// A view as it was shown. What is sent for it is made once, by whoever needs it first, and shared by all.
+// A published view. Its encoded bytes are made once, when they are first needed, and shared by all readers.
 struct Shown : JobView {
   explicit Shown(const JobView& view) : JobView(view) {}
   template <typename Make>
@@ -54,51 +54,53 @@ struct Shown : JobView {
 };
 using ShownPtr = std::shared_ptr<const Shown>;
 
-// About what it takes to keep a view and what is sent for it. Attempts that have ended are shared with other views.
+// Approximate memory of a view and its encoded bytes. Ended attempts are shared with other views.
 size_t kept_bytes(const JobView& view);
 
 class Published {
  public:
   struct Limits {
-    size_t changes = 20'000;  // Kept for watchers,
-    size_t bytes = 64 << 20;  // about, whichever is less.
+    size_t changes = 20'000;  // Changes kept for watchers.
+    size_t bytes = 64 << 20;  // About this many bytes. The lower limit counts.
   };
   explicit Published(int64_t revision) : Published(revision, Limits()) {}
   Published(int64_t revision, Limits limits) : floor_(revision), revision_(revision), limits_(limits) {}
 
-  // A job as the store had it when this process started: no change.
+  // Adds a job as the store had it when this process started. Watchers do not see it as a change.
   void load(const JobViewPtr& view);
-  // Job changes of one transaction, in log order. A view without a new revision keeps the job's own.
+  // Publishes the job changes of one transaction, in log order. `revision` 0: each view keeps its job's present
+  // revision.
   void publish(const std::vector<JobViewPtr>& views, int64_t revision);
-  // The job is no more; watchers see it once again, as deleted.
+  // Removes a deleted job. Watchers see it once more, as deleted.
   void erase(const std::string& uid, int64_t revision);
 
   JobViewPtr find(const std::string& uid) const;
   JobViewPtr find_by_name(const std::string& full_name) const;
-  // Jobs created before `order` (0: all), newest first, at most `limit` that `wanted` accepts.
+  // Returns jobs created before `order` (0: all), newest first: at most `limit` that `wanted` accepts.
   std::vector<JobViewPtr> list(int64_t order, int limit, const std::function<bool(const JobView&)>& wanted) const;
   int64_t revision() const;
 
-  // Changes for watchers. A cursor is a place in the ring; a slow reader holds nothing but its cursor.
+  // Changes for watchers. A cursor is a place in the ring. A slow reader holds nothing but its cursor.
   struct Batch {
     std::vector<ShownPtr> views;
-    std::vector<int64_t> cursors;  // Of changes: the place of each.
+    std::vector<int64_t> cursors;  // Place of each change.
     int64_t next_cursor = 0;
-    int64_t revision = 0;  // Everything up to here is in this batch or an earlier one.
+    int64_t revision = 0;  // Everything up to this revision is in this batch or an earlier one.
   };
-  // Jobs with a greater order as they are, oldest first, at most `limit`, and the cursor after them, at one moment.
+  // Returns jobs with a greater order as they are, oldest first, at most `limit`, and the cursor after them. All are
+  // from one moment.
   Batch page(int64_t after_order, int limit) const;
-  // Likewise the job of this name; no view: there is none.
+  // Does the same for the job of this name. No view: there is no such job.
   Batch look(const std::string& full_name) const;
-  // Every job, oldest first, a page at a time: not at one moment.
+  // Visits every job, oldest first, in pages, so not all are from one moment.
   void each(const std::function<void(const JobView&)>& visit) const;
-  // The cursor after `revision`. OutOfRange when changes after it are no longer there: take a snapshot.
+  // Returns the cursor after `revision`. OutOfRange: changes after it are no longer kept. Take a snapshot instead.
   absl::StatusOr<int64_t> cursor_after(int64_t revision) const;
-  // OutOfRange when the reader was so slow that changes were dropped.
+  // OutOfRange: the reader was so slow that changes were dropped.
   absl::StatusOr<Batch> changes(int64_t cursor, int limit) const;
-  // Those of one job; others cost nothing, and what was dropped of them does not matter.
+  // Returns changes of one job. Other jobs cost nothing, and their dropped changes do not matter.
   absl::StatusOr<Batch> changes_of(const std::string& full_name, int64_t cursor, int limit) const;
-  // The cursor after everything there is.
+  // Returns the cursor after all changes.
   int64_t end() const;
 
   // Woken after each group of transactions.
@@ -107,8 +109,8 @@ class Published {
  private:
   struct Change {
     ShownPtr shown;
-    int64_t previous = -1;  // Cursor of the change before of the same name; -1: none since this process started.
-    int64_t revision = 0;   // Of the log when it was shown: grows, where a view without its own repeats an older one.
+    int64_t previous = -1;  // Cursor of the previous change of the same name. -1: none since this process started.
+    int64_t revision = 0;   // Log revision at publication. It grows, even if the view repeats an older revision.
     size_t bytes = 0;
   };
 
@@ -119,7 +121,7 @@ class Published {
     return ring_[static_cast<size_t>(cursor - ring_begin_)];
   }
 
-  const int64_t floor_;  // Changes up to here happened before this process.
+  const int64_t floor_;  // Changes up to this revision happened before this process.
   mutable sync::Mutex mutex_;
   absl::flat_hash_map<std::string, ShownPtr> by_uid_ TITAN_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::string> uid_by_name_ TITAN_GUARDED_BY(mutex_);
@@ -128,7 +130,7 @@ class Published {
   size_t ring_bytes_ TITAN_GUARDED_BY(mutex_) = 0;
   int64_t ring_begin_ TITAN_GUARDED_BY(mutex_) = 0;  // Cursor of the ring's first entry.
   int64_t dropped_ TITAN_GUARDED_BY(mutex_) = 0;     // Revision of the last change that is no longer in the ring.
-  // Cursor of the last change by name; of a job that is no more, until that is dropped.
+  // Cursor of the last change by name. A deleted job has one until that change is dropped.
   absl::flat_hash_map<std::string, int64_t> last_change_ TITAN_GUARDED_BY(mutex_);
   int64_t revision_ TITAN_GUARDED_BY(mutex_);
   const Limits limits_;

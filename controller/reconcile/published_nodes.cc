@@ -20,7 +20,7 @@ bool same_devices(const NodeView& a, const NodeView& b) {
 }
 
 planner::Room room_of(const job::NodeRecord& record) {
-  // A node that does not report it, of an older version, shares its host's among the ranks on its cores.
+  // A worker of an older version does not report the memory of its devices. CPU ranks share the host's memory.
   const int64_t share = record.device == "cpu" ? record.memory_bytes / record.devices : 0;
   return {record.devices, record.device_memory_bytes > 0 ? record.device_memory_bytes : share};
 }

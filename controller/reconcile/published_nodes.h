@@ -1,7 +1,7 @@
 #pragma once
 
-// What clients may see of nodes: the core's views as it last changed them, read without its lock. Unlike jobs they are
-// shown as decided, which may not be durable yet.
+// Nodes as clients may see them: the core's newest views, read without its lock. Unlike jobs they are shown as decided,
+// which may not be durable yet.
 
 #include <functional>
 #include <map>
@@ -20,24 +20,25 @@ namespace titan::reconcile {
 class PublishedNodes {
  public:
   void show(const core::NodeViewPtr& view);
-  // It was heard of; nothing else has changed.
+  // Changes only the time at which the node was last heard of.
   void beat(const std::string& name, absl::Time at);
   void erase(const std::string& name);
 
   absl::StatusOr<core::NodeView> find(const std::string& name) const;
-  // By name, after `after`, at most `limit`.
+  // Returns at most `limit` nodes after the name `after`, by name.
   std::vector<core::NodeView> page(const std::string& after, size_t limit) const;
-  // All by name, read in pages: not at one moment.
+  // Returns all nodes by name, read in pages, so not all are from one moment.
   std::vector<core::NodeView> all() const;
-  // Visits all by name with the time at which each was last heard of, read in pages and without the lock.
+  // Visits all nodes by name, with the time at which each was last heard of. Nodes are read in pages and visited
+  // without the lock.
   void each(const std::function<void(const core::NodeView&, absl::Time last_beat)>& visit) const;
-  // The nodes that have such devices.
+  // Returns the devices and memory of the nodes that have this kind of device.
   std::vector<planner::Room> rooms(const std::string& device) const;
 
  private:
   struct Shown {
     core::NodeViewPtr view;
-    absl::Time last_beat;  // That of the view, or a later one.
+    absl::Time last_beat;  // Time of the view, or a later one.
   };
   using Rooms = std::vector<planner::Room>;
 
@@ -46,7 +47,7 @@ class PublishedNodes {
 
   mutable sync::Mutex mutex_;
   std::map<std::string, Shown> by_name_ TITAN_GUARDED_BY(mutex_);
-  // By kind of device; made when it is asked for, until a node comes, goes or has other devices.
+  // By kind of device. Built on demand, and valid until a node comes, goes or has other devices.
   mutable std::map<std::string, std::shared_ptr<const Rooms>> rooms_ TITAN_GUARDED_BY(mutex_);
 };
 

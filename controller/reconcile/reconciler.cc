@@ -136,8 +136,8 @@ void Reconciler::on_message(const std::string& node, const std::shared_ptr<Sessi
                             const v1::WorkerMessage& message) {
   failpoints::before_hearing(message);
   note_later_leader(node, message.attempt().leader_epoch());
-  if (message.attempt().error_reason() == "STALE_LEADER") return;  // It says nothing of the attempt.
-  core::NodeReport report = decode(message);  // Without the lock: a rank's events are lines of JSON.
+  if (message.attempt().error_reason() == "STALE_LEADER") return;  // This says nothing about the attempt.
+  core::NodeReport report = decode(message);  // Decoded without the lock, because a rank's events are lines of JSON.
   Answers answers;
   {
     sync::Lock lock(mutex_);
@@ -148,7 +148,7 @@ void Reconciler::on_message(const std::string& node, const std::shared_ptr<Sessi
   for (const auto& answer : answers) answer();
 }
 
-// The store would refuse the next write anyway; until there is one, a former leader would be listened to.
+// The store would refuse the next write anyway. Until there is one, nodes would still obey a former leader.
 void Reconciler::note_later_leader(const std::string& node, int64_t epoch) const {
   if (options_.leader_epoch == 0 || epoch <= options_.leader_epoch) return;
   const absl::Status why = absl::FailedPreconditionError(absl::StrCat("node ", node, " has heard of a leader of epoch ",
@@ -194,7 +194,7 @@ void Reconciler::tick() {
     wake = std::exchange(soft_changes_, false);
   }
   for (const auto& answer : answers) answer();
-  if (wake) published_.wakers().wake_all();  // Without the lock: watchers may ask the reconciler.
+  if (wake) published_.wakers().wake_all();  // Without the lock: watchers may call the reconciler.
 }
 
 void Reconciler::on_durable() { published_.wakers().wake_all(); }
@@ -241,7 +241,7 @@ absl::StatusOr<job::DiagnosisRecord> Reconciler::diagnosis(const std::string& ui
   return job::decode<job::DiagnosisRecord>(record->value);
 }
 
-// Of a job that is to be launched. Parsed once, since every attempt has it.
+// Returns the configuration of a job that is to be launched. It is parsed once, since every attempt uses it.
 absl::StatusOr<ConfigCache::Config> Reconciler::config_of(const std::string& uid) const {
   if (ConfigCache::Config known = configs_.find(uid); known != nullptr) return known;
   TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, stored_spec(uid));

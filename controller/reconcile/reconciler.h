@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs the core in this process: one input at a time under a lock, its changes to the store in order, and what follows
-// from a change only once that is durable.
+// Runs the core in this process: passes it one input at a time under a lock, writes its changes to the store in order,
+// and releases what follows from a change only once that is durable.
 
 #include <deque>
 #include <functional>
@@ -38,20 +38,20 @@ using Done = std::function<void(const absl::StatusOr<Result>&)>;
 
 struct Options : core::Options {
   std::function<std::string()> new_id;        // Random hexadecimal text, for uids.
-  std::shared_ptr<journal::Journal> journal;  // Of decisions; none: they are not written.
-  // A node has heard of a later leader and obeys this one no more. Called from any thread; not set: it is only logged.
+  std::shared_ptr<journal::Journal> journal;  // Log of decisions. Null: they are not logged.
+  // Called when a node obeys a later leader and no longer this one, from any thread. Not set: this is only logged.
   std::function<void(const absl::Status& why)> on_superseded;
 };
 
 class Reconciler {
  public:
-  // Loads what the store holds. Errors: those of Core::load.
+  // Loads the store. Errors: those of scanning it.
   static absl::StatusOr<std::unique_ptr<Reconciler>> open(store::Store& store, const Clock& clock, Options options,
                                                           Measures& measures);
 
-  // Clients: see the inputs of the same name. Each `done` runs once, when the change is durable, or with an error.
-  // `actor` is who asks, as whoever let the call in knows them; empty: nobody that is known.
-  void create(core::CreateJob request, Done<JobViewPtr> done);  // The job's uid is made here.
+  // Requests of clients: see the inputs of the same name. Each `done` runs once: when the change is durable, or with an
+  // error. `actor` is the authenticated caller. Empty: not known.
+  void create(core::CreateJob request, Done<JobViewPtr> done);  // Sets the job's uid.
   void update(core::UpdateJob request, Done<JobViewPtr> done);
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor = "",
               const std::string& request_id = "");
@@ -66,17 +66,17 @@ class Reconciler {
   void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done,
                     const std::string& actor = "");
 
-  // Workers. `peer` is where the session comes from. Errors: those of core::OpenSession.
+  // Sessions of workers. `peer` is the worker's address. Errors: those of core::OpenSession.
   absl::Status open_session(const v1::Register& hello, const std::shared_ptr<Session>& session,
                             const std::string& peer = "");
   void on_message(const std::string& node, const std::shared_ptr<Session>& session, const v1::WorkerMessage& message);
   void close_session(const std::string& node, const Session* session);
-  // For reading logs. Errors: Unavailable when nobody speaks for the node now.
+  // For requests to read logs and traces. Errors: Unavailable (NODE_UNREACHABLE).
   absl::Status send(const std::string& node, const v1::ControllerMessage& message);
 
   // Call about ten times a second.
   void tick();
-  // After each group of transactions: what waited for it.
+  // Wakes the watchers. Runs after each group of transactions.
   void on_durable();
 
   // Reads.
@@ -84,38 +84,40 @@ class Reconciler {
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
   absl::StatusOr<JobViewPtr> would_update(const core::UpdateJob& request) const;
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
-  // As published: without waiting for what is being decided.
+  // Reads what is published, without waiting for decisions under way.
   std::vector<planner::Room> rooms(const std::string& device) const { return nodes_.rooms(device); }
   std::vector<NodeView> nodes() const { return nodes_.all(); }  // By name.
   void each_node(const std::function<void(const NodeView&, absl::Time last_beat)>& visit) const { nodes_.each(visit); }
   std::vector<NodeView> nodes_after(const std::string& name, size_t limit) const { return nodes_.page(name, limit); }
   absl::StatusOr<NodeView> node(const std::string& name) const { return nodes_.find(name); }
-  // What nodes() must be, made anew under the lock: for tests.
+  // Builds what nodes() must return, under the lock. For tests.
   std::vector<NodeView> decided_nodes() const;
+  // Reads the job's specification from the store. Errors: DataLoss if it is missing or malformed; those of Store::get.
   absl::StatusOr<v1::JobSpec> stored_spec(const std::string& uid) const;
   // Reads the store. Errors: NotFound, DataLoss.
   absl::StatusOr<job::DiagnosisRecord> diagnosis(const std::string& uid, int attempt) const;
+  // See Core::scheduling().
   bool scheduling() const;
 
  private:
-  // One of the two; by the kind of request.
+  // One of the two is set, by the kind of request.
   struct Waiting {
     Done<JobViewPtr> job;
     Done<NodeView> node;
   };
-  using Answers = std::vector<std::function<void()>>;  // To be run without the lock.
-  // What waits for the transactions that are on their way.
+  using Answers = std::vector<std::function<void()>>;  // Run them without the lock.
+  // Output of a change, to be released once that is durable.
   struct Pending {
     core::Release then;
     core::Token token = 0;
-    int64_t ticket = 0;  // Of the transaction; 0: it has nothing to write, and waits for those before it.
+    int64_t ticket = 0;  // Identifies the transaction. 0: there is nothing to write, and it waits for those before it.
   };
 
-  // Nodes of one attempt get one launch file: made once with addresses, for the leader, which checks that all other
-  // nodes can reach it, and once without. Both are shared, since the table of thousands of ranks is long.
+  // The launch file of one attempt, made once for all its nodes, because the table of thousands of ranks is long. The
+  // leader gets it with addresses, since it checks that all other nodes can reach it. The others get it without.
   struct LaunchFiles {
     const rank_protocol::Launch* launch = nullptr;
-    std::shared_ptr<const std::string> with_addresses, without;  // Parts of a message.
+    std::shared_ptr<const std::string> with_addresses, without;  // Encoded parts of a message.
     std::shared_ptr<const std::string>& of(const core::Prepare& prepare) {
       return prepare.leader ? with_addresses : without;
     }
@@ -162,7 +164,7 @@ class Reconciler {
   core::SessionId next_session_ TITAN_GUARDED_BY(mutex_) = 1;
   bool soft_changes_ TITAN_GUARDED_BY(mutex_) = false;
 
-  std::shared_ptr<void> subscription_;  // Goes first: its listener uses all of this.
+  std::shared_ptr<void> subscription_;  // Destroyed first: its listener uses all of this object.
 };
 
 }  // namespace titan::reconcile

@@ -11,15 +11,15 @@ namespace titan::reconcile {
 class Session {
  public:
   virtual ~Session() = default;
-  // Queues a message; dropped without a word once the stream is gone, since every command is sent again to the next
+  // Queues a message. It is silently dropped once the stream is gone, since every command is repeated to the next
   // session.
   virtual void send(const v1::ControllerMessage& message) = 0;
-  // Likewise a message in two parts, which add up: the second, as bytes, is the same for many nodes and kept once.
+  // Does the same for a message in two parts that add up. The second part is encoded, and shared by many nodes.
   virtual void send(const v1::ControllerMessage& message, const std::shared_ptr<const std::string>& shared) {
     v1::ControllerMessage whole;
     if (whole.ParseFromString(message.SerializeAsString() + *shared)) send(whole);
   }
-  // Ends the stream: a newer session of the node took over.
+  // Ends the stream, because a newer session of the node took over.
   virtual void close(const std::string& why) = 0;
 };
 
