@@ -41,7 +41,7 @@ absl::Status sync_path(const std::string& path, int flags) {
   return failed == 0 ? absl::OkStatus() : errno_status(failed, absl::StrCat("fsync ", path));
 }
 
-// A file of our own, readable by nobody else before anything is in it.
+// Creates a private file: nobody else can read it before it has any content.
 absl::Status make_empty_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> serialise(sqlite3* database) {
                                                                       &sqlite3_free);
   if (image == nullptr) return absl::ResourceExhaustedError("no memory for a copy of the store");
   std::string bytes(reinterpret_cast<const char*>(image.get()), static_cast<size_t>(size));
-  // Bytes 18 and 19 of a database say that there is a log beside it. What that held is in the image.
+  // Bytes 18 and 19 of a database say that there is a WAL next to it. The image contains what the WAL held.
   constexpr size_t kWrites = 18, kReads = 19;
   constexpr char kNoLog = 1;
   if (bytes.size() > kReads) bytes[kWrites] = bytes[kReads] = kNoLog;
@@ -102,7 +102,7 @@ absl::StatusOr<StoreInfo> check_image(const std::string& bytes) {
   const int code = sqlite3_open_v2(":memory:", &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
   const Database database(raw);
   if (code != SQLITE_OK) return sqlite_status(raw, code, "open a copy in memory");
-  std::string copy = bytes;  // SQLite takes what it may write to.
+  std::string copy = bytes;  // SQLite needs memory that it may write to.
   const auto size = static_cast<sqlite3_int64>(copy.size());
   const int loaded = sqlite3_deserialize(raw, "main", reinterpret_cast<unsigned char*>(copy.data()), size, size,
                                          SQLITE_DESERIALIZE_READONLY);
@@ -117,7 +117,7 @@ absl::StatusOr<StoreInfo> check_image(const std::string& bytes) {
 
 absl::StatusOr<StoreImage> image_of(sqlite3* database) {
   StoreImage image;
-  TITAN_RETURN_IF_ERROR(execute(database, "BEGIN"));  // One state of the store from the first page to the last.
+  TITAN_RETURN_IF_ERROR(execute(database, "BEGIN"));  // Keeps one state of the store from the first page to the last.
   absl::StatusOr<std::string> bytes = serialise(database);
   sqlite3_exec(database, "ROLLBACK", nullptr, nullptr, nullptr);
   if (!bytes.ok()) return bytes.status();
@@ -152,8 +152,8 @@ absl::StatusOr<StoreInfo> copy_store(const std::string& path, const std::string&
 
 namespace {
 
-// Who opens the restored store must be told from everyone who opened the one that was backed up, also after the backup:
-// they count up from here, and far less than once a second.
+// Processes that open the restored store must get greater epochs than all that open the original, also after the
+// backup. Those count up from here, far less than once a second, so the Unix time stays ahead of them.
 absl::Status raise_epoch(const std::string& path) {
   sqlite3* raw = nullptr;
   const int code = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);

@@ -23,9 +23,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore::Connection>> SqliteStore::Connection
     TITAN_RETURN_IF_ERROR(pages.step().status());
     is_new = pages.integer(0) == 0;
   }
-  // FULL also under WAL: a commit returns after its fsync. When the log is folded back is the store's to say: SQLite
-  // itself would pass over the errors. That free pages can be given back is asked of a new file: it writes, and a file
-  // that is there is opened on a full disk, too.
+  // FULL also holds under WAL: a commit returns after its fsync. The store decides when the WAL is folded back, since
+  // SQLite itself would ignore the errors. Only a new file is set to return free pages: that setting writes, and an
+  // existing file must also open on a full disk.
   if (is_new) TITAN_RETURN_IF_ERROR(execute(raw, "PRAGMA auto_vacuum=INCREMENTAL"));
   TITAN_RETURN_IF_ERROR(execute(raw,
                                 "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0;"
@@ -130,7 +130,7 @@ absl::Status SqliteStore::load_aside() {
   }
 }
 
-// A damaged one is left out: what it would tell is then told by an older one.
+// A damaged mark is left out: an older one then answers in its place.
 absl::Status SqliteStore::load_marks() {
   TITAN_ASSIGN_OR_RETURN(Statement rows, Statement::prepare(write_->database.get(),
                                                             "SELECT time_s, revision, crc FROM marks ORDER BY time_s"));

@@ -1,4 +1,4 @@
-// What happens to records that do not match their checksums.
+// Records that do not match their checksums: how they are found, set aside and kept.
 
 #include <algorithm>
 #include <utility>
@@ -39,8 +39,8 @@ void SqliteStore::set_aside(const Record& record, const std::string& reason) {
   if (row > 0) found_damaged(record.key, row, reason);
 }
 
-// A reader found it; the writing thread moves it. Known at once, whether the disk has room for that or not. An empty
-// key: whose the row is must be found out first.
+// A reader found the damage, and the writing thread moves the record. Readers see the damage at once, whether or not
+// the disk has space for the move. Empty key: the owner of the row must be found first.
 void SqliteStore::found_damaged(const std::string& key, int64_t row, const std::string& reason) const {
   {
     sync::Lock lock(aside_mutex_);
@@ -52,12 +52,12 @@ void SqliteStore::found_damaged(const std::string& key, int64_t row, const std::
     const absl::Status moved = key.empty() ? self->examine(row) : self->move_aside({key, 0, reason, true, row});
     if (moved.ok()) return;
     if (absl::IsInternal(moved)) self->writer_->fail(moved);
-    sync::Lock lock(self->aside_mutex_);  // Whoever meets it again tries again.
+    sync::Lock lock(self->aside_mutex_);  // The next reader that finds it tries again.
     self->reported_.erase({key, row});
   });
 }
 
-// True: on_damage is to hear of it, now that it is `told`.
+// True: on_damage must be called, for the first time for this record.
 bool SqliteStore::note_aside(const Quarantined& damaged, bool told) const {
   sync::Lock lock(aside_mutex_);
   const auto same = std::find_if(aside_.begin(), aside_.end(), [&](const Aside& aside) {
@@ -73,7 +73,7 @@ bool SqliteStore::note_aside(const Quarantined& damaged, bool told) const {
   return told && !std::exchange(aside.told, told);
 }
 
-// It was written anew before it could be moved: nothing is kept and nothing lost.
+// It was written again before it could be moved: nothing is kept, and nothing is lost.
 void SqliteStore::forget_aside(const Quarantined& damaged) {
   sync::Lock lock(aside_mutex_);
   std::erase_if(aside_, [&](const Aside& aside) {
@@ -85,7 +85,7 @@ void SqliteStore::forget_aside(const Quarantined& damaged) {
   if (!lost) lost_.erase(damaged.key);
 }
 
-// Its bytes go into the quarantine with the reason.
+// The record's bytes go into the quarantine with the reason.
 absl::Status SqliteStore::move_aside(Quarantined damaged) {
   bool anew = false;
   found_point.pass();
@@ -113,7 +113,7 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
   return moved;
 }
 
-// Takes a damaged row out of the log, and older ones of its record, which must not come back instead. Watchers that
+// Takes a damaged row out of the log, and older rows of its record, which must not reappear in its place. Watchers that
 // have not passed it read the records again.
 absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
   sqlite3* db = write_->database.get();
@@ -132,10 +132,11 @@ absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
     TITAN_ASSIGN_OR_RETURN(Statement older, Statement::prepare(db, "DELETE FROM log WHERE id < ? AND key = ?"));
     dropped = older.bind(row).bind(key).run();
   }
-  return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;  // A page that is beyond reading stays.
+  return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;  // An unreadable page stays.
 }
 
-// Inside a transaction. Readers and the journal hear of it at once: it is damaged whether this is written or not.
+// Call it inside a transaction. Readers and the journal learn of the damage at once: it exists whether this is written
+// or not.
 absl::Status SqliteStore::keep_aside(Quarantined damaged) {
   damaged.time_s = absl::ToUnixSeconds(absl::Now());
   sqlite3* db = write_->database.get();
@@ -169,7 +170,7 @@ absl::Status SqliteStore::keep_aside(Quarantined damaged) {
   return absl::OkStatus();
 }
 
-// The record whose present a row is; empty: none's.
+// Returns the record whose present value the row is. Empty: none.
 absl::StatusOr<std::string> SqliteStore::owner_of(int64_t row) {
   TITAN_ASSIGN_OR_RETURN(Statement heads,
                          Statement::prepare(write_->database.get(), "SELECT key FROM heads WHERE id = ?"));

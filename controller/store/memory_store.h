@@ -10,8 +10,8 @@
 
 namespace titan::store {
 
-// Keeps everything in memory and commits only when told to, so that a test sees the world between a request and its
-// durability. Same contract as the durable store.
+// Keeps everything in memory and commits only on request, so that a test sees the state between a request and its
+// durability. It has the same contract as the durable stores.
 class MemoryStore : public Store {
  public:
   explicit MemoryStore(int64_t keep_changes = 1 << 20) : table_(keep_changes) {}
@@ -30,18 +30,18 @@ class MemoryStore : public Store {
   int64_t revision_before(absl::Time time) const override;
   std::shared_ptr<void> subscribe(Listener listener) override { return listeners_->add(std::move(listener)); }
 
-  // Makes what is queued durable, also what the callbacks queue meanwhile. Returns the number of transactions.
+  // Makes queued transactions durable, also those that the callbacks queue meanwhile. Returns their number.
   int run_pending();
-  // The next queued transaction alone. False: none could be taken.
+  // Takes only the next queued transaction. False: none could be taken.
   bool run_one();
-  // What was queued and is not durable is lost, as when the process dies; the first `durable` of it have become so,
-  // and nobody heard.
+  // Loses what is queued, as when the process dies. The first `durable` transactions have become durable, but nobody
+  // was notified.
   void drop_pending(int durable = 0);
-  // A full disk: refuses or keeps transactions as they ask, until there is room again.
+  // A full disk: transactions are refused or kept, as their WhenFull says, until it is no longer full.
   void set_full(bool full);
-  // As a process that opens it anew would find it.
+  // Sets the epoch that the next process to open the store would get.
   void set_epoch(int64_t epoch) { epoch_ = epoch; }
-  // The last revision at a time, for revision_before().
+  // Marks the last revision with a time, for revision_before().
   void mark(absl::Time time);
 
  private:

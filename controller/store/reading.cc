@@ -1,4 +1,4 @@
-// What readers of a store's file see, on a connection of their own.
+// Readers of a SQLite store, on a separate connection.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<Record>> SqliteStore::scan(const std::string& prefix,
       status = more.status();
       if (!more.ok() || !*more) break;
       const Head head = read_head(heads);
-      // A damaged page may lead anywhere, also in circles.
+      // A damaged page may lead anywhere, even in circles.
       if (head.key <= last) {
         status = absl::DataLossError(absl::StrCat("store: the head of '", head.key, "' is out of order"));
         break;
@@ -106,8 +106,8 @@ absl::StatusOr<std::vector<Change>> SqliteStore::changes(int64_t after_revision,
   return found;
 }
 
-// Rows that were not compacted lie without a gap, and revisions grow with them: no index is needed, and a row that is
-// gone is missed.
+// Rows that were not compacted have no gaps, and revisions grow with them: no index is needed, and a missing row is
+// noticed.
 absl::StatusOr<std::vector<Change>> SqliteStore::read_changes(int64_t after_revision, int limit) const {
   TITAN_ASSIGN_OR_RETURN(const Meta meta, read_meta(read_->database.get()));
   const auto compacted = [&](const std::string& why) {
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<Change>> SqliteStore::read_changes(int64_t after_revi
   for (int64_t high = end; first < high;) {
     const int64_t middle = first + (high - first) / 2;
     const absl::StatusOr<bool> there = read_->row_revision.bind(middle).step();
-    // What cannot be read is met again below.
+    // An unreadable row is found again below.
     const bool after = there.ok() && *there && read_->row_revision.integer(0) > after_revision;
     read_->row_revision.reset();
     if (after) {
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<Change>> SqliteStore::read_changes(int64_t after_revi
       first = middle + 1;
     }
   }
-  // The row before tells whether the search was led astray by a damaged one.
+  // The row before shows whether a damaged row misled the search.
   int64_t expected = std::max(first - 1, meta.compacted_row + 1);
   std::vector<Change> found;
   read_->changes.bind(expected);

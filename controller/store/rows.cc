@@ -101,7 +101,7 @@ Head read_head(const Statement& row) {
 
 namespace {
 
-// What the log says: the newest whole row of each key.
+// Builds heads from the log: the newest intact row of each key.
 absl::Status replay_log(sqlite3* database) {
   TITAN_RETURN_IF_ERROR(execute(
       database,
@@ -120,7 +120,7 @@ absl::Status replay_log(sqlite3* database) {
     const int64_t row = rows.integer(4);
     if (row <= last) return absl::DataLossError("the log is out of order; restore the state folder from a backup");
     last = row;
-    if (!change.ok()) continue;  // The head that names it tells whose it is.
+    if (!change.ok()) continue;  // The head that names it shows whose it is.
     if (change->value) {
       TITAN_RETURN_IF_ERROR(set.bind(change->key).bind(row).bind(head_checksum(change->key, row)).run());
     } else {
@@ -137,7 +137,7 @@ struct Sum {
   }
 };
 
-// Old heads that the log does not confirm: the row that they name is damaged or gone.
+// Finds old heads that the log does not confirm, because the row that they name is damaged or gone.
 absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, int64_t limit, std::vector<Quarantined>& lost) {
   TITAN_ASSIGN_OR_RETURN(Statement heads, Statement::prepare(database, "SELECT key, id, crc FROM heads"));
   TITAN_ASSIGN_OR_RETURN(Statement find, Statement::prepare(database, "SELECT id FROM new_heads WHERE key = ?"));
@@ -146,12 +146,12 @@ absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, int64_t limit, std::vect
   int64_t seen = 0;
   while (true) {
     const absl::StatusOr<bool> more = heads.step();
-    if (absl::IsDataLoss(more.status())) return sum;  // No further can it be read; the log knows the rest.
+    if (absl::IsDataLoss(more.status())) return sum;  // The rest of the table is unreadable, but the log has it.
     if (!more.ok()) return more.status();
     if (!*more) return sum;
     const Head head = read_head(heads);
-    if (++seen > limit) return sum;  // In circles.
-    if (!head.whole) continue;       // The log tells the right one.
+    if (++seen > limit) return sum;  // The table leads in circles.
+    if (!head.whole) continue;       // The log has the right one.
     TITAN_ASSIGN_OR_RETURN(const bool found, find.bind(head.key).step());
     const int64_t row = found ? find.integer(0) : 0;
     find.reset();

@@ -1,6 +1,6 @@
 #pragma once
 
-// A thin C++ hand on SQLite's C interface: statements that clean up after themselves and errors as Status.
+// A thin C++ wrapper around SQLite's C interface: statements that clean up after themselves, and errors as Status.
 
 #include <sqlite3.h>
 
@@ -13,8 +13,8 @@
 
 namespace titan::store {
 
-// ResourceExhausted when the disk (or the page limit) is full, DataLoss when the file is damaged, Unavailable while
-// another connection holds it, Internal for everything else, with SQLite's own words.
+// Converts an error, with SQLite's message: ResourceExhausted when the disk (or the page limit) is full, DataLoss when
+// the file is damaged, Unavailable while another connection holds it, and Internal for everything else.
 absl::Status sqlite_status(sqlite3* database, int code, const std::string& what);
 
 struct CloseDatabase {
@@ -26,8 +26,7 @@ struct FinalizeStatement {
   void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 };
 
-// A prepared statement. bind() in order, then step() until it returns false, then reset() (done by bind's first call
-// too).
+// A prepared statement. Call bind() in order, then step() until it returns false, then reset().
 class Statement {
  public:
   static absl::StatusOr<Statement> prepare(sqlite3* database, const char* sql);
@@ -36,9 +35,9 @@ class Statement {
   Statement& bind(const std::string& text);
   Statement& bind(int64_t number);
   Statement& bind_null();
-  // True: a row is there. False: done.
+  // True: there is a row. False: the statement is done.
   absl::StatusOr<bool> step();
-  // For statements without rows.
+  // Runs a statement without rows, and resets it.
   absl::Status run();
   void reset();
 

@@ -21,7 +21,7 @@ failpoint::Point begin_point("store.begin"), changed_point("store.changed"), sta
     committed_point("store.committed"), row_point("store.row"), erased_point("store.erased"), mark_point("store.mark"),
     retention_point("store.retention"), epoch_point("store.epoch"), opened_point("store.opened");
 
-// Configurations may hold secrets. SQLite gives its log the mode of the database, which an older Titan left to the
+// Configurations may hold secrets. SQLite gives its WAL the mode of the database, which an older Titan left to the
 // umask.
 absl::Status make_private(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -105,8 +105,8 @@ absl::Status SqliteStore::initialise() {
   TITAN_ASSIGN_OR_RETURN(read_, Connection::open(path_, options_.vfs));
   TITAN_RETURN_IF_ERROR(read_->prepare());
   id_ = meta_.id;
-  // Durable before anything is done in its name. A full disk must not keep the controller from serving what there is:
-  // the epoch is then written with the first transaction that finds room.
+  // The epoch is durable before it is used. But a full disk must not keep the controller from serving: then the epoch
+  // is written with the first transaction that fits.
   ++meta_.epoch;
   epoch_ = meta_.epoch;
   epoch_point.pass();
@@ -145,7 +145,7 @@ absl::Status SqliteStore::save_state() { return write_->set_meta.bind("state").b
 
 absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<absl::StatusOr<int64_t>>& results) {
   const absl::Time start = absl::Now();
-  // The limit is a property of the connection; SQLite raises it to the present size by itself.
+  // The limit belongs to the connection. SQLite raises it to the present size by itself.
   const int64_t pages = max_pages_ == 0 ? 4294967294 : max_pages_.load();
   TITAN_RETURN_IF_ERROR(execute(write_->database.get(), absl::StrCat("PRAGMA max_page_count=", pages)));
   TITAN_RETURN_IF_ERROR(in_transaction([&]() -> absl::Status {
@@ -160,11 +160,11 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
     retention_point.pass();
     return compact(options_.keep_changes);
   }));
-  TITAN_RETURN_IF_ERROR(lost_files());  // Else it is durable where nobody will look.
+  TITAN_RETURN_IF_ERROR(lost_files());  // Otherwise the data is durable where nobody will look.
   revision_ = meta_.last_revision;
   forget_lost();
-  // Under load at 8 MB, since it costs two more fsyncs; otherwise see idle(). The group is durable whatever comes of
-  // it.
+  // Under load the WAL is folded at 8 MB, since that costs two more fsyncs. Otherwise idle() does it. The group is
+  // durable in any case.
   if (log_pages_ > 2000) {
     const absl::Status folded = fold_log();
     if (!folded.ok()) writer_->fail(folded);
@@ -207,7 +207,7 @@ absl::Status SqliteStore::apply_mutation(const Mutation& mutation, int64_t revis
   TITAN_ASSIGN_OR_RETURN(const bool found, db.find.bind(mutation.key).step());
   const Head head = found ? read_head(db.find) : Head{};
   db.find.reset();
-  if (found && !head.whole) {  // The next start makes the heads anew.
+  if (found && !head.whole) {  // The next start rebuilds the heads.
     return absl::DataLossError(absl::StrCat("store: the head of '", mutation.key, "' does not match its checksum"));
   }
   TITAN_RETURN_IF_ERROR(note_written(mutation.key));
@@ -248,7 +248,7 @@ absl::Status SqliteStore::erase_prefix(const std::string& prefix, int64_t revisi
   return absl::OkStatus();
 }
 
-// A record that was set aside is written or erased: it is lost no longer.
+// A lost record is no longer lost when it is written or erased.
 absl::Status SqliteStore::note_written(const std::string& key) {
   {
     sync::Lock lock(aside_mutex_);
@@ -278,7 +278,7 @@ absl::Status SqliteStore::erase_row(const std::string& key, const Head& head, in
   return db.drop_head.bind(key).run();
 }
 
-// Of about every minute, for revision_before().
+// Marks the time about every minute, for revision_before().
 absl::Status SqliteStore::mark_time() {
   const absl::Time now = absl::Now();
   {
@@ -293,7 +293,7 @@ absl::Status SqliteStore::mark_time() {
                                  mark_checksum(time_s, meta_.last_revision)));
 }
 
-// Drops what is superseded and older than the last `keep` changes, a step of it.
+// Drops superseded changes that are older than the last `keep` changes, one step at a time.
 absl::Status SqliteStore::compact(int64_t keep) {
   const int64_t limit = meta_.last_row - keep;
   if (limit <= meta_.compacted_row || stuck_) return absl::OkStatus();
@@ -311,7 +311,8 @@ absl::Status SqliteStore::compact(int64_t keep) {
     if (!more.ok() && !absl::IsDataLoss(more.status())) return more.status();
     if (more.ok() && !*more) break;
     const int64_t before = rows.empty() ? meta_.compacted_row : rows.back().id;
-    if (!more.ok() || walk.integer(0) <= before) {  // Damaged: old changes stay; what comes is written all the same.
+    // The log is damaged: old changes stay, and new ones are still written.
+    if (!more.ok() || walk.integer(0) <= before) {
       walk.reset();
       stuck_ = true;
       return absl::OkStatus();
@@ -322,7 +323,7 @@ absl::Status SqliteStore::compact(int64_t keep) {
   }
   walk.reset();
   for (const Row& row : rows) {
-    // Only an older row of the same record: `previous` has no checksum.
+    // Drops only an older row of the same record, because `previous` has no checksum.
     if (row.previous > 0 && row.previous < row.id) {
       TITAN_RETURN_IF_ERROR(write_->drop_row.bind(row.previous).bind(row.key).run());
     }

@@ -20,41 +20,42 @@
 namespace titan::store {
 
 struct SqliteOptions {
-  int64_t keep_changes = 200'000;  // Changes that a watcher may be behind; superseded older ones are dropped.
-  int group_limit = 512;           // Transactions per fsync, at most.
-  int64_t queue_limit = 65'536;    // Transactions and bytes that wait, beyond which clients are refused.
+  int64_t keep_changes = 200'000;  // Changes that a watcher may be behind. Older superseded changes are dropped.
+  int group_limit = 512;           // Most transactions per fsync.
+  // Transactions and bytes that may wait. Beyond them clients are refused.
+  int64_t queue_limit = 65'536;
   int64_t queue_bytes = 256 << 20;
   absl::Duration full_retry = absl::Milliseconds(250);
-  absl::Duration fold_after = absl::Seconds(2);   // Of quiet: the log goes into the database file.
-  absl::Duration check_after = absl::Minutes(1);  // Of serving: the whole file is read and checked, then once a day.
-  int64_t max_pages = 0;  // Not 0: the file may not grow beyond it; a full disk for tests that cannot mount one.
-  std::string vfs;        // SQLite's file system; empty: the system's. For tests.
-  // The store cannot go on (I/O or fsync error, corruption, a file that was deleted or replaced; the last is said with
-  // where what was acknowledged is): what it has acknowledged is durable, the rest is not known. The process must end
-  // and start again: after a failed fsync nothing in memory can be trusted.
+  absl::Duration fold_after = absl::Seconds(2);  // After this quiet time the WAL is folded into the database file.
+  // After this time of service the whole file is checked, then once a day.
+  absl::Duration check_after = absl::Minutes(1);
+  int64_t max_pages = 0;  // Not 0: limit of the file's size. A full disk for tests that cannot mount one.
+  std::string vfs;        // SQLite's file system. Empty: the system's. For tests.
+  // Called when the store cannot continue: an I/O or fsync error, corruption, or a file that was deleted or replaced.
+  // For the last, the message says where the acknowledged data is. What the store has acknowledged is durable, the rest
+  // is not known. The process must end and start again: after a failed fsync nothing in memory can be trusted.
   std::function<void(const absl::Status&)> on_fatal;
-  // After each group: transactions in it and how long it took to become durable.
+  // Called after each group, with its transactions and the time that it took to become durable.
   std::function<void(int transactions, absl::Duration took)> on_commit;
-  // For each record that was found damaged, once.
+  // Called once for each record that was found damaged.
   std::function<void(const Quarantined&)> on_damage;
 };
 
-// What a reading of the whole file found.
+// Result of a check of the whole file.
 struct CheckReport {
-  int64_t rows = 0;     // Of the log.
-  int64_t damaged = 0;  // Of them; they are set aside.
-  std::string file;     // What is wrong with the file's pages or heads; empty: nothing.
+  int64_t rows = 0;     // Rows of the log.
+  int64_t damaged = 0;  // Rows of the log that are damaged. They are set aside.
+  std::string file;     // Damage to the file's pages or heads. Empty: none.
 };
 
-// One SQLite file in WAL mode with synchronous=FULL. One thread writes: all transactions that wait when it comes back
-// from the disk share the next fsync. Rows carry a CRC over key, value and revision, heads one over key and row. A
-// record that does not match is set aside with the reason, and everything else is served.
+// A store in one SQLite file, in WAL mode with synchronous=FULL. One thread writes: all transactions that wait when it
+// comes back from the disk share the next fsync. Rows carry a CRC over key, value and revision, heads one over key and
+// row. A record that does not match is set aside with the reason, and everything else is served.
 class SqliteStore : public Store {
  public:
-  // Opens or creates `path`, brings an older schema forward, checks the heads (what else is damaged is found when it is
-  // read, or by check()) and takes the lock beside it.
-  // Errors: FailedPrecondition when another process has it or the schema is newer; DataLoss when it is damaged in a way
-  // that leaves unknown what was there.
+  // Opens or creates `path`, checks the heads, and takes the lock file next to it. Other damage is found when it is
+  // read, or by check(). Errors: FailedPrecondition when another process has the store or it has another schema;
+  // DataLoss when it is damaged in a way that leaves its content unknown.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> open(const std::string& path, SqliteOptions options = {});
   // Writes what was queued, then closes.
   ~SqliteStore() override;
@@ -73,29 +74,29 @@ class SqliteStore : public Store {
   int64_t revision_before(absl::Time time) const override;
   std::shared_ptr<void> subscribe(Listener listener) override { return writer_->subscribe(std::move(listener)); }
 
-  // Random, made with the file: tells one store from another.
+  // Random, made with the file. Identifies the store.
   const std::string& id() const override { return id_; }
   int64_t epoch() const override { return epoch_; }
-  // Changes max_pages; 0: no limit.
+  // Changes max_pages. 0: no limit.
   void set_max_pages(int64_t pages) { max_pages_ = pages; }
 
-  // Reads the whole file: pages, heads and every row, while the store serves. What is damaged is set aside soon after.
-  // Errors: Cancelled when the store closes; those of the disk.
+  // Reads the whole file while the store serves: pages, heads and every row. Damaged records are set aside soon
+  // afterwards. Errors: Cancelled when the store closes; Unavailable while another check runs; those of the disk.
   absl::StatusOr<CheckReport> check() const;
-  // Drops every change that is no record's present (watchers that are behind get OutOfRange) and gives the room back to
-  // the file system, in steps between which others write. Blocks; not on the store's thread.
+  // Drops every superseded change (watchers that are behind get OutOfRange) and returns the space to the file system,
+  // in steps between which others write. Blocks: do not call it on the store's thread.
   absl::Status shrink();
-  // copy_store() of this store, after a check() when a record turns out to be damaged.
+  // copy_store() for this store. If a record is found damaged, runs check() and tries again.
   absl::StatusOr<StoreInfo> back_up(const std::string& copy) const;
-  // image_of() this store: needs neither its file's name nor space on a disk.
+  // image_of() for this store. Needs neither its file's name nor space on a disk.
   absl::StatusOr<StoreImage> image() const;
-  // Ends the store (on_fatal) when its file, or one that belongs to it, is no longer what lies under its name: what
-  // comes would go where nobody finds it. Every group of transactions is checked too, before it is acknowledged.
+  // Ends the store (on_fatal) when one of its files is no longer the one under its name: new data would go where nobody
+  // finds it. Every group of transactions is also checked for this before it is acknowledged.
   void check_files();
 
  private:
   struct Connection;  // A database handle with its prepared statements.
-  struct Loaded;      // A live row, or why there is none.
+  struct Loaded;      // A record's present row, or why it cannot be read.
 
   explicit SqliteStore(SqliteOptions options);
   absl::Status initialise();
@@ -114,7 +115,7 @@ class SqliteStore : public Store {
   absl::Status note_written(const std::string& key);
   void forget_lost();
   absl::Status erase_row(const std::string& key, const Head& head, int64_t revision);
-  // Runs `changes` as one transaction of the file; what they did to the state is undone with it.
+  // Runs `changes` as one transaction of the file. If it fails, their effects on meta_ are undone, too.
   absl::Status in_transaction(const std::function<absl::Status()>& changes);
   absl::Status save_state();
   absl::Status mark_time();
@@ -141,12 +142,12 @@ class SqliteStore : public Store {
   std::string id_;
   std::atomic<int64_t> epoch_{0};
   int lock_fd_ = -1;
-  std::optional<storage::FolderGuard> guard_;  // None: of a file system for tests.
-  std::unique_ptr<Connection> write_;          // Writing thread only, as the next four.
+  std::optional<storage::FolderGuard> guard_;  // None for a file system of tests.
+  std::unique_ptr<Connection> write_;          // This member and the next four are for the writing thread only.
   Meta meta_;
-  int log_pages_ = 0;                 // Of SQLite's log, after the last transaction.
+  int log_pages_ = 0;                 // Pages of SQLite's WAL after the last transaction.
   bool stuck_ = false;                // Compaction met damage and was given up.
-  std::vector<std::string> written_;  // Records that were lost and that the present transaction writes.
+  std::vector<std::string> written_;  // Lost records that the present transaction writes.
   mutable std::unique_ptr<Connection> read_ TITAN_GUARDED_BY(read_mutex_);
   mutable sync::Mutex read_mutex_;
   std::atomic<int64_t> revision_{0};
@@ -154,12 +155,13 @@ class SqliteStore : public Store {
 
   struct Aside {
     Quarantined record;
-    bool told = false;  // To on_damage.
+    bool told = false;  // Reported to on_damage.
   };
   mutable sync::Mutex aside_mutex_;
   mutable std::vector<Aside> aside_ TITAN_GUARDED_BY(aside_mutex_);
-  mutable std::map<std::string, std::string> lost_ TITAN_GUARDED_BY(aside_mutex_);  // Reason by key, of those that are.
-  // Key (empty: not known) and row of what is on its way aside.
+  // Reason for each lost record, by key.
+  mutable std::map<std::string, std::string> lost_ TITAN_GUARDED_BY(aside_mutex_);
+  // Key (empty: not known) and row of records that are being set aside.
   mutable std::set<std::pair<std::string, int64_t>> reported_ TITAN_GUARDED_BY(aside_mutex_);
   TimeMarks marks_ TITAN_GUARDED_BY(aside_mutex_);
 

@@ -12,7 +12,8 @@
 namespace titan::store {
 namespace {
 
-// "lost 17 1700000000 9\n", the reason in so many bytes, then the record's.
+// A value is "lost 17 1700000000 9
+// " (revision, time, length of the reason), the reason, and the record's value.
 constexpr char kLost[] = "lost ", kOver[] = "over ";
 
 }  // namespace
@@ -50,7 +51,7 @@ std::optional<std::string> no_longer_lost(const std::string& value) {
 
 void TimeMarks::add(absl::Time time, int64_t revision) {
   constexpr int64_t kMinute = 60;
-  constexpr size_t kKept = 200'000;  // Four months and a half of minutes.
+  constexpr size_t kKept = 200'000;  // Four and a half months, in minutes.
   const int64_t now = absl::ToUnixSeconds(time);
   // A clock that was set back makes no mark until it has caught up.
   if (!marks_.empty() && now < marks_.back().time_s + kMinute) return;

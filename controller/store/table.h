@@ -1,6 +1,6 @@
 #pragma once
 
-// Keeps the present of a store's records in memory, with recent changes and the records that were set aside.
+// Keeps a store's present records in memory, with recent changes and the records that were set aside.
 
 #include <cstdint>
 #include <deque>
@@ -15,19 +15,20 @@
 
 namespace titan::store {
 
-// Backends whose records are checked elsewhere keep those that were set aside as records of their own, in which nobody
-// else writes. The keys of such records begin so; the key of the record that was set aside follows.
+// Backends whose records are checked elsewhere keep what was set aside in separate records, which nobody else writes.
+// Their keys are this prefix and the key of the record that was set aside.
 inline constexpr char kAsidePrefix[] = "quarantine/";
 
 std::string aside_key(const std::string& key);
-// Its bytes stay with the reason. Aborted when it was written since it was read.
+// Returns a transaction that erases the record and keeps its bytes with the reason. It is Aborted if the record was
+// written since it was read.
 Transaction setting_aside(const Record& record, const std::string& reason, absl::Time now);
-// Nothing: the value is not one of setting_aside().
+// Nothing: the value was not made by setting_aside().
 std::optional<Quarantined> read_aside(const std::string& key, const std::string& value);
-// The value of a record that has been written or erased since. Nothing: that is so already.
+// Returns the value once the record has been written or erased. Nothing: the value says so already.
 std::optional<std::string> no_longer_lost(const std::string& value);
 
-// Which revision was the last at which time, about one pair a minute: how old a record is, without a time in each.
+// Pairs of times and last revisions, about one a minute. They give a record's age, so that records need no time.
 class TimeMarks {
  public:
   struct Mark {
@@ -35,7 +36,7 @@ class TimeMarks {
     int64_t revision = 0;
   };
   void add(absl::Time time, int64_t revision);
-  // The last revision that is known to be older than `time`; 0: none.
+  // Returns the last revision that is known to be older than `time`. 0: none.
   int64_t before(absl::Time time) const;
   const std::deque<Mark>& all() const { return marks_; }
 
@@ -50,22 +51,22 @@ class Table {
   explicit Table(int64_t keep_changes) : keep_changes_(keep_changes) {}
 
   int64_t revision() const { return revision_; }
-  // Of the record's last change; 0: there is no such record.
+  // Revision of the record's last change. 0: there is no such record.
   int64_t revision_of(const std::string& key) const;
-  // The readers as Store has them.
+  // The readers of Store.
   absl::StatusOr<std::optional<Record>> get(const std::string& key) const;
   std::vector<Record> scan(const std::string& prefix, const std::string& after, int limit) const;
   absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const;
   std::vector<Quarantined> quarantined() const;
 
-  // The record's value; nullptr: there is no such record.
+  // The record's value. nullptr: there is no such record.
   const std::string* find(const std::string& key) const;
-  // Of the records whose keys begin with `prefix`.
+  // Keys that begin with `prefix`.
   std::vector<std::string> keys(const std::string& prefix) const;
 
-  // The transaction `revision`, which is the next one.
+  // Applies the transaction with this revision, which must be the next one.
   void apply(int64_t revision, std::vector<Change> changes);
-  // What a snapshot holds; then the first revision that changes() knows nothing of.
+  // Load what a snapshot holds, then set its revision. changes() knows nothing up to that revision.
   void load(Record record) { records_[record.key] = std::move(record); }
   void start_at(int64_t revision) { revision_ = compacted_ = revision; }
 
@@ -77,28 +78,28 @@ class Table {
   int64_t revision_ = 0;
 };
 
-// Decides transactions one after the other before any of them is applied: those that share a group see each other.
+// Checks transactions one after the other before any of them is applied: transactions of one group see each other.
 class Draft {
  public:
   explicit Draft(const Table& table) : table_(table), next_(table.revision() + 1) {}
 
-  // Its revision; Aborted and InvalidArgument as Committed has them.
+  // Returns the transaction's revision. Errors: Aborted and InvalidArgument, as for Committed.
   absl::StatusOr<int64_t> add(const Transaction& transaction);
-  // Of the transactions that were taken, in order; erasing what is not there changes nothing.
+  // Changes of the accepted transactions, in order. Erasing a missing record changes nothing.
   std::vector<std::vector<Change>>& taken() { return taken_; }
 
  private:
   int64_t revision_of(const std::string& key) const;
   std::vector<std::string> keys(const std::string& prefix) const;
-  // Of a record that was set aside; nullptr: it was not.
+  // Value of a record that was set aside. nullptr: there is none.
   const std::string* aside_of(const std::string& key) const;
   void change(std::vector<Change>& changes, int64_t revision, const std::string& key,
               const std::optional<std::string>& value);
 
   const Table& table_;
   int64_t next_;
-  std::map<std::string, int64_t> changed_;     // 0: erased.
-  std::map<std::string, std::string> asides_;  // Those of `changed_` that hold what was set aside.
+  std::map<std::string, int64_t> changed_;     // New revisions by key. 0: erased.
+  std::map<std::string, std::string> asides_;  // Values of the keys in `changed_` that hold records set aside.
   std::vector<std::vector<Change>> taken_;
 };
 

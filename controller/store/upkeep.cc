@@ -1,4 +1,4 @@
-// Keeps a SQLite store's file in order: folds its log, shrinks and copies it, and rescues it when it was deleted.
+// Maintenance of a SQLite store's file: folds its WAL, shrinks and copies it, and rescues it when it was deleted.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ absl::Status SqliteStore::run(const std::function<absl::Status()>& task) {
   std::promise<absl::Status> done;
   const bool posted = writer_->post([&] {
     const absl::Status status = task();
-    if (absl::IsInternal(status)) writer_->fail(status);  // As for what is committed: nothing is tried again.
+    if (absl::IsInternal(status)) writer_->fail(status);  // Nothing is tried again, as with commits.
     done.set_value(status);
   });
   return posted ? done.get_future().get() : absl::UnavailableError("store: closing");
@@ -63,7 +63,7 @@ absl::Status SqliteStore::shrink() {
   return run([this] { return execute(write_->database.get(), "PRAGMA wal_checkpoint(TRUNCATE)"); });
 }
 
-// The log goes into the database file. Without room it stays as it is; after another error nothing may go on.
+// Folds the WAL into the database file. On a full disk it stays as it is. After any other error nothing may continue.
 absl::Status SqliteStore::fold_log() {
   fold_point.pass();
   const absl::Status folded = execute(write_->database.get(), "PRAGMA wal_checkpoint(PASSIVE)");
@@ -71,8 +71,7 @@ absl::Status SqliteStore::fold_log() {
   return absl::IsResourceExhausted(folded) || absl::IsUnavailable(folded) ? absl::OkStatus() : folded;
 }
 
-// So that the file is not minutes old and the log does not grow; and of the room that is free, when it is much, some
-// goes back.
+// Keeps the database file up to date and the WAL small. Returns some free space to the file system if there is much.
 void SqliteStore::idle() {
   constexpr int64_t kFew = 1000;
   const absl::StatusOr<int64_t> free = pragma("PRAGMA freelist_count"), pages = pragma("PRAGMA page_count");
@@ -94,7 +93,7 @@ absl::StatusOr<StoreInfo> SqliteStore::back_up(const std::string& copy) const {
   return copy_store(path_, copy);
 }
 
-// The rest is for a store whose file was deleted or replaced while it was open.
+// The rest handles a store whose file was deleted or replaced while it was open.
 
 namespace {
 
@@ -133,7 +132,7 @@ absl::Status SqliteStore::lost_files() const {
   if (!guard_) return absl::OkStatus();
   const absl::Status same = guard_->check_same();
   return absl::IsFailedPrecondition(same) ? absl::InternalError(absl::StrCat("store: ", same.message()))
-                                          : absl::OkStatus();  // What cannot be looked at now may be there.
+                                          : absl::OkStatus();  // Files that cannot be checked now may still be there.
 }
 
 void SqliteStore::check_files() {
@@ -145,8 +144,8 @@ absl::StatusOr<StoreImage> SqliteStore::image() const {
   return image_of(read_->database.get());
 }
 
-// Writes what was acknowledged to where it can be found, and says where. The open descriptors still have all of it.
-// Never under the store's own name: what lies there now is somebody's.
+// Writes what was acknowledged to a new file and says where it is. The open descriptors still have all of it. It never
+// uses the store's own name: the file that lies there now belongs to somebody else.
 std::string SqliteStore::rescue() {
   const absl::StatusOr<StoreImage> image = image_of(write_->database.get());
   const std::string copy = absl::StrCat(path_, kRescued, absl::ToUnixSeconds(absl::Now()));

@@ -61,7 +61,7 @@ void Writer::commit(Transaction transaction, Committed done) {
   wake_.notify_one();
 }
 
-// Into the queue, or to those that are refused. Unavailable: neither, and `queued` is as it was.
+// Puts it into the queue or among the refused. Unavailable: neither, and `queued` is unchanged.
 absl::Status Writer::place(Queued& queued) {
   sync::Lock lock(mutex_);
   if (ended_ || closing_) return unavailable(failed_);
@@ -148,7 +148,7 @@ Writer::Work Writer::next() {
   }
 }
 
-// After a full disk one at a time: some may find room.
+// After a full disk it takes one transaction at a time: some may fit.
 Writer::Group Writer::take() {
   Group group;
   const int limit = full_ ? 1 : options_.group_limit;
@@ -184,7 +184,7 @@ void Writer::answer_loop() {
       if (unanswered_.empty()) return;
       next = std::move(unanswered_.front());
       unanswered_.pop_front();
-      // Before the first answer: whoever has one may ask again at once.
+      // Before the first answer, because an answered client may commit again at once.
       num_unanswered_ -= static_cast<int64_t>(next.group.size());
       is_answering_ = true;
     }
@@ -206,7 +206,7 @@ void Writer::answer_all(Written written) {
   if (last > 0) listeners_->announce(last);
 }
 
-// A client's request must not wait behind what is tried again: it gets its answer now.
+// A client's request must not wait for a retry: it is refused now.
 void Writer::refuse_waiting() {
   std::deque<Queued> kept;
   for (Queued& queued : queue_) {
@@ -221,7 +221,7 @@ void Writer::refuse_waiting() {
   refuse_wake_.notify_one();
 }
 
-// Puts a group that was not written back, or ends the store.
+// Puts back a group that was not written, or ends the store.
 void Writer::keep(Group group, const absl::Status& status) {
   sync::Lock lock(mutex_);
   for (auto it = group.rbegin(); it != group.rend(); ++it) {
@@ -232,11 +232,11 @@ void Writer::keep(Group group, const absl::Status& status) {
     if (failed_.ok()) failed_ = status;
     return;
   }
-  if (closing_) {  // What it reports comes again after a restart.
+  if (closing_) {  // Nodes report it again after a restart.
     failed_ = absl::UnavailableError(absl::StrCat("store: closing, and ", status.message()));
     return;
   }
-  // Those of the group first: the order of answers is the order of commits.
+  // Refuses clients' requests in the group first: answers keep the order of commits.
   std::deque<Queued> later;
   later.assign(std::make_move_iterator(queue_.begin() + static_cast<std::ptrdiff_t>(group.size())),
                std::make_move_iterator(queue_.end()));
@@ -264,7 +264,8 @@ void Writer::end() {
     tasks.swap(tasks_);
     queued_bytes_ = 0;
     answer_wake_.notify_one();
-    answered_.wait(mutex_, [this] { return unanswered_.empty() && !is_answering_; });  // What is durable is said first.
+    // Durable transactions are answered first.
+    answered_.wait(mutex_, [this] { return unanswered_.empty() && !is_answering_; });
   }
   for (const std::function<void()>& task : tasks) task();
   refuse_wake_.notify_one();

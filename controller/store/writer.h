@@ -17,7 +17,7 @@
 
 namespace titan::store {
 
-// Who wants to know about new revisions. Outlives its store through the handles.
+// Listeners to new revisions. Handles keep it alive after its store.
 class Listeners : public std::enable_shared_from_this<Listeners> {
  public:
   std::shared_ptr<void> add(Store::Listener listener) {
@@ -44,17 +44,17 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
 };
 
 struct WriterOptions {
-  int group_limit = 512;            // Transactions that become durable together, at most,
-  int64_t group_bytes = 16 << 20;   // and about how many bytes.
-  int64_t queue_limit = 65'536;     // Transactions that wait, beyond which those of clients are refused,
-  int64_t queue_bytes = 256 << 20;  // likewise.
+  int group_limit = 512;            // Most transactions that become durable together.
+  int64_t group_bytes = 16 << 20;   // Approximate limit of their bytes.
+  int64_t queue_limit = 65'536;     // Waiting transactions beyond which clients are refused.
+  int64_t queue_bytes = 256 << 20;  // Waiting bytes beyond which clients are refused.
   absl::Duration full_retry = absl::Milliseconds(250);
   absl::Duration idle_after = absl::Seconds(2);
 };
 
-// One thread that takes what waits in groups and has each group made durable. A second one answers in log order and
-// announces to the listeners what became durable, while the next group is written. A third one tells those that are
-// refused, so that they hear of it while a write is under way.
+// The first thread takes what waits in groups and makes each group durable. The second one answers in log order and
+// announces durable revisions to the listeners, while the next group is written. The third one answers refused
+// transactions, so that clients get the refusal while a write is under way.
 class Writer {
  public:
   struct Queued {
@@ -63,27 +63,28 @@ class Writer {
     int64_t bytes = 0;
   };
   using Group = std::vector<Queued>;
-  // All run on the writing thread.
+  // All of them run on the writing thread.
   struct Backend {
-    // Makes a group durable and visible; `results` by transaction: its revision, or Aborted. ResourceExhausted: none
-    // of it is there and it may be tried again. Any other error: the store has failed.
+    // Makes a group durable and visible. `results` gets a revision, Aborted or InvalidArgument for each transaction.
+    // ResourceExhausted: nothing of the group was written, and it may be tried again. Any other error: the store has
+    // failed.
     std::function<absl::Status(const Group& group, std::vector<absl::StatusOr<int64_t>>& results)> write;
-    std::function<void()> idle;                       // Once, after a group and then nothing for `idle_after`.
-    std::function<void(const absl::Status&)> failed;  // Once, after everything was answered.
+    std::function<void()> idle;                       // Called once when nothing has followed a group for `idle_after`.
+    std::function<void(const absl::Status&)> failed;  // Called once, after everything was answered.
   };
 
   Writer(WriterOptions options, Backend backend);
   ~Writer() { close(); }
   void start();
-  // Writes what was queued, then ends the threads. What a full disk does not take is answered Unavailable.
+  // Writes what was queued, then ends the threads. Transactions that a full disk does not take get Unavailable.
   void close();
 
   // See Store::commit.
   void commit(Transaction transaction, Committed done);
   std::shared_ptr<void> subscribe(Store::Listener listener) { return listeners_->add(std::move(listener)); }
-  // Runs on the writing thread between two groups. False: it never will, since the store failed or closes.
+  // Runs the task on the writing thread between two groups. False: it never runs, since the store failed or closes.
   bool post(std::function<void()> task);
-  // Ends the store: everything queued, and everything that comes, is answered Unavailable.
+  // Ends the store: everything queued, and everything that follows, gets Unavailable.
   void fail(const absl::Status& status);
   QueueSize queued() const;
 
@@ -122,15 +123,16 @@ class Writer {
   std::vector<Committed> refused_ TITAN_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> tasks_ TITAN_GUARDED_BY(mutex_);
   absl::Status failed_ TITAN_GUARDED_BY(mutex_);
-  bool ended_ TITAN_GUARDED_BY(mutex_) = false;  // Nothing is taken any more.
+  bool ended_ TITAN_GUARDED_BY(mutex_) = false;  // No more transactions are accepted.
   bool closing_ TITAN_GUARDED_BY(mutex_) = false;
-  bool written_ TITAN_GUARDED_BY(mutex_) = false;  // Since the last idle moment.
-  // What must not be lost was not taken by a full disk: it is tried again then, and clients are refused meanwhile.
+  bool written_ TITAN_GUARDED_BY(mutex_) = false;  // A group was written since the last idle moment.
+  // A full disk did not take transactions that must not be lost. They are tried again at retry_at_, and clients are
+  // refused meanwhile.
   bool full_ TITAN_GUARDED_BY(mutex_) = false;
   std::chrono::steady_clock::time_point retry_at_ TITAN_GUARDED_BY(mutex_);
   std::deque<Written> unanswered_ TITAN_GUARDED_BY(mutex_);
-  int64_t num_unanswered_ TITAN_GUARDED_BY(mutex_) = 0;  // Transactions in them.
-  bool is_answering_ TITAN_GUARDED_BY(mutex_) = false;   // Some that are no longer there.
+  int64_t num_unanswered_ TITAN_GUARDED_BY(mutex_) = 0;  // Number of transactions in unanswered_.
+  bool is_answering_ TITAN_GUARDED_BY(mutex_) = false;   // A group that has left unanswered_ is being answered.
   sync::Condition refuse_wake_, answer_wake_, answered_;
   std::thread thread_, refusing_, answering_;
 };

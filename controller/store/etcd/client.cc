@@ -41,13 +41,13 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3'000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);  // Also how long one attempt may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);  // Also limits one attempt.
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // Whoever calls decides what may be done twice.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // The caller decides what may be done twice.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A connection of its own: controllers of one process, as tests have them, are cut off one by one.
+  // Separate connections: tests run several controllers in one process and cut them off one by one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetMaxReceiveMessageSize(-1);  // Pages of a log of large values.
+  arguments.SetMaxReceiveMessageSize(-1);  // For pages of a log with large values.
   return grpc::CreateCustomChannel(address, rpc::plain_channel(), arguments);
 }
 
@@ -55,7 +55,7 @@ absl::Status status_of(const char* what, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const std::string message = absl::StrCat("etcd: ", what, ": ", status.error_message());
   switch (status.error_code()) {
-    case grpc::StatusCode::UNAVAILABLE:  // Also its own "request timed out" and "leader changed".
+    case grpc::StatusCode::UNAVAILABLE:  // Also used for etcd's "request timed out" and "leader changed".
     case grpc::StatusCode::DEADLINE_EXCEEDED:
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::UNKNOWN:
@@ -147,7 +147,7 @@ absl::StatusOr<absl::Duration> EtcdClient::keep_alive(int64_t lease) {
   TITAN_RETURN_IF_ERROR(ask("keep a lease", [&](Member& member, grpc::ClientContext& context) {
     const auto stream = member.lease->LeaseKeepAlive(&context);
     const bool answered = stream->Write(request) && stream->Read(&response);
-    if (answered) context.TryCancel();  // One answer is all that is wanted of the stream.
+    if (answered) context.TryCancel();  // One answer of the stream is enough.
     const grpc::Status end = stream->Finish();
     if (answered) return grpc::Status::OK;
     return end.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer") : end;

@@ -16,33 +16,34 @@ namespace titan::store {
 // Where the controllers' store is in etcd.
 struct EtcdAddress {
   std::vector<std::string> members;  // HOST:PORT of each.
-  std::string prefix;                // Of every key; ends with a slash.
+  std::string prefix;                // Prefix of every key. Ends with a slash.
 };
 
-// "etcd://HOST:PORT,HOST:PORT/PREFIX"; without a prefix "titan/". Errors: InvalidArgument, with the form.
+// Parses "etcd://HOST:PORT,HOST:PORT/PREFIX". The default prefix is "titan/". Errors: InvalidArgument, which shows the
+// form.
 absl::StatusOr<EtcdAddress> parse_etcd_address(const std::string& text);
 
-// Plaintext: etcd listens on a network that only controllers are in.
+// Connections are plaintext: etcd listens on a network that only controllers are in.
 struct EtcdEndpoints {
   std::vector<std::string> addresses;  // HOST:PORT of each member.
   absl::Duration call_timeout = absl::Seconds(2);
 };
 
-// Thread-safe. Nothing is repeated by itself: after a call that nobody answered the next one asks another member.
-// Errors of every call: Unavailable: whether it was done is not known. ResourceExhausted: etcd has no room (its quota)
-// or too many requests, and did nothing. Anything else: etcd refused it, nothing was done.
+// Thread-safe. It does not retry: after a call without an answer the next one goes to another member. Errors of every
+// call: Unavailable: the outcome is not known. ResourceExhausted: etcd is full (its quota) or has too many requests,
+// and did nothing. Anything else: etcd refused the call and did nothing.
 class EtcdClient {
  public:
   explicit EtcdClient(const EtcdEndpoints& endpoints);
 
   absl::StatusOr<etcdserverpb::RangeResponse> range(const etcdserverpb::RangeRequest& request);
   absl::StatusOr<etcdserverpb::TxnResponse> txn(const etcdserverpb::TxnRequest& request);
-  // Forgets old versions of every key of the whole of etcd.
+  // Drops old versions of every key in the whole of etcd.
   absl::Status compact(int64_t revision);
-  // The lease's id.
+  // Returns the lease's id.
   absl::StatusOr<int64_t> grant(absl::Duration ttl);
   absl::Status revoke(int64_t lease);
-  // What is left of it now. NotFound: it is gone.
+  // Returns the lease's remaining time. NotFound: the lease is gone.
   absl::StatusOr<absl::Duration> keep_alive(int64_t lease);
 
  private:
@@ -52,7 +53,7 @@ class EtcdClient {
     std::unique_ptr<etcdserverpb::KV::Stub> kv;
     std::unique_ptr<etcdserverpb::Lease::Stub> lease;
   };
-  // Has the member of the hour do `call`, and turns away from it when it does not answer.
+  // Makes the call on the current member, and turns to the next member if it does not answer.
   template <typename Call>
   absl::Status ask(const char* what, Call call);
 

@@ -28,7 +28,7 @@ absl::Status Elector::campaign(absl::Time deadline) {
       thread_ = std::thread([this] { keep(); });
       return tried;
     }
-    // No answer or no room may pass; what etcd refuses does not.
+    // A missing answer or a full etcd may pass. A refusal does not.
     if (!absl::IsUnavailable(tried) && !absl::IsResourceExhausted(tried)) return tried;
     const absl::Time now = absl::Now();
     if (now >= deadline) return absl::DeadlineExceededError(tried.message());
@@ -36,7 +36,7 @@ absl::Status Elector::campaign(absl::Time deadline) {
   }
 }
 
-// Unavailable: not now.
+// Unavailable: it cannot lead now.
 absl::Status Elector::try_once() {
   TITAN_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse found, client_->range(read_of(key())));
   saw(found.kvs_size() > 0 ? found.kvs(0).value() : "");
@@ -46,7 +46,7 @@ absl::Status Elector::try_once() {
   granted_point.pass();
   absl::Status won = win(lease);
   won_point.pass();
-  // Without its lease a claim that is still on its way comes to nothing.
+  // Without its lease, a claim that is still on its way has no effect.
   if (!won.ok()) (void)client_->revoke(lease);
   if (!won.ok()) return won;
   lease_ = lease;
@@ -76,7 +76,7 @@ void Elector::watch(std::function<void(const absl::Status&)> lost) {
   wake_.notify_all();
 }
 
-// Until the lease is to be kept again. False: the end. Tells of a loss meanwhile.
+// Waits until the lease must be renewed. False: the elector ends. Reports a loss meanwhile.
 bool Elector::wait() {
   std::function<void(const absl::Status&)> tell;
   absl::Status why;

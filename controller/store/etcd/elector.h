@@ -1,8 +1,8 @@
 #pragma once
 
-// Which of several controllers leads: the one whose lease holds the key <prefix>leader in etcd. The key's create
-// revision is the leader's epoch: greater for each leader, and gone from the key the moment the next one may win. Every
-// write compares it, so that an ex-leader that does not know yet cannot write.
+// Elects the leader among several controllers: the one whose lease holds the key <prefix>leader in etcd. The key's
+// create revision is the leader's epoch. It is greater for each leader, and the key is gone before the next one can
+// win. Every write compares it, so that a former leader that does not know yet cannot write.
 
 #include <atomic>
 #include <chrono>
@@ -20,13 +20,13 @@ namespace titan::store {
 
 struct ElectorOptions {
   std::string prefix = "titan/";
-  std::string name;                         // Whom the others see leading: an address that a client can go to.
+  std::string name;                         // Shown to the others while it leads: an address for clients.
   absl::Duration lease = absl::Seconds(3);  // Whole seconds, at least one.
   absl::Duration keepalive = absl::Seconds(1);
-  // A leader that hears nothing from etcd for so long steps down. Longer than the lease: until etcd gives the key away
-  // nobody else leads, and an etcd that restarts keeps its leases.
+  // A leader that hears nothing from etcd for this long steps down. It may be longer than the lease: until etcd gives
+  // the key away nobody else leads, and an etcd that restarts keeps its leases.
   absl::Duration patience = absl::Seconds(10);
-  absl::Duration poll = absl::Milliseconds(100);  // How often one that waits looks.
+  absl::Duration poll = absl::Milliseconds(100);  // How often a waiting controller looks.
 };
 
 class Elector {
@@ -35,27 +35,27 @@ class Elector {
   // Resigns.
   ~Elector();
 
-  // Waits until this process leads, once. Call again after DeadlineExceeded.
-  // Errors: DeadlineExceeded (names who leads, or why etcd cannot be asked), those of etcd refusing.
+  // Waits until this process leads, once. Call it again after DeadlineExceeded. Errors: DeadlineExceeded (names the
+  // leader, or why etcd does not answer), and those of calls that etcd refuses.
   absl::Status campaign(absl::Time deadline);
-  // `lost` runs once, on a thread of the elector's, when this process leads no longer without having resigned.
+  // `lost` runs once, on a thread of the elector, when this process no longer leads without having resigned.
   void watch(std::function<void(const absl::Status&)> lost);
-  // Gives the leadership away: another one can have it at once. Nothing may be written afterwards.
+  // Gives up the leadership: another controller can lead at once. Nothing may be written afterwards.
   void resign();
 
   std::string key() const { return options_.prefix + "leader"; }
   const std::string& prefix() const { return options_.prefix; }
   // 0: this process has not led.
   int64_t epoch() const { return epoch_; }
-  // Not OK: the leadership is over, and why.
+  // Not OK: the leadership is over. The message says why.
   absl::Status leading() const;
-  // Called by who learns it from a comparison that failed.
+  // Call it when a comparison with the epoch has failed.
   void declare_lost(const absl::Status& why);
-  // Who was seen leading, by its name; empty: nobody.
+  // Name of the last leader that was seen. Empty: none.
   std::string holder() const;
 
   EtcdClient& client() { return *client_; }
-  // For tests: as if the process were stopped by a signal, as far as its lease is concerned.
+  // For tests: the lease is not renewed, as if a signal had stopped the process.
   void withhold(bool withheld) { withheld_ = withheld; }
 
  private:
@@ -70,14 +70,15 @@ class Elector {
   std::atomic<int64_t> epoch_{0};
   std::atomic<bool> withheld_{false};
   int64_t lease_ = 0;
-  // When etcd was last known to hold the lease: when what it answered was asked. Own thread only, once it runs.
+  // When etcd was last known to hold the lease: the time of the request that it answered. For the elector's thread
+  // only, once that runs.
   std::chrono::steady_clock::time_point confirmed_;
 
   mutable sync::Mutex mutex_;
   sync::Condition wake_;
   absl::Status over_ TITAN_GUARDED_BY(mutex_) = absl::FailedPreconditionError("never led");
   std::string holder_ TITAN_GUARDED_BY(mutex_);
-  std::function<void(const absl::Status&)> lost_ TITAN_GUARDED_BY(mutex_);  // Nothing: told, or nobody to tell.
+  std::function<void(const absl::Status&)> lost_ TITAN_GUARDED_BY(mutex_);  // Empty: it was called, or is not set.
   bool ending_ TITAN_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -75,10 +75,10 @@ TxnRequest EtcdStore::fenced() const {
   return request;
 }
 
-// Sends it until etcd has said what became of it, however often it gets there, and however late: every request here
-// compares what it changes, or writes a key of its own the same way each time. Errors: Unavailable: this process leads
-// no longer, or closes and has waited long enough, and whether it was done is not known. ResourceExhausted: it was not
-// done. Others: etcd refuses it.
+// Sends the request until etcd has reported its outcome. It may reach etcd several times, and late: every request here
+// compares what it changes, or writes a key that only it writes, the same way each time. Errors: Unavailable: this
+// process no longer leads, or closes and has waited long enough, and the outcome is not known. ResourceExhausted: it
+// was not done. Others: etcd refused it.
 absl::StatusOr<TxnResponse> EtcdStore::settle(const TxnRequest& request) {
   bool unknown = false;
   absl::Duration waited;
@@ -121,7 +121,7 @@ absl::Status EtcdStore::write(const Writer::Group& group, std::vector<absl::Stat
   Draft draft(table_);
   const int64_t first = table_.revision() + 1;
   for (const Writer::Queued& queued : group) results.push_back(draft.add(queued.transaction));
-  // What did not match is told only by who leads.
+  // Only a leader may report mismatches.
   if (draft.taken().empty()) return done_while_leading(fenced());
   v1::LogEntry entry = entry_of(first, draft.taken());
   TITAN_ASSIGN_OR_RETURN(const std::string value, store_entry(entry));
@@ -137,7 +137,7 @@ absl::Status EtcdStore::write(const Writer::Group& group, std::vector<absl::Stat
   return absl::OkStatus();
 }
 
-// What the log has under the entry's key: the entry, or the number of its parts, which are then in etcd.
+// Returns the value for the entry's key in the log: the entry, or the number of its parts, which are in etcd by then.
 absl::StatusOr<std::string> EtcdStore::store_entry(const v1::LogEntry& entry) {
   const std::string key = layout_.log(entry.first_revision());
   v1::StoredEntry stored;
@@ -169,7 +169,7 @@ absl::Status EtcdStore::append(const std::string& key, const std::string& value,
   return move_head(std::move(request), head);
 }
 
-// With the head's move the request is done once at most.
+// The move of the head makes the request happen at most once.
 absl::Status EtcdStore::move_head(TxnRequest request, const v1::LogHead& head) {
   expect_changed(*request.add_compare(), layout_.head(), head_changed_);
   add_put(*request.mutable_success(), layout_.head(), seal_message(layout_.head(), head));
@@ -179,7 +179,7 @@ absl::Status EtcdStore::move_head(TxnRequest request, const v1::LogHead& head) {
     head_changed_ = answer.header().revision();
     return absl::OkStatus();
   }
-  // Refused because an earlier sending of the same did it, or because another controller leads.
+  // It was refused because it had arrived before, or because another controller leads.
   const etcdserverpb::KeyValue* found = found_instead(answer);
   if (found == nullptr) return lost();
   TITAN_ASSIGN_OR_RETURN(const v1::LogHead present, unseal_message<v1::LogHead>(layout_.head(), found->value()));

@@ -19,31 +19,31 @@ namespace titan::store {
 
 struct EtcdStoreOptions {
   int64_t keep_changes = 200'000;  // Changes that a watcher may be behind.
-  int64_t value_bytes = 1 << 20;   // Of one value in etcd, about; what is larger is kept in parts. etcd takes 1.5 MiB.
-  int64_t snapshot_bytes = 16 << 20;  // A snapshot follows when the log has grown by so much and by the last
-  int64_t snapshot_entries = 10'000;  // snapshot's size, or by so many entries.
-  // Has etcd forget old versions of every key after a snapshot, others' keys too: etcd is the controllers' alone.
+  int64_t value_bytes = 1 << 20;   // Approximate limit of a value in etcd. Larger values are split. etcd takes 1.5 MiB.
+  // A snapshot follows when the log has grown by snapshot_bytes and the last snapshot's size, or by snapshot_entries.
+  int64_t snapshot_bytes = 16 << 20;
+  int64_t snapshot_entries = 10'000;
+  // Drops old versions of all keys in etcd after a snapshot, not only its own: etcd is for the controllers alone.
   bool compact_etcd = true;
   WriterOptions writer = {.group_bytes = 1 << 20};
-  absl::Duration close_patience = absl::Seconds(5);  // How long a store that closes waits for etcd's answer.
-  // This process leads no longer, or etcd refused something that it must not refuse: nothing can be written any more.
-  // The process must end and start again. Runs once, on the store's thread.
+  absl::Duration close_patience = absl::Seconds(5);  // How long a closing store waits for etcd's answer.
+  // Called when this process no longer leads, or etcd refused what it must not refuse: nothing can be written any more.
+  // The process must end and start again. Called once, on the store's thread.
   std::function<void(const absl::Status&)> on_lost;
-  // After each group: transactions in it and how long it took to become durable.
+  // Called after each group, with its transactions and the time that it took to become durable.
   std::function<void(int transactions, absl::Duration taken)> on_commit;
-  // For each record that was set aside, once.
+  // Called once for each record that was set aside.
   std::function<void(const Quarantined&)> on_damage;
 };
 
-// The store of several controllers of which one leads: its log is in etcd, its records in memory. Everything that waits
-// while a write is under way shares the next one. An entry of the log and its new head are one transaction of etcd that
-// compares the leader's epoch and the head, so that nobody else writes and no entry is there twice; when no answer
-// comes the same transaction is sent again until etcd has said what became of it.
+// The store of several controllers of which one leads: its log is in etcd, its records are in memory. Everything that
+// waits during a write shares the next one. An entry of the log and its new head are one etcd transaction that compares
+// the leader's epoch and the head. So nobody else writes, and no entry is there twice. If no answer comes, the same
+// transaction is sent again until etcd has reported its outcome.
 class EtcdStore : public Store {
  public:
-  // Reads everything and takes over. `elector` has won its campaign.
-  // Errors: Unavailable: it leads no longer, or etcd does not answer. DataLoss naming the key that is missing or
-  // damaged. FailedPrecondition: the prefix holds something else.
+  // Reads everything and takes over. `elector` must have won its campaign. Errors: Unavailable if it no longer leads or
+  // etcd does not answer; DataLoss, which names the missing or damaged key.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> open(std::unique_ptr<Elector> elector,
                                                          EtcdStoreOptions options = {});
   // Writes what was queued and resigns: another controller can lead at once.
@@ -65,12 +65,12 @@ class EtcdStore : public Store {
   int64_t revision_before(absl::Time time) const override;
   std::shared_ptr<void> subscribe(Listener listener) override { return writer_.subscribe(std::move(listener)); }
 
-  // Writes a snapshot now and drops the log before it. Blocks; not on the store's thread.
+  // Writes a snapshot now and drops the log before it. Blocks: do not call it on the store's thread.
   absl::Status snapshot();
   Elector& elector() { return *elector_; }
 
  private:
-  static constexpr absl::Duration kRetry = absl::Milliseconds(50);  // After no answer.
+  static constexpr absl::Duration kRetry = absl::Milliseconds(50);  // Pause after a call without an answer.
 
   EtcdStore(std::unique_ptr<Elector> elector, EtcdStoreOptions options);
 
@@ -96,7 +96,7 @@ class EtcdStore : public Store {
 
   etcdserverpb::TxnRequest fenced() const;
   absl::StatusOr<etcdserverpb::TxnResponse> settle(const etcdserverpb::TxnRequest& request);
-  // The value and mod revision that a failed comparison of `settle` read; nullptr: there is none.
+  // The value and mod revision that a failed comparison of `settle` read. nullptr: there is none.
   static const etcdserverpb::KeyValue* found_instead(const etcdserverpb::TxnResponse& answer);
   absl::Status done_while_leading(const etcdserverpb::TxnRequest& request);
   absl::Status lost();
@@ -110,17 +110,17 @@ class EtcdStore : public Store {
   const std::unique_ptr<Elector> elector_;
   const Layout layout_;
   std::string id_;
-  int64_t head_changed_ = 0;  // The head's mod revision. Writing thread only, once open.
-  int64_t drafts_ = 0;        // Entries that were written in parts. Writing thread only.
+  int64_t head_changed_ = 0;  // Mod revision of the head. For the writing thread only, once the store is open.
+  int64_t drafts_ = 0;        // Number of entries that were written in parts. For the writing thread only.
   mutable sync::Mutex mutex_;
   Table table_ TITAN_GUARDED_BY(mutex_);
   TimeMarks marks_ TITAN_GUARDED_BY(mutex_);
 
-  sync::Mutex snapshot_mutex_;                                      // One at a time.
-  int64_t snapshot_changed_ TITAN_GUARDED_BY(snapshot_mutex_) = 0;  // The pointer's mod revision.
+  sync::Mutex snapshot_mutex_;                                      // Allows one snapshot at a time.
+  int64_t snapshot_changed_ TITAN_GUARDED_BY(snapshot_mutex_) = 0;  // Mod revision of the pointer.
   int64_t snapshots_made_ TITAN_GUARDED_BY(snapshot_mutex_) = 0;
-  std::atomic<int64_t> last_bytes_{0};                  // Of the last snapshot.
-  std::atomic<int64_t> log_bytes_{0}, log_entries_{0};  // Since then.
+  std::atomic<int64_t> last_bytes_{0};                  // Size of the last snapshot.
+  std::atomic<int64_t> log_bytes_{0}, log_entries_{0};  // Log since that snapshot.
   sync::Mutex wake_mutex_;
   sync::Condition wake_;
   bool ending_ TITAN_GUARDED_BY(wake_mutex_) = false;

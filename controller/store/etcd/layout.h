@@ -1,7 +1,7 @@
 #pragma once
 
-// Defines the keys of a store in etcd, builds requests for them in few words, and seals each value with a checksum over
-// key and body.
+// Defines the keys of a store in etcd, builds requests for them, and seals each value with a checksum over key and
+// body.
 
 #include <cstdint>
 #include <string>
@@ -11,23 +11,23 @@
 
 namespace titan::store {
 
-// The keys of a store. Numbers are padded, so that keys sort as they do.
+// The keys of a store. Numbers are padded, so that keys sort like their numbers.
 //
-//   <prefix>leader                      who leads; its create revision is the epoch
+//   <prefix>leader                      name of the leader; its create revision is the epoch
 //   <prefix>head                        the end of the log
 //   <prefix>log/<revision>              an entry: transactions from that revision on
 //   <prefix>part/<revision>/<draft>/<number>  parts of an entry that one value cannot hold
 //   <prefix>snapshot                    names the snapshot that the log continues from
-//   <prefix>snap/<folder>/<number>      its parts
+//   <prefix>snap/<folder>/<number>      the snapshot's parts
 //
-// A request may get to etcd twice, the second time late. Those that compare nothing but the epoch therefore write keys
-// that no other request ever writes: drafts and folders are numbered by each leader.
+// A request may reach etcd twice, the second time late. Requests that compare only the epoch therefore write keys that
+// no other request ever writes: each leader numbers its drafts and folders.
 class Layout {
  public:
   explicit Layout(std::string prefix) : prefix_(std::move(prefix)) {}
   std::string head() const { return prefix_ + "head"; }
   std::string snapshot() const { return prefix_ + "snapshot"; }
-  std::string log(int64_t revision = -1) const;  // -1: what all of them begin with; so below.
+  std::string log(int64_t revision = -1) const;  // -1: prefix of all entries. The same holds below.
   std::string parts(int64_t revision = -1) const;
   std::string part(int64_t revision, int64_t draft, int number) const;
   std::string snap(const std::string& folder = "") const;
@@ -42,16 +42,16 @@ using Operations = google::protobuf::RepeatedPtrField<etcdserverpb::RequestOp>;
 etcdserverpb::RangeRequest read_of(const std::string& key);
 void add_read(Operations& operations, const std::string& key);
 void add_put(Operations& operations, const std::string& key, const std::string& value, int64_t lease = 0);
-// From `begin` up to, not including, `end`.
+// Erases the keys from `begin` up to, but not including, `end`.
 void add_erase(Operations& operations, const std::string& begin, const std::string& end);
-// 0: there is no such key.
+// Compare the key's create or mod revision. 0: there is no such key.
 void expect_created(etcdserverpb::Compare& compare, const std::string& key, int64_t revision);
 void expect_changed(etcdserverpb::Compare& compare, const std::string& key, int64_t revision);
 
-// A value as it lies in etcd: the body behind a CRC-32 over key and body, so that damage and a value under another key
-// are found.
+// Returns the value to store: a CRC-32 over key and body, then the body. It reveals damage and values under another
+// key.
 std::string seal(const std::string& key, const std::string& body);
-// The body. Errors: DataLoss naming the key.
+// Returns the body. Errors: DataLoss, which names the key.
 absl::StatusOr<std::string> unseal(const std::string& key, const std::string& value);
 
 template <typename Message>
@@ -61,7 +61,7 @@ std::string seal_message(const std::string& key, const Message& message) {
 
 absl::Status not_readable(const std::string& key);
 
-// Errors: DataLoss naming the key.
+// Errors: DataLoss, which names the key.
 template <typename Message>
 absl::StatusOr<Message> unseal_message(const std::string& key, const std::string& value) {
   const absl::StatusOr<std::string> body = unseal(key, value);

@@ -1,5 +1,5 @@
-// The store's records as parts in etcd, from which the log goes on. They are read in pages while others are written: a
-// record may be newer than the revision that the snapshot is called after, and what the log holds from there on brings
+// Snapshots: the store's records as parts in etcd, from which the log continues. The records are read in pages while
+// others are written. So a record may be newer than the snapshot's revision, and the log after that revision brings
 // every record to the same end.
 
 #include <google/protobuf/io/coded_stream.h>
@@ -22,7 +22,7 @@ using etcdserverpb::TxnResponse;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Records one after the other, each behind its length.
+// Appends a record, after its length.
 void add_record(std::string& bytes, const Record& record) {
   v1::StoredRecord stored;
   stored.set_key(record.key);
@@ -35,7 +35,7 @@ void add_record(std::string& bytes, const Record& record) {
   stored.AppendToString(&bytes);
 }
 
-// Takes the first whole record off `bytes`, from `at` on; nothing: more bytes are needed.
+// Takes the first whole record from `bytes`, beginning at `at`. Nothing: more bytes are needed.
 std::optional<v1::StoredRecord> take_record(const std::string& bytes, size_t& at) {
   CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()) + at, static_cast<int>(bytes.size() - at));
   uint32_t size = 0;
@@ -58,13 +58,13 @@ void EtcdStore::snapshot_loop() {
   while (true) {
     {
       sync::Lock lock(wake_mutex_);
-      // The writer does not hold this mutex when it wakes: look again now and then.
+      // The writer does not hold this mutex when it wakes this thread, so look again now and then.
       while (!ending_ && !snapshot_is_due()) wake_.wait_for(wake_mutex_, std::chrono::milliseconds(500));
       if (ending_) return;
     }
     const absl::Status taken = snapshot();
     if (taken.ok()) continue;
-    // The log stays as long as it is; full or lost, the writer says so.
+    // The log keeps its length. If etcd is full or lost, the writer reports it.
     sync::Lock lock(wake_mutex_);
     wake_.wait_for(wake_mutex_, std::chrono::seconds(5), [this] { return ending_; });
   }
@@ -118,11 +118,11 @@ absl::StatusOr<v1::SnapshotPointer> EtcdStore::write_snapshot() {
     if (static_cast<int>(page.size()) < kPage) break;
     after = page.back().key;
   }
-  TITAN_RETURN_IF_ERROR(put_part(bytes.size()));  // At least one part: a pointer without is none.
+  TITAN_RETURN_IF_ERROR(put_part(bytes.size()));  // At least one part: a pointer without parts means none.
   return pointer;
 }
 
-// From now on the log begins after it; what came before is dropped in the same transaction.
+// From now on the log begins after the snapshot. The same transaction drops what came before.
 absl::Status EtcdStore::switch_snapshot(const v1::SnapshotPointer& pointer) {
   TxnRequest request = fenced();
   expect_changed(*request.add_compare(), layout_.snapshot(), snapshot_changed_);
@@ -136,7 +136,7 @@ absl::Status EtcdStore::switch_snapshot(const v1::SnapshotPointer& pointer) {
   TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
   if (answer.succeeded()) {
     snapshot_changed_ = answer.header().revision();
-  } else {  // As with move_head().
+  } else {  // See move_head().
     const etcdserverpb::KeyValue* found = found_instead(answer);
     if (found == nullptr) return lost();
     TITAN_ASSIGN_OR_RETURN(const v1::SnapshotPointer present,
@@ -144,7 +144,7 @@ absl::Status EtcdStore::switch_snapshot(const v1::SnapshotPointer& pointer) {
     if (present.folder() != pointer.folder()) return lost();
     snapshot_changed_ = found->mod_revision();
   }
-  // Costs nothing if it fails: the next one does it too.
+  // A failure does no harm: the next snapshot compacts, too.
   if (options_.compact_etcd) (void)elector_->client().compact(answer.header().revision());
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// How a new leader reads what its predecessors wrote.
+// How a new leader reads what earlier leaders wrote.
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -21,7 +21,7 @@ using etcdserverpb::TxnResponse;
 
 absl::Status EtcdStore::load() {
   absl::Status loaded = load_all();
-  // What is missing may be missing because another controller leads and has dropped it: ask before blaming etcd.
+  // A key may be missing because another controller leads and has dropped it. Checks that before it blames etcd.
   if (absl::IsDataLoss(loaded)) TITAN_RETURN_IF_ERROR(done_while_leading(fenced()));
   return loaded;
 }
@@ -38,7 +38,7 @@ absl::Status EtcdStore::load_all() {
         absl::StrCat("etcd: ", layout_.log(table_.revision() + 1), " is missing; restore the store from a backup"));
   }
   loaded_point.pass();
-  // What was read is the present only if this process still leads and nothing was written since.
+  // The data is current only if this process still leads and nothing was written since.
   TxnRequest confirm = fenced();
   expect_changed(*confirm.add_compare(), layout_.head(), head_changed_);
   return done_while_leading(confirm);
@@ -66,7 +66,7 @@ absl::StatusOr<EtcdStore::Ends> EtcdStore::read_ends() {
   return ends;
 }
 
-// The first controller ever.
+// Runs in the first controller of a cluster.
 absl::Status EtcdStore::begin() {
   etcdserverpb::RangeRequest anything = read_of(layout_.log());
   anything.set_range_end(prefix_end(layout_.snap()));
@@ -93,7 +93,7 @@ absl::StatusOr<RangeResponse> EtcdStore::read(const etcdserverpb::RangeRequest& 
   }
 }
 
-// Of a key that must be there.
+// The key must be there.
 absl::StatusOr<std::string> EtcdStore::read_value(const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const RangeResponse found, read(read_of(key)));
   if (found.kvs_size() == 0) {
