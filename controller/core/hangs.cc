@@ -137,7 +137,8 @@ void check_hangs(Step& step) {
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
   for (const auto& [uid, job] : step.state.jobs.live()) {
     if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
-    if (job.attempt->start_waits || job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
+    // A stop has its own deadline.
+    if (job.attempt->start_waits || job.record.state == job::JobState::kStopping) continue;
     const absl::Duration silent = now - *job.attempt->advanced_at;
     if (silent <= absl::Seconds(least_limit_seconds(job))) continue;  // Cheap check before a look at all its ranks.
     if (silent > hang_limit(job) && all_speak(step.state.nodes, *job.attempt)) hung.push_back(uid);

@@ -83,7 +83,7 @@ struct LiveAttempt {
   bool diagnosed = false;  // The comparison is done, here or by an earlier controller process.
   bool loaded = false;     // Its ranks have reported the step from which they resume.
   bool recovered = false;  // It reached a step or commit that no attempt had reached before.
-  int newer_attempt = 0;   // Number of a newer attempt of this job that a node or the dump folder has seen.
+  int newer_attempt = 0;   // Number of a newer attempt of this job that a node or the dump folder has seen. 0: none.
   // Step of its newest logged line, or the one it resumed from. A restarted controller learns it from the next line.
   std::optional<int64_t> logged_step;
   // When any rank was last seen to progress (none before the first beat), and the longest time between two such

@@ -13,7 +13,7 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kShownFor = absl::Minutes(1);   // After the last try.
+constexpr absl::Duration kShownFor = absl::Minutes(1);   // After the last refusal.
 constexpr absl::Duration kSaidAgain = absl::Minutes(1);  // A worker tries about once a second.
 constexpr size_t kNamesKept = 1000;                      // Limit for all refused names.
 

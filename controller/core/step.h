@@ -393,7 +393,7 @@ void end_job(Step& step, LiveJob& job, Change& change);
 void leave_queue(State& state, LiveJob& job);
 
 // leases.cc
-inline constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";  // Why a job waits.
+inline constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";  // Pending reason of a job.
 // Finds nodes whose lease is over, and what is lost with them.
 void check_leases(Step& step);
 // Gives up the part because its node is lost.

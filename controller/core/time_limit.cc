@@ -42,7 +42,8 @@ absl::Time scheduler_time(absl::Duration monotonic) { return absl::UnixEpoch() +
 void note_time_limit(const Now& now, LiveJob& job) {
   if (job.record.spec.time_limit_seconds <= 0 || job.record.placed_time_ns == 0 || job.ends_by) return;
   const absl::Duration passed = absl::Nanoseconds(now.wall_ns() - job.record.placed_time_ns);
-  job.ends_by = now.monotonic + std::clamp(limit(job) - passed, absl::ZeroDuration(), limit(job));  // Clocks are set.
+  // The wall clock may have been set.
+  job.ends_by = now.monotonic + std::clamp(limit(job) - passed, absl::ZeroDuration(), limit(job));
 }
 
 // How long it holds devices at most: from now on or, if it was never placed, from its placement on.
