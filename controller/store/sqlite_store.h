@@ -29,8 +29,9 @@ struct SqliteOptions {
   absl::Duration fold_after = absl::Seconds(2);  // After this quiet time the WAL is folded into the database file.
   // After this time of service the whole file is checked, then once a day.
   absl::Duration check_after = absl::Minutes(1);
-  int64_t max_pages = 0;  // Not 0: limit of the file's size. A full disk for tests that cannot mount one.
-  std::string vfs;        // SQLite's file system. Empty: the system's. For tests.
+  // Not 0: limit of the file's size, in pages. Simulates a full disk in tests that cannot mount one.
+  int64_t max_pages = 0;
+  std::string vfs;  // SQLite's file system. Empty: the system's. For tests.
   // Called when the store cannot continue: an I/O or fsync error, corruption, or a file that was deleted or replaced.
   // For the last, the message says where the acknowledged data is. What the store has acknowledged is durable, the rest
   // is not known. The process must end and start again: after a failed fsync nothing in memory can be trusted.

@@ -104,8 +104,8 @@ class Store {
 
   // Errors of the three readers: DataLoss if the record was set aside, or if damage hides which records there are.
   virtual absl::StatusOr<std::optional<Record>> get(const std::string& key) const = 0;
-  // Returns at most `limit` records by key, whose key begins with `prefix` and is greater than `after`. Records that
-  // are set aside are left out. Keys that begin with "quarantine/" belong to the store.
+  // Returns at most `limit` records whose key begins with `prefix` and is greater than `after`, sorted by key. Records
+  // that are set aside are left out. Keys that begin with "quarantine/" belong to the store.
   virtual absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
                                                    int limit) const = 0;
   // Returns changes with a greater revision, in order: whole transactions, about `limit` changes. OutOfRange: older
