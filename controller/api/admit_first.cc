@@ -15,10 +15,11 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::internal::InterceptorBatchMethodsImpl;
 using grpc::internal::MethodHandler;
 
-// A request without a field: of whoever is refused, or said nothing.
+// A request without fields, for callers that are refused or sent nothing.
 grpc_byte_buffer* no_bytes() { return ::grpc_raw_byte_buffer_create(nullptr, 0); }
 
-// What interceptors are told of a request when gRPC reads it itself. True: they are done, or there are none.
+// Shows interceptors the request, as gRPC does when it reads the request itself. Returns true when they are done or
+// there are none; otherwise `then` runs later.
 bool tell_interceptors(InterceptorBatchMethodsImpl& batch, grpc::internal::Call* call, void* request,
                        std::function<void()> then) {
   batch.SetCall(call);
@@ -45,7 +46,7 @@ grpc_byte_buffer* read_now(grpc::internal::Call& call) {
 
 }  // namespace
 
-// One call until its request is there; then one of its handlers has it.
+// Holds one call until its request is there, then passes it to one of the handlers.
 class AdmitFirst::Reading : public grpc_completion_queue_functor {
  public:
   Reading(const Handlers& handlers, const HandlerParameter& param)
@@ -59,7 +60,7 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
     const grpc_op read = reading(&bytes_);
     if (::grpc_call_start_batch(call_->call(), &read, 1, this, nullptr) != GRPC_CALL_OK) refuse();
   }
-  // The usual handler finds that nobody knows who calls.
+  // The usual handler then finds that the caller is unknown.
   void refuse() { hand_over(no_bytes(), *handlers_.usual, /*is_read=*/false); }
 
  private:
@@ -73,7 +74,8 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
   void hand_over(grpc_byte_buffer* bytes, MethodHandler& handler, bool is_read) {
     grpc::Status parsed;
     request_ = handler.Deserialize(call_->call(), bytes, &parsed, &data_);
-    handler_ = parsed.ok() ? &handler : handlers_.undecodable.get();  // What was made for the request is of one type.
+    // `data_` fits both handlers: they have the same request type.
+    handler_ = parsed.ok() ? &handler : handlers_.undecodable.get();
     const bool shown = is_read && parsed.ok();
     if (tell_interceptors(batch_, call_, shown ? request_ : nullptr, [this] { run(); })) run();
   }
@@ -94,7 +96,7 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
 };
 
 void AdmitFirst::RunHandler(const HandlerParameter& param) {
-  auto* const reading = new Reading(handlers_, param);  // Its own owner.
+  auto* const reading = new Reading(handlers_, param);  // Deletes itself in run().
   return gate_.identify(*param.server_context).ok() ? reading->begin() : reading->refuse();
 }
 
@@ -110,7 +112,7 @@ void AdmitFirstAndWait::RunHandler(const HandlerParameter& param) {
   const auto run = [&] {
     inner_->RunHandler(HandlerParameter(param.call, param.server_context, request, status, data, param.call_requester));
   };
-  InterceptorBatchMethodsImpl batch;  // Interceptors of ours are done when they return.
+  InterceptorBatchMethodsImpl batch;  // Titan's interceptors are done when they return.
   if (tell_interceptors(batch, param.call, is_read && status.ok() ? request : nullptr, run)) run();
 }
 

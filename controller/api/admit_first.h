@@ -1,11 +1,12 @@
 #pragma once
 
-// gRPC reads the whole request of a call before its handler runs, however long it is and whoever sends it: its limit of
-// a message's size is compared when all of it is in memory. Here who calls is asked first, and of somebody who cannot
-// be told nothing is read. To gRPC such a method is a stream both ways that has one request, as it is on the wire.
+// gRPC reads a call's whole request into memory before the handler runs, and compares it with the message size limit
+// only then. The handlers here identify the caller first, and read nothing from a caller that they cannot identify.
+// gRPC must see such a method as a stream in both directions with one request; the bytes on the wire are the same.
 //
-// What holds for every request is checked here as well, before its method sees it (request_check.h): that there is one,
-// that it can be decoded, for which gRPC would answer UNIMPLEMENTED without a word, and that its enums have values.
+// The checks that every request needs run here as well, before the method sees the request (request_check.h): that
+// there is one, that it decodes (gRPC itself answers UNIMPLEMENTED without a message), and that its enums have known
+// values.
 
 #include <memory>
 #include <string>
@@ -24,14 +25,14 @@
 
 namespace titan::api {
 
-// How a method is run, and what answers in its place.
+// Handlers of one method: the usual one, and those that answer in its place.
 struct Handlers {
   std::unique_ptr<grpc::internal::MethodHandler> usual;
-  std::unique_ptr<grpc::internal::MethodHandler> undecodable;  // It is not given a request.
-  std::unique_ptr<grpc::internal::MethodHandler> missing;      // It is given an empty one.
+  std::unique_ptr<grpc::internal::MethodHandler> undecodable;  // Gets no request.
+  std::unique_ptr<grpc::internal::MethodHandler> missing;      // Gets an empty request.
 };
 
-// Around the handlers that gRPC would run itself.
+// Wraps the handlers that gRPC would run itself. `gate` outlives it.
 class AdmitFirst : public grpc::internal::MethodHandler {
  public:
   AdmitFirst(Handlers handlers, const auth::Gate& gate) : handlers_(std::move(handlers)), gate_(gate) {}
@@ -45,7 +46,8 @@ class AdmitFirst : public grpc::internal::MethodHandler {
   const auth::Gate& gate_;
 };
 
-// The same for a handler of gRPC's synchronous interface, which has a thread to wait in. `type`: of its request.
+// Does the same for a handler of gRPC's synchronous interface, which blocks a thread. `type`: full name of the
+// request's message.
 class AdmitFirstAndWait : public grpc::internal::MethodHandler {
  public:
   AdmitFirstAndWait(std::unique_ptr<grpc::internal::MethodHandler> inner, std::string type, const auth::Gate& gate)
@@ -59,6 +61,7 @@ class AdmitFirstAndWait : public grpc::internal::MethodHandler {
   const auth::Gate& gate_;
 };
 
+// Ends a server stream at once with an error.
 template <typename Response>
 class Refusing : public grpc::ServerWriteReactor<Response> {
  public:
@@ -72,7 +75,7 @@ inline grpc::ServerUnaryReactor* refuse_unary(grpc::CallbackServerContext* conte
   return refusing;
 }
 
-// Methods that parse their request themselves are given its bytes.
+// Methods that parse their request themselves get its bytes and check them later.
 inline absl::Status check_fields(const grpc::ByteBuffer& /*bytes*/) { return absl::OkStatus(); }
 
 template <typename Request>
@@ -84,7 +87,7 @@ std::string type_of() {
   }
 }
 
-// Why a call's method never hears of it.
+// Returns the error that keeps a call from its method, or OK.
 template <typename Request>
 absl::Status check_call(const auth::Gate& gate, const grpc::ServerContextBase& context, const Request& request) {
   if (absl::Status unknown = gate.identify(context).status(); !unknown.ok()) return unknown;
@@ -104,7 +107,7 @@ std::unique_ptr<grpc::internal::MethodHandler> refusing_stream(absl::Status why)
       [why = std::move(why)](grpc::CallbackServerContext*, const Request*) { return new Refusing<Response>(why); });
 }
 
-// How gRPC would run a method of a service.
+// Makes the handlers with which gRPC would run a method of a service.
 template <typename Service, typename Request, typename Response>
 Handlers handlers_of(Service& service, const auth::Gate& gate,
                      grpc::ServerUnaryReactor* (Service::*method)(grpc::CallbackServerContext*, const Request*,
@@ -136,15 +139,16 @@ Handlers handlers_of(Service& service, const auth::Gate& gate,
           refusing_stream<Request, Response>(missing_request(type))};
 }
 
-// Of all methods of a service, in the order of its .proto. `mark`: the service's MarkMethodStreamed, which is
-// protected.
+// Registers handlers for all methods of a service, in the order of its .proto. `mark` calls the service's
+// MarkMethodStreamed, which is protected.
 template <typename Mark, typename Service, typename... Methods>
 void admit_first(const Mark& mark, Service& service, const auth::Gate& gate, Methods... methods) {
   int index = 0;
   (mark(index++, new AdmitFirst(handlers_of(service, gate, methods), gate)), ...);
 }
 
-// Likewise of a service on the synchronous interface, whose methods ask the gate themselves before anything else.
+// Makes the handler of a service on the synchronous interface. Its methods call the gate themselves before anything
+// else.
 template <typename Service, typename Request, typename Response>
 std::unique_ptr<AdmitFirstAndWait> waiting_handler(Service& service, const auth::Gate& gate,
                                                    grpc::Status (Service::*method)(grpc::ServerContext*, const Request*,

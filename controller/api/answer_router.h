@@ -11,26 +11,27 @@
 
 namespace titan::api {
 
-// Ticks of 200 ms until a node that was asked counts as one that does not answer.
+// Ticks of 200 ms after which a node that has not answered counts as unresponsive.
 inline constexpr int kTicksToAnswer = 25;
 
-// Brings a worker's answer to the reader that asked for it.
+// Passes a worker's answer to the reader that sent the question.
 template <typename Answer>
 class AnswerRouter {
  public:
   using Handler = std::function<void(const Answer&)>;
 
-  // The number to put into the question's `request` to this node. The handler runs at most once.
+  // Returns the number for the `request` field of the question to this node. The handler runs at most once.
   int64_t expect(const std::string& node, Handler handler) {
     sync::Lock lock(mutex_);
     questions_[++last_] = {node, std::move(handler)};
     return last_;
   }
+  // Forgets a question; its handler does not run any more.
   void drop(int64_t request) {
     sync::Lock lock(mutex_);
     questions_.erase(request);
   }
-  // False: another node was asked. Numbers follow each other, so that any node could guess one.
+  // Returns false when the question went to another node. Numbers are consecutive, so that any node could guess one.
   bool deliver(const std::string& node, const Answer& answer) {
     Handler handler;
     {

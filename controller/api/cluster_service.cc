@@ -32,7 +32,7 @@ void add_damaged(const store::Store& store, v1::Cluster& cluster) {
   }
 }
 
-// A file that is gone when this is; or why there is none.
+// A temporary file that is removed with this object; status() says why there is none.
 class Scratch {
  public:
   explicit Scratch(const std::string& folder) : path_(folder + "/backup-XXXXXX") {
@@ -53,7 +53,7 @@ class Scratch {
   absl::Status status_;
 };
 
-// The codes of files mean something else to a client: NotFound that there is no such job or node.
+// File error codes mean something else to a client: NotFound says that there is no such job or node.
 absl::Status backup_failed(const absl::Status& why) {
   const bool is_full = absl::IsResourceExhausted(why);
   return rpc::error(is_full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal, "BACKUP_FAILED",
@@ -115,7 +115,7 @@ absl::Status ClusterService::back_up(const auth::Caller& caller, grpc::ServerWri
       if (made.ok()) return send(*made, file, caller, writer);
     }
   }
-  // A backup is wanted most of all where the disk is full or the state folder is gone.
+  // A backup matters most when the disk is full or the state folder is gone.
   if (absl::IsDataLoss(on_disk) || options_.copy_in_memory == nullptr) return backup_failed(on_disk);
   const absl::StatusOr<store::StoreImage> image = options_.copy_in_memory(caller.actor);
   if (!image.ok()) return backup_failed(image.status());

@@ -16,17 +16,18 @@ namespace titan::api {
 struct ClusterOptions {
   std::string id;
   absl::Time start_time;
-  // Writes a copy of the store to an empty file; none: this controller's store has no file.
+  // Writes a copy of the store to an empty file; null: this controller's store has no file.
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy_store;
   std::string scratch;                        // Folder for copies until they are sent.
-  std::function<v1::Diagnostics()> diagnose;  // Called on gRPC's threads; none: not known.
-  // A copy in memory, for when none can be written to the scratch folder; none: there is no other way.
+  std::function<v1::Diagnostics()> diagnose;  // Called on gRPC's threads; null: GetDiagnostics returns nothing.
+  // Copies the store in memory, for when the scratch folder takes no file; null: there is no other way.
   std::function<absl::StatusOr<store::StoreImage>(const std::string& actor)> copy_in_memory;
-  std::function<std::string()> state_folder_problem;  // Why the state folder takes no writes now; none: not known.
+  // Why the state folder takes no writes now, empty when it does; null: unknown.
+  std::function<std::string()> state_folder_problem;
   int64_t default_time_limit_seconds = 0;
 };
 
-// Rare calls that take long: on gRPC's synchronous interface, whose threads nobody else needs.
+// Uses gRPC's synchronous interface: its calls are rare and slow, and nothing else needs that interface's threads.
 class ClusterService : public v1::ClusterService::Service {
  public:
   ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,

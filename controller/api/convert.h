@@ -1,6 +1,6 @@
 #pragma once
 
-// From the controller's own types to wire messages.
+// Converts the controller's own types to wire messages.
 
 #include <string>
 
@@ -14,18 +14,18 @@
 
 namespace titan::api {
 
-// Without the configuration texts.
+// Leaves out the configuration texts.
 v1::Job to_proto(const reconcile::JobView& view);
 v1::Node to_proto(const reconcile::NodeView& view);
 void add_warnings(const std::vector<scheduler::Misfit>& misfits, v1::Job& job);
 v1::Event to_proto(const job::EventRecord& event, int64_t revision);
 v1::JobDiagnosis to_proto(const job::DiagnosisRecord& record);
 
-// Accept a full name or an id alone.
+// Both accept a full name or an id alone.
 std::string full_job_name(const std::string& name);
 std::string node_id(const std::string& name);
 
-// InvalidArgument (NAME_MISSING) for a request without the name of a "job" or "node".
+// Returns InvalidArgument (NAME_MISSING), for a request that does not name a "job" or "node".
 absl::Status no_name(absl::string_view of);
 
 }  // namespace titan::api

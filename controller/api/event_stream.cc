@@ -20,7 +20,7 @@ constexpr char kAllEvents[] = "event/";
 
 absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const std::string& prefix, const Place& last,
                                                 int64_t until, size_t limit) {
-  std::priority_queue<Place> oldest;  // The newest of them on top.
+  std::priority_queue<Place> oldest;  // The newest is on top.
   std::string after;
   while (true) {
     TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> page, store.scan(prefix, after, kScanPage));
@@ -68,12 +68,12 @@ bool EventStream::open() {
                    {{"revision", absl::StrCat(newest)}}));
     return false;
   }
-  last_sent_ = {request_.revision(), "\x7f"};  // Every event of that revision.
+  last_sent_ = {request_.revision(), "\x7f"};  // Skips every event of that revision.
   revision_ = std::max(request_.revision(), store_.revision());
   return true;
 }
 
-// Nothing more will come: the job was over before its events were read to their end.
+// Whether no more events will come. Callers check this before they read, so that they miss none of a job that ends.
 bool EventStream::over() const {
   if (!request_.follow()) return true;
   if (job_uid_.empty()) return false;
@@ -89,8 +89,8 @@ void EventStream::refill() {
   return prefix_.empty() ? read_everything() : read_subject();
 }
 
-// One that makes no sense is set aside, which the store tells and counts, and the others are shown. Whether this is
-// one of those, and the caller's to see.
+// Adds a record's event if the caller may see it, and returns whether it did. A record that cannot be decoded is set
+// aside, which the store reports and counts, and the others are shown.
 bool EventStream::show(const store::Record& record) {
   const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(record.value);
   if (!event.ok()) {
@@ -120,7 +120,7 @@ void EventStream::read_subject() {
   }
 }
 
-// Those that were there when the stream began. False: all of them were sent.
+// Adds events that existed when the stream began. Returns false once all of them were sent.
 absl::StatusOr<bool> EventStream::read_snapshot() {
   for (int added = 0; added < kEventBatch;) {
     if (places_.empty()) {
@@ -134,7 +134,7 @@ absl::StatusOr<bool> EventStream::read_snapshot() {
     const absl::StatusOr<std::optional<store::Record>> record = store_.get(last_sent_.second);
     if (absl::IsDataLoss(record.status())) continue;
     if (!record.ok()) return record.status();
-    if (!*record) continue;  // Deleted since.
+    if (!*record) continue;  // It was deleted meanwhile.
     if (show(**record)) ++added;
   }
   return true;

@@ -13,13 +13,13 @@ namespace titan::api {
 
 using Place = std::pair<int64_t, std::string>;  // A record's revision and key.
 
-// Records lie by key. This says which to read in the order of the log: those below the prefix after the place `last`
-// and not newer than the revision `until`, the `limit` oldest of them, oldest first. Whatever there is, it takes room
-// for so many. Errors: those of scan().
+// The store orders records by key. This returns which ones to read in the order of the log: records under `prefix`
+// after the place `last` and not newer than the revision `until`, the `limit` oldest of them, oldest first. Memory use
+// is bounded by `limit`. Errors: those of scan().
 absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const std::string& prefix, const Place& last,
                                                 int64_t until, size_t limit);
 
-// Durable events read from the store: a follower keeps only the key that it has come to.
+// Streams durable events from the store. A reader that follows costs a position, not a queue of events.
 class EventStream : public Stream<v1::Event> {
  public:
   EventStream(reconcile::Reconciler& reconciler, store::Store& store, v1::ListEventsRequest request,
@@ -40,17 +40,17 @@ class EventStream : public Stream<v1::Event> {
   reconcile::Reconciler& reconciler_;
   store::Store& store_;
   const v1::ListEventsRequest request_;
-  const auth::Caller caller_;  // Sees events of the jobs of some projects, and those of nodes.
+  const auth::Caller caller_;  // May limit events to nodes and the jobs of some projects.
   bool opened_ = false;
-  std::string prefix_;  // Of one job's or node's events; empty: of all, in the order of the log.
-  std::string after_;   // Last key sent.
+  std::string prefix_;  // Prefix of one job's or node's events; empty: all events, in the order of the log.
+  std::string after_;   // Last key read.
   std::string job_uid_;
-  // For all events:
-  std::deque<Place> places_;  // Of those to be sent next, oldest first.
+  // Used for all events:
+  std::deque<Place> places_;  // Events to send next, oldest first.
   Place last_sent_;
-  bool more_places_ = true;  // There may be more than are in the list.
+  bool more_places_ = true;  // The store may hold more than the list.
   bool in_snapshot_ = true;
-  int64_t revision_ = 0;  // What of the log was read.
+  int64_t revision_ = 0;  // Newest revision of the log that was read.
 };
 
 }  // namespace titan::api

@@ -11,7 +11,7 @@ constexpr int kForgetAfter = 1000;
 
 using Waker = reconcile::Waker;
 
-// Those that are still there.
+// Appends the readers that still exist to `into` and drops the others.
 void take(std::vector<std::weak_ptr<Waker>>& readers, std::vector<std::shared_ptr<Waker>>& into) {
   std::erase_if(readers, [&](const std::weak_ptr<Waker>& weak) {
     std::shared_ptr<Waker> reader = weak.lock();

@@ -28,7 +28,7 @@ struct Operator {
   const char* text;
   Compare compare;
 };
-// The longer ones first.
+// Longer operators come first, since the first match wins.
 constexpr Operator kOperators[] = {
     {"!=", Compare::kUnequal}, {"<=", Compare::kLessOrEqual}, {">=", Compare::kGreaterOrEqual},
     {"=", Compare::kEqual},    {"<", Compare::kLess},         {">", Compare::kGreater},
@@ -73,7 +73,7 @@ std::optional<absl::Time> parse_time(const std::string& text, absl::Time now) {
   return now - ago;
 }
 
-// All of them hold, or any of them does.
+// Holds when all parts hold (`all`), or when any part holds.
 Filter combined(std::vector<Filter> parts, bool all) {
   if (parts.size() == 1) return std::move(parts[0]);
   return [parts = std::move(parts), all](const JobView& job) {
@@ -123,7 +123,7 @@ class Parser {
     return true;
   }
 
-  // Factors side by side or with AND between.
+  // Parses factors that are adjacent or joined by AND.
   absl::StatusOr<Filter> sequence() {
     std::vector<Filter> all;
     do {
@@ -254,7 +254,7 @@ class Parser {
     return Filter([key = key.text](const JobView& job) { return job.record->labels.contains(key); });
   }
 
-  // Owners are "user:NAME" and the like, so that no other one is called so.
+  // Owners look like "user:NAME", so none of them is called "me".
   bool is_me(const Word& word) const { return word.text == "me" && !word.quoted && !self_.empty(); }
 
   static Filter text_comparison(const Field& field, Compare compare, const std::string& wanted) {

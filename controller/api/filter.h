@@ -1,7 +1,7 @@
 #pragma once
 
-// Filters of lists (AIP-160): comparisons joined by AND, OR, NOT and parentheses. As there, OR binds tighter than AND,
-// and comparisons that only stand side by side are joined by AND.
+// Filters of lists (AIP-160): comparisons joined by AND, OR, NOT and parentheses. As in AIP-160, OR binds tighter than
+// AND, and adjacent comparisons are joined by AND.
 
 #include <functional>
 #include <string>
@@ -14,11 +14,11 @@ namespace titan::api {
 
 using Filter = std::function<bool(const core::JobView&)>;
 
-// `field = value`, with !=, <, <=, > and >= as the field's kind allows, the fields of job_fields.h. Words are compared
-// by their bytes, states without regard to case. "field : text" asks whether the text is in it, "field:*" whether it is
-// set; "labels:KEY" whether there is such a label. What is not set is unequal to everything, and neither less nor
-// greater. Values with spaces, parentheses or quotes stand in "" or ''; times are RFC 3339, or "-2h", "-30m", "-7d"
-// before `now`. "owner = me" (also !=) means `self`, who asks. An empty filter takes everything.
+// Parses comparisons `field = value` of the fields in job_fields.h, also with !=, <, <=, > and >= where the field's
+// kind allows them. Text is compared by bytes, states ignore case. "field : text" tests whether the field contains the
+// text, "field:*" whether it is set, "labels:KEY" whether the label exists. An unset field is unequal to every value,
+// and neither less nor greater. Values with spaces, parentheses or quotes go in "" or ''. Times are RFC 3339, or "-2h",
+// "-30m", "-7d" before `now`. "owner = me" (also !=) means `self`, the caller. An empty filter accepts every job.
 // Errors: InvalidArgument (FILTER_INVALID) with the column, counted from 1.
 absl::StatusOr<Filter> parse_filter(const std::string& text, absl::Time now, const std::string& self = "");
 

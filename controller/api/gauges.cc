@@ -55,10 +55,10 @@ std::vector<prometheus::MetricFamily> Gauges::Collect() const {
 
 namespace {
 
-// Not `job`: Prometheus gives that name to what it scrapes.
+// Prometheus uses the label `job` for its scrape target, so this one is titan_job.
 metrics::Labels labels_of(const core::JobView& view) { return {{"titan_job", view.record->name}}; }
 
-// Since when it waits for nodes; nothing when it has them, and waits for what its attempt is about.
+// Time from which the job waits for nodes; nothing when it has them and its attempt waits for something else.
 std::optional<int64_t> waits_since(const core::JobView& view) {
   if (view.attempts.empty()) return view.record->create_time_ns;
   const int64_t ended = view.attempts.back()->end_time_ns;
@@ -103,7 +103,7 @@ void JobGauges::add(const core::JobView& view) {
     ++by_reason_[view.pending_reason];
     if (const auto begun = waits_since(view)) longest_wait_ = std::max(longest_wait_, since(*begun));
   }
-  if (view.attempts.empty()) return;  // It has no figures yet.
+  if (view.attempts.empty()) return;  // The job has no figures yet.
   if (shown_ == most_) {
     ++left_out_;
     return;
@@ -128,7 +128,7 @@ void JobGauges::add_training(const core::JobView& view) {
   if (view.progress.expert_max_over_mean > 0) add_gauge(experts_, view.progress.expert_max_over_mean, labels);
 }
 
-// What a loss of the job's ranks would cost.
+// Adds what a loss of the job's ranks would cost.
 void JobGauges::add_safety(const core::JobView& view) {
   if (!view.record->spec.saves || view.record->start_time_ns == 0) return;
   const metrics::Labels labels = labels_of(view);
@@ -155,7 +155,7 @@ std::vector<prometheus::MetricFamily> JobGauges::take() {
 
 namespace {
 
-constexpr double kLateSeconds = 3;  // Three beats missed.
+constexpr double kLateSeconds = 3;  // Three missed beats.
 
 }  // namespace
 
@@ -185,7 +185,7 @@ void NodeGauges::add(const core::NodeView& view, absl::Time last_beat) {
   if (!view.unknown.empty() && unknown_.metric.size() < most_nodes_) {
     add_gauge(unknown_, static_cast<double>(view.unknown.size()), {{"node", record.name}});
   }
-  if (last_beat == absl::Time()) return;  // Not heard of since this controller started.
+  if (last_beat == absl::Time()) return;  // The node was not heard from since this controller started.
   beats_.emplace_back(record.name, std::max(0.0, absl::ToDoubleSeconds(now_ - last_beat)));
 }
 
@@ -193,7 +193,7 @@ void NodeGauges::add_devices(const core::NodeView& view) {
   const job::NodeRecord& record = view.node.record;
   if (record.devices == 0 && view.devices_used == 0) return;
   const bool usable = view.node.can_take_ranks() && !record.cordoned;
-  // More than there are when its worker was restarted with fewer under ranks that run.
+  // Exceeds the node's devices when its worker restarted with fewer while ranks run.
   const int used = view.devices_used, rest = std::max(0, record.devices - used);
   devices_[{record.device, "used"}] += used;
   devices_[{record.device, "free"}] += usable ? rest : 0;
@@ -211,7 +211,8 @@ void NodeGauges::add_slow_ranks(const core::NodeView& view) {
   }
 }
 
-// When not all can be shown, those that are late, longest first; the others by name, so that they stay the same.
+// When not all nodes fit, takes the late ones first, longest first, then the others by name, so that the choice is
+// stable.
 prometheus::MetricFamily NodeGauges::ages() {
   auto family = gauge_family("titan_node_heartbeat_age_seconds", "Since a node was last heard of.");
   if (beats_.size() > most_nodes_) {

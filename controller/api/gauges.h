@@ -1,6 +1,6 @@
 #pragma once
 
-// Computes the gauges of jobs and nodes when Prometheus asks for them.
+// Computes the gauges of jobs and nodes when Prometheus scrapes them.
 
 #include <map>
 #include <string>
@@ -17,18 +17,18 @@
 
 namespace titan::api {
 
-// The most series of a kind: pages stay small whatever the cluster. titan_series_left_out says how many are not there.
+// Limits the series of each kind, so that pages stay small for any cluster. titan_series_left_out counts the rest.
 struct Caps {
   size_t jobs = 500;
-  size_t nodes = 1000;  // Those that are late come first.
+  size_t nodes = 1000;  // Late nodes come first.
   size_t slow_ranks = 100;
 };
 
-// Gauges computed when Prometheus asks: a series exists exactly as long as what it describes. Per-job series only for
-// jobs that are not over. Reads what is published, without the reconciler's lock.
+// Gauges computed at each scrape: a series exists exactly as long as what it describes. Only jobs that are not over
+// have series per job. Reads published state, without the reconciler's lock.
 class Gauges : public prometheus::Collectable {
  public:
-  // Both outlive the page that shows this.
+  // Both outlive the page that shows these gauges.
   Gauges(reconcile::Reconciler& reconciler, const store::Store& store, Caps caps = {})
       : reconciler_(reconciler), store_(store), caps_(caps) {}
   std::vector<prometheus::MetricFamily> Collect() const override;
@@ -39,20 +39,20 @@ class Gauges : public prometheus::Collectable {
   const Caps caps_;
 };
 
-// Jobs as one page of metrics shows them: how many by state and reason, and figures of each that is not over.
+// Collects the jobs' families for one scrape: counts by state and reason, and figures of each job that is not over.
 class JobGauges {
  public:
   JobGauges(size_t most, absl::Time now);
 
   void add(const core::JobView& view);
-  // Of what was added; once. Families may be empty.
+  // Returns the families of everything added; call it once. Families may be empty.
   std::vector<prometheus::MetricFamily> take();
-  size_t left_out() const { return left_out_; }  // Jobs that would have series of their own.
+  size_t left_out() const { return left_out_; }  // Jobs without series because of the limit.
 
  private:
   void add_training(const core::JobView& view);
   void add_safety(const core::JobView& view);
-  double since(int64_t time_ns) const;  // Seconds; 0 for a time that is to come.
+  double since(int64_t time_ns) const;  // Seconds; 0 for a future time.
 
   const size_t most_;
   const absl::Time now_;
@@ -63,13 +63,13 @@ class JobGauges {
   prometheus::MetricFamily in_vain_, step_age_, committed_, checkpoint_age_, save_failed_;
 };
 
-// Nodes as one page of metrics shows them: how many by state, their devices, when each was heard of, slow ranks.
+// Collects the nodes' families for one scrape: counts by state, devices, time since the last beat, slow ranks.
 class NodeGauges {
  public:
   NodeGauges(size_t most_nodes, size_t most_slow_ranks, absl::Time now);
 
   void add(const core::NodeView& view, absl::Time last_beat);
-  // Of what was added; once. Families may be empty.
+  // Returns the families of everything added; call it once. Families may be empty.
   std::vector<prometheus::MetricFamily> take();
   size_t left_out() const { return beats_.size() > most_nodes_ ? beats_.size() - most_nodes_ : 0; }
   size_t slow_ranks_left_out() const { return slow_ranks_left_out_; }
@@ -84,8 +84,8 @@ class NodeGauges {
   size_t slow_ranks_left_out_ = 0;
   int sessions_ = 0;
   std::map<std::string, int> by_state_, by_mark_;
-  std::map<std::pair<std::string, std::string>, int> devices_;  // By kind and use.
-  std::vector<std::pair<std::string, double>> beats_;           // Seconds since, by node.
+  std::map<std::pair<std::string, std::string>, int> devices_;  // By device kind and use.
+  std::vector<std::pair<std::string, double>> beats_;           // Seconds since the last beat, by node.
   prometheus::MetricFamily unknown_, score_;
 };
 

@@ -36,7 +36,7 @@ class Health::Call : public grpc::ServerBidiReactor<Request, Response> {
   void OnDone() override { delete this; }
 
  private:
-  // What is watched does not change until the server ends, and the stream with it.
+  // A watched status does not change until the server ends, and the stream ends with it.
   void answer() {
     const bool is_known = is_ours(request_.value());
     if (!is_known && !watches_) return finish({grpc::StatusCode::NOT_FOUND, "there is no such service"});
@@ -65,7 +65,7 @@ void Health::add(const char* method, bool watches) {
   using Handler = grpc::internal::CallbackBidiHandler<Request, Response>;
   AddMethod(new grpc::internal::RpcServiceMethod(method, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
   MarkMethodCallback(watches ? 1 : 0, new Handler([this, watches](grpc::CallbackServerContext* context) {
-                       auto* const call = new Call(watches);  // Its own owner.
+                       auto* const call = new Call(watches);  // Deletes itself in OnDone().
                        call->begin(gate_.identify(*context).ok());
                        return call;
                      }));

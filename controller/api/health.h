@@ -9,14 +9,15 @@ namespace titan::api {
 
 inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
-// grpc.health.v1.Health, as gRPC's own is but for one thing: of somebody who cannot be told no request is read, and the
-// answer is about all of the server.
+// Serves grpc.health.v1.Health like gRPC's own service, with one difference: it reads no request from a caller that it
+// cannot identify, and answers for the whole server.
 class Health : public grpc::Service {
  public:
   explicit Health(const auth::Gate& gate);
 
  private:
-  // On the wire what HealthCheckRequest {string service = 1} and HealthCheckResponse {ServingStatus status = 1} are.
+  // These have the wire format of HealthCheckRequest {string service = 1} and HealthCheckResponse {ServingStatus status
+  // = 1}.
   using Request = google::protobuf::StringValue;
   using Response = google::protobuf::Int32Value;
   class Call;

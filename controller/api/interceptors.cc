@@ -61,7 +61,7 @@ std::string text(const Message& message, const char* name) {
   return has ? message.GetReflection()->GetString(message, field) : "";
 }
 
-// "/titan.v1.JobService/CancelJob" as the table of permissions has it.
+// Turns "/titan.v1.JobService/CancelJob" into the name in the table of permissions.
 std::string short_method(const char* method) {
   return absl::StrReplaceAll(absl::StripPrefix(method, "/titan.v1."), {{"/", "."}});
 }
@@ -83,7 +83,7 @@ class Auditor : public grpc::experimental::Interceptor {
   }
 
  private:
-  // The handler has not run yet: what it does may take the caller's rights away.
+  // Identifies the caller before the handler runs, which may take the caller's rights away.
   void begin(const void* request) {
     const absl::StatusOr<auth::Caller> caller = gate_.identify(context_);
     entry_.actor = caller.ok() ? caller->actor : auth::stranger(caller.status());
@@ -93,7 +93,7 @@ class Auditor : public grpc::experimental::Interceptor {
     entry_.resource = resource_of(message);
     entry_.request_id = text(message, "request_id");
   }
-  // A job that came as text, or without an id, has its name only now.
+  // A job that came as text or without an id has its name only now.
   void name_made(const void* answer) {
     if (answer == nullptr || entry_.method != "JobService.CreateJob") return;
     entry_.resource = text(*static_cast<const Message*>(answer), "name");
@@ -146,7 +146,7 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> audit_cal
 namespace {
 
 constexpr char kOther[] = "other";
-constexpr int kCodes = 17;  // gRPC's, from OK.
+constexpr int kCodes = 17;  // Number of gRPC's status codes.
 
 std::string code_name(int code) { return absl::StatusCodeToString(static_cast<absl::StatusCode>(code)); }
 
@@ -159,10 +159,11 @@ struct RpcMeter::Method {
 
   metrics::Metrics& metrics;
   const std::string name;
-  // By code. Histograms, of 17 series each, are made as codes come: the page would have thousands that stay at 0.
+  // Indexed by code. A histogram, which has 17 series, is made when its code first occurs; otherwise the page would
+  // have thousands of series that stay at 0.
   std::array<std::atomic<prometheus::Histogram*>, kCodes> durations = {};
   std::array<std::atomic<prometheus::Counter*>, kCodes> ended = {};
-  prometheus::Counter* begun = nullptr;  // Of a method that streams.
+  prometheus::Counter* begun = nullptr;  // Set for a method that streams.
   prometheus::Gauge* open = nullptr;
 
   prometheus::Histogram& duration(int code) {
@@ -170,7 +171,7 @@ struct RpcMeter::Method {
     if (known != nullptr) return *known;
     known = &metrics.histogram("titan_rpc_duration_seconds", "Unary calls, from their arrival to the answer.",
                                {{"method", name}, {"code", code_name(code)}});
-    durations[code].store(known, std::memory_order_release);  // Two threads may both get here; they store the same one.
+    durations[code].store(known, std::memory_order_release);  // Two threads may get here; both store the same one.
     return *known;
   }
   prometheus::Counter& ended_with(int code) {
@@ -183,7 +184,7 @@ struct RpcMeter::Method {
   }
 };
 
-// Notes the status of the answer.
+// Records the status of the answer.
 class RpcMeter::Call : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
@@ -194,7 +195,7 @@ class RpcMeter::Call : public grpc::experimental::Interceptor {
   }
 
  protected:
-  int code_ = grpc::StatusCode::CANCELLED;  // Of a call that ends without an answer.
+  int code_ = grpc::StatusCode::CANCELLED;  // Remains for a call that ends without an answer.
 };
 
 class RpcMeter::UnaryCall : public Call {
@@ -242,7 +243,8 @@ void RpcMeter::add_method(const std::string& name, bool streams) {
   if (streams) {
     method->begun = &metrics_.counter("titan_rpc_streams_begun_total", "Streams that began.", {{"method", name}});
     method->open = &metrics_.gauge("titan_rpc_open_streams", "Streams that are open.", {{"method", name}});
-    for (int code = 0; code < kCodes; ++code) method->ended_with(code);  // rate() does not see the first of a new one.
+    // rate() misses the first increment of a new series, so all series exist from the start.
+    for (int code = 0; code < kCodes; ++code) method->ended_with(code);
   }
   if (!streams || is_other) method->duration(grpc::StatusCode::OK);
   methods_[is_other ? name : absl::StrCat("/titan.v1.", name)] = std::move(method);
@@ -251,7 +253,7 @@ void RpcMeter::add_method(const std::string& name, bool streams) {
 grpc::experimental::Interceptor* RpcMeter::CreateServerInterceptor(ServerRpcInfo* info) {
   const auto found = methods_.find(info->method() == nullptr ? "" : info->method());
   Method& method = found == methods_.end() ? *other_ : *found->second;
-  // To gRPC all of ours are streams (admit_first.h).
+  // gRPC sees all of Titan's methods as streams (admit_first.h).
   const bool is_unary = method.open == nullptr || info->type() == ServerRpcInfo::Type::UNARY ||
                         info->method() == absl::string_view(kHealthCheck);
   if (is_unary) return new UnaryCall(method);

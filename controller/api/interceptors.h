@@ -1,7 +1,7 @@
 #pragma once
 
-// Intercepts every call of a server: refuses reflection to unknown callers, records changes for the audit, and measures
-// calls.
+// Intercepts every call of a server: refuses reflection to unknown callers, records changes for the audit log, and
+// measures calls.
 
 #include <array>
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace titan::api {
 
-// Ends calls of gRPC's reflection service whose caller cannot be told, before that reads anything of them.
+// Ends calls of gRPC's reflection service by callers that cannot be identified, before the service reads anything.
 class ReflectionGuard : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   explicit ReflectionGuard(const auth::Gate& gate) : gate_(gate) {}
@@ -27,15 +27,15 @@ class ReflectionGuard : public grpc::experimental::ServerInterceptorFactoryInter
   const auth::Gate& gate_;
 };
 
-// Writes down each call that changes something, between its handler and its answer. Both outlive the server.
+// Records each call that changes something, between its handler and its answer. Both arguments outlive the server.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> audit_calls(auth::Audit& audit,
                                                                                    const auth::Gate& gate);
 
-// What a request is about: the name of a job, node or token in it; empty when it has none.
+// Name of the job, node or token that a request is about; empty when it has none.
 std::string resource_of(const google::protobuf::Message& request);
 
-// Measures every call of a server at one place: how long unary calls took, by method and code; how many streams began,
-// ended and are open. Methods that are not Titan's own (health, reflection, names that a client made up) are "other".
+// Measures every call of a server: durations of unary calls by method and code; how many streams began, ended and are
+// open. Methods that are not Titan's (health, reflection, names that a client made up) count as "other".
 class RpcMeter : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   // `metrics` outlives the server.
@@ -53,7 +53,7 @@ class RpcMeter : public grpc::experimental::ServerInterceptorFactoryInterface {
   void add_method(const std::string& name, bool streams);
 
   metrics::Metrics& metrics_;
-  // By gRPC's path, "/titan.v1.JobService/GetJob"; not changed after the constructor.
+  // Keyed by gRPC's path, "/titan.v1.JobService/GetJob"; not changed after the constructor.
   absl::flat_hash_map<std::string, std::unique_ptr<Method>> methods_;
   Method* other_ = nullptr;
 };

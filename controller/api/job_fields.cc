@@ -74,7 +74,7 @@ namespace {
 
 absl::Status wrong(const std::string& what) { return rpc::bad_request("ORDER_BY_INVALID", {{"order_by", what}}); }
 
-// Below zero, zero, above zero; the order of values that are set.
+// Returns -1, 0 or 1. Expects both values to be set or both to be unset.
 int compare(const FieldValue& a, const FieldValue& b) {
   if (a == b) return 0;
   return a < b ? -1 : 1;
@@ -142,7 +142,7 @@ absl::StatusOr<std::function<bool(const core::JobView&)>> OrderBy::after(const s
     if ((*json)[i].is_string()) value = absl::string_view((*json)[i].get_ref<const std::string&>());
     if ((*json)[i].is_number_integer()) value = (*json)[i].get<int64_t>();
   }
-  // The texts are json's.
+  // `there` refers to texts in `json`, so the closure keeps both.
   return [order_by = *this, json, there, order = json->back().get<int64_t>()](const core::JobView& job) {
     return order_by.before(there, order, order_by.values(job), job.record->order);
   };

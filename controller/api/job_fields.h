@@ -17,33 +17,34 @@ namespace titan::api {
 
 enum class FieldKind { kText, kState, kNumber, kTime };
 
-// Nothing when it is not set; times in nanoseconds since 1970. Text lives as long as the view.
+// Empty when the field is unset; times are nanoseconds since 1970. Text lives as long as the view.
 using FieldValue = std::variant<std::monostate, absl::string_view, int64_t>;
 
-// A field of a job, and how it is read.
+// A field of a job and how to read it.
 struct Field {
   FieldKind kind = FieldKind::kText;
   std::function<FieldValue(const core::JobView&)> value;
 };
 
-// The field with that path: "state", "labels.team", "progress.step". Nothing when there is none.
+// Finds the field with a path such as "state", "labels.team" or "progress.step". Nothing when there is none.
 std::optional<Field> find_field(const std::string& path);
-// For messages: "state, name, ...".
+// Names of all fields, for messages.
 const std::vector<std::string>& field_names();
 
-// The order of a list: "priority desc, create_time".
+// The order of a list, such as "priority desc, create_time".
 class OrderBy {
  public:
-  // Fields with commas between, each with "desc" or "asc" after it. Errors: InvalidArgument (ORDER_BY_INVALID).
+  // Parses fields separated by commas, each optionally followed by "desc" or "asc". Errors: InvalidArgument
+  // (ORDER_BY_INVALID).
   static absl::StatusOr<OrderBy> parse(const std::string& text);
 
-  // A strict order of all jobs: what is not set comes last, and of jobs that are alike the newest first.
+  // A strict order of all jobs: unset values come last, and among equal jobs the newest comes first.
   bool before(const core::JobView& a, const core::JobView& b) const;
 
-  // A job's place, for the token of the page after it.
+  // A job's place in this order, for the token of the next page.
   std::string place(const core::JobView& job) const;
-  // Whether a job comes after that place, also when the job there has changed or gone. Errors: InvalidArgument for what
-  // is not a place of this order.
+  // Returns a predicate for jobs after that place, which works even when the job there has changed or is gone. Errors:
+  // InvalidArgument for a text that is not a place of this order.
   absl::StatusOr<std::function<bool(const core::JobView&)>> after(const std::string& place) const;
 
  private:

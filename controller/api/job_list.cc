@@ -22,10 +22,11 @@ namespace {
 
 using reconcile::JobViewPtr;
 
-// What a page takes before it ends early: clients take messages of 64 MiB, and one job is far smaller than the rest.
+// Bytes after which a page ends early: clients accept messages of 64 MiB, and one job is far smaller than the rest of
+// that.
 constexpr size_t kPageBytes = 16 << 20;
 
-// By their creation; at most `limit`.
+// Jobs by creation, newest first; at most `limit`.
 std::vector<JobViewPtr> newest_first(const reconcile::Published& published, const Filter& wanted, int64_t before,
                                      size_t limit) {
   std::vector<JobViewPtr> all =
@@ -48,7 +49,7 @@ std::vector<JobViewPtr> sorted(const reconcile::Published& published, const Filt
   return found;
 }
 
-// The request's arguments but for the page; a token is good for no others.
+// The request's arguments except the page; a token is valid only with the same ones.
 std::string other_arguments(const v1::ListJobsRequest& request) {
   std::string out = absl::StrCat("jobs ", request.project());
   for (const int state : request.states()) absl::StrAppend(&out, " ", state);
@@ -94,7 +95,7 @@ absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobs
     int64_t before = 0;
     if (!page.after.empty() && !absl::SimpleAtoi(page.after, &before))
       return absl::InvalidArgumentError("bad page token");
-    // Under the list's lock only what is cheap.
+    // Only cheap predicates run under the list's lock.
     views = request.filter().empty() ? published.list(before, static_cast<int>(limit), wanted)
                                      : newest_first(published, wanted, before, limit);
     place_of = [](const core::JobView& view) { return absl::StrCat(view.record->order); };

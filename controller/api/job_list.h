@@ -8,10 +8,9 @@
 
 namespace titan::api {
 
-// One page of the jobs that a request asks for, of those that the caller sees: with fewer than asked for when these
-// take 16 MiB. Pages are of the jobs as they are then:
-// one whose place in the order changes in between may come twice or not at all. Errors: InvalidArgument (BAD_PAGE_SIZE,
-// BAD_PAGE_TOKEN, FILTER_INVALID, ORDER_BY_INVALID).
+// Adds one page of the jobs that a request selects and the caller may see. A page ends early once its jobs take 16 MiB.
+// Each page shows the jobs at that moment: a job whose place changes between pages may appear twice or never. Errors:
+// InvalidArgument (BAD_PAGE_SIZE, BAD_PAGE_TOKEN, FILTER_INVALID, ORDER_BY_INVALID).
 absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobsRequest& request,
                        const auth::Caller& caller, absl::Time now, v1::ListJobsResponse& response);
 

@@ -35,7 +35,7 @@ config::Format format_of(const v1::JobText& source) {
   }
 }
 
-// Each is one setting, with or without the dashes of a command line.
+// Accepts each override with or without the dashes of a command line.
 std::vector<std::string> overrides_of(const v1::JobText& source) {
   std::vector<std::string> words;
   for (const std::string& word : source.overrides()) {
@@ -44,11 +44,12 @@ std::vector<std::string> overrides_of(const v1::JobText& source) {
   return words;
 }
 
-// The controller's own working folder is nobody's.
+// Reports relative paths: they mean nothing in the controller's working folder.
 std::vector<config::Problem> relative_paths(config::Loaded& loaded) {
   std::vector<config::Problem> problems;
   config::visit_paths(loaded.config, [&](const std::string& key, const std::string& path) {
-    const bool assets = key == "model.hf_assets_path" && path == config::Model{}.hf_assets_path;  // Each node's own.
+    // Each node has its own default assets.
+    const bool assets = key == "model.hf_assets_path" && path == config::Model{}.hf_assets_path;
     if (assets || absl::StartsWith(path, "/")) return;
     const auto origin = loaded.origins.find(key);
     problems.push_back({origin == loaded.origins.end() ? config::Origin{} : origin->second, key, path,
@@ -96,9 +97,9 @@ absl::StatusOr<ResolvedSource> resolve_source(const v1::CreateJobRequest& reques
 
 namespace {
 
-constexpr int kMostPriority = 1'000'000;  // As scheduling.priority.
+constexpr int kMostPriority = 1'000'000;  // The limit of scheduling.priority.
 
-// AIP-134: without a mask, what is set; "*" is everything that can be updated.
+// AIP-134: without a mask all set fields are updated; "*" names everything that can be updated.
 std::vector<std::string> paths_of(const v1::UpdateJobRequest& request) {
   std::vector<std::string> paths(request.update_mask().paths().begin(), request.update_mask().paths().end());
   const v1::Job& job = request.job();
@@ -124,7 +125,7 @@ absl::StatusOr<core::UpdateJob> read_update(const v1::UpdateJobRequest& request)
   const v1::Job& job = request.job();
   core::UpdateJob update;
   std::vector<rpc::FieldViolation> unknown;
-  core::Labels labels;  // Those that are set.
+  core::Labels labels;  // Labels that the request sets.
   for (const std::string& path : paths_of(request)) {
     if (path == "spec.priority") {
       update.priority = job.spec().priority();

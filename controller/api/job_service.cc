@@ -30,7 +30,7 @@ absl::Status no_fit(const std::vector<scheduler::Misfit>& misfits) {
       misfits[0].reason, absl::StrCat("the job cannot run on the nodes there are: ", misfits[0].message), violations);
 }
 
-constexpr char kNoProject[] = "-";  // Of a name that no job has.
+constexpr char kNoProject[] = "-";  // Stands in for the project of a malformed name; no job has it.
 
 std::vector<scheduler::Misfit> config_warnings(const CheckedSpec& checked) {
   std::vector<scheduler::Misfit> warnings;
@@ -38,7 +38,7 @@ std::vector<scheduler::Misfit> config_warnings(const CheckedSpec& checked) {
   return warnings;
 }
 
-// The one that is asked for, or the newest; 0: there is no diagnosis of it.
+// Number of the requested attempt, or of the newest one if `asked` is 0; 0: it was not diagnosed.
 int diagnosed_attempt(const reconcile::JobView& view, int asked) {
   int found = 0;
   for (const auto& attempt : view.attempts) {
@@ -47,7 +47,7 @@ int diagnosed_attempt(const reconcile::JobView& view, int asked) {
   return found;
 }
 
-// A stream that ends as it begins.
+// A stream that ends at once.
 template <typename Message>
 class EmptyStream : public grpc::ServerWriteReactor<Message> {
  public:
@@ -305,10 +305,10 @@ grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackS
   if (view.ok()) {
     if (const absl::Status bad = check_profile_request(*request, **view); !bad.ok()) view = bad;
   }
-  if (!view.ok() || request->attempt() != 0) {  // A call that goes on was let in once.
+  if (!view.ok() || request->attempt() != 0) {  // A call that resumes was accepted before.
     stream->accept(view);
   } else {
-    // Once each: their event names them, and is no longer than the job's ranks make it.
+    // Names each rank once: the event lists them, and its length must be bounded by the job's ranks.
     const std::set<int> ranks(request->ranks().begin(), request->ranks().end());
     reconciler_.profile((*view)->record->uid, {ranks.begin(), ranks.end()}, request->steps(),
                         [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); }, caller->actor);

@@ -15,10 +15,10 @@
 
 namespace titan::api {
 
-// Translates; the reconciler decides. Watches are written as bytes, which are made once for all who read them.
+// Translates requests; the reconciler decides. Watches write bytes, which are encoded once for all readers.
 class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::JobService::CallbackService> {
  public:
-  // `ticks` is woken a few times a second: bookmarks, logs that have grown, ranks that record a trace.
+  // `ticks` is woken a few times a second: for bookmarks, logs that have grown and ranks that record a trace.
   JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers, reconcile::Wakers& ticks,
              std::function<std::string()> new_id, const auth::Gate& gate);
 
@@ -49,10 +49,10 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
 
  private:
   std::vector<scheduler::Misfit> misfits_of(const CheckedSpec& checked) const;
-  // For a call that names a job.
+  // Admits a call that names a job.
   absl::StatusOr<auth::Caller> admit(const grpc::ServerContextBase& context, const char* method,
                                      const std::string& job) const;
-  // Until the caller's token counts no more.
+  // Ends the stream once the caller's token or certificate is no longer valid.
   template <typename Message>
   void keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream);
   absl::StatusOr<reconcile::JobViewPtr> find(const std::string& name) const;
@@ -63,7 +63,7 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
   reconcile::Wakers& ticks_;
   const std::function<std::string()> new_id_;
   const auth::Gate& gate_;
-  // Who watches reads memory, who follows events the disk: none of the former waits for one of the latter.
+  // Watchers read memory, followers of events read the disk: no watcher waits for a follower.
   const std::shared_ptr<Fanout> watchers_, followers_;
 };
 

@@ -46,7 +46,7 @@ std::string normalise(const std::string& folder) {
   return path;
 }
 
-// What the message says beside the configuration must not say something else.
+// A field that the message sends must equal the configuration's value.
 template <typename Value>
 void must_agree(const char* field, const Value& sent, const Value& configured,
                 std::vector<FieldViolation>& violations) {
@@ -61,7 +61,7 @@ struct Bounded {
   size_t most = 0;
 };
 
-// By themselves and first: what other refusals quote is short.
+// Runs first and on its own, so that the texts that other refusals quote are short.
 absl::Status check_lengths(const char* reason, std::initializer_list<Bounded> texts) {
   std::vector<FieldViolation> violations;
   for (const auto& [field, text, most] : texts) {
@@ -70,11 +70,11 @@ absl::Status check_lengths(const char* reason, std::initializer_list<Bounded> te
   return violations.empty() ? absl::OkStatus() : rpc::bad_request(reason, violations);
 }
 
-// Axes of degree above 1, of a resolved configuration.
+// Axes with a degree above 1 in a resolved configuration, by name.
 std::map<std::string, int> mesh_of(const config::JobConfig& config) {
   using mesh::Axis;
   const auto mesh = mesh::Mesh::create(config::degrees_of(config.parallelism), config.resources.ranks);
-  if (!mesh.ok()) return {};  // Checked before.
+  if (!mesh.ok()) return {};  // It was checked before.
   const mesh::Degrees& degrees = mesh->degrees();
   const std::pair<Axis, int> all[] = {{Axis::kPipeline, degrees.pp},     {Axis::kReplicate, degrees.dp_replicate},
                                       {Axis::kShard, degrees.dp_shard},  {Axis::kContext, degrees.cp},
@@ -100,7 +100,7 @@ job::Spec spec_of(const config::JobConfig& config) {
   spec.title = text::shortened(config.job.description, kLongestTitle);
   spec.dump_folder = config.job.dump_folder;
   spec.device = resources.device;
-  spec.ranks = config::processes(config);  // What is placed, started and watched.
+  spec.ranks = config::processes(config);  // Processes are placed, started and watched.
   spec.ranks_per_node = spec.ranks == resources.ranks ? resources.ranks_per_node : 0;
   spec.threads_per_rank = resources.threads_per_rank;
   spec.priority = config.scheduling.priority;
@@ -169,9 +169,9 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
   CheckedSpec checked;
   config::resolve(config);
   config.job.dump_folder = normalise(config.job.dump_folder);
-  // Not of the configuration, which may be submitted again.
+  // Stays out of the configuration, which may be submitted again.
   const std::string drawn_id = job_id.empty() ? absl::StrCat("job-", new_id().substr(0, 8)) : "";
-  // Once, for the job's life: an attempt that starts before the first checkpoint draws the same weights again.
+  // Drawn once for the job's life: an attempt that starts before the first checkpoint draws the same weights again.
   if (!config.debug.seed) config.debug.seed = config::seed_of(new_id());
   checked.spec = spec_of(config);
   if (checked.spec.job_id.empty()) checked.spec.job_id = drawn_id;
@@ -193,7 +193,8 @@ absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
   return checked;
 }
 
-// What a specification alone gave before there were labels and texts, it gives still: ids are kept with it.
+// A request with a specification alone keeps the fingerprint that it had before there were labels and texts, because
+// the store keeps fingerprints.
 uint32_t fingerprint(const v1::CreateJobRequest& request) {
   v1::CreateJobRequest rest;
   *rest.mutable_labels() = request.labels();
@@ -202,7 +203,7 @@ uint32_t fingerprint(const v1::CreateJobRequest& request) {
   {
     google::protobuf::io::StringOutputStream out(&bytes);
     google::protobuf::io::CodedOutputStream coded(&out);
-    coded.SetSerializationDeterministic(true);  // Maps have no order.
+    coded.SetSerializationDeterministic(true);  // Maps have no fixed order.
     rest.SerializeToCodedStream(&coded);
   }
   return static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));

@@ -1,6 +1,6 @@
 #pragma once
 
-// A job's specification is its resolved configuration. What the controller needs of it is derived here, once, when the
+// A job's specification is its resolved configuration. What the controller needs from it is derived here once, when the
 // request is checked.
 
 #include <cstdint>
@@ -16,35 +16,35 @@
 
 namespace titan::api {
 
-// Of what is kept of a job and shown in lists, in bytes.
+// Limits in bytes for what is kept of a job and shown in lists.
 inline constexpr size_t kLongestTitle = 1024;
-inline constexpr size_t kLongestPath = 4096;  // What Linux opens.
+inline constexpr size_t kLongestPath = 4096;  // Linux's own limit.
 
-// What scheduling needs of a resolved configuration; without what the client saw of the dump folder.
+// Derives what scheduling needs from a resolved configuration. Does not set what the client saw of the dump folder.
 job::Spec spec_of(const config::JobConfig& config);
 
 struct CheckedSpec {
-  job::Spec spec;      // spec_of(config), with an id where it has none, and the sent real_folder and folder_id.
-  v1::JobSpec stored;  // What is kept: the configuration with every key present, and the text that it came as.
+  job::Spec spec;      // spec_of(config), with an id if it had none, and the sent real_folder and folder_id.
+  v1::JobSpec stored;  // What the store keeps: the configuration with every key present, and the text that it came as.
   config::JobConfig config;
-  std::vector<std::string> warnings;  // Of its text.
+  std::vector<std::string> warnings;  // Warnings about its text.
 };
 
-// What a refusal says of a text that is longer than `most` bytes.
+// The violation for a text of `bytes` bytes where at most `most` are kept.
 rpc::FieldViolation too_long(const std::string& field, size_t bytes, size_t most);
 
-// The checks of `titanctl validate`, and those of the specification's other fields: one that is set must say what the
-// configuration says. `new_id` names a job that has no id. Errors: InvalidArgument with one field violation per
+// Runs the checks of `titanctl validate`, and checks the specification's other fields: one that is set must equal the
+// configuration's value. `new_id` names a job that has no id. Errors: InvalidArgument with one field violation per
 // problem.
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, const std::function<std::string()>& new_id);
-// Of a configuration that was read and checked already.
+// The same for a configuration that was read and checked already.
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, config::JobConfig config,
                                        const std::function<std::string()>& new_id);
-// Likewise of a whole request: a job that comes as text is resolved first, and labels are checked.
+// The same for a whole request: resolves a job that comes as text, and checks labels.
 absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
                                           const std::function<std::string()>& new_id);
 
-// Of what a request creates.
+// Hash of what a request creates; the same request gives the same hash.
 uint32_t fingerprint(const v1::CreateJobRequest& request);
 
 }  // namespace titan::api

@@ -9,7 +9,7 @@ namespace titan::api {
 namespace {
 
 constexpr int kWatchBatch = 64;
-constexpr int kTicksToBookmark = 50;  // Of 200 ms.
+constexpr int kTicksToBookmark = 50;  // Ticks of 200 ms.
 
 std::string job_bytes(const reconcile::JobView& view) {
   v1::JobChange change;
@@ -41,7 +41,7 @@ void JobWatch::tick() {
   wake();
 }
 
-// A message may be written in parts, which add up: this reader's own, and the job that all share.
+// Writes a message in two parts, which a parser merges: this reader's own fields, and the job that all readers share.
 void JobWatch::add_change(v1::JobChange::Kind kind, const reconcile::ShownPtr& view, int64_t revision) {
   v1::JobChange own;
   own.set_kind(kind);
@@ -53,7 +53,7 @@ void JobWatch::add_change(v1::JobChange::Kind kind, const reconcile::ShownPtr& v
   bookmark_due_ = false;
 }
 
-// False when the watch ended there.
+// Returns false when the watch ended.
 bool JobWatch::begin_watch() {
   if (from_ > 0) {
     const absl::StatusOr<int64_t> cursor = published_.cursor_after(from_);
@@ -81,14 +81,14 @@ void JobWatch::add_job() {
   add_change(v1::JobChange::SNAPSHOT_END, nullptr, revision_);
 }
 
-// A page of which the caller sees nothing is no reason to wait.
+// Skips pages of which the caller may see nothing.
 void JobWatch::add_page() {
   while (!add_page_of_seen()) {
   }
 }
 
-// Jobs go on changing between two pages: the changes since the first follow the last, but for what was in a page.
-// Whether there is anything to write.
+// Adds a page. Jobs change between two pages: the changes since the first page follow the last one, except those that a
+// page already shows. Returns whether there is anything to write.
 bool JobWatch::add_page_of_seen() {
   const int64_t after = pages_.empty() ? 0 : pages_.back().last_order;
   const reconcile::Published::Batch page = published_.page(after, kWatchBatch);
@@ -112,7 +112,7 @@ bool JobWatch::was_in_snapshot(const reconcile::JobView& view, int64_t cursor) c
   return cursor < page->cursor;
 }
 
-// Whether there were any, or the watch has ended.
+// Returns true when there were changes or the watch has ended.
 bool JobWatch::add_changes() {
   bool added = false;
   while (!added) {
@@ -137,7 +137,7 @@ bool JobWatch::add_changes() {
 void JobWatch::refill() {
   if (cursor_ < 0) {
     if (!begin_watch()) return;
-    if (!name_.empty() && from_ == 0) return;  // There is enough to write for now.
+    if (!name_.empty() && from_ == 0) return;  // The snapshot is enough to write for now.
   }
   if (in_snapshot_) return add_page();
   if (!add_changes() && bookmark_due_) add_change(v1::JobChange::BOOKMARK, nullptr, revision_);

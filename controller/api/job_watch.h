@@ -10,14 +10,14 @@
 
 namespace titan::api {
 
-// Jobs as they are, a page at a time, then every later change. Writes v1::JobChange as bytes: the job's are made once
-// for all watchers.
+// Sends the jobs as they are, a page at a time, then every later change. Writes v1::JobChange as bytes: a job is
+// encoded once for all watchers.
 class JobWatch : public Stream<grpc::ByteBuffer> {
  public:
   JobWatch(const reconcile::Published& published, std::string name, int64_t revision, auth::Caller caller)
       : published_(published), name_(std::move(name)), from_(revision), caller_(std::move(caller)) {}
 
-  // To be woken a few times a second: says where the watch is when nothing happens for 10 s.
+  // Returns the waker to call a few times a second: it sends a bookmark when nothing has happened for 10 s.
   std::shared_ptr<reconcile::Waker> bookmarks();
 
  protected:
@@ -25,7 +25,7 @@ class JobWatch : public Stream<grpc::ByteBuffer> {
 
  private:
   struct Bookmarks;
-  // A part of the snapshot: jobs up to this order were read when the changes went up to this cursor.
+  // A page of the snapshot: jobs up to `last_order` were read when the changes had reached `cursor`.
   struct Page {
     int64_t last_order = 0;
     int64_t cursor = 0;
@@ -42,11 +42,11 @@ class JobWatch : public Stream<grpc::ByteBuffer> {
   const reconcile::Published& published_;
   const std::string name_;  // Empty: all jobs.
   const int64_t from_;
-  const auth::Caller caller_;  // Sees the jobs of some projects.
-  int64_t cursor_ = -1;        // Of the next change.
+  const auth::Caller caller_;  // May limit the watch to the jobs of some projects.
+  int64_t cursor_ = -1;        // Position of the next change.
   int64_t revision_ = 0;
   bool in_snapshot_ = false;
-  std::vector<Page> pages_;  // Until the changes since the snapshot began have been looked through.
+  std::vector<Page> pages_;  // Kept until the changes since the snapshot began were read.
   int quiet_ticks_ = 0;
   bool bookmark_due_ = false;
   std::shared_ptr<Bookmarks> bookmarks_;

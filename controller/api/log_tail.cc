@@ -26,7 +26,8 @@ std::string why_there_is_none(const job::AttemptRecord& attempt, int rank) {
   if (attempt.logs_dropped == job::kNoRoom) {
     return of + " went for want of room (titan-controller --kept-logs-mib), or there was none";
   }
-  if (attempt.num_exits == 0 && !attempt.end_cause.empty()) {  // No rank of it is known to have begun.
+  // No rank of it is known to have started.
+  if (attempt.num_exits == 0 && !attempt.end_cause.empty()) {
     return absl::StrCat("; attempt ", attempt.number, " ended with ", attempt.end_cause,
                         attempt.end_message.empty() ? "" : ": ", attempt.end_message);
   }
@@ -127,7 +128,8 @@ void LogTail::notice(const Source& source, std::string text) {
   add(std::move(notice));
 }
 
-// The end of a failed rank's log as the controller has it. False when it has none; then `why` is all that can be said.
+// Sends the end of a failed rank's log that the controller kept. Returns false when there is none; then only `why` can
+// be reported.
 bool LogTail::show_kept(Source& source, const std::string& why) {
   const absl::StatusOr<std::optional<store::Record>> record =
       store_.get(core::failed_log_key(uid_, source.attempt, source.rank));
@@ -151,8 +153,8 @@ bool LogTail::show_kept(Source& source, const std::string& why) {
   return true;
 }
 
-// Of a rank that failed: what became of the end of its log, or of which ranks it is kept instead. Of one that never
-// began: what ended its attempt.
+// Explains a missing log. For a rank that failed: what became of the end of its log, or which ranks' logs were kept
+// instead. For a rank that never started: what ended its attempt.
 std::string LogTail::why_not_there(const Source& source) const {
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   if (view == nullptr) return "";
@@ -181,7 +183,7 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
     notice(source, absl::StrCat(data.offset() - wanted, " older bytes were dropped"));
   }
   std::string text = data.data();
-  if (!data.closed() && !text.empty()) {  // Whole lines; the rest comes with its end.
+  if (!data.closed() && !text.empty()) {  // Sends whole lines; the rest follows with its line end.
     const size_t end = text.rfind('\n');
     if (end != std::string::npos) {
       text.resize(end + 1);
@@ -205,7 +207,7 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
   }
 }
 
-// Nothing to read now. A follower goes on to later attempts and ends with the job.
+// Runs when there is nothing to read now. A follower continues with later attempts and ends with the job.
 void LogTail::finish_or_go_on() {
   const bool all_closed =
       std::all_of(sources_.begin(), sources_.end(), [](const Source& source) { return source.closed; });

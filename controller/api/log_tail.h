@@ -6,8 +6,8 @@
 
 namespace titan::api {
 
-// Rank logs, read from the nodes that hold them; where that is not possible, what the controller has kept of failed
-// ones.
+// Streams rank logs from the nodes that hold them. Where that is impossible, it sends the end of a failed rank's log
+// that the controller kept.
 class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
  public:
   LogTail(reconcile::Reconciler& reconciler, const store::Store& store, LogRouter& router, v1::TailLogsRequest request)
@@ -25,10 +25,10 @@ class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
     int rank = 0;
     std::string node;
     int64_t offset = 0;
-    int64_t tail_lines = 0;  // Of the first read, with offset -1.
+    int64_t tail_lines = 0;  // For the first read, with offset -1.
     bool idle = false;       // Nothing new until the next tick.
     bool closed = false;
-    bool noticed = false;  // The reader knows that the node cannot be reached.
+    bool noticed = false;  // The reader knows that the node is unreachable.
   };
 
   bool open();
@@ -44,10 +44,10 @@ class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
   const v1::TailLogsRequest request_;
   std::string uid_;
   bool opened_ = false;
-  std::set<int> attempts_;  // With sources.
+  std::set<int> attempts_;  // Attempts that have sources.
   std::vector<Source> sources_;
   size_t next_ = 0;
-  std::string unreachable_;  // Whose log its node may have again.
+  std::string unreachable_;  // Rank and node of a log that may come back; empty: none.
 };
 
 }  // namespace titan::api

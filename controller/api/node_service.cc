@@ -16,7 +16,7 @@ namespace {
 constexpr absl::Duration kUsualGrace = absl::Seconds(30);
 constexpr size_t kLongestReason = 1024;
 
-// A node as the caller sees it: what is said of jobs is of their projects alone.
+// The node as the caller may see it: only jobs of the caller's projects are shown.
 v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
   v1::Node node = to_proto(view);
   if (caller.sees_all()) return node;
@@ -32,7 +32,7 @@ v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
   return node;
 }
 
-// It is shown with every node and kept in the node's events.
+// The reason is shown with every node and kept in the node's events.
 absl::Status check_reason(const std::string& reason) {
   if (reason.size() <= kLongestReason) return absl::OkStatus();
   return rpc::bad_request("REASON_INVALID", {too_long("reason", reason.size(), kLongestReason)});
@@ -64,7 +64,7 @@ grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* co
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.ListNodes"));
     TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), "nodes"));
     std::string last;
-    // One more, to know whether there is one.
+    // Reads one node more, to know whether another page follows.
     for (const reconcile::NodeView& view : reconciler_.nodes_after(page.after, static_cast<size_t>(page.size) + 1)) {
       if (response->nodes_size() == page.size) {
         response->set_next_page_token(write_token(last, "nodes"));

@@ -11,8 +11,8 @@
 
 namespace titan::api {
 
-// A stream of what lies on nodes: one question is on its way at a time, and the next is asked when its answer has been
-// taken, so that a slow reader slows the reading and nothing piles up here. What it reads from is known by index.
+// A stream of data from nodes with one question in flight. The next question is sent when the answer has been taken, so
+// that a slow reader slows the reading and nothing accumulates here. Sources are known by index.
 template <typename Chunk, typename Answer>
 class NodeStream : public Stream<Chunk> {
  public:
@@ -20,7 +20,7 @@ class NodeStream : public Stream<Chunk> {
       : reconciler_(reconciler), router_(router) {}
   ~NodeStream() override { router_.drop(asked_); }
 
-  // Every 200 ms: looks again at what had nothing new, and gives up on a node that does not answer.
+  // Runs every 200 ms: looks again at sources that had nothing new, and gives up on a node that does not answer.
   void wake() override {
     {
       sync::Lock lock(this->mutex_);
@@ -31,13 +31,13 @@ class NodeStream : public Stream<Chunk> {
   }
 
  protected:
-  // All under the lock.
+  // All run under the lock.
   virtual void look_again() = 0;
   virtual void on_answer(size_t index, const Answer& answer) = 0;
   virtual void on_unreachable(size_t index, const std::string& why) = 0;
 
   bool asking() const { return asked_ != 0; }
-  // Sends the message that question(number of the request) makes.
+  // Sends the message that question(number of the request) returns.
   template <typename Question>
   void ask_node(size_t index, const std::string& node, const Question& question) {
     const std::weak_ptr<Stream<Chunk>> weak = this->weak_from_this();
@@ -66,12 +66,12 @@ class NodeStream : public Stream<Chunk> {
   }
 
   AnswerRouter<Answer>& router_;
-  int64_t asked_ = 0;  // Request on its way; 0: none.
+  int64_t asked_ = 0;  // Request in flight; 0: none.
   size_t asked_index_ = 0;
   int ticks_waited_ = 0;
 };
 
-// The world of an attempt, or of the newest one (0); before the first one, the one that was asked for.
+// Number of ranks of an attempt, or of the newest one (0); before the first attempt, the number in the job's spec.
 inline int world_of(const reconcile::JobView& view, int attempt = 0) {
   for (auto it = view.attempts.rbegin(); it != view.attempts.rend(); ++it) {
     if (attempt == 0 || (*it)->number == attempt) return (*it)->ranks;

@@ -6,10 +6,10 @@
 
 namespace titan::api {
 
-// AIP-158: sizes default to 50 and stop at 1000; tokens are opaque and bound to the request's other arguments.
+// AIP-158: sizes default to 50 and are capped at 1000; tokens are opaque and bound to the request's other arguments.
 struct Page {
   int size = 50;
-  std::string after;  // What write_token was given; empty on the first page.
+  std::string after;  // The argument of write_token(); empty on the first page.
 };
 
 // `bound_to`: the other arguments as text. Errors: InvalidArgument for a negative size, or a token of another request.

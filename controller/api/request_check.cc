@@ -29,7 +29,7 @@ std::string values_of(const EnumDescriptor& type) {
   return absl::StrJoin(values, ", ");
 }
 
-// Integers of a request are 0 or more, and wrong ones have this reason, except:
+// Integers of a request must be 0 or more, and a violation has this reason, except for these:
 constexpr char kOutOfRange[] = "FIELD_OUT_OF_RANGE";
 struct Range {
   absl::string_view field;
@@ -42,7 +42,7 @@ constexpr Range kRanges[] = {
     {"titan.v1.ProfileJobRequest.ranks", 0, "RANK_NOT_FOUND"},
     {"titan.v1.ProfileJobRequest.steps", 0, "BAD_STEPS"},
     {"titan.v1.TailLogsRequest.ranks", 0, "RANK_NOT_FOUND"},
-    {"titan.v1.TailLogsRequest.tail_lines", -1},  // From the start.
+    {"titan.v1.TailLogsRequest.tail_lines", -1},  // -1 reads from the start.
 };
 
 Range range_of(const FieldDescriptor& field) {
@@ -75,7 +75,7 @@ bool is_uuid(absl::string_view text) {
 
 class RequestCheck {
  public:
-  // `is_request`: not a message in one, whose numbers are checked with what they mean.
+  // `is_request` is false for a nested message, whose numbers are checked where they are used.
   void look(const Message& message, const std::string& prefix, bool is_request) {
     const Reflection& reflection = *message.GetReflection();
     std::vector<const FieldDescriptor*> fields;
@@ -96,7 +96,7 @@ class RequestCheck {
   }
 
  private:
-  // `index`: of a repeated field, else -1.
+  // `index`: element of a repeated field, else -1.
   void look_at(const Message& message, const FieldDescriptor& field, int index, const std::string& path,
                bool is_request) {
     const Reflection& reflection = *message.GetReflection();
@@ -125,7 +125,7 @@ class RequestCheck {
     }
   }
 
-  // Those that have the reason of the first.
+  // Keeps violations that have the reason of the first.
   void add(absl::string_view reason, const std::string& path, std::string description) {
     if (violations_.empty()) reason_ = std::string(reason);
     if (reason_ == reason && violations_.size() < kMostTold) violations_.push_back({path, std::move(description)});

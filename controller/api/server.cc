@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> listen(grpc::ServerBuilder& builde
                                                      const std::shared_ptr<grpc::ServerCredentials>& credentials,
                                                      int* port) {
   builder.AddListeningPort(address, credentials, port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two controllers on one port would be two truths.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two controllers must not share a port.
   const bool makes_file = absl::StartsWith(address, "unix:");
   const mode_t usual = makes_file ? umask(0077) : 0;
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
@@ -57,7 +57,7 @@ Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::uniq
       cluster_(reconciler, store, options.cluster, gate_),
       auth_(*tokens_, gate_),
       health_(gate_) {
-  // Calls may come before the port is known otherwise.
+  // Calls may arrive before the server knows the bound port.
   if (const auto where = split_host_port(options.address)) gate_.set_port(where->port);
 }
 
@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Connections that nothing comes of give back their descriptors.
+  // Idle connections give back their descriptors.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 120'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   return server;
 }
 
-// What takes how long is measured around what is written down.
+// The meter comes first, so that its durations include the audit log.
 void Server::watch_calls(grpc::ServerBuilder& builder, metrics::Metrics* metrics) {
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   if (metrics != nullptr) interceptors.push_back(std::make_unique<RpcMeter>(*metrics));
@@ -124,7 +124,7 @@ void Server::run_ticks() {
 
 namespace {
 
-// One answer and no more.
+// Answers a call with NOT_LEADER.
 class Refusal : public grpc::ServerGenericBidiReactor {
  public:
   explicit Refusal(const std::string& leader) {

@@ -25,8 +25,8 @@
 
 namespace titan::api {
 
-// Starts what `builder` holds at HOST:PORT or unix:PATH and says which port was bound. A unix socket's file is its
-// owner's alone: who may open it is an admin. Errors: Unavailable when the address cannot be listened on.
+// Starts the services of `builder` at HOST:PORT or unix:PATH and stores the bound port. Only its owner can open a unix
+// socket's file: anyone who opens it is an admin. Errors: Unavailable when the address cannot be listened on.
 absl::StatusOr<std::unique_ptr<grpc::Server>> listen(grpc::ServerBuilder& builder, const std::string& address,
                                                      const std::shared_ptr<grpc::ServerCredentials>& credentials,
                                                      int* port);
@@ -37,19 +37,19 @@ struct ServerOptions {
   std::function<std::string()> new_id;
   ClusterOptions cluster;
   auth::GateOptions gate;
-  std::shared_ptr<auth::Audit> audit;  // None: nothing is written down.
+  std::shared_ptr<auth::Audit> audit;  // Null: there is no audit log.
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
-  metrics::Metrics* metrics = nullptr;  // Calls are measured there; outlives the server.
-  std::function<void()> on_tick;        // After the reconciler has had its time: who never gets here serves nobody.
+  metrics::Metrics* metrics = nullptr;  // Measures calls; null: nothing does. Outlives the server.
+  std::function<void()> on_tick;        // Called after each tick of the reconciler, as a sign of life.
 };
 
-// The services on one port, and the thread that gives the reconciler its time.
+// Serves all services on one port, and runs the thread that ticks the reconciler.
 class Server {
  public:
   // Errors: Unavailable when the address cannot be listened on; those of reading the store.
   static absl::StatusOr<std::unique_ptr<Server>> start(reconcile::Reconciler& reconciler, store::Store& store,
                                                        const ServerOptions& options);
-  // Ends streams, waits for calls in progress.
+  // Ends streams and waits for calls in progress.
   ~Server();
 
   int port() const { return port_; }
@@ -81,16 +81,16 @@ class Server {
   std::thread ticker_;
 };
 
-// What a controller answers while another one leads: every call gets Unavailable, reason NOT_LEADER, with the leader's
-// address in its message and its metadata ("leader").
+// Answers while another controller leads: every call gets Unavailable, reason NOT_LEADER, with the leader's address in
+// its message and its metadata ("leader").
 class Standby : public grpc::CallbackGenericService {
  public:
-  // `leader`: its address now, or empty; called from any thread. `address` and `credentials` as in ServerOptions.
+  // `leader` returns its address now, or empty; called from any thread. `address` and `credentials`: see ServerOptions.
   // Errors: Unavailable when the address cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Standby>> start(
       const std::string& address, std::function<std::string()> leader,
       const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials());
-  // The address is free afterwards. A call that arrives just then may be answered CANCELLED.
+  // Frees the address. A call that arrives meanwhile may be answered CANCELLED.
   ~Standby() override;
 
   int port() const { return port_; }

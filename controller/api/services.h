@@ -11,7 +11,7 @@
 
 namespace titan::api {
 
-// Every service of titan.v1, as its descriptor has it.
+// Descriptors of all services of titan.v1.
 inline std::vector<const google::protobuf::ServiceDescriptor*> services() {
   std::vector<const google::protobuf::ServiceDescriptor*> all;
   for (const google::protobuf::FileDescriptor* file :

@@ -9,7 +9,7 @@
 
 namespace titan::api {
 
-// Bytes that several messages share: they live as long as any of these. `bytes` is a part of what `owner` holds.
+// Makes a slice that shares `bytes`, which must be part of what `owner` holds. They live as long as any such slice.
 template <typename Owner>
 grpc::Slice shared_slice(const std::shared_ptr<Owner>& owner, const std::string& bytes) {
   using Holder = std::shared_ptr<Owner>;

@@ -13,13 +13,14 @@
 
 namespace titan::api {
 
-// A server stream that pulls: refill() is asked for more only when everything before is written, so that a reader who
-// does not read costs one small queue. Woken when there may be something new.
+// A server stream that pulls: refill() runs only when everything before is written, so that a reader that does not read
+// costs one small queue. wake() says that there may be something new.
 template <typename Message>
 class Stream : public grpc::ServerWriteReactor<Message>,
                public reconcile::Waker,
                public std::enable_shared_from_this<Stream<Message>> {
  public:
+  // Starts the stream, which keeps itself alive until OnDone().
   void begin() {
     self_ = this->shared_from_this();
     wake();
@@ -30,7 +31,7 @@ class Stream : public grpc::ServerWriteReactor<Message>,
     pump();
   }
 
-  // To be woken a few times a second: ends the stream as soon as `allowed` says no longer OK.
+  // Returns the waker to call a few times a second: it ends the stream as soon as `allowed` returns an error.
   std::shared_ptr<reconcile::Waker> guard(std::function<absl::Status()> allowed) {
     guard_ = std::make_shared<Guard>(*this, std::move(allowed));
     return guard_;
@@ -43,7 +44,7 @@ class Stream : public grpc::ServerWriteReactor<Message>,
     if (ok) return pump();
     queue_.clear();
     end(absl::CancelledError("the reader is gone"));
-    finish_when_written();  // Also when it was cancelled while this was being written.
+    finish_when_written();  // Also needed when the stream was cancelled during this write.
   }
 
   void OnCancel() override {
@@ -58,11 +59,11 @@ class Stream : public grpc::ServerWriteReactor<Message>,
   }
 
  protected:
-  // Queues what there is now with add(), or ends the stream with end(). Under the lock.
+  // Queues what is available with add(), or ends the stream with end(). Runs under the lock.
   virtual void refill() = 0;
 
   void add(Message message) { queue_.push_back(std::move(message)); }
-  // After what is queued has been written.
+  // Ends the stream after the queue is written. An error drops the queue if no write is in flight.
   void end(const absl::Status& status) {
     if (ending_) return;
     ending_ = true;
@@ -87,7 +88,7 @@ class Stream : public grpc::ServerWriteReactor<Message>,
     const std::function<absl::Status()> allowed;
   };
 
-  // But for what is just being written, nothing more is sent.
+  // Sends nothing more, except for the message that is being written.
   void stop(const absl::Status& why) {
     sync::Lock lock(mutex_);
     if (!queue_.empty()) queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
@@ -99,7 +100,7 @@ class Stream : public grpc::ServerWriteReactor<Message>,
     if (queue_.empty() && !ending_) refill();
     if (!queue_.empty() && !finished_) {
       writing_ = true;
-      // Without a buffer hint: a snapshot's messages would lie in the transport until something else is written.
+      // No buffer hint: a snapshot's messages would stay in the transport until something else is written.
       this->StartWrite(&queue_.front());
       return;
     }

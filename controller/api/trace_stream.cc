@@ -16,10 +16,10 @@ using absl::StatusCode;
 constexpr int64_t kTracePiece = 1 << 20;
 constexpr int kMostSteps = 100;
 constexpr absl::Duration kPatience = absl::Minutes(2);
-// From looking at the ranks to the last one's beacon. Who gets it later records later steps.
+// Time from probing the ranks to the last one's beacon. A rank that is reached later records later steps.
 constexpr absl::Duration kAskingTakes = absl::Seconds(1);
 
-// The same number for the same request, whichever controller serves it (FNV-1a).
+// Gives the same number for the same request on every controller (FNV-1a).
 uint64_t number_of(const std::string& request_id) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : request_id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -111,7 +111,7 @@ void TraceStream::refill() {
   if (all_closed) end(absl::OkStatus());
 }
 
-// The steps of all ranks: those of ranks that were asked by an earlier call, or the next that all can still meet.
+// Chooses the steps of all ranks: those of ranks that an earlier call asked, or the next that all can still reach.
 void TraceStream::plan() {
   int64_t step = 0, slowest = 1;
   for (Source& source : sources_) {
@@ -121,8 +121,8 @@ void TraceStream::plan() {
     source.idle = false;
   }
   if (first_step_ != 0) return;
-  // One step is under way and may end at this moment; those after it begin while the ranks are asked; one more warms
-  // the profiler up.
+  // One step is under way and may end now; those after it begin while the ranks are asked; one more warms up the
+  // profiler.
   const int64_t meanwhile = (absl::ToInt64Nanoseconds(kAskingTakes) + slowest - 1) / slowest;
   first_step_ = step + 1 + meanwhile + 2;
 }
@@ -177,7 +177,7 @@ void TraceStream::on_answer(size_t index, const v1::TraceData& answer) {
   if (new_state) source.told = false;
   source.seen = answer;
   source.seen.clear_data();
-  if (first_step_ == 0) return;  // Only looked at: its bytes come with the next answer.
+  if (first_step_ == 0) return;  // It was only probed: its bytes come with the next answer.
   if (answer.state() == v1::TraceData::WRITTEN && answer.offset() == source.offset) {
     source.offset += static_cast<int64_t>(answer.data().size());
     source.idle = false;
@@ -203,7 +203,7 @@ void TraceStream::tell(const Source& source, const v1::TraceData& answer) {
   add(std::move(chunk));
 }
 
-// Ends the stream when this rank's trace can come no more, or has not moved for too long.
+// Ends the stream when this rank's trace cannot come any more or has not moved for too long. Returns whether it did.
 bool TraceStream::ends_for(const Source& source) {
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   const auto attempt = view == nullptr ? nullptr : find_attempt(*view, attempt_);

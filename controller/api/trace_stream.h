@@ -7,19 +7,19 @@
 
 namespace titan::api {
 
-// Errors: InvalidArgument naming the field; NotFound for an attempt that the job has not had.
+// Errors: InvalidArgument naming the field; NotFound for an attempt that the job does not have.
 absl::Status check_profile_request(const v1::ProfileJobRequest& request, const reconcile::JobView& view);
 
-// A trace of some ranks, from asking for it to its last byte. First every rank is only looked at, so that one which
-// cannot record is told before any other does; then all get the same steps to record, a little ahead of where they are.
-// Whether a rank was asked already is known on its node, and nothing of it here: a call that goes on after a restart of
-// the controller finds what the first one began.
+// Streams a trace of some ranks, from the request to its last byte. First it only probes every rank, so that one that
+// cannot record is reported before any other records. Then all get the same steps to record, a little ahead of where
+// they are. Only a rank's node knows whether it was asked already: a call that resumes after a restart of the
+// controller finds what the first one began.
 class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
  public:
   TraceStream(reconcile::Reconciler& reconciler, TraceRouter& router, v1::ProfileJobRequest request);
 
-  // Whether the reconciler lets it begin, and the job; once, from any thread, also under the reconciler's lock. Seen at
-  // the next wake().
+  // Passes on the job, or why the reconciler refuses. Call it once, from any thread, also under the reconciler's lock.
+  // It takes effect at the next wake().
   void accept(const absl::StatusOr<reconcile::JobViewPtr>& view);
 
  protected:
@@ -37,9 +37,9 @@ class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
     bool told = false;  // The reader knows its state.
     bool idle = false;  // Nothing new until the next tick.
     bool closed = false;
-    std::string trouble;  // Why it says nothing: gone, or out of reach.
+    std::string trouble;  // Why the rank cannot answer: gone, or unreachable.
     int64_t offset = 0;
-    absl::Time moved;  // When it was last seen to do something.
+    absl::Time moved;  // When it last made progress.
   };
 
   bool open();
@@ -50,13 +50,13 @@ class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
 
   const v1::ProfileJobRequest request_;
   const uint64_t trace_;
-  sync::Mutex accept_mutex_;  // Innermost.
+  sync::Mutex accept_mutex_;  // The innermost lock.
   std::optional<absl::StatusOr<reconcile::JobViewPtr>> accepted_ TITAN_GUARDED_BY(accept_mutex_);
   bool opened_ = false;
   std::string uid_;
   int attempt_ = 0;
   std::vector<Source> sources_;
-  int64_t first_step_ = 0;  // 0: the ranks are only looked at so far.
+  int64_t first_step_ = 0;  // 0: the ranks were only probed so far.
   size_t next_ = 0;
 };
 

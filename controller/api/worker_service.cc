@@ -11,7 +11,7 @@
 namespace titan::api {
 namespace {
 
-// Lives until gRPC has said OnDone and nobody holds it as a session any more.
+// Lives until gRPC has called OnDone and nothing holds it as a session.
 class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                       public reconcile::Session,
                       public std::enable_shared_from_this<WorkerSession> {
@@ -39,7 +39,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   void OnReadDone(bool ok) override {
     if (!ok) return end();
-    // A worker that is told so comes again, with what its files hold by then.
+    // A worker that is refused here reconnects with what its files hold by then.
     if (const absl::Status stands = gate_.stands(caller_); !stands.ok()) return finish(rpc::to_grpc(stands));
     const grpc::Status read = grpc::SerializationTraits<v1::WorkerMessage>::Deserialize(&bytes_, &incoming_);
     if (!read.ok()) return finish(read);
@@ -79,7 +79,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   }
 
  private:
-  // What a reader asked this node for goes to the reader; false: it is the core's to hear.
+  // Passes an answer to the reader that sent the question. Returns false for a message that the core handles.
   bool deliver(const v1::WorkerMessage& message) {
     if (message.has_log()) return answers_.logs.deliver(node_, message.log());
     if (message.has_trace()) return answers_.traces.deliver(node_, message.trace());
@@ -97,7 +97,8 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     outgoing_.push_back(message);
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
   }
-  // The worker says no more, and may hear of the end before OnDone runs: by then nobody is asked through this session.
+  // The worker may see the end of the stream before OnDone runs. It leaves first, so that no question goes through this
+  // session by then.
   void end() {
     leave();
     finish(grpc::Status::OK);
@@ -117,7 +118,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   const auth::Gate& gate_;
   const auth::Caller caller_;
   std::shared_ptr<WorkerSession> self_;
-  std::string node_;  // Set by the first message; reading side only.
+  std::string node_;  // Set by the first message; used by the reading side only.
   grpc::ByteBuffer bytes_;
   v1::WorkerMessage incoming_;
   sync::Mutex mutex_;
@@ -125,7 +126,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   bool finished_ TITAN_GUARDED_BY(mutex_) = false;
 };
 
-// Ends as it begins.
+// Ends at once with an error.
 class NoSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit NoSession(const absl::Status& why) { Finish(rpc::to_grpc(why)); }
