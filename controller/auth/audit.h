@@ -1,6 +1,7 @@
 #pragma once
 
-// Who changed what, or tried to: a line of JSON for each call, in a file that only the controller's user can read.
+// Logs who changed something or tried to: a JSON line for each call, in a file that only the controller's user can
+// read.
 
 #include <cstdint>
 #include <memory>
@@ -18,30 +19,31 @@ struct AuditEntry {
   absl::Time time;
   std::string actor, peer;
   std::string method;    // "JobService.CancelJob"
-  std::string resource;  // As the caller named it; empty: none.
+  std::string resource;  // Name that the caller gave; empty: none.
   std::string request_id;
   std::string result;  // "OK", or the reason of the refusal.
 };
 
-// One line, without its end. What callers chose is cut where it is long.
+// Returns one line without its end. Long text from callers is cut.
 std::string to_line(const AuditEntry& entry);
 
+// An audit log that rotates its files. Thread-safe.
 class Audit {
  public:
   struct Limits {
-    int64_t bytes = 64 << 20;  // Of one file; then it becomes PATH.1, and so on.
+    int64_t bytes = 64 << 20;  // Size at which a file becomes PATH.1, and so on.
     int files = 8;
   };
 
-  // `journal` hears when lines cannot be written; none: nobody does. Errors: those of the disk.
+  // `journal` is notified when lines cannot be written; it may be null. Errors: those of the disk.
   static absl::StatusOr<std::unique_ptr<Audit>> open(const std::string& path, Limits limits,
                                                      std::shared_ptr<journal::Journal> journal = nullptr);
   ~Audit();
   Audit(const Audit&) = delete;
   Audit& operator=(const Audit&) = delete;
 
-  // Written when it returns, though not yet synced: it outlives this process. What cannot be written is said once, and
-  // let go: a full disk must not keep anybody from cancelling a job.
+  // The line is written when this returns, but not synced: it survives this process. A failure to write is reported
+  // once and then ignored: a full disk must not keep anybody from cancelling a job.
   void write(const AuditEntry& entry);
 
  private:

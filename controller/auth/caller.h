@@ -10,25 +10,25 @@
 
 namespace titan::auth {
 
-// Each may do what those before it may.
+// Each role includes the ones before it.
 enum class Role { kNone, kViewer, kOperator, kAdmin };
 absl::string_view name(Role role);
 
 inline constexpr char kAllProjects[] = "*";
 
-// Who makes a call.
+// Identity and rights of a caller.
 struct Caller {
-  std::string actor;  // In records and events, one word: "user:alice", "node:n1", "local:1000", "peer:10.0.0.7".
+  std::string actor;  // One word for records and events: "user:alice", "node:n1", "local:1000", "peer:10.0.0.7".
   Role role = Role::kNone;
-  std::vector<std::string> projects;  // That the role holds in; "*": all.
-  std::string node;                   // Whose session it may open: a node's name, "*" for any; empty: none.
+  std::vector<std::string> projects;  // Projects that the role holds in; "*": all.
+  std::string node;                   // Node that it may open sessions for, "*" for any; empty: none.
 
-  std::string token;         // Id of the one that it came with; empty: none.
-  std::string token_digest;  // Its secret's: another token may have that id by now.
-  std::string certificate;   // That its connection began with and those that signed it, in PEM; empty: none.
+  std::string token;         // Id of the token of the call; empty: none.
+  std::string token_digest;  // Digest of that token's secret: another token may have the id by now.
+  std::string certificate;   // Certificate of the connection and those that signed it, in PEM; empty: none.
 
-  // The unix user who they have proven to be, whom their ranks run as where a worker is root; empty: nobody. Either the
-  // kernel of this machine said so (`is_local`), or the admin who made their token or certificate.
+  // Proven unix user, as whom the ranks run where a worker is root; empty: none. Proven by this machine's kernel
+  // (`is_local`), or by the admin who made the token or certificate.
   std::string unix_user;
   bool is_local = false;
 
@@ -36,22 +36,23 @@ struct Caller {
   bool sees_all() const;
 };
 
-// May do everything.
+// A caller that may do everything.
 Caller admin(std::string actor);
 
-// "user:NAME"; empty for what is not a name: 1 to 64 of [A-Za-z0-9._@+-].
+// "user:NAME"; empty for an invalid name. A name is 1 to 64 of [A-Za-z0-9._@+-].
 std::string user_actor(const std::string& name);
-// gRPC's "ipv4:10.0.0.7:40312", "ipv6:%5B::1%5D:40312", "unix:/run/titan.sock" without the port, which says nothing.
+// Address in gRPC's "ipv4:10.0.0.7:40312" or "ipv6:%5B::1%5D:40312" without the port, which says nothing;
+// "unix:/run/titan.sock" stays as it is.
 std::string peer_address(const std::string& peer);
-// "peer:ADDRESS" of the same.
+// "peer:ADDRESS" with that address.
 std::string peer_actor(const std::string& peer);
 
-// Of "projects/PROJECT/jobs/ID"; empty when the name has another form.
+// Project of "projects/PROJECT/jobs/ID"; empty when the name has another form.
 absl::string_view project_of(absl::string_view job);
 
-// What a call needs.
+// Right that a call needs.
 enum class Need {
-  kRead,            // Viewer of the project; of the cluster's own: viewer of any.
+  kRead,            // Viewer of the project; for the cluster's data, viewer of any.
   kOperate,         // Operator of the project.
   kOperateCluster,  // Operator of all projects.
   kAdmin,
@@ -59,14 +60,14 @@ enum class Need {
 };
 
 struct Permission {
-  absl::string_view method;  // "JobService.GetJob", of titan.v1.
+  absl::string_view method;  // Such as "JobService.GetJob", of titan.v1.
   Need need;
-  bool changes = false;  // Something that lasts: such a call is written down.
+  bool changes = false;  // Changes something that lasts: the call goes into the audit log.
 };
 
-// Every method of every service of titan.v1 is here: nobody may make a call that is not.
+// Holds every method of every service of titan.v1: a method that is missing here cannot be called.
 const std::vector<Permission>& permissions();
-// Nothing: there is no such method.
+// Returns nothing when there is no such method.
 std::optional<Permission> permission(absl::string_view method);
 
 }  // namespace titan::auth

@@ -30,14 +30,14 @@ constexpr char kUserField[] = "user";
 constexpr char kTokenKey[] = "authorization";
 constexpr absl::string_view kBearer = "Bearer ";
 
-// "user:NAME" as the caller claims to be called, or empty.
+// "user:NAME" that the caller claims, or empty.
 std::string claimed_user(const grpc::ServerContextBase& context) {
   const auto claimed = context.client_metadata().find(kUserKey);
   if (claimed == context.client_metadata().end()) return "";
   return user_actor({claimed->second.data(), claimed->second.size()});
 }
 
-// As nodes know them: by name, since their numbers may differ.
+// Nodes know users by name, since their numbers may differ.
 std::string user_name(uid_t uid) {
   passwd entry{};
   passwd* found = nullptr;
@@ -52,7 +52,7 @@ Caller on_this_machine(Caller caller, uid_t uid) {
   return caller;
 }
 
-// A token or certificate is of the unix user whose name it bears.
+// A token or certificate belongs to the unix user of the same name.
 Caller by_name(Caller caller) {
   absl::string_view name = caller.actor;
   if (absl::ConsumePrefix(&name, "user:")) caller.unix_user = std::string(name);
@@ -61,7 +61,7 @@ Caller by_name(Caller caller) {
 
 std::string or_else(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
 
-// Of a peer on a loopback address, as gRPC writes it: "ipv4:127.0.0.1:40312".
+// Address of a peer on loopback, which gRPC writes as "ipv4:127.0.0.1:40312".
 std::optional<HostPort> local_peer(const std::string& peer) {
   std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
   if (!absl::StartsWith(address, "ipv4:") && !absl::StartsWith(address, "ipv6:")) return std::nullopt;
@@ -69,8 +69,8 @@ std::optional<HostPort> local_peer(const std::string& peer) {
   return rpc::is_local(address) ? split_host_port(address) : std::nullopt;
 }
 
-// The server's end of a connection from `client`. Nothing when the client chose it among several: of two connections
-// from the same port, to two of them, it cannot be told which one calls.
+// The server's end of a connection from `client`. Nothing when the server has several addresses: the client may have
+// connections from one port to two of them, and it is unknown which one makes the call.
 std::optional<std::string> server_end(const std::string& listens, const std::string& client) {
   const bool is_v6 = absl::StrContains(client, ':');
   if (listens == "localhost") return is_v6 ? "::1" : "127.0.0.1";
@@ -87,9 +87,9 @@ std::string property_of(const grpc::AuthContext& peer, const char* property) {
   return found.empty() ? "" : std::string(found.front().data(), found.front().size());
 }
 
-// The peer's own certificate, then those that it sent to vouch for it; empty when there is none. Which of them the
-// chain contains depends on the TLS library and on the client: OpenSSL leaves a client's own certificate out of it, and
-// a client whose file holds nothing else sends its authority's along or not.
+// The peer's own certificate, then those that it sent with it; empty when there is none. The content of the chain
+// depends on the TLS library and on the client: OpenSSL leaves out a client's own certificate, and a client whose file
+// holds nothing else may or may not send its authority's.
 std::string certificate_of(const grpc::AuthContext& peer) {
   const std::string own = property_of(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   return own.empty() ? "" : absl::StrCat(own, property_of(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME));
@@ -167,7 +167,7 @@ absl::StatusOr<uid_t> Gate::owner_of(const std::string& peer) const {
 
 absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& context) const {
   const std::string peer = context.peer();
-  // Who may open the socket's file is decided by the file system.
+  // The file system decides who may open the socket's file.
   if (by_unix_socket(peer))
     return on_this_machine(admin(or_else(claimed_user(context), absl::StrCat("local:", options_.own))), options_.own);
   const absl::StatusOr<uid_t> owner = owner_of(peer);

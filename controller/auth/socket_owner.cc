@@ -24,7 +24,7 @@ namespace {
 
 struct Address {
   int family = AF_UNSPEC;
-  std::array<uint32_t, 4> words = {};  // In network order.
+  std::array<uint32_t, 4> words = {};  // In network byte order.
 };
 
 std::optional<Address> parse(const std::string& text) {
@@ -36,7 +36,7 @@ std::optional<Address> parse(const std::string& text) {
   return std::nullopt;
 }
 
-// Its addresses, of one family.
+// Parsed addresses of a connection, both of one family.
 struct Ends {
   Address client, server;
 };
@@ -65,7 +65,7 @@ class Netlink {
     const bool sent = fd_ >= 0 && ::send(fd_, bytes, size, 0) == static_cast<ssize_t>(size);
     return sent ? absl::OkStatus() : errno_status(errno, "ask the kernel about a socket");
   }
-  // The answer is there when send() returns: the kernel makes it within the call.
+  // Does not wait: the kernel answers within send().
   absl::StatusOr<size_t> receive(void* bytes, size_t size) const {
     const ssize_t got = recv(fd_, bytes, size, MSG_DONTWAIT);
     if (got < 0) return errno_status(errno, "hear from the kernel about a socket");
@@ -98,7 +98,7 @@ Question question(const Ends& ends, const LocalConnection& connection) {
   return asked;
 }
 
-// Addresses as the tables have them: each word in the machine's own order, in hexadecimal.
+// Formats an address like the tables: each word in host byte order, in hexadecimal.
 std::string in_table(const std::array<uint32_t, 4>& words, int count) {
   std::string out;
   for (int i = 0; i < count; ++i) absl::StrAppendFormat(&out, "%08X", words[static_cast<size_t>(i)]);
@@ -120,7 +120,7 @@ std::optional<Row> read_row(const std::string& line) {
   return row;
 }
 
-// Of the row that has these ends. Two users there are none.
+// Owner in the row that has these ends; NotFound when rows name different owners.
 absl::StatusOr<uid_t> owner_in(const std::string& path, const std::string& client, const std::string& server,
                                const LocalConnection& connection) {
   std::ifstream table(path);
@@ -168,14 +168,14 @@ absl::StatusOr<uid_t> owner_by_table(const LocalConnection& connection, const st
   if (ends->client.family == AF_INET6) return look("/tcp6", ends->client, ends->server, 4);
   auto plain = look("/tcp", ends->client, ends->server, 1);
   if (plain.ok()) return plain;
-  // Sockets for both families, as gRPC's are, have IPv4 addresses in IPv6 form.
+  // Dual-stack sockets, which gRPC uses, have IPv4 addresses in IPv6 form.
   const auto mapped = [](const Address& plain) { return Address{AF_INET6, {0, 0, htonl(0xFFFF), plain.words[0]}}; };
   return look("/tcp6", mapped(ends->client), mapped(ends->server), 4);
 }
 
 namespace {
 
-// A kernel without sock_diag answers as if there were no such socket: it is asked about one that there is.
+// A kernel without sock_diag answers as if no socket existed, so this asks about one that exists.
 bool kernel_answers() {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -198,7 +198,7 @@ bool kernel_answers() {
 }  // namespace
 
 absl::StatusOr<uid_t> socket_owner(const LocalConnection& connection) {
-  // Reading the table takes a thousand times as long: not for whoever comes with a socket that is not found.
+  // Reading the table takes a thousand times as long, so it does not serve as a second try for an unknown socket.
   static const bool answers = kernel_answers();
   return answers ? owner_by_netlink(connection) : owner_by_table(connection);
 }

@@ -22,7 +22,7 @@
 namespace titan::auth {
 namespace {
 
-constexpr size_t kDigestSize = 64;  // In hexadecimal.
+constexpr size_t kDigestSize = 64;  // Hexadecimal digits.
 constexpr std::array<Role, 3> kRoles = {Role::kViewer, Role::kOperator, Role::kAdmin};
 
 bool is_project_or_all(const std::string& project) { return project == kAllProjects || text::is_project_name(project); }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The tokens that there are: what they allow, and how to tell them. The store has the digest of each secret and never
-// the secret.
+// Manages tokens: what they allow, and how a caller proves one. The store has the digest of each secret and never the
+// secret.
 
 #include <functional>
 #include <map>
@@ -32,23 +32,26 @@ struct TokenRecord {
   std::string creator;
 };
 
+// The tokens in the store. Thread-safe.
 class Tokens {
  public:
   using Clock = std::function<absl::Time()>;
   using Done = std::function<void(const absl::StatusOr<TokenRecord>&)>;
 
-  // Reads what the store holds. A record that makes no sense is set aside and lets nobody in. Errors: those of scan().
+  // Reads the tokens in the store. A record that cannot be decoded is set aside and admits nobody. Errors: those of
+  // scan().
   static absl::StatusOr<std::unique_ptr<Tokens>> load(store::Store& store, Clock now);
 
-  // Counts, and is answered, once it is durable. Errors: InvalidArgument naming the field, AlreadyExists.
+  // Makes a token, which is valid once it is durable; `done` runs then. The same token again is not an error. Errors:
+  // InvalidArgument naming the field, AlreadyExists.
   void create(TokenRecord token, Done done);
-  // Counts no more from now on; answered once that is durable. Errors: NotFound.
+  // Makes a token invalid at once; `done` runs when that is durable. Errors: NotFound.
   void revoke(const std::string& id, const Done& done);
   std::vector<TokenRecord> list() const;
 
-  // Who comes with this text. Errors: Unauthenticated.
+  // The caller who presents this text. Errors: Unauthenticated.
   absl::StatusOr<Caller> caller(absl::string_view text) const;
-  // Whether the token of a caller who came in earlier still counts. Errors: Unauthenticated.
+  // Checks whether the token of a caller admitted earlier is still valid. Errors: Unauthenticated.
   absl::Status stands(const std::string& id, const std::string& digest) const;
 
  private:

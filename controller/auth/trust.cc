@@ -15,7 +15,7 @@ namespace titan::auth {
 namespace {
 
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
-constexpr size_t kMostKnown = 20'000;  // Of some 1.5 KB each.
+constexpr size_t kMostKnown = 20'000;  // About 1.5 KB each.
 
 absl::Status turn_away(absl::string_view reason, absl::string_view why) {
   return rpc::error(absl::StatusCode::kUnauthenticated, reason,
@@ -38,7 +38,7 @@ void Trust::look_again(absl::Time now) {
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (text == text_) return;
   std::vector<rpc::CertificatePtr> authorities = rpc::certificates_in(text);
-  if (authorities.empty()) return;  // TLS goes on with those that it has, too.
+  if (authorities.empty()) return;  // TLS keeps its old ones, too.
   text_ = std::move(text);
   authorities_ = std::move(authorities);
   ends_.clear();
@@ -49,7 +49,7 @@ absl::StatusOr<absl::Time> Trust::verify(const std::string& chain, absl::Time no
   if (given.empty()) return refusal(X509_V_ERR_UNSPECIFIED);
   const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> store(X509_STORE_new(), &X509_STORE_free);
   for (const rpc::CertificatePtr& authority : authorities_) X509_STORE_add_cert(store.get(), authority.get());
-  const auto drop = [](STACK_OF(X509) * between) { sk_X509_free(between); };  // They are `given`'s.
+  const auto drop = [](STACK_OF(X509) * between) { sk_X509_free(between); };  // `given` owns the certificates.
   const std::unique_ptr<STACK_OF(X509), decltype(drop)> between(sk_X509_new_null(), drop);
   for (const rpc::CertificatePtr& one : given) sk_X509_push(between.get(), one.get());
   const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> context(X509_STORE_CTX_new(),
@@ -72,7 +72,7 @@ absl::Status Trust::stands(const std::string& chain) {
   if (now - looked_ >= kLookAgain || now < looked_) look_again(now);
   const auto known = ends_.find(chain);
   if (known != ends_.end() && now < known->second) return absl::OkStatus();
-  look_again(now);  // TLS may have looked at the file later than we have.
+  look_again(now);  // TLS may have read the file more recently.
   const absl::StatusOr<absl::Time> end = verify(chain, now);
   if (!end.ok()) return end.status();
   if (ends_.size() >= kMostKnown) ends_.clear();

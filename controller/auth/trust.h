@@ -13,32 +13,32 @@
 
 namespace titan::auth {
 
-// Whether a certificate that a connection began with still counts. TLS looks at it once, as the connection is made, and
+// Checks whether the certificate of a connection is still valid. TLS checks it only when the connection is made, and
 // connections last for months.
 class Trust {
  public:
   using Clock = std::function<absl::Time()>;
 
-  // `authorities`: file with the certificates of who signs others, in PEM; read again when it changes.
+  // `authorities`: file with the certificates of trusted authorities, in PEM; read again when it changes.
   Trust(std::string authorities, Clock now) : path_(std::move(authorities)), now_(std::move(now)) {}
 
-  // `chain`: in PEM, the certificate in question first and then who signed it. It costs a signature's check at first
-  // and a lookup from then on. A file that cannot be read changes nothing.
-  // Errors: Unauthenticated when one of them has ended, or no authority that the file names stands behind it.
+  // `chain`: the certificate to check and then those that signed it, in PEM. The first check verifies signatures, later
+  // ones look the result up. A file that cannot be read changes nothing. Errors: Unauthenticated when one of the
+  // certificates has expired, or when none of the authorities in the file signed the chain.
   absl::Status stands(const std::string& chain);
 
  private:
   void look_again(absl::Time now) TITAN_REQUIRES(mutex_);
-  // When the first certificate on the way to an authority ends.
+  // Time at which the first certificate on the way to an authority expires.
   absl::StatusOr<absl::Time> verify(const std::string& chain, absl::Time now) const TITAN_REQUIRES(mutex_);
 
   const std::string path_;
   const Clock now_;
   sync::Mutex mutex_;
   absl::Time looked_ TITAN_GUARDED_BY(mutex_) = absl::InfinitePast();
-  std::string text_ TITAN_GUARDED_BY(mutex_);  // Of the file.
+  std::string text_ TITAN_GUARDED_BY(mutex_);  // Content of the file.
   std::vector<rpc::CertificatePtr> authorities_ TITAN_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, absl::Time> ends_ TITAN_GUARDED_BY(mutex_);  // Of the chains that these stand behind.
+  std::unordered_map<std::string, absl::Time> ends_ TITAN_GUARDED_BY(mutex_);  // Expiry by chain.
 };
 
 }  // namespace titan::auth

@@ -8,7 +8,7 @@
 
 namespace titan {
 
-// What this controller knows of itself, without secrets. Thread-safe.
+// Reports what this controller knows about itself, without secrets. Thread-safe.
 v1::Diagnostics diagnose(const Flags& flags, const journal::Recent& journal, const metrics::Metrics& metrics,
                          const store::Store& store);
 

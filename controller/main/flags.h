@@ -19,7 +19,7 @@ struct Flags {
   double keep_finished_days = 0;
   int kept_logs_mib = 256;
   int64_t default_time_limit_seconds = 0;
-  std::string audit_log;  // Empty: beside the store; "none": nowhere.
+  std::string audit_log;  // Empty: next to the store; "none": no audit log.
   std::string port_file;
   bool reflection = true;
   std::string restore;

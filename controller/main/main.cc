@@ -1,4 +1,4 @@
-// titan-controller: flags.
+// titan-controller: parses flags and runs the service.
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -19,8 +19,7 @@ namespace {
 
 constexpr size_t kKeptLines = 1 << 20;  // Bytes: some hours of a busy cluster.
 
-// An older titan-controller kept its state in the working folder unless it was told otherwise. Not finding it there
-// would be an empty cluster.
+// An older titan-controller kept its state in the working folder by default. Ignoring it would start an empty cluster.
 absl::Status check_for_old_state(const Flags& flags) {
   const std::string old = "titan-controller-state";
   std::error_code failed;
@@ -68,7 +67,7 @@ absl::Status run_restore(const Flags& flags) {
   return restore(flags);
 }
 
-// For somebody who waits for it; with titanctl's exit codes.
+// For a command that a user waits for: prints the error and returns titanctl's exit codes.
 int run_once(const absl::Status& status) {
   if (status.ok()) return 0;
   std::cerr << "titan-controller: " << status.message() << std::endl;
@@ -115,7 +114,7 @@ int main(int argc, char** argv) {
   app.add_option("--metrics-address", flags.metrics_address,
                  "Address that the Prometheus page listens on; anybody who reaches it may read it")
       ->capture_default_str();
-  app.add_option("--metrics-host", flags.metrics_address)->group("");  // Its name before 0.2.
+  app.add_option("--metrics-host", flags.metrics_address)->group("");  // The flag's name before 0.2.
   app.add_option("--lease-ms", flags.lease_ms, "A node is lost after this long without a beat")
       ->capture_default_str()
       ->check(CLI::Range(200, 3'600'000));

@@ -37,7 +37,7 @@
 namespace titan {
 namespace {
 
-// Ids that nobody can guess or meet twice; thread-safe.
+// Ids that nobody can guess and that do not repeat; thread-safe.
 class Ids {
  public:
   std::string next() {
@@ -60,7 +60,7 @@ absl::Status write_ports(const std::string& path, int port, int metrics_port) {
   return annotate(host::replace_file(path, text), "write --port-file");
 }
 
-// Nothing where none is wanted.
+// Returns null when no audit log is wanted.
 absl::StatusOr<std::shared_ptr<auth::Audit>> open_audit(const Flags& flags, std::shared_ptr<journal::Journal> journal) {
   std::string path = flags.audit_log;
   if (path.empty() && flags.store.empty()) path = absl::StrCat(flags.state, "/audit.jsonl");
@@ -76,8 +76,8 @@ void warn_if_open(const Flags& flags, journal::Journal& journal) {
                              " may run programs on every node, and what is said can be read on its way"));
 }
 
-// The signal that ends this process, of those that are blocked in every thread; 0: none within `wait`. The others are
-// told and change nothing.
+// Waits up to `wait` for a signal that ends this process and returns it; 0: none came. Other blocked signals are logged
+// and change nothing.
 int take_signal(absl::Duration wait, journal::Journal& journal) {
   const sigset_t signals = host::daemon_signals();
   const timespec limit = absl::ToTimespec(wait);
@@ -88,11 +88,12 @@ int take_signal(absl::Duration wait, journal::Journal& journal) {
 }
 
 void block_signals() {
-  host::block_daemon_signals();  // Inherited by every thread; the main one waits for them.
+  host::block_daemon_signals();  // Every thread inherits the mask; the main thread waits for the signals.
   signal(SIGPIPE, SIG_IGN);
 }
 
-// Whether a new connection is made: the port's backlog would take one also of a program that no longer accepts any.
+// Whether a new connection completes its handshake: the kernel's backlog accepts connections even when the program no
+// longer does.
 bool takes_connections(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -101,8 +102,8 @@ bool takes_connections(const std::string& address, const std::shared_ptr<grpc::C
   return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(5));
 }
 
-// gRPC stops listening for good when it cannot accept, as without descriptors, and says nothing: then only a new
-// process helps. Sessions go on meanwhile, and ranks need none of this.
+// gRPC stops listening for good, without an error, when it cannot accept, as without file descriptors. Only a new
+// process helps then. Sessions keep running meanwhile, and ranks need none of this.
 int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
                     journal::Journal& journal, const std::function<void()>& between) {
   constexpr absl::Duration kBetween = absl::Seconds(5);
@@ -124,14 +125,14 @@ std::shared_ptr<metrics::AskedGauge> gauge_of_end(const std::string& certificate
                                                [certificate] { return rpc::seconds_of_end(certificate); });
 }
 
-// --listen with the port that was bound.
+// --listen with the bound port.
 std::string bound_address(const std::string& listen, int port) {
   const std::optional<HostPort> parts = split_host_port(listen);
   if (!parts) return listen;  // unix:PATH
   return absl::StrCat(parts->bracketed ? absl::StrCat("[", parts->host, "]") : parts->host, ":", port);
 }
 
-// What clients of the other controllers are told to go to.
+// Address that the other controllers name to their clients.
 std::string advertised(const Flags& flags, const std::string& bound) {
   if (!flags.advertise.empty()) return flags.advertise;
   const std::optional<HostPort> parts = split_host_port(bound);
@@ -140,7 +141,7 @@ std::string advertised(const Flags& flags, const std::string& bound) {
   return name.empty() ? bound : absl::StrCat(name, ":", parts->port);
 }
 
-// For `systemctl status`.
+// Text for `systemctl status`.
 std::string status_of_leader(const reconcile::Reconciler& reconciler, const std::string& cluster) {
   int ready = 0, all = 0;
   for (const reconcile::NodeView& view : reconciler.nodes()) {
@@ -150,13 +151,13 @@ std::string status_of_leader(const reconcile::Reconciler& reconciler, const std:
   return absl::StrCat("leads cluster ", cluster, ": ", ready, " of ", counted(all, "node"), " ready");
 }
 
-// Of a controller that waits for its turn.
+// State of a controller that waits to lead.
 struct Candidate {
   std::string bound;                        // Where it listens.
-  std::unique_ptr<store::Elector> elector;  // Nothing: a signal ended the wait.
+  std::unique_ptr<store::Elector> elector;  // Null unless the store is in etcd.
   std::unique_ptr<api::Standby> standby;    // Answers until the services do.
   sync::Mutex mutex;
-  std::string leader TITAN_GUARDED_BY(mutex);  // As was seen last.
+  std::string leader TITAN_GUARDED_BY(mutex);  // Last leader that was seen.
 };
 
 absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, systemd::Service& service) {
@@ -227,7 +228,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   };
 
   OpenStore open;
-  std::unique_ptr<StateWatch> state;  // Goes before the store does, and after the page that shows what it says.
+  std::unique_ptr<StateWatch> state;  // Destroyed before the store, and after the page that shows its state.
   Candidate candidate;
   candidate.bound = flags.listen;
   if (flags.store.empty()) {
@@ -257,7 +258,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   options.on_superseded = end_at_once(journal, measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
                          reconcile::Reconciler::open(*open.store, system_clock(), options, measures));
-  const absl::Cleanup before_it_goes = [&metrics] { metrics.stop_serving(); };  // Also when something below fails.
+  const absl::Cleanup before_it_goes = [&metrics] { metrics.stop_serving(); };  // Also runs when something below fails.
   measures.leads(true);
   metrics.add(std::make_shared<api::Gauges>(*reconciler, *open.store));
   if (flags.store.empty()) metrics.add(std::make_shared<metrics::OwnFolder>("state", flags.state));
@@ -300,10 +301,10 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
                                        });
   service.stopping();
   journal->write(journal::Level::kInfo, "Ending", absl::StrCat("signal ", received, ", ending; ranks go on"));
-  server.reset();          // No more calls,
-  metrics.stop_serving();  // nor visitors of the page, which reads from what goes now;
-  state.reset();           // and nobody looks at the store's files;
-  open.store.reset();      // then everything queued is written: its callbacks still need the reconciler.
+  server.reset();          // Ends calls.
+  metrics.stop_serving();  // Ends scrapes, which read from what is destroyed next.
+  state.reset();           // Stops looking at the store's files.
+  open.store.reset();      // Writes everything queued: its callbacks still need the reconciler.
   return absl::OkStatus();
 }
 

@@ -8,8 +8,8 @@
 
 namespace titan {
 
-// Serves until SIGTERM or SIGINT. With a store in etcd it stands by first, until it leads.
-// Errors: those of the store and of the addresses to listen on.
+// Serves until SIGTERM or SIGINT. With a store in etcd it stands by until it leads. Errors: those of the store and of
+// the addresses to listen on.
 absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& journal);
 
 }  // namespace titan

@@ -9,8 +9,8 @@
 namespace titan {
 namespace {
 
-constexpr int64_t kLeastSpace = 1 << 20;                 // For a few hundred changes.
-constexpr absl::Duration kPatience = absl::Seconds(10);  // For a disk that does not answer.
+constexpr int64_t kLeastSpace = 1 << 20;                 // Enough for a few hundred changes.
+constexpr absl::Duration kPatience = absl::Seconds(10);  // Limit for a disk that does not answer.
 
 }  // namespace
 

@@ -14,12 +14,12 @@
 
 namespace titan {
 
-// Looks at the controller's state folder once a second, also while nothing has to be written: whether its files are
-// still there, and whether it takes writes. Says in the journal when that changes. In a thread of its own, since a disk
-// may keep it waiting. Thread-safe.
+// Checks the controller's state folder once a second, even while nothing has to be written: whether its files still
+// exist, and whether it takes writes. Logs a change in the journal. Uses its own thread, since a disk may block.
+// Thread-safe.
 class StateWatch {
  public:
-  // `check_files` is called with each look. Errors: those of looking at the folder.
+  // Each check also calls `check_files`. Errors: those of opening the folder.
   static absl::StatusOr<std::unique_ptr<StateWatch>> begin(const std::string& folder, std::function<void()> check_files,
                                                            std::shared_ptr<journal::Journal> journal);
   ~StateWatch();
@@ -39,7 +39,8 @@ class StateWatch {
   mutable sync::Mutex mutex_;
   sync::Condition wake_;
   bool ending_ TITAN_GUARDED_BY(mutex_) = false;
-  absl::Time began_ TITAN_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // The look that is under way; infinite: none.
+  // Start of the check that is under way; infinite: none.
+  absl::Time began_ TITAN_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::string problem_ TITAN_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -15,7 +15,7 @@
 namespace titan {
 namespace {
 
-// Nobody else's business: configurations may hold secrets.
+// Only this user may read it: configurations may hold secrets.
 absl::Status make_state_folder(const std::string& state) {
   std::error_code failed;
   std::filesystem::create_directories(state, failed);
@@ -24,8 +24,8 @@ absl::Status make_state_folder(const std::string& state) {
                                          : errno_status(errno, absl::StrCat("chmod --state ", state));
 }
 
-// A store that somebody deleted under its controller was saved beside its name. Without this a restart would begin an
-// empty cluster in its place, and every worker would be refused.
+// A controller whose store was deleted while it ran saved a copy next to it. Without this check a restart would begin
+// an empty cluster, and every worker would be refused.
 absl::Status check_rescued(const std::string& state) {
   std::error_code failed;
   if (std::filesystem::exists(absl::StrCat(state, "/", store::kDatabaseName), failed)) return absl::OkStatus();
@@ -42,7 +42,7 @@ absl::Status check_rescued(const std::string& state) {
       "`. An original that returns is no newer than that copy; to begin an empty cluster, move the copy elsewhere"));
 }
 
-// For what is of no use after a restart.
+// Makes an empty folder for files that are useless after a restart.
 absl::Status clear_scratch(const std::string& scratch) {
   std::error_code failed;
   std::filesystem::remove_all(scratch, failed);
@@ -116,7 +116,7 @@ absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<jo
   open.check_files = [raw = store.get()] { raw->check_files(); };
   open.scratch = absl::StrCat(flags.state, "/tmp");
   open.store = std::move(store);
-  TITAN_RETURN_IF_ERROR(clear_scratch(open.scratch));  // Only now: whoever has the store may clear it.
+  TITAN_RETURN_IF_ERROR(clear_scratch(open.scratch));  // Only now: the process that has the store may clear it.
   return open;
 }
 

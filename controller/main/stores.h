@@ -1,6 +1,6 @@
 #pragma once
 
-// Where this controller's store is, by its flags: in a file of its own, or in etcd together with others.
+// Opens this controller's store by its flags: a file, or etcd together with other controllers.
 
 #include <functional>
 #include <memory>
@@ -18,24 +18,24 @@ namespace titan {
 
 struct OpenStore {
   std::unique_ptr<store::Store> store;
-  std::string where;  // For people.
-  // Of a store with a file: writes a copy of it, for `actor`; and the folder for copies until they are sent.
+  std::string where;  // Location of the store, for people.
+  // For a store with a file: writes a copy of it, for `actor`; `scratch` is the folder for copies until they are sent.
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy;
   std::string scratch;
   std::function<absl::StatusOr<store::StoreImage>(const std::string& actor)> image;  // The same, in memory.
-  // Ends this process when the store's file was deleted or replaced; none: it has no file.
+  // Ends this process when the store's file was deleted or replaced; null: it has no file.
   std::function<void()> check_files;
 };
 
-// Ends this process with a line that says why. After a failed write nothing in memory can be trusted, and whoever leads
-// no longer knows nothing: the supervisor starts a fresh process that reads what the store holds.
+// Ends this process with a line that says why. After a failed write nothing in memory can be trusted, and a former
+// leader no longer knows the state: the supervisor starts a fresh process that reads the store.
 std::function<void(const absl::Status&)> end_at_once(const std::shared_ptr<journal::Journal>& journal,
                                                      reconcile::Measures& measures);
 
-// Both end this process when the store cannot go on.
+// Both end this process when the store can no longer work.
 absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<journal::Journal>& journal,
                                     reconcile::Measures& measures);
-// `elector` has won.
+// `elector` must have won the election.
 absl::StatusOr<OpenStore> open_in_etcd(std::unique_ptr<store::Elector> elector, const Flags& flags,
                                        const std::shared_ptr<journal::Journal>& journal, reconcile::Measures& measures);
 
