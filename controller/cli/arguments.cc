@@ -19,7 +19,7 @@ bool is_key(std::string_view word) {
          });
 }
 
-// After a bare boolean the configuration file may still follow: it is not the boolean's value.
+// A file name after a bare boolean key is the configuration file, not the boolean's value.
 bool is_config_file(const std::string& word) {
   return absl::EndsWith(word, ".toml") || absl::EndsWith(word, ".yaml") || absl::EndsWith(word, ".yml") ||
          absl::EndsWith(word, ".json");
@@ -43,7 +43,7 @@ Arguments split_arguments(int argc, const char* const* argv) {
       out.words.push_back(word);
       continue;
     }
-    // torchtitan names its file by a flag.
+    // torchtitan names its file with a flag.
     const size_t equals = word.find('=');
     const std::string key = word.substr(0, equals);
     if (!has_file && (key == "--job.config_file" || key == "--job.config-file")) {

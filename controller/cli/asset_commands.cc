@@ -137,7 +137,7 @@ void add_choice_of_files(CLI::App& get, AssetsRequest& wanted) {
                  "Kinds, with commas between: tokenizer, config, index, safetensors (these four, unless something is "
                  "chosen); all: as --all")
       ->delimiter(',')
-      ->allow_extra_args(false);  // The repository may stand behind it.
+      ->allow_extra_args(false);  // The repository may follow.
   get.add_option("--include", wanted.include, "Glob of names, also of their last parts; may be repeated")
       ->allow_extra_args(false);
   get.add_option("--exclude", wanted.exclude, "Glob of names to leave out; may be repeated")->allow_extra_args(false);
@@ -166,7 +166,7 @@ void add_ways(CLI::App& get, AssetsRequest& wanted) {
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   get.add_flag("--dry-run", wanted.dry_run, "List files and sizes, and what is here of them; download nothing");
-  // Shown by `ps`, so it is refused with what to do instead.
+  // `ps` would show a token on the command line, so it is refused with advice.
   get.add_option_function<std::string>(
          "--hf-token,--hf_token", [&wanted](const std::string&) { wanted.token_on_command_line = true; }, "")
       ->group("");

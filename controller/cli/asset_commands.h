@@ -10,15 +10,15 @@
 
 namespace titan::cli {
 
-// `titanctl assets get`.
+// Flags of `titanctl assets get`.
 struct AssetsRequest {
   std::string repo;
   bool dataset = false;
   std::string revision = "main";
   bool all = false;
   std::vector<std::string> assets, include, exclude;
-  std::string local_dir = "assets/hf";  // The files go into a folder in it that is called as the repository.
-  std::string endpoint, token_file;     // Empty: as the environment says.
+  std::string local_dir = "assets/hf";  // The files go into a subfolder with the repository's name.
+  std::string endpoint, token_file;     // Empty: the environment's.
   int parallel = 8;
   double piece_mib = 64;
   int retries = 8;
@@ -27,6 +27,7 @@ struct AssetsRequest {
   bool token_on_command_line = false;
 };
 
+// Downloads a repository's files, or lists them for a dry run. Returns the exit code.
 int get_assets(const Globals& globals, const AssetsRequest& request);
 
 }  // namespace titan::cli

@@ -17,7 +17,7 @@ namespace titan::cli {
 namespace {
 
 constexpr absl::Duration kDrawEach = absl::Milliseconds(500);
-constexpr double kOldRate = 0.8;  // Of the rate, a drawing later.
+constexpr double kOldRate = 0.8;  // Weight of the old rate at each drawing.
 
 }  // namespace
 

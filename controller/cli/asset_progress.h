@@ -19,7 +19,7 @@ inline std::string bytes_text(int64_t bytes) {
   return bytes < int64_t{1} << 30 ? mebibytes(bytes) : gibibytes(bytes);
 }
 
-// Tells of a download on stderr: one line that changes, on a terminal; a line for each file elsewhere.
+// Shows a download's progress on stderr: one line that is redrawn on a terminal, a line for each file elsewhere.
 class AssetProgress : public hub::Watcher {
  public:
   explicit AssetProgress(bool quiet);
@@ -30,10 +30,10 @@ class AssetProgress : public hub::Watcher {
   void arrived(int64_t bytes) override;
   void finished(const hub::RemoteFile& file) override;
   void again(const hub::RemoteFile& file, int64_t lost, const absl::Status& why) override;
-  void retrying(const absl::Status& why, absl::Duration wait);  // On any thread.
+  void retrying(const absl::Status& why, absl::Duration wait);  // May be called on any thread.
 
   int64_t bytes();
-  void end();  // Leaves no half line.
+  void end();  // Clears the progress line.
 
  private:
   void draw(absl::Time now) TITAN_REQUIRES(mutex_);

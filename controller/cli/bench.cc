@@ -48,10 +48,10 @@ absl::Status takes_only_free_keys(const std::vector<std::string>& overrides) {
   return absl::OkStatus();
 }
 
-// The step in the middle of those that count.
+// The step in the middle of the measured ones.
 int save_step(const BenchOptions& options) { return options.warmup + options.steps / 2; }
 
-// What a run is measured with, after all that the user says. The last step's save is not measured.
+// Overrides for measuring, which follow all of the user's. The save of the last step is not measured.
 std::vector<std::string> measuring_overrides(const BenchOptions& options) {
   std::vector<std::string> words = {"--training.steps",
                                     absl::StrCat(options.warmup + options.steps),
@@ -85,13 +85,13 @@ double bytes_in(const std::string& folder) {
   return sum;
 }
 
-// When it was written; the infinite past when it is not there.
+// Time at which the file was written; the infinite past when it does not exist.
 absl::Time time_of_file(const std::string& path) {
   struct stat found {};
   return stat(path.c_str(), &found) == 0 ? absl::TimeFromTimespec(found.st_mtim) : absl::InfinitePast();
 }
 
-// A folder that goes with its owner.
+// A folder that is removed with this object.
 class DumpFolder {
  public:
   static absl::StatusOr<std::unique_ptr<DumpFolder>> make(const std::string& base) {
@@ -113,7 +113,7 @@ class DumpFolder {
   const std::string path_;
 };
 
-// Why a job that is over, or was restarted, has no figures.
+// Says why a job that is over or was restarted has no figures.
 absl::Status no_figures(const v1::Job& job) {
   if (!job.failure_reason().empty()) {
     return absl::AbortedError(absl::StrCat(job.failure_reason(), ": ", job.failure_message()));
@@ -133,7 +133,7 @@ class Bench {
   int run() {
     if (const absl::Status bad = prepare_all(); !bad.ok()) return report(bad);
     mark_ = make_request_id();
-    setenv(kMark, mark_.c_str(), 1);  // Before there are other threads.
+    setenv(kMark, mark_.c_str(), 1);  // Must run before other threads start.
     Interrupt::block_signals();
     const absl::StatusOr<std::string> base = run_base();
     if (!base.ok()) return report(base.status());
@@ -146,7 +146,7 @@ class Bench {
   }
 
  private:
-  // Whatever is wrong with any of them is said before the first one runs.
+  // Reports whatever is wrong with any of them before the first one runs.
   absl::Status prepare_all() {
     TITAN_ASSIGN_OR_RETURN(std::vector<Variant> variants, parse_variants(options_.variants, kFirst));
     variants.insert(variants.begin(), {.name = kFirst, .overrides = {}});
@@ -157,7 +157,7 @@ class Bench {
     for (Variant& variant : variants) {
       TITAN_RETURN_IF_ERROR(takes_only_free_keys(variant.overrides));
       Source one = source;
-      // An asynchronous save is the one to measure, unless the command line says otherwise.
+      // Measures an asynchronous save, unless the command line says otherwise.
       one.overrides.insert(one.overrides.begin(), {"--checkpoint.async_mode", "async"});
       one.overrides.insert(one.overrides.end(), variant.overrides.begin(), variant.overrides.end());
       one.overrides.insert(one.overrides.end(), measuring.begin(), measuring.end());
@@ -254,7 +254,7 @@ class Bench {
 
   const Globals& globals_;
   const BenchOptions& options_;
-  std::vector<Prepared> prepared_;  // By configuration, as all_.
+  std::vector<Prepared> prepared_;  // One per configuration, like all_.
   std::vector<Measured> all_;
   std::string mark_;
   std::string remedy_;  // Where to look after a run that failed.

@@ -11,15 +11,15 @@ namespace titan::cli {
 struct BenchOptions {
   Source source;
   std::vector<std::string> variants;  // "NAME=--key value ...": more configurations, compared with the first.
-  int steps = 20;                     // That count, of each run.
-  int warmup = 5;                     // Before them.
+  int steps = 20;                     // Measured steps of each run.
+  int warmup = 5;                     // Steps before them, which are not measured.
   int repeats = 3;                    // Runs of each configuration.
-  bool checkpoint = false;            // Save once in each run, and measure that.
-  std::string folder;                 // For the dump folders; "": beside the daemons' state.
+  bool checkpoint = false;            // Save once in each run and measure the save.
+  std::string folder;                 // Where the dump folders go; "": next to the daemons' state.
 };
 
-// How fast a job trains on this machine and where its time goes: runs it several times, each with a private controller
-// and worker and a dump folder that is removed afterwards, and prints the figures. Gives the exit code.
+// Measures how fast a job trains on this machine and where its time goes. Runs it several times, each with a private
+// controller and worker and a temporary dump folder, and prints the figures. Returns the exit code.
 int bench(const Globals& globals, const BenchOptions& options);
 
 }  // namespace titan::cli

@@ -38,7 +38,7 @@ std::string folder_name(const Identity& identity) { return identity.name.empty()
 absl::Status check_folders(const std::vector<Identity>& subjects) {
   std::set<std::string> names;
   for (const Identity& identity : subjects) {
-    // A name is a folder's, too.
+    // A name is also the name of a folder.
     if (!rpc::identity_in({rpc::to_uri(identity)}))
       return absl::InvalidArgumentError(absl::StrCat("'", identity.name, "' is no name that a certificate can have"));
     if (names.insert(folder_name(identity)).second) continue;
@@ -61,7 +61,7 @@ absl::Status issue(const pki::Pair& authority, const Identity& identity, const I
                    const std::string& folder) {
   const bool listens = identity.kind == Identity::Kind::kController;
   pki::Subject subject = {rpc::to_uri(identity), listens ? request.hosts : std::vector<std::string>{}, listens};
-  // By these its own machine calls it; they are of no use elsewhere.
+  // Clients on its own machine use these names; they are of no use elsewhere.
   if (subject.server) subject.hosts.insert(subject.hosts.end(), {"localhost", "127.0.0.1", "::1"});
   return pki::issue_into(folder, authority, subject, for_days(request.days),
                          request.renew ? pki::KeyIs::kKept : pki::KeyIs::kNew);

@@ -9,19 +9,20 @@
 
 namespace titan::cli {
 
-// An authority in `folder`, and an admin's certificate of it in FOLDER/admin.
+// Makes an authority in `folder`, and in FOLDER/admin an admin's certificate that it signs. Returns the exit code.
 int init_authority(const Globals& globals, const std::string& folder, const std::string& admin, double days);
 
 struct IssueRequest {
-  std::string authority;  // Its folder.
+  std::string authority;  // The authority's folder.
   bool controller = false;
   std::vector<std::string> nodes;
   std::string user, admin;
   std::vector<std::string> hosts;
   double days = 365;
-  std::string out;  // Of several, each has a folder in it: "controller", or its name.
+  std::string out;  // With several certificates, each gets a subfolder: "controller", or its name.
   bool renew = false;
 };
+// Issues the requested certificates into request.out. Returns the exit code.
 int issue_certificate(const Globals& globals, const IssueRequest& request);
 
 }  // namespace titan::cli

@@ -23,7 +23,7 @@ absl::Status failed(absl::string_view reason, const v1::Job& job, absl::string_v
 
 int newest_attempt(const v1::Job& job) { return job.attempts().empty() ? 0 : job.attempts().rbegin()->number(); }
 
-// A node that drains lets the attempt save before it ends, and a cancel likewise: the save continues in both.
+// A node that drains lets the attempt save before it ends, and so does a cancel: the save continues in both.
 bool may_save(v1::Job::State state) {
   return state == v1::Job::RUNNING || state == v1::Job::CHECKPOINTING || state == v1::Job::STOPPING;
 }
@@ -42,7 +42,7 @@ std::optional<absl::Status> save_outcome(const v1::Job& asked, const v1::Job& no
   if (now.progress().committed_step() > asked.progress().committed_step()) return absl::OkStatus();
   const std::string& failure = now.progress().failed_save();
   const bool over = now.state() != v1::Job::CHECKPOINTING && now.state() != v1::Job::STOPPING;
-  // The same words again are a new failure once the job no longer saves.
+  // The same text is a new failure once the job no longer saves.
   if (!failure.empty() && (over || failure != asked.progress().failed_save()))
     return failed("CHECKPOINT_FAILED", now, absl::StrCat("the save failed: ", failure));
   if (is_final(now.state())) return failed("ATTEMPT_ENDED", now, absl::StrCat("is ", state_name(now.state())));

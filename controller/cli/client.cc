@@ -33,7 +33,7 @@ constexpr absl::Duration kSayWaiting = absl::Seconds(1);
 constexpr absl::Duration kLookPatience = absl::Milliseconds(700);
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
 
-// Without credentials a channel on which every call fails.
+// Without credentials, every call on the channel fails.
 std::shared_ptr<grpc::Channel> connect(const std::string& address,
                                        const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
@@ -73,7 +73,7 @@ void Client::introduce(grpc::ClientContext& context) const {
       const passwd* account = getpwuid(getuid());
       name = account != nullptr ? account->pw_name : "";
     }
-    // What is no header's value would fail the call.
+    // A text that is not a valid header value would fail the call.
     const std::string text = name;
     return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); }) ? text : "";
   }();
@@ -104,18 +104,18 @@ Client::Client(std::string addresses, absl::Duration timeout, const Access& acce
   looks_.resize(members_.size());
 }
 
-// Not asleep: gRPC takes note of what becomes of a connection only while somebody waits for it, and gives up one of
-// which it has heard nothing for a while.
+// Waits on the channel instead of sleeping: gRPC handles a connection attempt only while somebody waits for it, and
+// gives up one that was silent for a while.
 void Client::wait(absl::Duration pause) const {
   grpc::Channel& channel = *member().channel;
   if (channel.GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) return absl::SleepFor(pause);
   (void)channel.WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
 }
 
-// A stopped controller is not connected to either: its kernel takes the connection, and nobody speaks on it.
+// A stopped controller does not count as connected: its kernel accepts the connection, but nothing speaks on it.
 bool Client::is_connected() const { return member().channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
 
-// The first that was found, when there is one.
+// The first fault that was found, or OK.
 absl::Status Client::known_fault() const {
   const std::lock_guard lock(looks_mutex_);
   for (const Look& look : looks_) {
@@ -125,7 +125,7 @@ absl::Status Client::known_fault() const {
 }
 
 absl::Status Client::fault(const grpc::Status& said) const {
-  // An answer of a controller has nothing to do with connections, and gRPC reports by itself a name that means nothing.
+  // A controller's answer says nothing about connections, and gRPC itself reports a name that does not resolve.
   if (!rpc::reason(rpc::from_grpc(said)).empty() || absl::StrContains(said.error_message(), "DNS resolution"))
     return absl::OkStatus();
   const std::lock_guard lock(looks_mutex_);
@@ -158,7 +158,7 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
   TITAN_RETURN_IF_ERROR(check());
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + timeout_;
-  // What the last try said that found nobody.
+  // Status of the last try that no controller took.
   std::optional<grpc::Status> unanswered;
   bool said = false;
   for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
@@ -185,8 +185,8 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
   }
 }
 
-// An answer that is lost on its way leaves a deleted resource: one that was there before, and is not found by the next
-// try, is what was asked for.
+// When an answer is lost, the resource is deleted nevertheless: if it existed before and the next try does not find it,
+// the call succeeded.
 template <typename Resource, typename Call>
 absl::StatusOr<Resource> Client::call_to_delete(const Resource& before, Call attempt) {
   bool unanswered = false;
@@ -330,7 +330,7 @@ absl::StatusOr<v1::ListTokensResponse> Client::list_tokens() {
   });
 }
 
-// One that was there and is gone at the next try was revoked by a call whose answer was lost.
+// A token that existed and is gone at the next try was revoked by a call whose answer was lost.
 absl::StatusOr<v1::Token> Client::revoke_token(const std::string& id) {
   v1::Token before;
   before.set_id(id);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Calls the controller's services, at whichever of its addresses one leads, and reads lists to their end.
+// Calls the services of the leading controller, and reads lists to their end.
 
 #include <atomic>
 #include <chrono>
@@ -24,16 +24,16 @@
 
 namespace titan::cli {
 
-// Reasons of the errors of a call that found nobody, and of one that found a controller which stands by.
+// Error reasons: no controller was reached; a controller was reached that stands by.
 inline constexpr char kNoController[] = "NO_CONTROLLER";
 inline constexpr char kNotLeader[] = "NOT_LEADER";
 
-// The controller's services, at whichever of its addresses one leads. Every call has a deadline; a call that finds
-// nobody is repeated until then (each request is idempotent: CreateJob and CancelJob by their request_id, the others by
-// nature). Without a connection by then its error is Unavailable, without an answer on one DeadlineExceeded.
+// The services of the controller that leads at one of several addresses. Every call has a deadline; a call that reaches
+// no controller is repeated until then (each request is idempotent: CreateJob and CancelJob by their request_id, the
+// others by nature). Its error is then Unavailable without a connection, DeadlineExceeded without an answer.
 class Client {
  public:
-  // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its repetitions.
+  // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its retries.
   Client(std::string addresses, absl::Duration timeout, const Access& access = {});
 
   absl::StatusOr<v1::Job> create_job(const v1::CreateJobRequest& request);
@@ -59,27 +59,27 @@ class Client {
   absl::StatusOr<v1::ListTokensResponse> list_tokens();
   absl::StatusOr<v1::Token> revoke_token(const std::string& id);
 
-  // Puts into a call who makes it: the token, and $USER, else the account's name, which is a claim.
+  // Adds the caller's identity to a call: the token, and $USER, else the account's name, which is only a claim.
   void introduce(grpc::ClientContext& context) const;
 
   // For streams, which have no deadline.
   v1::JobService::Stub& jobs() { return *member().jobs; }
   v1::ClusterService::Stub& cluster() { return *member().cluster; }
-  // The one that is spoken to now.
+  // Address in use now.
   const std::string& address() const { return member().address; }
   absl::Duration timeout() const { return timeout_; }
 
-  // Whether the addresses have a form that can be connected to, and may be spoken to as we do. Errors: InvalidArgument.
-  // Every call checks it.
+  // Checks that the addresses can be connected to with these security settings. Errors: InvalidArgument; those of
+  // reading the token. Every call checks it.
   absl::Status check() const;
-  // After Unavailable: the next call asks at the next address.
+  // Makes the next call use the next address; for after Unavailable.
   void turn_away() const { current_ = (current_ + 1) % members_.size(); }
-  // Before the next try: so long at most, and no longer than until a connection that was missing is there.
+  // Waits before the next try: `pause` at most, and only until a missing connection is there.
   void wait(absl::Duration pause) const;
-  // Why nothing was heard for so long: Unavailable without a connection, else DeadlineExceeded.
+  // Error after a silence of `waited`: Unavailable without a connection, else DeadlineExceeded.
   absl::Status no_answer(absl::Duration waited) const;
-  // After `said`, which found nobody: why that does not get better by waiting, as when one end speaks TLS and the other
-  // does not (rpc::connection_fault). OK while one of the addresses may still answer. Takes less than a second.
+  // Error that explains why waiting does not help after `said`, as when one end speaks TLS and the other does not
+  // (rpc::connection_fault). OK while one of the addresses may still answer. Takes less than a second.
   absl::Status fault(const grpc::Status& said) const;
 
  private:
@@ -91,7 +91,7 @@ class Client {
     std::unique_ptr<v1::ClusterService::Stub> cluster;
     std::unique_ptr<v1::AuthService::Stub> auth;
   };
-  // What a look at a member's address has found.
+  // Result of the last check of a member's address.
   struct Look {
     absl::Time next = absl::InfinitePast();
     absl::Status fault;
@@ -100,7 +100,7 @@ class Client {
   v1::NodeService::Stub& nodes() { return *member().nodes; }
   v1::AuthService::Stub& auth() { return *member().auth; }
   bool is_connected() const;
-  // Why no call was taken, in the words of the last one.
+  // Error for a call that no controller took, in the words of the last try.
   absl::Status nobody(const grpc::Status& said) const;
   absl::Status known_fault() const;
   template <typename Response>
@@ -111,30 +111,31 @@ class Client {
   const std::string addresses_;
   const absl::Duration timeout_;
   const rpc::Security security_;
-  absl::Status refused_;  // Why there is no channel to one of the addresses.
-  std::string token_;     // Empty: none.
+  // Why the token, or a channel to one of the addresses, cannot be used.
+  absl::Status refused_;
+  std::string token_;  // Empty: none.
   std::vector<Member> members_;
   mutable std::atomic<size_t> current_{0};
   mutable std::mutex looks_mutex_;
-  mutable std::vector<Look> looks_;  // Of each member.
+  mutable std::vector<Look> looks_;  // One for each member.
 };
 
-// Whether nobody took the call: it may be repeated. A controller that ends cancels what it was about to take. Not for a
-// call that was cancelled here.
+// Whether no controller took the call, so that it may be repeated. A controller that ends cancels calls that it has not
+// taken yet. Not for a call that was cancelled here.
 bool is_unanswered(const grpc::Status& status);
 
-// A failed call as Status: the same code; field violations that the message does not already hold follow on lines of
-// their own.
+// Converts a failed call's status, with the same code. Field violations that the message lacks follow on separate
+// lines.
 absl::Status to_status(const grpc::Status& status);
 
 // A random UUID (version 4).
 std::string make_request_id();
 
-// QUEUED, RUNNING, ... and whether nothing will change any more.
+// QUEUED, RUNNING, ...; and whether nothing will change any more.
 std::string state_name(v1::Job::State state);
 bool is_final(v1::Job::State state);
 
-// Reads a list to its end and hands over each page. Errors: that of the page that could not be read.
+// Reads a list to its end and passes each page to `take`. Errors: that of the page that could not be read.
 template <typename Request, typename List, typename Take>
 absl::Status each_page(Request request, const List& list, const Take& take) {
   do {

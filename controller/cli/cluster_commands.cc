@@ -27,7 +27,7 @@
 namespace titan::cli {
 namespace {
 
-// The backup as it grows, under another name in the same folder; gone unless kept.
+// The growing backup, under another name in the same folder; removed unless kept.
 class Partial {
  public:
   static absl::StatusOr<Partial> create(const std::string& file) {
@@ -47,7 +47,7 @@ class Partial {
 
   const std::string& path() const { return path_; }
   absl::Status append(const std::string& data) { return host::write_all(fd_, data, path_); }
-  // A link, not a rename, unless an older file may go: two backups must not replace each other.
+  // Links rather than renames, unless an older file may be replaced: two backups must not replace each other.
   absl::Status keep(const std::string& file, bool force) {
     if (::fsync(fd_) != 0) return errno_status(errno, absl::StrCat("fsync ", path_));
     if (force ? ::rename(path_.c_str(), file.c_str()) != 0 : ::link(path_.c_str(), file.c_str()) != 0)
@@ -64,7 +64,7 @@ class Partial {
 
  private:
   Partial() = default;
-  // The codes of files mean something else of a controller: NotFound that there is no such job.
+  // File error codes mean something else from a controller: NotFound says that there is no such job.
   static absl::Status not_created(const std::string& file, const absl::Status& why) {
     const auto code = absl::IsNotFound(why) ? absl::StatusCode::kInvalidArgument : why.code();
     return rpc::error(code, "FILE_NOT_CREATED", why.message(), {{"file", file}});
@@ -73,7 +73,7 @@ class Partial {
   int fd_ = -1;
 };
 
-// Ends a call of which nothing has come for a while.
+// Cancels a call that has received nothing for a while.
 class StallWatch {
  public:
   explicit StallWatch(grpc::ClientContext& context, absl::Duration patience)
@@ -107,7 +107,7 @@ constexpr absl::Duration kCopyPatience = absl::Minutes(5);
 constexpr absl::Duration kChunkPatience = absl::Seconds(30);
 
 absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
-  TITAN_RETURN_IF_ERROR(client.get_cluster().status());  // Within --timeout, as with other verbs.
+  TITAN_RETURN_IF_ERROR(client.get_cluster().status());  // Obeys --timeout, like other verbs.
   grpc::ClientContext context;
   client.introduce(context);
   StallWatch stall(context, std::max(client.timeout(), kCopyPatience));

@@ -62,7 +62,7 @@ std::vector<std::string> options_of(const CLI::App* app) {
   return out;
 }
 
-// Whether a word is an option of the verb, or of what is above it, that takes a value.
+// Whether a word is an option of the verb, or of one of its parents, that takes a value.
 bool takes_value(const CLI::App* app, const std::string& word) {
   for (; app != nullptr; app = app->get_parent()) {
     const CLI::Option* option = word.rfind('-', 0) == 0 ? app->get_option_no_throw(word) : nullptr;
@@ -71,7 +71,7 @@ bool takes_value(const CLI::App* app, const std::string& word) {
   return false;
 }
 
-// The verb of a command line that is being typed. Words of an option are not verbs.
+// The verb of the command line that is being typed. Values of options are not verbs.
 const CLI::App* verb_of(const CLI::App& root, const std::vector<std::string>& words) {
   const CLI::App* app = &root;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
@@ -85,7 +85,7 @@ const CLI::App* verb_of(const CLI::App& root, const std::vector<std::string>& wo
   return app;
 }
 
-// Of a value that is a list the last item is completed: "running,que".
+// Completes the last item of a value that is a list: "running,que".
 void complete_items(const std::string& typed, std::vector<std::string>& candidates) {
   const size_t comma = typed.rfind(',');
   if (comma == std::string::npos) return;
@@ -100,7 +100,7 @@ std::vector<std::string> verbs_under(const CLI::App& app) {
   return verbs;
 }
 
-// Of `help`: the verbs under those that stand behind it.
+// For `help`: the verbs below the ones already typed.
 std::vector<std::string> topics(const CLI::App& root, const std::vector<std::string>& words) {
   const CLI::App* app = &root;
   for (size_t i = 1; i + 1 < words.size() && app != nullptr; ++i) {
@@ -119,7 +119,7 @@ std::vector<std::string> flags_of(const CLI::App* app) {
   return candidates;
 }
 
-// Names that were given already are not offered once more.
+// Leaves out names that were already given.
 std::vector<std::string> further_arguments(const CLI::App& app, const std::vector<std::string>& words,
                                            const Globals& globals) {
   std::vector<std::string> candidates = arguments_of(app, globals);

@@ -1,4 +1,4 @@
-// titanctl cluster debug: what whoever looks for a fault needs, in one file.
+// titanctl cluster debug: collects what helps to find a fault, in one file.
 
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ constexpr absl::Duration kRecently = absl::Hours(24);
 constexpr size_t kWorkerPages = 100;
 constexpr absl::Duration kWorkerPagePatience = absl::Seconds(2);
 
-// Variables that change what Titan's programs and their libraries do; nobody else's business is looked at.
+// Variables that change what Titan's programs and their libraries do; no others are read.
 constexpr absl::string_view kVariables[] = {"TITAN_",       "CUDA_",     "NCCL_",
                                             "GLOO_",        "OMP_",      "MKL_",
                                             "TORCH_",       "GRPC_",     "LD_LIBRARY_PATH=",
@@ -76,7 +76,7 @@ void add_local(DebugBundle& bundle) {
   }
 }
 
-// A configuration's values by their names; the text that its user wrote is not read, only said to be there.
+// A job without secret values in its configuration; the text that its user wrote is replaced by its size.
 ordered_json without_secrets(const v1::Job& job) {
   ordered_json shown = to_json(job);
   ordered_json& spec = shown["spec"];
@@ -168,7 +168,7 @@ void add_jobs(Client& client, DebugBundle& bundle) {
   for (const v1::Job& job : in_full) add_job_in_full(client, job, bundle);
 }
 
-// As each worker's Prometheus page has them; whoever lets this machine read it lets the bundle have it.
+// Adds each worker's Prometheus page, where this machine may read it.
 void add_worker_pages(const std::vector<v1::Node>& nodes, int port, DebugBundle& bundle) {
   size_t asked = 0;
   for (const v1::Node& node : nodes) {
@@ -223,7 +223,7 @@ void add_diagnostics(Client& client, DebugBundle& bundle) {
   add_map("build", found->build());
 }
 
-// Everything that a controller is needed for.
+// Adds everything that needs a controller.
 void add_remote(const Globals& globals, const DebugOptions& options, DebugBundle& bundle) {
   Client client(globals.controller, globals.timeout, globals.access);
   note(absl::StrCat("asking the controller at ", globals.controller));

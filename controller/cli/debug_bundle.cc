@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs a program of the system and waits for it.
+// Runs a program of the system and waits until it ends.
 absl::Status run(std::vector<std::string> words) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -79,7 +79,7 @@ absl::Status DebugBundle::pack(const std::string& file) {
   const sync::Lock lock(mutex_);
   if (abandoned_) return absl::CancelledError("interrupted");
   TITAN_RETURN_IF_ERROR(written_);
-  // Beside its place, so that a link puts it there whole; made here, so that its mode is not tar's.
+  // Made next to its final place, so that a link publishes it whole; made here, so that its mode is not tar's.
   std::string part = file + ".XXXXXX";
   const int fd = ::mkstemp(part.data());  // Mode 0600.
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", part));

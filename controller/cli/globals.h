@@ -11,26 +11,26 @@
 
 namespace titan::cli {
 
-// How titanctl speaks to the controller, and proves for whom.
+// How titanctl connects to the controller, and proves who its user is.
 struct Access {
   rpc::Security security;
   std::string token_file;  // Empty: no token.
 };
 
-// What the file holds, without blanks around it. Errors: PermissionDenied when others can read the file,
+// Reads the token in a file, without blanks around it. Errors: PermissionDenied when others can read the file,
 // InvalidArgument when it holds no token, those of the disk.
 absl::StatusOr<std::string> read_token(const std::string& path);
 
 inline constexpr char kDefaultController[] = "127.0.0.1:7700";
 inline constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);
 
-// Flags of every verb.
+// Flags that every verb takes.
 struct Globals {
   std::string controller = kDefaultController;
   Access access;
   Format format = Format::kTable;
   bool wide = false;  // Tables with all columns.
-  // Of one call; `wait` and `submit --wait` take it for the whole wait when it is given.
+  // Limit for one call; when given, `wait` and `submit --wait` apply it to the whole wait.
   absl::Duration timeout = kDefaultTimeout;
   bool timeout_given = false;
 

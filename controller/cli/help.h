@@ -9,17 +9,19 @@
 
 namespace titan::cli {
 
-// Examples before the flags. After them the flags that every verb takes, and at the root the exit codes.
+// Prints examples before the flags. After them it prints the flags that every verb takes, and at the root the exit
+// codes.
 class Help : public CLI::Formatter {
  public:
   std::string make_description(const CLI::App* app) const override;
   std::string make_footer(const CLI::App* app) const override;
 };
 
-// The verb of these words ("node", "drain"), or the root for none. Null, and `unknown` is the word, when there is none.
+// Finds the verb of these words ("node", "drain"), or the root when there are none. Returns null, and the word in
+// `unknown`, when there is no such verb.
 CLI::App* find_verb(CLI::App& root, const std::vector<std::string>& words, std::string& unknown);
 
-// Names of the verbs and groups directly under one.
+// Names of the verbs and groups directly below `app`.
 std::vector<std::string> verbs_of(const CLI::App& app);
 
 }  // namespace titan::cli

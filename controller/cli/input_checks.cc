@@ -24,7 +24,7 @@
 namespace titan::cli {
 namespace {
 
-// As the ranks say it, without the path, which stands before it here.
+// The ranks' message without the path, which already stands before it here.
 std::string without_path(const absl::Status& status, const std::string& path) {
   absl::string_view message = status.message();
   absl::ConsumePrefix(&message, absl::StrCat("dataset_path ", path, ": "));
@@ -78,7 +78,7 @@ std::string check_place_in_data(const nlohmann::json& train_state, const config:
   if (!file.is_number_unsigned() || !found.ok() || found->format == data_files::Format::kTitan) return "";
   try {
     return std::string(data_files::check_cursor_file(cursor, file.get<int64_t>(), found->files).message());
-  } catch (const nlohmann::json::exception&) {  // A name that is no text: the ranks say what is damaged.
+  } catch (const nlohmann::json::exception&) {  // The name is not a string: the ranks report the damage.
     return "";
   }
 }
@@ -92,7 +92,7 @@ json read_json(const std::string& path) {
   return in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
 }
 
-// Without the numbers that training takes from the weights.
+// Differences, except for numbers that training takes from the weights.
 std::vector<hf_config::Difference> lasting(const hf_config::Model& there, const models::ModelSpec& spec) {
   std::vector<hf_config::Difference> found =
       hf_config::compare(there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
@@ -100,7 +100,7 @@ std::vector<hf_config::Difference> lasting(const hf_config::Model& there, const 
   return found;
 }
 
-// The flavors of Titan's that the weights fit: several differ in masks alone, of which the first is enough.
+// Names the first Titan flavor that the weights fit: flavors that differ only in masks are equally good here.
 std::string fitting_flavor(const hf_config::Model& there) {
   for (const std::string& flavor : models::flavors(there.spec.name)) {
     if (lasting(there, *models::find(there.spec.name, flavor)).empty()) {
@@ -111,7 +111,7 @@ std::string fitting_flavor(const hf_config::Model& there) {
   return "no flavor of Titan's has these numbers: docs/howto/add-a-model.md adds one";
 }
 
-// Numbers that a manifest and a flavor do not share, in a few words.
+// Lists up to four numbers that differ between a manifest and a flavor.
 std::string words_of(const std::vector<models::Difference>& all) {
   std::vector<std::string> words;
   for (const models::Difference& one : all) {
@@ -121,7 +121,7 @@ std::string words_of(const std::vector<models::Difference>& all) {
   return absl::StrCat(absl::StrJoin(words, "; "), all.size() > words.size() ? "; ..." : "");
 }
 
-// What the weights themselves say, whatever lies beside them.
+// Checks the weights themselves, whatever lies next to them.
 Misfit misfit_of_weights(const std::string& folder, const models::ModelSpec& spec) {
   const absl::StatusOr<std::string> misfit = hf_config::embedding_misfit(folder, spec);
   return {misfit.ok() ? *misfit : std::string(misfit.status().message()), ""};

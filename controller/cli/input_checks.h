@@ -11,32 +11,33 @@
 
 namespace titan::cli {
 
-// What is wrong with the files of a dataset.
+// A problem with the files of a dataset.
 struct DataProblem {
   std::string message;
-  bool is_missing = false;  // Nothing is there.
+  bool is_missing = false;  // Nothing exists there.
 };
 
-// Whether the ranks will find documents where `path` leads, by the code that they use (common/io/data_files). Nothing
-// for a path of a hub, and for what only ranks can look into: the files of a library's dataset. Warnings that ranks
-// will give are added to `warnings`.
+// Checks that the ranks will find documents at `path`, with the code that they use (common/io/data_files). A library's
+// dataset is only checked for existence, and a hub's path not at all. Returns nothing when all is well. Adds warnings
+// that ranks will print to `warnings`.
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
                                       const config::DataLoader& settings, std::vector<std::string>& warnings);
 
-// Why a job that resumes from a step would not find its place in the data where `path` leads: the step was saved in
-// another dataset. `train_state`: of the step's manifest. Nothing where only ranks can tell: sources, tokens, a hub.
+// Explains why a job that resumes from a step would not find its place in the data: the step was saved with another
+// dataset. `train_state`: from the step's manifest. Empty when it would, or when only ranks can tell: sources, tokens,
+// a hub.
 std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training);
 
-// Why the weights in a folder are another model's than the configuration's.
+// Explains why the weights in a folder belong to another model than the configuration's.
 struct Misfit {
   std::string message;  // Empty: they fit, or only a rank can tell (a library's model, an old step).
-  std::string remedy;   // Which of Titan's models they are; may be empty.
+  std::string remedy;   // Names the Titan model that they fit; may be empty.
 };
 
-// Looks at config.json beside Hugging Face weights, as ranks do, and at the shape of their embedding.
+// Checks config.json next to Hugging Face weights, as ranks do, and the shape of their embedding.
 Misfit misfit_of_hf_folder(const config::Model& model, const std::string& folder);
 
-// Looks at the manifest of a step of Titan's.
+// Checks the manifest of a step that Titan saved.
 Misfit misfit_of_step(const config::Model& model, const std::string& step_folder);
 
 }  // namespace titan::cli

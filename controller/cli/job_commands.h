@@ -10,11 +10,11 @@
 
 namespace titan::cli {
 
-// One function a verb of `titanctl job`; each gives the exit code.
+// One function for each verb of `titanctl job`; each returns the exit code.
 
 struct SubmitOptions {
   Source source;
-  std::string earlier;  // `resubmit`: the job whose spec is taken instead of a file's; source has the overrides.
+  std::string earlier;  // For `resubmit`: the job whose spec replaces a file's; `source` has the overrides.
   bool dry_run = false;
   bool require_fit = false;
   bool wait = false;
@@ -28,7 +28,7 @@ int validate(const Globals& globals, const Source& source);
 
 struct ListOptions {
   JobQuery query;
-  bool all = false;  // Also those that ended long ago, which a table hides unless the query is a choice.
+  bool all = false;  // Include jobs that ended long ago, which a table hides unless the query is a choice.
 };
 int list(const Globals& globals, const ListOptions& options);
 
@@ -36,13 +36,13 @@ struct UpdateOptions {
   Selection selection;
   std::optional<int> priority;
   std::optional<std::string> title;
-  std::vector<std::string> set_labels;  // KEY=VALUE, or KEY- to take it away.
+  std::vector<std::string> set_labels;  // KEY=VALUE, or KEY- to remove it.
 };
 int update(const Globals& globals, const UpdateOptions& options);
 
 int describe(const Globals& globals, const std::string& job);
 
-// What the ranks of an attempt did when it stood still; attempt 0: the newest of which that is known.
+// Shows what the ranks of an attempt did when it stalled; attempt 0: the newest that was diagnosed.
 int diagnose(const Globals& globals, const std::string& job, int attempt);
 
 struct CancelOptions {
@@ -52,7 +52,7 @@ struct CancelOptions {
 };
 int cancel(const Globals& globals, const CancelOptions& options);
 
-// Jobs that are over leave the controller's store.
+// Deletes jobs that are over from the controller's store.
 int delete_jobs(const Globals& globals, const Selection& selection);
 
 int checkpoint(const Globals& globals, const std::string& job, bool wait);
@@ -81,7 +81,7 @@ struct EventsOptions {
   std::string job;
   std::string node;
   bool follow = false;
-  int64_t after = 0;  // Revision.
+  int64_t after = 0;  // Revision after which events begin.
 };
 int events(const Globals& globals, const EventsOptions& options);
 

@@ -21,10 +21,10 @@ namespace {
 constexpr absl::Duration kLeastStall = absl::Seconds(60);
 constexpr int kReportsMissing = 5;
 
-// Ranks of the attempt that trains.
+// Number of ranks of the newest attempt.
 int world_of(const v1::Job& job) {
   const int world = job.attempts().empty() ? 0 : job.attempts().rbegin()->ranks();
-  return world > 0 ? world : job.spec().ranks();  // A controller of an older version does not say.
+  return world > 0 ? world : job.spec().ranks();  // An older controller does not report it.
 }
 
 absl::Time time_of(const google::protobuf::Timestamp& stamp) {
@@ -37,7 +37,7 @@ double number_at(const nlohmann::json& config, const char* section, const char* 
   return found != config[section].end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// Rows of a step. -1, nobody set them: a batch of every data-parallel rank.
+// Rows of a step. -1 (unset): a batch for every data-parallel rank.
 double rows_of(const nlohmann::json& config) {
   const double set = number_at(config, "training", "global_batch_size");
   if (set >= 0) return set;
@@ -61,7 +61,7 @@ Pace pace_of(const v1::Job& job, absl::Time now) {
 
   const auto config = nlohmann::json::parse(job.spec().config_json(), nullptr, /*allow_exceptions=*/false);
   const double tokens = rows_of(config) * number_at(config, "training", "seq_len");
-  const double per_second = progress.tokens_per_second() * world_of(job);  // The figure is a device's.
+  const double per_second = progress.tokens_per_second() * world_of(job);  // The figure is per device.
   if (tokens <= 0 || !(per_second > 0)) return pace;
   pace.step = absl::Seconds(tokens / per_second);
   const int64_t steps = std::max<int64_t>(0, progress.total_steps() - progress.step());

@@ -9,20 +9,20 @@
 
 namespace titan::cli {
 
-// How fast a job is. What is not known, or has no meaning in the job's state, is not set.
+// How fast a job is. A value that is unknown, or has no meaning in the job's state, is unset.
 struct Pace {
   std::optional<absl::Duration> elapsed;     // From its first attempt to now, or to its end.
-  std::optional<absl::Duration> step;        // One step takes about this long, by the last reported throughput.
+  std::optional<absl::Duration> step;        // Approximate time of one step, by the last reported throughput.
   std::optional<absl::Duration> left;        // Until its last step, at that pace.
-  std::optional<absl::Duration> since_step;  // While it trains: since the last step that was reported.
-  bool stalled = false;                      // That is far longer than between two reports.
+  std::optional<absl::Duration> since_step;  // While it trains: since the last reported step.
+  bool stalled = false;                      // `since_step` is far longer than the time between two reports.
 };
 
-// Pure. Steps are reported each metrics.log_freq of them.
+// Pure. Expects a report every metrics.log_freq steps.
 Pace pace_of(const v1::Job& job, absl::Time now);
 
-// One line at the bottom of a terminal that shows how far a job is, and is written over with each change. Nothing where
-// stderr is not a terminal that can do so, and with -o json and yaml.
+// One line at the bottom of a terminal that shows how far a job is, and is redrawn with each change. Prints nothing
+// where stderr is not such a terminal, and with -o json and yaml.
 class ProgressLine {
  public:
   ProgressLine();
@@ -31,7 +31,7 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void show(const v1::Job& job);
-  // Before something else is printed.
+  // Removes the line, before something else is printed.
   void clear();
 
  private:

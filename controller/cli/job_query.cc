@@ -82,7 +82,7 @@ std::string owner_filter(const std::string& owner) {
   return absl::StrCat("owner = ", quote(whole ? owner : "user:" + owner));
 }
 
-// All flags in one filter.
+// Combines all flags in one filter.
 absl::StatusOr<std::string> filter_of(const JobQuery& query) {
   std::vector<std::string> all;
   if (!query.filter.empty()) all.push_back(query.filter);
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> filter_of(const JobQuery& query) {
   }
   if (!query.owner.empty()) all.push_back(owner_filter(query.owner));
   if (all.size() <= 1) return all.empty() ? "" : all[0];
-  // Columns of an error are those of --filter and one more.
+  // Columns in an error then exceed those of --filter by one.
   if (!query.filter.empty()) all[0] = absl::StrCat("(", all[0], ")");
   return absl::StrJoin(all, " AND ");
 }

@@ -13,19 +13,20 @@
 
 namespace titan::cli {
 
-// Labels, "team=vision". The controller decides what keys and values may be. Errors: InvalidArgument.
+// Parses labels such as "team=vision". The controller decides which keys and values are valid. Errors: InvalidArgument.
 absl::StatusOr<std::map<std::string, std::string>> parse_labels(const std::vector<std::string>& words);
 
-// "team=vision" sets one, "team-" takes it away: into the job and the mask of an update. Errors: InvalidArgument.
+// Adds label changes to the job and the mask of an update: "team=vision" sets one, "team-" removes it. Errors:
+// InvalidArgument.
 absl::Status add_label_changes(const std::vector<std::string>& words, v1::UpdateJobRequest& request);
 
-// The filter for "team=vision", "team!=vision" and "team". Errors: InvalidArgument.
+// Filter for "team=vision", "team!=vision" or "team". Errors: InvalidArgument.
 absl::StatusOr<std::string> label_filter(const std::string& word);
 
-// As a word of a filter: in double quotes.
+// The text in double quotes, for a filter.
 std::string quote(const std::string& text);
 
-// Which jobs a command line selects.
+// Jobs that a command line selects.
 struct JobQuery {
   std::vector<std::string> states;  // Any case; empty: all.
   std::string project;              // Empty: that of TITAN_PROJECT, else all of them; "*": all of them.
@@ -41,26 +42,26 @@ struct JobQuery {
   }
 };
 
-// Newest first unless it is sorted. Errors: InvalidArgument; those of the call.
+// Finds the jobs, newest first unless sorted. Errors: InvalidArgument; those of the call.
 absl::StatusOr<std::vector<v1::Job>> find_jobs(Client& client, const JobQuery& query);
 
-// The states that a job leaves again, and those in which it stays.
+// States that a job leaves again, and those in which it stays.
 std::vector<std::string> live_states();
 std::vector<std::string> final_states();
 
-// Jobs by name, or by what they have in common.
+// Jobs chosen by name, or by what they have in common.
 struct Selection {
   std::vector<std::string> names;
-  bool all = false;         // The user's.
-  bool all_owners = false;  // With `all`: everybody's.
+  bool all = false;         // All jobs of the user.
+  bool all_owners = false;  // With `all`: jobs of all users.
   std::vector<std::string> labels;
   std::string owner;
-  bool yes = false;  // Asks nobody.
+  bool yes = false;  // Do not ask for confirmation.
 };
 
-// Names of the selected jobs that are in one of these states. A person at a terminal is asked before `verb` is done to
-// jobs that were not named one by one; a script has to say --yes. Errors: InvalidArgument, Cancelled; those of the
-// call.
+// Names of the selected jobs. Named jobs are taken as they are; others must be in one of these states. A person at a
+// terminal must confirm before `verb` applies to jobs that were not named; a script must pass --yes. Errors:
+// InvalidArgument, Cancelled; those of the call.
 absl::StatusOr<std::vector<std::string>> select_jobs(Client& client, const Selection& selection,
                                                      const std::string& verb, std::vector<std::string> states);
 

@@ -33,7 +33,7 @@ absl::StatusOr<config::Format> named_format(const std::string& name) {
   return absl::InvalidArgumentError("--format is '" + name + "': it must be toml, yaml or json");
 }
 
-// A missing or unreadable configuration is a usage error, whatever the system calls it.
+// A missing or unreadable configuration is a usage error, whatever the system's error is.
 absl::StatusOr<std::string> read_all(const std::string& file) {
   if (file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::error_code error;
@@ -71,7 +71,7 @@ absl::StatusOr<config::Loaded> load(const Source& source, const std::string& tex
 }
 
 // torchtitan's default means the assets of each node's own installation (common/plan/config/assets.h), unless the
-// folder is there.
+// folder exists.
 bool stands_for_assets(const std::string& path) {
   std::error_code error;
   return path == config::Model{}.hf_assets_path && !fs::exists(path, error);
@@ -84,7 +84,7 @@ void make_paths_absolute(config::JobConfig& config) {
   });
 }
 
-// Such a folder is seldom meant, and one that is there is.
+// A path with a variable is seldom meant, unless the folder exists.
 void warn_of_variables(config::JobConfig& config) {
   config::visit_paths(config, [](const std::string& key, const std::string& path) {
     std::error_code error;
@@ -141,8 +141,8 @@ v1::JobSpec to_spec(const Prepared& prepared) {
   v1::JobSpec spec;
   spec.set_config_json(config::to_json_text(config));
   spec.set_config_source(prepared.text);
-  // The job keeps the name that the user gave, since nodes may see other mounts; these two only tell the controller of
-  // another live job in the same folder.
+  // The job keeps the folder's name as the user gave it, since nodes may see other mounts. These two only help the
+  // controller to find another live job in the same folder.
   std::error_code error;
   const fs::path real = fs::weakly_canonical(config.job.dump_folder, error);
   if (!error) spec.set_real_folder(real.string());

@@ -25,7 +25,7 @@ namespace titan::cli {
 namespace {
 
 constexpr size_t kTroublesShown = 5;
-constexpr int kMore = 7;  // Blanks before further lines of what is said of an attempt.
+constexpr int kMore = 7;  // Indentation of further lines about an attempt.
 
 std::string placement_text(const v1::Attempt& attempt) {
   return absl::StrJoin(attempt.placements(), ", ", [](std::string* out, const v1::Placement& place) {
@@ -42,7 +42,7 @@ std::string world_text(const v1::Attempt& attempt) {
                       absl::StrJoin(mesh, ", ", absl::PairFormatter(" ")));
 }
 
-// As ranks name the file with their last collectives, at the end of what they say.
+// Text before the file with a rank's last collectives, at the end of the rank's message.
 constexpr std::string_view kRecording = "; this rank's last collectives are in ";
 
 bool names_recording(const v1::Attempt& attempt) {
@@ -51,13 +51,13 @@ bool names_recording(const v1::Attempt& attempt) {
                                                   [&](const auto& exit) { return in(exit.message()); });
 }
 
-// Without how often it was said: the controller adds that.
+// Ignores the count of repetitions, which the controller adds.
 std::string kind_of(const std::string& message) { return text::shape_of(message.substr(0, message.find(" (said "))); }
 
 std::string without_recording(const std::string& text) { return text.substr(0, text.find(kRecording)); }
 
-// The attempts as they are shown: recordings are those of the newest attempt that left some, which has replaced those
-// of the attempts before.
+// Attempts as they are shown. Recordings belong to the newest attempt that left some, which has replaced those of
+// earlier attempts.
 std::vector<v1::Attempt> shown_attempts(const v1::Job& job) {
   std::vector<v1::Attempt> attempts(job.attempts().begin(), job.attempts().end());
   bool replaced = false;
@@ -110,7 +110,7 @@ std::string last_step_text(const Pace& pace) {
   return out;
 }
 
-// Of the initial weights, as the job's configuration has it.
+// Seed of the initial weights in the job's configuration.
 std::string seed_text(const std::string& config_json) {
   const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   const nlohmann::json::json_pointer seed("/debug/seed");

@@ -10,13 +10,13 @@
 namespace titan::cli {
 namespace {
 
-// Names are understood in every form (job_names.h).
+// Accepts names in every form (job_names.h).
 template <typename Value>
 CLI::Option& add_job(CLI::App& verb, Value& value, const std::string& what = "Job: ID or PROJECT/ID") {
   return *verb.add_option("job", value, what)->transform([](const std::string& word) { return full_name(word); });
 }
 
-// Jobs by name or by what they have in common. `label_flags`: those that select by a label.
+// Selects jobs by name or by what they have in common. `label_flags`: the flags that select by a label.
 void add_selection(CLI::App& verb, Selection& selection, const std::string& which, const std::string& label_flags) {
   add_job(verb, selection.names, "Jobs: ID or PROJECT/ID");
   verb.add_flag("--all", selection.all, "Every job of yours " + which);
@@ -31,7 +31,7 @@ void add_selection(CLI::App& verb, Selection& selection, const std::string& whic
 // The file, --format and the flags that stand for configuration keys.
 struct SourceFlags {
   Source source;
-  std::string ranks;  // Text: common/plan/config says what is wrong with it.
+  std::string ranks;  // Text, so that common/plan/config reports what is wrong with it.
   std::string nodes;
   bool no_file_checks = false;
 

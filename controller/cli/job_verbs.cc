@@ -19,7 +19,7 @@ namespace {
 constexpr int kLastLinesShown = 5;
 constexpr absl::Duration kLastLinesPatience = absl::Seconds(3);
 
-// The newest warnings and errors of a job, of each kind one; none when they cannot be read.
+// The newest warnings and errors of a job, one of each kind; none when they cannot be read.
 std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
   std::deque<v1::Event> newest;
   Stopper stopper;
@@ -30,7 +30,8 @@ std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
   return {newest.begin(), newest.end()};
 }
 
-// Of the newest attempt, unless it went well or has not ended. Nothing when they cannot be had soon.
+// Last lines of the rank that failed first in the newest attempt. Empty when none failed, or when they are not
+// available soon.
 LastLines last_lines_of(Client& client, const v1::Job& job) {
   if (job.attempts().empty()) return {};
   const v1::Attempt& attempt = *job.attempts().rbegin();
@@ -54,20 +55,19 @@ LastLines last_lines_of(Client& client, const v1::Job& job) {
   return last;
 }
 
-// Of a job whose ranks cannot be reached: what may still run, and where.
+// For a job with unreachable ranks: what may still run, and where.
 std::string unreachable_text(const v1::Job& job) {
   if (job.pending_reason() != "NODE_UNREACHABLE") return "";
   return absl::StrCat("job ", short_name(job.name()), " is ", state_name(job.state()), ": ", job.pending_message());
 }
 
-// How its newest attempt ended, which says what was not saved.
+// How the newest attempt ended, which says what was not saved.
 std::string end_text(const v1::Job& job) {
   if (job.attempts().empty() || job.attempts().rbegin()->end_message().empty()) return "";
   return absl::StrCat(": ", job.attempts().rbegin()->end_message());
 }
 
-// Watches until the job is over, and says when that waits for a node that cannot be reached. Errors: those of
-// watch_job.
+// Watches until the job is over, and reports when it waits for an unreachable node. Errors: those of watch_job.
 absl::StatusOr<v1::Job> watch_to_end(const Globals& globals, Client& client, const std::string& name) {
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
@@ -142,7 +142,7 @@ int cancel(const Globals& globals, const CancelOptions& options) {
   Client client(globals.controller, globals.timeout, globals.access);
   const auto names = select_jobs(client, options.selection, "cancel", live_states());
   if (!names.ok()) return report(names.status());
-  // All are asked before one is waited for, and one that cannot be cancelled keeps no other from it.
+  // All are cancelled before any is waited for, and one that cannot be cancelled does not stop the others.
   std::vector<v1::Job> asked;
   int code = on_each(*names, [&](const std::string& name) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(v1::Job job, client.cancel_job(name, options.now));

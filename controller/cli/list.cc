@@ -30,7 +30,7 @@ std::string why(const v1::Job& job, const Pace& pace) {
   return job.title();
 }
 
-// Of the newest attempt.
+// Nodes of the newest attempt.
 std::string nodes_of(const v1::Job& job) {
   if (job.attempts().empty()) return "-";
   std::set<std::string> nodes;
@@ -78,7 +78,7 @@ bool is_recent(const v1::Job& job, absl::Time now) {
   return !is_final(job.state()) || now - absl::FromUnixSeconds(job.end_time().seconds()) < kRecent;
 }
 
-// Takes away what was over long ago, unless little would be left. Gives how many.
+// Removes jobs that ended long ago, unless few would be left. Returns how many it removed.
 size_t hide_old(std::vector<v1::Job>& jobs) {
   const absl::Time now = absl::Now();
   std::vector<v1::Job> shown;

@@ -34,7 +34,7 @@ constexpr absl::Duration kPortPoll = absl::Milliseconds(2);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   Interrupt::unblock_signals();
-  host::ignore_warning_signals();  // The command answers them for all of its processes: it saves and stops.
+  host::ignore_warning_signals();  // The command handles them for all of its processes: it saves and stops.
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   const int nothing = open("/dev/null", O_RDONLY);
@@ -151,7 +151,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const Options&
                                       "-1",
                                       "--stop-ranks-on-exit",
                                       "--pass-env",
-                                      "*",  // Its ranks are part of the command that a user has typed.
+                                      "*",  // Its ranks are part of the user's command.
                                       "--state",
                                       options.folder + "/worker"};
   if (options.device == "cpu") command.insert(command.end(), {"--devices", absl::StrCat("cpu:", options.devices)});

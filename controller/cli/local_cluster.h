@@ -15,10 +15,10 @@
 
 namespace titan::cli {
 
-// A child process that dies with this one and is out of reach of the terminal's Ctrl-C.
+// A child process that dies with this one and does not receive the terminal's Ctrl-C.
 class Child {
  public:
-  // Output goes to `log_path`. `on_exit(text)` runs on a thread of its own when the process ends before stop().
+  // Output goes to `log_path`. `on_exit(text)` runs on another thread when the process ends before stop().
   static absl::StatusOr<std::unique_ptr<Child>> start(const std::vector<std::string>& command,
                                                       const std::string& log_path,
                                                       std::function<void(const std::string&)> on_exit);
@@ -26,7 +26,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // SIGTERM, after `grace` SIGKILL; waits for the end.
+  // Sends SIGTERM and, after `grace`, SIGKILL; waits for the end.
   void stop(absl::Duration grace);
   bool ended() const;
 
@@ -44,18 +44,17 @@ class Child {
   std::thread reaper_;
 };
 
-// A real controller and a real worker for one command, on free loopback ports, with their state in a folder of their
-// own.
+// A real controller and a real worker for one command, on free loopback ports, with their state in a private folder.
 class LocalCluster {
  public:
   struct Options {
     std::string folder;  // State and daemon logs; must exist.
     std::string device = "cpu";
-    int devices = 1;  // CPU ranks that the node takes; other devices are found by the worker.
-    std::function<void(const std::string&)> on_failure;  // A daemon ended by itself; the text names its log.
+    int devices = 1;  // CPU ranks that the node takes; the worker finds other devices itself.
+    std::function<void(const std::string&)> on_failure;  // A daemon ended on its own; the text names its log.
   };
 
-  // The worker gives its ranks 30 s to save where something else than the job's end stops them.
+  // The worker gives its ranks 30 s to save when something other than the job's end stops them.
   static constexpr absl::Duration kGrace = absl::Seconds(35);
 
   static absl::StatusOr<std::unique_ptr<LocalCluster>> start(const Options& options);
@@ -64,7 +63,7 @@ class LocalCluster {
   LocalCluster& operator=(const LocalCluster&) = delete;
 
   const std::string& controller() const { return controller_address_; }
-  // Ranks first (through their worker), then the controller.
+  // Stops the ranks first (through their worker), then the controller.
   void stop(absl::Duration grace);
 
  private:

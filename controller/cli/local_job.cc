@@ -25,10 +25,10 @@ namespace fs = std::filesystem;
 
 constexpr char kLock[] = "/lock";
 constexpr char kKeep[] = "/keep";
-constexpr size_t kKeptAtLeast = 5;  // However old.
+constexpr size_t kKeptAtLeast = 5;  // These stay, however old they are.
 constexpr absl::Duration kKeptFor = absl::Hours(24);
 
-// The newest change of the folder and of what is directly in it: logs grow until the end.
+// Time of the newest change to the folder or its direct entries: logs grow until the end.
 absl::Time last_change(const fs::path& folder) {
   time_t newest = 0;
   const auto look = [&newest](const fs::path& path) {
@@ -41,7 +41,7 @@ absl::Time last_change(const fs::path& folder) {
   return absl::FromTimeT(newest);
 }
 
-// Held by the run for as long as it lives; the kernel frees it however that ends.
+// The run holds the lock for as long as it lives; the kernel frees it however that ends.
 bool in_use(const std::string& folder) {
   const int fd = open((folder + kLock).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -50,8 +50,8 @@ bool in_use(const std::string& folder) {
   return held;
 }
 
-// Where a user's private folders go, best first. A user without a home (a service's, nobody) has the system's folder
-// for temporary files, in which other users have theirs.
+// Candidates for a user's private folders, best first. The last is the system's folder for temporary files, which other
+// users share: a user without a home (a service's, nobody) has no other.
 std::vector<fs::path> private_places() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache != '\0') return {fs::path(cache) / "titan"};
@@ -62,7 +62,7 @@ std::vector<fs::path> private_places() {
   return places;
 }
 
-// Anybody may have made a folder of that name before, where all have their temporary files.
+// Anybody may have made a folder with that name before in the shared folder for temporary files.
 absl::Status check_own(const fs::path& place) {
   struct stat found {};
   if (lstat(place.c_str(), &found) != 0) return errno_status(errno, absl::StrCat("look at ", place.string()));
@@ -182,7 +182,7 @@ void LocalJob::stop() {
     const std::lock_guard lock(mutex_);
     runs_ = false;
   }
-  cluster_.reset();  // Waits for what daemon_failed() still does.
+  cluster_.reset();  // Waits for a daemon_failed() that still runs.
 }
 
 void LocalJob::daemon_failed(const std::string& text) {

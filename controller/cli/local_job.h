@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs one job on private daemons of this machine, in a folder that is locked while it is used.
+// Runs one job on private daemons of this machine, in a folder that is locked while in use.
 
 #include <cstddef>
 #include <functional>
@@ -21,8 +21,8 @@
 
 namespace titan::cli {
 
-// The folder of one `titanctl run`: its private daemons' state and logs, and those of the ranks. It is locked while
-// this object lives, so that a later run's cleaning knows that it is in use.
+// The folder of one `titanctl run`: state and logs of its private daemons and its ranks. It is locked while this object
+// lives, so that the cleanup of a later run leaves it alone.
 class RunFolder {
  public:
   // Makes `base`/run-XXXXXX. Errors: Internal, naming XDG_CACHE_HOME.
@@ -32,10 +32,10 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // Where the ranks of the last attempt wrote their logs; "" when none began.
+  // Folder of the rank logs of the last attempt; "" when no rank started.
   std::string rank_logs() const;
   void remove();
-  // Later runs leave it alone.
+  // Protects the folder from the cleanup of later runs.
   void keep();
 
  private:
@@ -45,43 +45,44 @@ class RunFolder {
   const int lock_;
 };
 
-// $XDG_CACHE_HOME/titan, else ~/.cache/titan, else, for a user without a home, titan-UID in the folder for temporary
-// files, where it must be this user's alone; made when missing. Not the dump folder, which may be a network file
-// system, while SQLite needs a local one. Errors: those of the last of them.
+// Returns $XDG_CACHE_HOME/titan, or else ~/.cache/titan, or else titan-UID in the folder for temporary files, which
+// must then belong to this user alone; made when missing. Not the dump folder, which may be a network file system,
+// while SQLite needs a local one. Errors: those of the last of them.
 absl::StatusOr<std::string> run_base();
 
-// Of runs that failed; a later one removes the rest.
+// Limit on the folders of failed runs; a later run removes the rest.
 inline constexpr size_t kMostRunFolders = 10;
 
-// Removes folders of runs that ended: of the newest kMostRunFolders those that did so more than a day before `now`, but
-// for a few, and all that are older. None that is in use and none that was asked to be kept.
+// Removes folders of runs that ended: all but the newest kMostRunFolders, and of those the ones that ended more than a
+// day before `now`, except for the newest few. Leaves folders that are in use or were to be kept.
 void clean_run_folders(const std::string& base, absl::Time now);
 
-// One job under a controller and a worker of its own.
+// One job under a private controller and worker.
 class LocalJob {
  public:
-  // `globals` must outlive it. A daemon that ends by itself cancels `stopper`, which other threads may cancel too.
+  // `globals` and `stopper` must outlive this object. A daemon that ends on its own cancels `stopper`, which other
+  // threads may cancel too.
   LocalJob(const Globals& globals, Stopper& stopper) : globals_(globals), stopper_(stopper) {}
   ~LocalJob() { stop(); }
   LocalJob(const LocalJob&) = delete;
   LocalJob& operator=(const LocalJob&) = delete;
 
-  // Starts the daemons with their state in `folder`, with as many devices as the job has processes, and creates the
-  // job. Errors: of the processes and of the call.
+  // Starts the daemons with their state in `folder` and a device for each of the job's processes, and creates the job.
+  // Errors: those of the processes and of the call.
   absl::Status start(const std::string& folder, const Prepared& job);
-  // After start().
+  // Valid after start().
   Client& client() { return *client_; }
   const std::string& name() const { return name_; }
 
-  // As watch_job(). Errors: Cancelled by the stopper; Internal, naming its log, when a daemon ended.
+  // Waits like watch_job(). Errors: Cancelled by the stopper; Internal, naming its log, when a daemon ended.
   absl::StatusOr<v1::Job> wait(const std::function<bool(const v1::Job&)>& seen);
 
-  // On any thread: asks for the job's end, within `timeout` or the command line's. Errors: FailedPrecondition where no
-  // job runs; of the call.
+  // Requests the job's end, within `timeout` or the command line's; may be called on any thread. Errors:
+  // FailedPrecondition when no job runs; those of the call.
   absl::Status cancel(bool now, std::optional<absl::Duration> timeout = std::nullopt);
   bool runs();
 
-  // Ends the ranks and the daemons; once.
+  // Ends the ranks and the daemons; further calls do nothing.
   void stop();
 
  private:
@@ -94,7 +95,7 @@ class LocalJob {
   std::unique_ptr<Client> client_;
   std::string name_;
   std::mutex mutex_;
-  bool runs_ = false;  // cancel() finds a job.
+  bool runs_ = false;  // While true, cancel() finds a job.
   std::mutex failure_mutex_;
   std::string failure_;
 };

@@ -47,7 +47,7 @@ std::string event_line(const v1::Event& event) {
       shown(event.actor().empty() ? event.message() : absl::StrCat(event.message(), " (", event.actor(), ")")));
 }
 
-// Of a controller that does not know the revision that it was asked for: the newest that it has.
+// Newest revision of a controller that did not know the requested one.
 std::optional<int64_t> newest_revision(const absl::Status& status) {
   if (!absl::IsOutOfRange(status)) return std::nullopt;
   for (const auto& [key, value] : rpc::metadata(status)) {
@@ -104,7 +104,7 @@ absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stop
         request.set_name(options.job);
         request.set_attempt(options.attempt);
         for (const int rank : options.ranks) request.add_ranks(rank);
-        // From the start after a lost connection: what was printed is skipped by its offset.
+        // Reads from the start after a lost connection: offsets skip what was printed.
         request.set_tail_lines(again && !ends_.empty() ? -1 : options.tail);
         request.set_follow(options.follow);
         again = true;
@@ -135,7 +135,7 @@ int logs(const Globals& globals, const LogsOptions& options) {
     return kExitInterrupted;
   }
   if (!status.ok()) return report(status);
-  // As of `wait`. A log that was left early, since nobody reads it, says nothing of the job.
+  // Ends like `wait`. A log that was left early, because nobody reads it, says nothing about the job.
   const auto ended = client.get_job(options.job);
   return ended.ok() && is_final(ended->state()) ? report_end(*ended) : static_cast<int>(kExitOk);
 }
@@ -171,7 +171,7 @@ int events(const Globals& globals, const EventsOptions& options) {
   const absl::Status status = stream_events(client, options, stopper, [&](const v1::Event& event) {
     if (globals.format == Format::kTable) return print(event_line(event));
     if (globals.format == Format::kJson)
-      return print(to_json(event).dump() + "\n");  // One object a line, also while following.
+      return print(to_json(event).dump() + "\n");  // One object per line, also while following.
     print(nlohmann::ordered_json::array({to_json(event)}), globals.format);
     return true;
   });

@@ -44,7 +44,7 @@ class Program {
     app_.formatter(std::make_shared<Help>());
     app_.footer(kRootExamples);
     app_.allow_extras();
-    app_.require_subcommand(0, 1);  // After the verb a word is its argument, also one that is spelt like a verb.
+    app_.require_subcommand(0, 1);  // Later words are arguments, even when spelled like a verb.
     app_.add_option("--controller", choice_.globals.controller,
                     "HOST:PORT of the controller; of several, with commas: the one that leads")
         ->capture_default_str();
@@ -102,7 +102,7 @@ class Program {
   }
 
  private:
-  // What flags may say otherwise.
+  // Reads defaults that flags override.
   void read_security() {
     rpc::Security& security = choice_.globals.access.security;
     for (const auto& [name, value] : {std::pair("TITAN_TOKEN_FILE", &choice_.globals.access.token_file),
@@ -116,7 +116,7 @@ class Program {
     security.insecure = insecure != nullptr && std::strcmp(insecure, "1") == 0;
   }
 
-  // Errors of the command line itself come before it is understood.
+  // Errors in the command line itself come before it is parsed.
   void choose_error_form() {
     const std::vector<std::string>& words = arguments_.words;
     for (size_t i = 0; i < words.size(); ++i) {
@@ -171,7 +171,7 @@ class Program {
     return choice_.action();
   }
 
-  // `help VERB` is `VERB --help`. "" unless there is no such verb.
+  // Turns `help VERB` into `VERB --help`. Returns the error when there is no such verb, else "".
   std::string translate_help() {
     std::vector<std::string>& words = arguments_.words;
     const auto end = std::find_if(words.begin(), words.end(), [](const std::string& word) { return word[0] == '-'; });
@@ -190,7 +190,7 @@ class Program {
     const auto before = app_.get_subcommands([](const CLI::App*) { return true; });
     std::vector<std::string> groups;
     for (const CLI::App* sub : before) groups.push_back(sub->get_group());
-    add_job_verbs(app_, choice_, "Jobs");  // Also puts `job` and `node` into its group.
+    add_job_verbs(app_, choice_, "Jobs");  // Also moves `job` and `node` into its group.
     for (size_t i = 0; i < before.size(); ++i) before[i]->group(groups[i]);
   }
 
@@ -268,7 +268,7 @@ class Program {
 }  // namespace titan::cli
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe ends the output, which print() reports.
+  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe ends the output, and print() reports that.
   titan::rpc::quiet_grpc_log();
   return titan::cli::Program(titan::cli::split_arguments(argc, argv)).run();
 }

@@ -89,7 +89,7 @@ nlohmann::ordered_json job_json(const v1::Job& job) {
   if (!out["spec"].is_object()) return out;
   nlohmann::ordered_json& spec = out["spec"];
   spec.erase("config_json");
-  if (job.spec().config_json().empty()) return out;  // The controller leaves it out where nobody asked for the job.
+  if (job.spec().config_json().empty()) return out;  // Most answers leave it out.
   spec["config"] = nlohmann::ordered_json::parse(job.spec().config_json(), nullptr, /*allow_exceptions=*/false);
   if (spec["config"].is_discarded()) spec["config"] = job.spec().config_json();
   return out;

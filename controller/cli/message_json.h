@@ -18,7 +18,7 @@ nlohmann::ordered_json to_json(const google::protobuf::Message& message);
 // A job for scripts: to_json's form with the configuration as an object ("spec.config") and the short id ("id").
 nlohmann::ordered_json job_json(const v1::Job& job);
 
-// "running" or "RUNNING". Errors: InvalidArgument with the nearest state.
+// Accepts "running" or "RUNNING". Errors: InvalidArgument with the nearest state.
 absl::StatusOr<v1::Job::State> parse_state(const std::string& text);
 
 }  // namespace titan::cli

@@ -55,7 +55,7 @@ std::string unknown_text(const v1::UnknownAttempt& attempt) {
                       age(attempt.start_time()), "; ", attempt.message());
 }
 
-// "2 ranks of un (attempt 1) may still run here, until 22:10:05 at the latest".
+// "2 ranks of JOB (attempt 1), given up while the node was silent; until TIME at the latest".
 std::string left_text(const v1::LeftAttempt& attempt) {
   return absl::StrCat(counted(attempt.ranks(), "rank"), " of ", short_name(attempt.job()), " (attempt ",
                       attempt.attempt(), "), given up while the node was silent; until ",
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
   return nodes;
 }
 
-// Workers of older versions do not report all of it.
+// Older workers do not report all of it.
 std::string if_known(int64_t bytes) { return bytes == 0 ? "" : gibibytes(bytes); }
 
 std::string drain_text(const v1::Node& node) {
@@ -116,7 +116,8 @@ std::string nodes_text(const std::vector<v1::Node>& nodes, bool wide) {
   return table.text();
 }
 
-// Asks again and again: an attempt that was about to start, or a controller that was restarted, has not heard it.
+// Requests the drain again and again: an attempt that was about to start, or a restarted controller, may have missed
+// it.
 absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, const std::string& reason,
                                     absl::Time deadline) {
   while (true) {
@@ -133,7 +134,7 @@ absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, con
   }
 }
 
-// Does something to each node and prints those that it was done to. Gives the exit code.
+// Applies `act` to each node and prints the nodes where it succeeded. Returns the exit code.
 int to_each(const Globals& globals, const std::vector<std::string>& names,
             const std::function<absl::StatusOr<v1::Node>(const std::string& name)>& act,
             const std::function<std::string(const v1::Node&)>& text) {
@@ -238,7 +239,7 @@ int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, c
   const absl::Time deadline = absl::Now() + globals.whole_wait();
   const auto ask = [&](const std::string& name) { return client.drain_node(name, reason); };
   if (!wait) return to_each(globals, nodes, ask, drain_text);
-  // All are asked before one is waited for. One that cannot be is asked once more below, where its error is told.
+  // All are drained before any is waited for. One that fails is drained again below, where its error is reported.
   for (const std::string& name : nodes)
     if (absl::IsUnavailable(ask(name).status())) break;
   return to_each(

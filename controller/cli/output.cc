@@ -19,13 +19,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kLeastOfLast = 20;  // Columns of a table's last cell, on however narrow a terminal.
+constexpr size_t kLeastOfLast = 20;  // Minimum width of a table's last cell, on any terminal.
 
 int output_error_ = 0;
 bool utc_ = false;
 
-// Whether a literal block gives the text back as it is: its indentation is told by the first line, and it ends in one
-// end of a line.
+// Whether a literal block preserves the text: its first line sets the indentation, and it ends in one newline.
 bool fits_block(const std::string& text) {
   if (text.size() < 2 || text.back() != '\n' || text[text.size() - 2] == '\n') return false;
   return std::string_view(" \t\n").find(text.front()) == std::string_view::npos &&
@@ -51,7 +50,7 @@ void emit(YAML::Emitter& out, const ordered_json& value) {
       return;
     case ordered_json::value_t::string: {
       const std::string text = value.get<std::string>();
-      // Texts that YAML would read as something else are quoted; long ones stay readable as literal blocks.
+      // Quotes texts that YAML would read as something else; long ones stay readable as literal blocks.
       out << (fits_block(text) ? YAML::Literal : YAML::DoubleQuoted) << text;
       return;
     }
@@ -59,7 +58,7 @@ void emit(YAML::Emitter& out, const ordered_json& value) {
       out << YAML::Null;
       return;
     default:
-      out << value.dump();  // Numbers and booleans are spelled alike.
+      out << value.dump();  // YAML spells numbers and booleans like JSON.
   }
 }
 
@@ -102,7 +101,7 @@ bool print_foreign(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\033' && i + 1 < text.size() && text[i + 1] == '[') {
-      i = std::min(text.find_first_not_of("0123456789;", i + 2), text.size() - 1);  // Its last letter is skipped too.
+      i = std::min(text.find_first_not_of("0123456789;", i + 2), text.size() - 1);  // Skips its last letter, too.
     } else {
       out += text[i];
     }

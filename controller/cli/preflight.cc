@@ -43,7 +43,7 @@ std::string nearby_name(const fs::path& path) {
 
 std::string meant(const std::string& better) { return better.empty() ? "" : "did you mean " + better + "?"; }
 
-// What is there of another kind than the one that was looked for; nothing when nothing is.
+// Says what exists there, when it is of another kind than needed; "" when nothing exists.
 std::string of_another_type(const fs::path& path) {
   std::error_code error;
   const fs::file_status found = fs::status(path, error);
@@ -91,8 +91,7 @@ class Checker {
         {origin == loaded_.origins.end() ? config::Origin{} : origin->second, key, value, message, suggestion});
   }
 
-  // A missing file or folder, with what it may have meant: only a path that is there is worth suggesting. `remedy`:
-  // where else it comes from.
+  // Reports a missing file or folder with a suggestion, which must exist. `remedy`: where else it comes from.
   void missing(const std::string& key, const std::string& value, std::string what, const std::string& remedy = "") {
     std::error_code error;
     if (text::names_variable(value)) absl::StrAppend(&what, ": ", text::kNoVariables);
@@ -100,7 +99,7 @@ class Checker {
       const bool file = fs::is_regular_file(value, error);
       return bad(key, value, other, file ? meant(fs::path(value).parent_path().string()) : remedy);
     }
-    // The first part of the path that does not exist is the one that is misspelt.
+    // The first part of the path that does not exist is the misspelt one.
     const fs::path given = fs::path(value).lexically_normal();
     fs::path wrong = given;
     while (wrong.has_parent_path() && wrong.parent_path() != wrong && !fs::exists(wrong.parent_path(), error))
@@ -133,7 +132,7 @@ class Checker {
     }
   }
 
-  // A pipeline schedule of the user's own, with everything that depends on it.
+  // Checks a custom pipeline schedule, with everything that depends on it.
   void check_schedule() {
     const std::string key = "parallelism.pipeline_parallel_schedule_csv";
     const std::string& path = config_.parallelism.pipeline_parallel_schedule_csv;
@@ -147,7 +146,7 @@ class Checker {
     bad(key, path, absl::StartsWith(message, key + ": ") ? message.substr(key.size() + 2) : message);
   }
 
-  // What is in it, only a rank can tell.
+  // Only a rank can check what is in the library.
   void check_library() {
     const std::string& path = config_.experimental.custom_import;
     std::error_code error;
@@ -155,7 +154,7 @@ class Checker {
     missing("experimental.custom_import", path, "no such file");
   }
 
-  // What is left at its default comes with the installation of each node; this one's stands for theirs.
+  // A default comes with the installation of each node; this machine's stands for theirs.
   void check_assets() {
     const std::string& tokenizer = config_.model.hf_assets_path;
     if (tokenizer == config::Model{}.hf_assets_path)
@@ -199,7 +198,7 @@ class Checker {
                      config_.model.flavor, " has a vocabulary of ", spec->vocab_size));
   }
 
-  // Without a chat template no rank can make texts of conversations.
+  // Without a chat template no rank can render conversations.
   void check_chat_template() {
     if (!reads_conversations(config_.training.dataloader) &&
         !(config_.validation.enable && reads_conversations(config_.validation.dataloader))) {
@@ -208,7 +207,7 @@ class Checker {
     const std::string& given = config_.model.hf_assets_path;
     const bool own = given == config::Model{}.hf_assets_path;
     const std::string folder = own ? (fs::path(config::assets_folder()) / "tokenizer").string() : given;
-    if (!tokenizer_files::find_tokenizer(folder).ok()) return;  // Which is told already.
+    if (!tokenizer_files::find_tokenizer(folder).ok()) return;  // It was reported already.
     const auto config = tokenizer_files::read_tokenizer_config(folder);
     const absl::Status found =
         config.ok() ? tokenizer_files::find_chat_template(folder, *config).status() : config.status();
@@ -252,10 +251,10 @@ class Checker {
     if (!in_hf && !named) return;
     const std::string key = named ? "checkpoint.initial_load_path" : "model.hf_assets_path";
     const std::string path = config_.checkpoint.initial_load_path.value_or(config_.model.hf_assets_path);
-    if (s3::is_location(path)) return;  // The ranks look, with their credentials.
+    if (s3::is_location(path)) return;  // The ranks check it, with their credentials.
     std::error_code error;
     if (!fs::is_directory(path, error)) {
-      if (named) missing(key, path, "no such folder");  // The other one is the tokenizer's folder, too.
+      if (named) missing(key, path, "no such folder");  // The other key also names the tokenizer's folder.
       return;
     }
     if (in_hf) return check_hf_weights(key, path);
@@ -272,7 +271,7 @@ class Checker {
       return bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for",
                  kGetWeights);
     }
-    // A job that has steps of its own resumes from them.
+    // A job with its own steps resumes from them.
     if (newest_own_step().empty()) refuse_misfit(key, path, misfit_of_hf_folder(config_.model, path));
   }
 
@@ -294,7 +293,7 @@ class Checker {
     check_place_in_step(newest);
   }
 
-  // The job would resume there, unless it starts its data from the beginning.
+  // Checks the job's place in the data, unless the job starts its data from the beginning.
   void check_place_in_step(const std::string& step_folder) {
     const std::vector<std::string>& excluded = config_.checkpoint.exclude_from_loading;
     if (std::find(excluded.begin(), excluded.end(), "dataloader") != excluded.end()) return;
@@ -307,7 +306,7 @@ class Checker {
         absl::StrCat("the job would resume from ", step_folder, ", which was saved in other data: ", problem));
   }
 
-  // Of torch.distributed.checkpoint, or a folder of such steps: the ranks read it.
+  // Whether it is a step of torch.distributed.checkpoint, or a folder of such steps, which the ranks check.
   static bool holds_dcp(const fs::path& folder) {
     std::error_code error;
     if (fs::exists(folder / ".metadata", error)) return true;

@@ -53,7 +53,7 @@ absl::StatusOr<bool> TraceFiles::take(const v1::TraceChunk& chunk) {
   Trace& trace = found->second;
   if (trace.whole) return false;
   trace.node = chunk.node();
-  if (chunk.last_step() > 0) {  // A node that has forgotten the attempt knows its file alone.
+  if (chunk.last_step() > 0) {  // A node that has forgotten the attempt knows only its file.
     trace.first_step = chunk.first_step();
     trace.last_step = chunk.last_step();
   }
@@ -63,7 +63,7 @@ absl::StatusOr<bool> TraceFiles::take(const v1::TraceChunk& chunk) {
     TITAN_RETURN_IF_ERROR(make_folder(folder_));
     trace.path = absl::StrCat(folder_, "/rank", trace.rank, "_trace.json");
     std::error_code ignored;
-    fs::remove(unfinished(trace.path), ignored);  // Of a call that was killed.
+    fs::remove(unfinished(trace.path), ignored);  // Left by a call that was killed.
   }
   if (chunk.offset() > trace.bytes) {
     return absl::DataLossError(
@@ -97,7 +97,7 @@ std::string steps_text(int64_t first, int64_t last) {
   return first == last ? absl::StrCat("step ", first) : absl::StrCat("steps ", first, " to ", last);
 }
 
-// What a person sees while it goes on; each rank's file is named when it is here.
+// Shows the user what happens; each rank's file is named when it has arrived.
 class Progress {
  public:
   void see(const v1::TraceChunk& chunk) {
@@ -130,7 +130,7 @@ nlohmann::ordered_json result_json(const std::string& job, int attempt, const Tr
   return {{"job", job}, {"attempt", attempt}, {"folder", files.folder()}, {"traces", std::move(traces)}};
 }
 
-// The last part of the job's name; it becomes part of a folder's.
+// Last part of the job's name; it becomes part of a folder's name.
 absl::StatusOr<std::string> id_of(const v1::Job& job) {
   std::string id = job.name().substr(job.name().rfind('/') + 1);
   if (id.empty() || id[0] == '.') return absl::DataLossError(absl::StrCat("the job's name is '", job.name(), "'"));
@@ -163,7 +163,7 @@ int profile(const Globals& globals, const ProfileOptions& options) {
       client, absl::InfiniteFuture(), stopper,
       [&](grpc::ClientContext& context) { return client.jobs().ProfileJob(&context, request); },
       [&](const v1::TraceChunk& chunk) {
-        request.set_attempt(chunk.attempt());  // After a lost connection it is still that one's trace.
+        request.set_attempt(chunk.attempt());  // After a lost connection it still requests that attempt's trace.
         progress.see(chunk);
         const absl::StatusOr<bool> whole = files.take(chunk);
         trouble = whole.status();

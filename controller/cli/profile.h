@@ -1,6 +1,6 @@
 #pragma once
 
-// Carries out the verb `profile`, and puts the pieces of ranks' traces together.
+// Carries out the verb `profile`, and assembles ranks' traces from pieces.
 
 #include <map>
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace titan::cli {
 
-// Puts the pieces of ranks' traces together: {folder}/rank{R}_trace.json each, which has its name once it is whole. A
-// piece that comes again, after a lost connection, is skipped.
+// Assembles ranks' traces from pieces: {folder}/rank{R}_trace.json each, which has its name once it is whole. A piece
+// that comes again after a lost connection is skipped.
 class TraceFiles {
  public:
   struct Trace {
@@ -26,14 +26,14 @@ class TraceFiles {
 
   // `folder`: "" for {job}_iteration_{last step} in the working folder.
   TraceFiles(std::string job, std::string folder, const std::vector<int>& ranks);
-  ~TraceFiles();  // Removes what is not whole.
+  ~TraceFiles();  // Removes what is incomplete.
   TraceFiles(const TraceFiles&) = delete;
   TraceFiles& operator=(const TraceFiles&) = delete;
 
-  // Makes the folder that was named, so that a mistake is told before any rank records. Errors: of the file system.
+  // Makes the named folder, so that a mistake is reported before any rank records. Errors: those of the file system.
   absl::Status prepare() const;
-  // Whether this piece makes its trace whole. Errors: those of writing; DataLoss for a rank that nobody asked for, or a
-  // piece that is missing.
+  // Returns whether this piece completes its trace. Errors: those of writing; DataLoss for a rank that was not
+  // requested, or a missing piece.
   absl::StatusOr<bool> take(const v1::TraceChunk& chunk);
 
   const Trace& of(int rank) const { return traces_.at(rank); }

@@ -21,14 +21,14 @@ namespace {
 
 constexpr absl::Duration kKillTimeout = absl::Seconds(2);
 
-// Events that ranks print themselves.
+// Events that ranks print in their logs.
 bool is_in_logs(const std::string& reason) {
   return reason == "RankWarning" || reason == "RankError" || reason == "CheckpointRejected" ||
          reason == "CheckpointFailed";
 }
 
-// What went on besides the log: restarts, refused checkpoints, errors. Everything is said once: a rank's own words are
-// in its log, and the end of the job is told at the end.
+// Reports what is not in the log: restarts, refused checkpoints, errors. Everything is reported once: a rank's own
+// words are in its log, and the end of the job is reported at the end.
 class Troubles {
  public:
   explicit Troubles(bool shows_all_logs) : shows_all_logs_(shows_all_logs) {}
@@ -43,14 +43,14 @@ class Troubles {
     if (event.reason() == "RankExited" && was_said(event)) return;
     const std::string text = event.reason() + ": " + event.message();
     if (event.reason() == "AttemptEnded") {
-      ending_ = text;  // Said once something follows that is not the job's end.
+      ending_ = text;  // Reported once something follows that is not the job's end.
     } else {
       warn(text);
     }
   }
 
  private:
-  // Its exit's message ends with what the rank said of its error.
+  // The message of a rank's exit ends with what the rank printed about its error.
   bool was_said(const v1::Event& exit) const {
     return std::any_of(said_.begin(), said_.end(), [&exit](const auto& said) {
       return said.first == exit.attempt() && absl::EndsWith(exit.message(), said.second);
@@ -58,7 +58,7 @@ class Troubles {
   }
 
   const bool shows_all_logs_;
-  std::set<std::pair<int, std::string>> said_;  // By ranks, of each attempt.
+  std::set<std::pair<int, std::string>> said_;  // Messages of ranks, by attempt.
   std::string ending_;
 };
 
@@ -124,7 +124,7 @@ class Run {
     return kExitFailed;
   }
 
-  // The private controller is gone when somebody reads this.
+  // The private controller is gone when the user reads this.
   std::string where_to_look() const {
     const std::string logs = folder_->rank_logs();
     return logs.empty() ? "" : absl::StrCat("what the ranks printed: ", logs, "/rank-*.log");
@@ -145,7 +145,7 @@ class Run {
   const Globals& globals_;
   const RunOptions& options_;
   RunFolder* folder_ = nullptr;
-  Stopper stopper_;  // The log and the watch of the job.
+  Stopper stopper_;  // Stops the log and the watch of the job.
   Stopper events_;
   LocalJob job_{globals_, stopper_};
 };

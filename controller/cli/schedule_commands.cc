@@ -32,7 +32,7 @@
 namespace titan::cli {
 namespace {
 
-// Of one token's forward pass; the factor cancels.
+// FLOPs of one token's forward pass, up to a common factor, which cancels.
 std::map<std::string, double> flops_of_blocks(const models::ModelSpec& spec, std::int64_t seq_len) {
   std::map<std::string, double> flops;
   for (const models::BlockSize& block : models::block_sizes(spec)) {
@@ -55,7 +55,7 @@ std::string explain(const config::JobConfig& config) {
                       "titan-rank --comm.mode fake_backend counts all");
 }
 
-// Of a layer, "layers.7", which is the `number`th of its rank.
+// Bytes that layer `name`, "layers.7", keeps; it is the `number`th layer of its rank.
 std::int64_t kept_of(const models::BlockActivations& block, const config::ActivationCheckpoint& ac,
                      const std::string& name, int number) {
   std::int64_t index = 0;
@@ -72,7 +72,7 @@ StageFigures stage_figures(const config::JobConfig& config, const models::ModelS
   StageFigures figures{.bytes = {}, .scale = {}, .explanation = explain(config)};
   const config::ActivationCheckpoint& ac = config.activation_checkpoint;
   figures.recomputed = memory::recomputed_share(ac, spec.n_layers);
-  std::map<int, int> layers;  // Met so far, by rank.
+  std::map<int, int> layers;  // Layers seen so far, by rank.
   std::size_t block = 0;
   for (std::size_t stage = 0; stage < plan.split.size(); ++stage) {
     std::int64_t bytes = 0;
@@ -98,12 +98,12 @@ namespace {
 
 constexpr std::size_t kPipedWidth = 160;
 
-// What is drawn, and what only a configuration tells.
+// The schedule to draw, and what only a configuration gives.
 struct Subject {
   pipeline::Schedule schedule;
   std::vector<std::int64_t> stage_bytes;
   std::vector<double> stage_scale;
-  double recomputed = 0;  // Share of the forward pass that the backward pass runs again.
+  double recomputed = 0;  // Share of the forward pass that the backward pass recomputes.
 };
 
 absl::Status no_number(const std::string& costs, const std::string& why) {
@@ -169,7 +169,7 @@ absl::StatusOr<std::string> read_csv(const std::string& path) {
                                                  std::filesystem::exists(path, error) ? "" : nearby_path(path)));
 }
 
-// Flags that say what something else says already.
+// Refuses flags that repeat what something else already says.
 absl::Status check_flags(const ScheduleRequest& request) {
   const bool config = !request.source.file.empty() || !request.source.overrides.empty();
   const std::string owner = config ? "a configuration" : request.csv.empty() ? "" : "--csv";

@@ -15,24 +15,24 @@
 
 namespace titan::cli {
 
-// What a configuration says about the stages of its pipeline, by stage. Estimates: no rank is asked.
+// Figures of a pipeline's stages, by stage. They are estimates from the configuration: no rank is asked.
 struct StageFigures {
-  std::vector<std::int64_t> bytes;  // Of one microbatch's activations on one rank.
+  std::vector<std::int64_t> bytes;  // Activations of one microbatch on one rank.
   std::vector<double> scale;        // FLOPs, as a multiple of the mean stage's.
-  double recomputed = 0;            // Share of the layers' forward pass that the backward pass runs again, about.
-  std::string explanation;          // What the bytes are.
+  double recomputed = 0;            // Approximate share of the layers' forward pass that the backward pass recomputes.
+  std::string explanation;          // Explains the bytes.
 };
 
-// `plan`: config::pipeline_plan() of both, with its split.
+// `plan`: result of config::pipeline_plan() for both, with its split.
 StageFigures stage_figures(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan);
 
-// What `titanctl schedule show` was asked for: a configuration, a file with a schedule, or a name with sizes.
+// Flags of `titanctl schedule show`: a configuration, a file with a schedule, or a name with sizes.
 struct ScheduleRequest {
   Source source;
   std::string csv;
-  std::optional<std::string> name;  // 1F1B
-  std::optional<int> ranks;         // 4
-  std::optional<int> microbatches;  // 8
+  std::optional<std::string> name;  // Default: 1F1B.
+  std::optional<int> ranks;         // Default: 4.
+  std::optional<int> microbatches;  // Default: 8.
   std::optional<int> stages_per_rank;
   std::string costs;  // "F,I,W,transfer"; empty: 1,1,1,0.
   bool by_flops = false;

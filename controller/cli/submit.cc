@@ -27,9 +27,9 @@
 namespace titan::cli {
 namespace {
 
-// The peak of one device, which submit compares with what the nodes have. "" when it cannot be estimated.
+// Peak memory of one device, which submit compares with what the nodes have. "" when it cannot be estimated.
 std::string peak_text(const config::JobConfig& config) {
-  if (config.comm.mode == "fake_backend") return "";  // Holds nothing.
+  if (config.comm.mode == "fake_backend") return "";  // Allocates nothing.
   const std::optional<memory::Estimate> estimate = memory::peak_memory(config);
   if (!estimate) return "";
   const memory::Parts& peak = estimate->peak;
@@ -91,7 +91,7 @@ int wait_for_end(const Globals& globals, Client& client, const std::string& name
   return report(ended.status());
 }
 
-// What becomes of a job right after it was queued: it starts, or the scheduler says what it waits for.
+// Reports what happens right after a job was queued: it starts, or the scheduler says what it waits for.
 void tell_start(Client& client, const v1::Job& queued) {
   Stopper stopper;
   const auto seen = watch_job(client, queued.name(), absl::Now() + kSchedulerPatience, stopper, [](const v1::Job& now) {
@@ -106,7 +106,7 @@ void tell_start(Client& client, const v1::Job& queued) {
 
 absl::StatusOr<v1::JobSpec> spec_of_source(const Source& source) {
   TITAN_ASSIGN_OR_RETURN(Prepared prepared, prepare(source));
-  // Slurm sends it along as well: who may read the job's files is the submitting user's choice, not the daemon's.
+  // Like Slurm, sends the umask: the submitting user decides who may read the job's files, not the daemon.
   std::string& mask = prepared.loaded.config.job.umask;
   if (mask.empty()) {
     TITAN_ASSIGN_OR_RETURN(const mode_t current, host::current_umask());
@@ -119,7 +119,7 @@ absl::StatusOr<v1::JobSpec> spec_of_job(Client& client, const std::string& name,
                                         const std::vector<std::string>& overrides,
                                         std::map<std::string, std::string>& labels) {
   TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.get_job(name));
-  labels.insert(job.labels().begin(), job.labels().end());  // Those that are given anew stay.
+  labels.insert(job.labels().begin(), job.labels().end());  // Labels of the command line win.
   return respec(job.spec(), overrides);
 }
 
@@ -133,7 +133,7 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   if (!labels.ok()) return report(labels.status());
   absl::StatusOr<v1::JobSpec> spec = options.earlier.empty() ? spec_of_source(source) : v1::JobSpec();
   if (!spec.ok()) return report(spec.status());
-  if (options.wait) Interrupt::block_signals();  // Before the channel's threads start.
+  if (options.wait) Interrupt::block_signals();  // Must run before the channel's threads start.
   Client client(globals.controller, globals.timeout, globals.access);
   if (!options.earlier.empty()) spec = spec_of_job(client, options.earlier, source.overrides, *labels);
   if (!spec.ok()) return report(spec.status());
@@ -146,7 +146,7 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   const auto job = client.create_job(request);
   if (!job.ok()) return report(job.status());
   for (const v1::JobWarning& warning : job->warnings()) {
-    // No misfit: nodes are yet to come. A queued job says what it waits for below.
+    // This is not a misfit: nodes may come later. A queued job says below what it waits for.
     if (warning.reason() == "NO_NODES") {
       if (options.dry_run) note(absl::StrCat("the job ", warning.message()));
       continue;

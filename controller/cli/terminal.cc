@@ -50,11 +50,11 @@ void json_error(const absl::Status& status, std::string_view remedy) {
   json_line("error", std::move(error));
 }
 
-// Whether the controller has no such job, node or token: it says a reason. A file of this machine that is missing is a
-// wrong argument.
+// Whether the controller lacks the job, node or token: it then gives a reason. A local file that is missing is a wrong
+// argument.
 bool is_missing_there(const absl::Status& status) { return absl::IsNotFound(status) && !rpc::reason(status).empty(); }
 
-// Where to look for what is there.
+// Says where to find what exists.
 std::string where_it_would_be(const absl::Status& status) {
   const std::string reason = rpc::reason(status);
   if (reason == "JOB_NOT_FOUND") return "`titanctl list` shows the jobs";
@@ -67,7 +67,7 @@ std::string where_it_would_be(const absl::Status& status) {
   return absl::StrCat("`titanctl describe ", job, "` shows its attempts");
 }
 
-// What others have written may end here, too: lines stay, what does not print becomes "?".
+// Makes foreign text safe to print: lines stay, "?" replaces what does not print.
 std::string readable(const std::string& text) { return text::printable(text, "\n\t"); }
 
 }  // namespace

@@ -22,7 +22,7 @@
 namespace titan::cli {
 namespace {
 
-// 32 random bytes of OpenSSL's generator, in hexadecimal.
+// 32 random bytes from OpenSSL's generator, in hexadecimal.
 absl::StatusOr<std::string> new_secret() {
   std::string bytes(32, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size())) != 1)
@@ -51,7 +51,7 @@ absl::StatusOr<v1::CreateTokenRequest> to_proto(const TokenRequest& request, con
 
 std::string role_text(const v1::Token& token) { return absl::AsciiStrToLower(v1::Token::Role_Name(token.role())); }
 
-// The text of a new token, which is nowhere else.
+// Makes a token and returns its text, which is stored nowhere else.
 absl::StatusOr<std::string> make_token(const Globals& globals, const TokenRequest& request) {
   TITAN_ASSIGN_OR_RETURN(const std::string secret, new_secret());
   TITAN_ASSIGN_OR_RETURN(const v1::CreateTokenRequest wanted, to_proto(request, secret));

@@ -19,7 +19,7 @@ int create_token(const Globals& globals, const TokenRequest& request);
 int list_tokens(const Globals& globals);
 int revoke_token(const Globals& globals, const std::string& id);
 
-// How long a token is valid: "30d", "12h", "90m". Errors: InvalidArgument.
+// Parses a token's lifetime: "30d", "12h", "90m". Errors: InvalidArgument.
 absl::StatusOr<absl::Duration> parse_lifetime(const std::string& text);
 
 }  // namespace titan::cli

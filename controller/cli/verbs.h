@@ -17,8 +17,8 @@
 
 namespace titan::cli {
 
-// Of a flag: a whole number, and `least` at least. CLI11's own checks tell of a word as a number out of a range that
-// ends with the largest double, written out.
+// Checks that a flag is an integer of at least `least`. CLI11's own check reports a word as a number out of a range
+// that ends with the largest double, written out.
 inline CLI::Validator whole_number(int least) {
   const auto check = [least](const std::string& text) -> std::string {
     int64_t number = 0;
@@ -28,7 +28,7 @@ inline CLI::Validator whole_number(int least) {
   return CLI::Validator(check, absl::StrCat(">=", least));
 }
 
-// Likewise from `least` to `most`.
+// The same from `least` to `most`.
 inline CLI::Validator whole_number(int least, int most) {
   const auto check = [least, most](const std::string& text) -> std::string {
     int64_t number = 0;
@@ -38,7 +38,7 @@ inline CLI::Validator whole_number(int least, int most) {
   return CLI::Validator(check, absl::StrCat(least, "..", most));
 }
 
-// What the command line chose; filled while CLI11 parses, run afterwards.
+// Choices of the command line; filled while CLI11 parses, run afterwards.
 struct Choice {
   Globals globals;
   std::vector<std::string> overrides;  // Configuration keys, in order.
@@ -47,20 +47,20 @@ struct Choice {
   std::function<int()> action;
 };
 
-// Verbs of jobs, on `titanctl job` and, as flat aliases, on `titanctl` itself.
+// Adds the verbs of jobs to `titanctl job` and, as flat aliases, to `titanctl` itself.
 void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group);
 void add_node_verbs(CLI::App& parent, Choice& choice);
 void add_cluster_verbs(CLI::App& parent, Choice& choice);
-// Of the cluster: its authority.
+// Adds the verbs for the cluster's authority.
 void add_certificate_verbs(CLI::App& parent, Choice& choice);
-// Of `titanctl auth token`.
+// Adds the verbs of `titanctl auth token`.
 void add_token_verbs(CLI::App& parent, Choice& choice);
-// Of `titanctl assets`.
+// Adds the verbs of `titanctl assets`.
 void add_asset_verbs(CLI::App& root, Choice& choice);
-// version, completion, schema, config, schedule, assets.
+// Adds version, completion, schema, config, schedule and assets.
 void add_other_verbs(CLI::App& root, Choice& choice);
 
-// A subcommand with its examples, which help shows first. `act` becomes the choice's action when it is chosen.
+// Adds a subcommand with its examples, which help shows first. `act` becomes the choice's action when it is chosen.
 CLI::App& add_verb(CLI::App& parent, Choice& choice, const std::string& name, const std::string& what,
                    const std::string& examples, std::function<int()> act);
 

@@ -19,7 +19,7 @@
 namespace titan::cli {
 namespace {
 
-// Of "KEY=N".
+// Parses the N of "KEY=N".
 absl::StatusOr<int64_t> number_of(const char* key, absl::string_view text) {
   int64_t number = -1;
   if (absl::SimpleAtoi(text, &number) && number >= 0) return number;

@@ -11,7 +11,7 @@
 
 namespace titan::cli {
 
-// What `titanctl wait --for` waits for: nothing but the job's end, a state, "step=N" or "committed=N".
+// Target of `titanctl wait --for`: the job's end, a state, "step=N" or "committed=N".
 class WaitTarget {
  public:
   // Errors: InvalidArgument.
@@ -19,7 +19,7 @@ class WaitTarget {
 
   bool is_end() const { return text_.empty(); }
   bool reached(const v1::Job& job) const;
-  // Whether the job may get there at all: OutOfRange when it ends at an earlier step.
+  // Checks whether the job can reach the target: OutOfRange when it ends at an earlier step.
   absl::Status check(const v1::Job& job) const;
 
  private:

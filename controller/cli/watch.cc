@@ -31,7 +31,7 @@ Stopper::Scope::~Scope() {
 
 namespace {
 
-// What a --timeout that ran out found.
+// Error for a --timeout that ran out.
 absl::Status still_waiting(const Client& client, const v1::Job& last, absl::Duration waited) {
   if (last.name().empty()) return client.no_answer(waited);
   return absl::DeadlineExceededError(absl::StrCat(

@@ -18,7 +18,7 @@
 
 namespace titan::cli {
 
-// Ends streams early: cancel() may come from any thread and also ends those that begin later.
+// Ends streams early: cancel() may be called from any thread and also ends streams that begin later.
 class Stopper {
  public:
   void cancel();
@@ -42,21 +42,22 @@ class Stopper {
   std::atomic<bool> cancelled_ = false;
 };
 
-// Calls `seen` with the job as it is and after each change until `seen` returns true, and gives that job back. A
-// controller that goes away is waited for. Errors: Cancelled (by the stopper), DeadlineExceeded (says where the job
-// is), NotFound.
+// Calls `seen` with the job's present state and after each change until `seen` returns true, and returns that job.
+// Waits for a controller that is away. Errors: Cancelled (by the stopper), DeadlineExceeded (says where the job is),
+// NotFound.
 absl::StatusOr<v1::Job> watch_job(Client& client, const std::string& name, absl::Time deadline, Stopper& stopper,
                                   const std::function<bool(const v1::Job&)>& seen);
 
-// 0 for SUCCEEDED, else 1; tells the end on stderr, for a job that did not succeed with where to look.
+// Returns 0 for SUCCEEDED, else 1. Reports the end on stderr, with a hint where to look when the job did not succeed.
 int report_end(const v1::Job& job);
 int report_end(const v1::Job& job, std::string_view remedy);
 
-// Why a job that succeeded did not train: its folder held its last step already. "" for others.
+// Explains why a job that succeeded did not train: its folder already held its last step. "" for others.
 std::string nothing_to_do(const v1::Job& job);
 
-// Reads a server stream of `Message` again and again until it ends by itself: `open` starts it, `read` takes each
-// message. After UNAVAILABLE it is opened again, for as long as it takes; `open` resumes from what `read` has seen.
+// Reads a server stream of `Message` until it ends by itself or `read` returns true: `open` starts it, `read` takes
+// each message. After UNAVAILABLE it is opened again, for as long as it takes; `open` resumes from what `read` has
+// seen.
 template <typename Message>
 absl::Status follow_stream(
     const Client& client, absl::Time deadline, Stopper& stopper,
@@ -87,7 +88,7 @@ absl::Status follow_stream(
     client.turn_away();
     const absl::Time now = absl::Now();
     if (lost == absl::InfinitePast()) lost = now;
-    // The first contact obeys --timeout like any call; a controller that was there may take its time to come back.
+    // Without `reconnect`, --timeout limits the wait for the controller; otherwise it may take its time to come back.
     if (!reconnect && now - lost > client.timeout()) return to_status(status);
     if (!said && now - lost > absl::Seconds(1)) {
       note("the controller at " + client.address() + " cannot be reached; the job goes on, waiting ...");

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr double kGibibyte = 1LL << 30;
 constexpr const char* kPhases[] = {"data", "forward", "backward", "optimizer"};
 
-// Whole lines that are objects.
+// Whole lines that are JSON objects.
 std::vector<json> objects(const std::string& text) {
   std::vector<json> out;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -39,7 +39,7 @@ absl::StatusOr<double> needed(const json& line, const std::string& name) {
   return absl::DataLossError(absl::StrCat("step ", line.value("step", 0), " has no ", name, " in metrics.jsonl"));
 }
 
-// The steps after the warm-up, each with the line that counts: its last one.
+// All logged steps, each with its last line.
 absl::StatusOr<std::map<int, json>> steps_of(const std::string& metrics) {
   std::map<int, json> steps;
   for (json& line : objects(metrics)) {
@@ -50,7 +50,7 @@ absl::StatusOr<std::map<int, json>> steps_of(const std::string& metrics) {
   return steps;
 }
 
-// When the line was written.
+// Time at which the line was written.
 absl::StatusOr<absl::Time> time_of(const json& line) {
   absl::Time time;
   if (line.contains("time") && line["time"].is_string() &&
@@ -60,7 +60,7 @@ absl::StatusOr<absl::Time> time_of(const json& line) {
   return absl::DataLossError(absl::StrCat("step ", line.value("step", 0), " has no time in metrics.jsonl"));
 }
 
-// The phases' means over `lines`.
+// Adds the means of the phases over `lines`.
 void add_phases(const std::vector<const json*>& lines, Figures& figures) {
   for (const char* phase : kPhases) {
     double sum = 0;
@@ -74,7 +74,7 @@ void add_phases(const std::vector<const json*>& lines, Figures& figures) {
   }
 }
 
-// Tokens of a step are the same in each; n_tokens_seen counts those of all ranks.
+// Tokens of one rank in a step. Every step has as many; n_tokens_seen counts those of all ranks.
 absl::StatusOr<double> tokens_of_step(const std::map<int, json>& steps, int ranks) {
   const auto& [step, line] = *steps.rbegin();
   TITAN_ASSIGN_OR_RETURN(const double seen, needed(line, "n_tokens_seen"));
@@ -90,7 +90,7 @@ void add_highest(const std::vector<const json*>& lines, const char* from, double
 }
 
 absl::Status add_save(const RunRecord& record, const std::map<int, json>& steps, Figures& figures) {
-  const auto after = steps.find(record.saved_step + 1);  // A save comes after its step's line.
+  const auto after = steps.find(record.saved_step + 1);  // A save runs after its step's line.
   if (after != steps.end()) {
     const auto stall = number(after->second, "time_metrics/checkpoint(s)");
     if (stall) figures["save_stall_seconds"] = *stall;
@@ -98,7 +98,8 @@ absl::Status add_save(const RunRecord& record, const std::map<int, json>& steps,
   const auto saved = steps.find(record.saved_step);
   if (saved == steps.end() || record.published == absl::InfinitePast()) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const absl::Time line, time_of(saved->second));
-  const double seconds = std::max(absl::ToDoubleSeconds(record.published - line), 1e-3);  // Its line's resolution.
+  // At least the resolution of a line's time.
+  const double seconds = std::max(absl::ToDoubleSeconds(record.published - line), 1e-3);
   figures["save_seconds"] = seconds;
   figures["save_bytes"] = record.saved_bytes;
   figures["save_bytes_per_second"] = record.saved_bytes / seconds;
@@ -131,7 +132,8 @@ absl::StatusOr<Figures> figures_of(const RunRecord& record) {
   TITAN_ASSIGN_OR_RETURN(const auto steps, steps_of(record.metrics));
   std::vector<const json*> counted, all;
   std::vector<double> seconds;
-  double work = 0;  // What the steps did, in a share of a device's peak times seconds: of equal steps as many.
+  // Sum of each step's MFU times its seconds, which measures work: equal steps do equal work.
+  double work = 0;
   int with_mfu = 0;
   for (const auto& [step, line] : steps) {
     all.push_back(&line);

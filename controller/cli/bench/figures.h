@@ -15,7 +15,7 @@
 
 namespace titan::cli {
 
-// What one run measured, by name (kinds()); what is not known is not there. Seconds, bytes, tokens a second.
+// Results of one run, by name (kinds()), in seconds, bytes or tokens per second; unknown ones are absent.
 using Figures = std::map<std::string, double, std::less<>>;
 
 // A figure for people: `value * scale` with `digits` after the point.
@@ -26,31 +26,31 @@ struct Kind {
   int digits;
   bool of_step = false;  // A part of the step's time: shown with its share.
 };
-// In the order of the table.
+// All kinds, in the order of the table.
 const std::vector<Kind>& kinds();
 
-// Of one job, as its dump folder has it.
+// Data of one job, from its dump folder.
 struct RunRecord {
-  std::string metrics;                          // metrics.jsonl; each step logged.
-  absl::Time launched;                          // When the daemons were about to be started.
-  int ranks = 1;                                // Of the job.
-  int warmup = 0;                               // Steps that do not count.
-  bool on_cpu = true;                           // Else the memory figures are a device's.
-  int saved_step = 0;                           // Whose checkpoint is measured; 0: none.
-  double saved_bytes = 0;                       // What its files hold,
+  std::string metrics;                          // Content of metrics.jsonl; each step logged.
+  absl::Time launched;                          // Just before the daemons were started.
+  int ranks = 1;                                // Ranks of the job.
+  int warmup = 0;                               // Steps that are not measured.
+  bool on_cpu = true;                           // Otherwise the memory figures are a device's.
+  int saved_step = 0;                           // Step with the measured checkpoint; 0: none.
+  double saved_bytes = 0;                       // Size of its files,
   absl::Time published = absl::InfinitePast();  // and when its manifest was written.
 };
 
-// `step_seconds` is the median of the steps that count, `tokens_per_second` a rank's tokens of a step in that time;
-// phases are means over these steps; a step that came after a save is none of them. Errors: DataLoss when a step that
-// counts was not logged or the lines are of another form.
+// `step_seconds` is the median of the measured steps, `tokens_per_second` a rank's tokens of a step in that time;
+// phases are means over these steps. The step after a save is not measured. Errors: DataLoss when a measured step was
+// not logged or the lines have another form.
 absl::StatusOr<Figures> figures_of(const RunRecord& record);
 
 struct Spread {
   double median = 0, least = 0, greatest = 0;
 };
-double median(std::vector<double> values);         // Of at least one.
-Spread spread(const std::vector<double>& values);  // Of at least one.
+double median(std::vector<double> values);         // Expects at least one value.
+Spread spread(const std::vector<double>& values);  // Expects at least one value.
 
 // The runs of one configuration, in order of rounds.
 struct Measured {
@@ -59,16 +59,16 @@ struct Measured {
   std::vector<Figures> runs;
 };
 
-// Over the runs that know the figure; nothing when none does.
+// Spread over the runs that have the figure; nothing when none does.
 std::optional<Spread> spread_of(const Measured& measured, std::string_view name);
 
-// Round by round `measured` over `first`, so that what hit a whole round cancels; nothing when a run lacks the figure
-// or the first one's is zero.
+// Ratio of `measured` to `first`, round by round, so that what affects a whole round cancels; nothing when a run lacks
+// the figure or the first one's is zero.
 std::optional<Spread> ratio_of(const Measured& measured, const Measured& first, std::string_view name);
 
-// Rows of cells, the header first: a row a figure that some run knows, a column a configuration, and beside each but
-// the first its ratio to the first. "1,234 (1,200 to 1,260)": the median, and of several runs the least and the
-// greatest.
+// Rows of cells, the header first: a row for each figure that some run has, a column for each configuration and, except
+// for the first, its ratio to the first. "1,234 (1,200 to 1,260)": the median and, of several runs, minimum and
+// maximum.
 std::vector<std::vector<std::string>> table_rows(const std::vector<Measured>& all);
 
 // {"configurations": [{"name", "overrides", "runs": [{figure: value}], "figures": {figure: {"median", "least",

@@ -77,7 +77,7 @@ int64_t PeakMemory::look() {
   return sum;
 }
 
-// A process carries its parent's environment until it runs a program of its own, so a "no" may become a "yes".
+// A process has its parent's environment until it runs another program, so a "no" may become a "yes".
 bool PeakMemory::carries_mark(pid_t pid) {
   if (ours_.contains(pid)) return true;
   for (absl::string_view word : absl::StrSplit(read(absl::StrCat("/proc/", pid, "/environ")), '\0')) {

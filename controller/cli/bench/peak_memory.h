@@ -12,9 +12,9 @@
 
 namespace titan::cli {
 
-// While it lives, a thread looks five times a second at all processes that were started after it and carry `mark`
-// ("NAME=value") in the environment that they were started with, and keeps the most memory that they had together,
-// shared pages divided among those that share them (PSS). Looking takes about a millisecond a process.
+// While it lives, a thread looks five times a second at all processes that started after it and have `mark`
+// ("NAME=value") in their initial environment, and keeps the maximum of their total memory. Shared pages are divided
+// among the processes that share them (PSS). Looking takes about a millisecond per process.
 class PeakMemory {
  public:
   explicit PeakMemory(std::string mark);
@@ -22,7 +22,7 @@ class PeakMemory {
   PeakMemory(const PeakMemory&) = delete;
   PeakMemory& operator=(const PeakMemory&) = delete;
 
-  // So far; 0 where /proc tells nothing.
+  // Maximum so far; 0 where /proc reports nothing.
   int64_t bytes() const { return bytes_.load(); }
 
  private:
@@ -32,7 +32,8 @@ class PeakMemory {
 
   const std::string mark_;
   std::atomic<int64_t> bytes_ = 0;
-  std::set<pid_t> others_;  // There before; what ended leaves, since its number may come again.
+  // Processes that existed before. Ended ones are removed, since a pid may be reused.
+  std::set<pid_t> others_;
   std::set<pid_t> ours_;
   sync::Mutex mutex_;
   sync::Condition changed_;

@@ -25,7 +25,7 @@ bool is_name(const std::string& text) {
 
 bool is_key(const std::string& word) { return absl::StartsWith(word, "--") && absl::StrContains(word, '.'); }
 
-// One pass over the text; `word` is what has been read of the current one.
+// Splits in one pass; `word_` is the part of the current word that was read.
 class Words {
  public:
   absl::StatusOr<std::vector<std::string>> read(std::string_view text) {
@@ -60,7 +60,7 @@ class Words {
 
   std::vector<std::string> words_;
   std::string word_;
-  bool in_word_ = false;  // An empty word too, once a quote began it.
+  bool in_word_ = false;  // Also true for an empty word, once a quote began it.
   char quote_ = 0;
 };
 

@@ -76,7 +76,7 @@ bool add(X509& certificate, X509V3_CTX& context, int kind, const std::string& va
 bool set_serial(X509& certificate) {
   std::array<unsigned char, 16> random;
   if (RAND_bytes(random.data(), random.size()) != 1) return false;
-  random[0] &= 0x7F;  // Positive, and as long for everyone.
+  random[0] &= 0x7F;  // Positive, and equally long for all.
   const Number number(BN_bin2bn(random.data(), random.size(), nullptr));
   return number != nullptr && BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(&certificate)) != nullptr;
 }
@@ -93,7 +93,7 @@ bool set_name(X509& certificate, absl::string_view name) {
                                     static_cast<int>(name.size()), -1, 0) == 1;
 }
 
-// All but issuer, extensions and signature.
+// Sets everything but issuer, extensions and signature.
 absl::StatusOr<Certificate> begin(absl::string_view name, EVP_PKEY& key, const Validity& validity) {
   Certificate made(X509_new());
   const bool ok = made != nullptr && X509_set_version(made.get(), 2) == 1 && set_serial(*made) &&
@@ -130,7 +130,7 @@ absl::StatusOr<std::string> alternative_names(const Subject& subject) {
   return absl::StrJoin(names, ",");
 }
 
-// What is said of an end, and warned of in time, has to hold: nobody's is later than that of who stands behind it.
+// No certificate ends later than its issuer's, so that the end that is reported, and warned about, holds.
 absl::StatusOr<Validity> within(const X509& issuer, const Validity& wanted) {
   const absl::Time last = rpc::end_of(issuer);
   if (last > wanted.from) return Validity{wanted.from, std::min(wanted.length, last - wanted.from)};

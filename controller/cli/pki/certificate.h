@@ -1,6 +1,7 @@
 #pragma once
 
-// Certificates of a cluster's own authority, on P-256. Who somebody is stands in a URI: common/service/rpc/identity.h.
+// Issues certificates of a cluster's own authority, on P-256. A URI in them names the identity:
+// common/service/rpc/identity.h.
 
 #include <string>
 #include <vector>
@@ -11,7 +12,7 @@
 
 namespace titan::pki {
 
-// In PEM.
+// A certificate and its private key, in PEM.
 struct Pair {
   std::string certificate;
   std::string key;
@@ -19,23 +20,24 @@ struct Pair {
 
 struct Subject {
   std::string uri;                 // "titan:node:n1"
-  std::vector<std::string> hosts;  // Names and addresses that a server is called by.
-  bool server = false;             // Else a client.
+  std::vector<std::string> hosts;  // Names and addresses of a server.
+  bool server = false;             // Otherwise it is a client.
 };
 
 struct Validity {
-  absl::Time from;  // A little earlier, for clocks that differ.
+  absl::Time from;  // The certificate begins a little earlier, for clocks that differ.
   absl::Duration length;
 };
 
+// Makes a P-256 private key, in PEM.
 absl::StatusOr<std::string> make_key();
 
-// An authority that signs itself, and no other authorities. `name` is for people.
+// Makes a self-signed authority, which cannot sign other authorities. `name` is for people.
 absl::StatusOr<Pair> make_authority(absl::string_view name, const Validity& validity);
 
-// The certificate of `subject` with this key, which ends with the authority's at the latest. Errors: InvalidArgument
-// when a host is no name or address, or what the authority is made of cannot be read; FailedPrecondition when the
-// authority's has ended.
+// Issues a certificate of `subject` for this key; it ends with the authority's at the latest. Errors: InvalidArgument
+// when a host is not a name or address, or the authority cannot be read; FailedPrecondition when the authority's
+// certificate has expired.
 absl::StatusOr<std::string> issue(const Pair& authority, const Subject& subject, absl::string_view key,
                                   const Validity& validity);
 

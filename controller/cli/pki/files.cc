@@ -28,7 +28,7 @@ absl::Status write_new(const std::string& path, const std::string& text, mode_t 
   absl::Status status = host::write_all(fd, text, path);
   if (status.ok() && fsync(fd) != 0) status = errno_status(errno, absl::StrCat("write ", path));
   close(fd);
-  if (!status.ok()) unlink(path.c_str());  // Half a key would stand in the way of the next try.
+  if (!status.ok()) unlink(path.c_str());  // Half a key would prevent the next try.
   return status;
 }
 
@@ -44,7 +44,7 @@ absl::Status replace(const std::string& path, const std::string& text) {
   return host::replace_file(path, text, /*durable=*/true);
 }
 
-// What a renewal trusts: whoever was trusted, and the authority. To end the trust in an older one is a step of its own,
+// Authorities that a renewal trusts: those that were trusted, and this one. Removing an older one is a separate step,
 // after everybody has a certificate of the new one.
 std::string trusted(const std::string& folder, const Pair& authority) {
   const absl::StatusOr<std::string> before = host::read_file(folder + "/ca.crt");
