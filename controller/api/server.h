@@ -37,7 +37,7 @@ struct ServerOptions {
   std::function<std::string()> new_id;
   ClusterOptions cluster;
   auth::GateOptions gate;
-  std::shared_ptr<auth::Audit> audit;  // Null: there is no audit log.
+  std::shared_ptr<auth::Audit> audit;  // Null: calls are not audited.
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   metrics::Metrics* metrics = nullptr;  // Measures calls; null: nothing does. Outlives the server.
   std::function<void()> on_tick;        // Called after each tick of the reconciler, as a sign of life.

@@ -51,9 +51,9 @@ class Gate {
   absl::Status stands(const Caller& caller) const;
 
  private:
-  // Returns nothing when there is no certificate.
+  // Returns nothing without a certificate.
   std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context) const;
-  // Unix user at the other end of a connection within this machine. Errors: Unimplemented when the kernel cannot tell;
+  // Unix user at the other end of a connection within this machine. Errors: Unimplemented when the kernel is not asked;
   // those of SocketOwner.
   absl::StatusOr<uid_t> owner_of(const std::string& peer) const;
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;

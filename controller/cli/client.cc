@@ -104,7 +104,7 @@ Client::Client(std::string addresses, absl::Duration timeout, const Access& acce
   looks_.resize(members_.size());
 }
 
-// Waits on the channel instead of sleeping: gRPC handles a connection attempt only while somebody waits for it, and
+// Waits on the channel instead of sleeping: gRPC handles a connection attempt only while a caller waits for it, and
 // gives up one that was silent for a while.
 void Client::wait(absl::Duration pause) const {
   grpc::Channel& channel = *member().channel;

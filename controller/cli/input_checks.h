@@ -24,13 +24,13 @@ std::optional<DataProblem> check_data(const std::string& dataset, const std::str
                                       const config::DataLoader& settings, std::vector<std::string>& warnings);
 
 // Explains why a job that resumes from a step would not find its place in the data: the step was saved with another
-// dataset. `train_state`: from the step's manifest. Empty when it would, or when only ranks can tell: sources, tokens,
+// dataset. `train_state`: from the step's manifest. Empty when it would, or when only ranks know: sources, tokens,
 // a hub.
 std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training);
 
 // Explains why the weights in a folder belong to another model than the configuration's.
 struct Misfit {
-  std::string message;  // Empty: they fit, or only a rank can tell (a library's model, an old step).
+  std::string message;  // Empty: they fit, or only a rank knows (a library's model, an old step).
   std::string remedy;   // Names the Titan model that they fit; may be empty.
 };
 

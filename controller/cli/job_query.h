@@ -56,7 +56,7 @@ struct Selection {
   bool all_owners = false;  // With `all`: jobs of all users.
   std::vector<std::string> labels;
   std::string owner;
-  bool yes = false;  // Do not ask for confirmation.
+  bool yes = false;  // Skip the confirmation.
 };
 
 // Names of the selected jobs. Named jobs are taken as they are; others must be in one of these states. A person at a
