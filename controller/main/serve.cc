@@ -37,7 +37,7 @@
 namespace titan {
 namespace {
 
-// Ids that nobody can guess and that do not repeat; thread-safe.
+// Generates ids that nobody can guess and that do not repeat; thread-safe.
 class Ids {
  public:
   std::string next() {
