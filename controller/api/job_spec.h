@@ -25,7 +25,7 @@ job::Spec spec_of(const config::JobConfig& config);
 
 struct CheckedSpec {
   job::Spec spec;      // spec_of(config), with an id if it had none, and the sent real_folder and folder_id.
-  v1::JobSpec stored;  // What the store keeps: the configuration with every key present, and the text that it came as.
+  v1::JobSpec stored;  // Stored form: the configuration with every key present, and the text that it came as.
   config::JobConfig config;
   std::vector<std::string> warnings;  // Warnings about its text.
 };

@@ -74,7 +74,7 @@ class EventCursor {
   int64_t current_;   // Revision of the newest event seen.
   int64_t seen_ = 0;  // Events of `current_` seen so far.
   int streams_ = 0;
-  int64_t to_skip_ = 0;  // Of those, how many the new stream has not sent again yet.
+  int64_t to_skip_ = 0;  // Those of them that the new stream has not sent again yet.
 };
 
 // Prints rank logs to stdout; survives a controller restart without repeating or losing a line. With -o json and yaml a
