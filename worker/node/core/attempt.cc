@@ -1,4 +1,4 @@
-// An attempt from Prepare to STARTED, and from the disk after a restart.
+// An attempt from Prepare to STARTED, and its recovery from the disk after a restart.
 
 #include <algorithm>
 #include <iterator>
@@ -45,7 +45,7 @@ std::string stale_message(const AttemptKey& key, int highest) {
                       " of the same job, which this node has seen");
 }
 
-// Preparations whose attempt was given up: each holds a thread that waits for its storage.
+// Number of preparations whose attempt was given up. Each occupies a thread that waits for its storage.
 size_t late_preparations(const NodeState& state) {
   return static_cast<size_t>(std::count_if(state.pending.begin(), state.pending.end(), [&state](const auto& item) {
     if (item.second.kind != Kind::kPrepare) return false;
@@ -75,13 +75,13 @@ Refusal check(const Step& step, const v1::Prepare& message, const AttemptKey& ke
   return {};
 }
 
-// Gives up an attempt of which nothing lies on the disk.
+// Gives up an attempt that has nothing on the disk.
 void drop(Step& step, const AttemptKey& key, const Refusal& why, int highest = 0) {
   forget_memory_of(step, key);
   answer_unknown(step, key, v1::AttemptReport::REFUSED, why, highest);
 }
 
-// An older attempt of the same job whose ranks may still run.
+// Returns an older attempt of the same job whose ranks may still run, or null.
 const Attempt* older_one(const NodeState& state, const AttemptKey& key) {
   for (const auto& [other, attempt] : state.attempts) {
     if (other.job_uid == key.job_uid && other.number < key.number && (!attempt.ending() || attempt.shim_may_live())) {
@@ -91,7 +91,7 @@ const Attempt* older_one(const NodeState& state, const AttemptKey& key) {
   return nullptr;
 }
 
-// Devices that will be free without anything more being asked for.
+// Devices that are being freed without any further request.
 std::set<int> devices_on_their_way(const NodeState& state) {
   std::set<int> devices;
   for (const auto& [key, attempt] : state.attempts) {
@@ -103,11 +103,11 @@ std::set<int> devices_on_their_way(const NodeState& state) {
 }
 
 struct Devices {
-  std::vector<int> granted;  // One for each rank. Empty: not yet,
-  Refusal refusal;           // or never.
+  std::vector<int> granted;  // One per rank. Empty: wait, or see `refusal`.
+  Refusal refusal;           // Set when the devices will never be available.
 };
 
-// Those that the controller has chosen.
+// Grants the devices that the controller has chosen.
 Devices asked_devices(const Step& step, const Attempt& attempt, const std::set<int>& free) {
   const int known = step.config.resources.devices();
   const std::set<int> soon = devices_on_their_way(step.state);
@@ -126,7 +126,7 @@ Devices asked_devices(const Step& step, const Attempt& attempt, const std::set<i
   return {attempt.asked_devices, {}};
 }
 
-// The first free ones, for a controller that has not chosen.
+// Grants the first free devices, for a controller that has not chosen.
 Devices any_devices(const Step& step, const Attempt& attempt, const std::set<int>& free) {
   const size_t wanted = attempt.record.ranks.size();
   if (free.size() >= wanted) return {{free.begin(), std::next(free.begin(), static_cast<int64_t>(wanted))}, {}};
@@ -179,7 +179,7 @@ void answer_unknown(Step& step, const AttemptKey& key, v1::AttemptReport::Phase 
 void forget_memory_of(Step& step, const AttemptKey& key) {
   const auto found = step.state.attempts.find(key);
   if (found == step.state.attempts.end()) return;
-  const AttemptKey copy = key;  // It may be the attempt's own.
+  const AttemptKey copy = key;  // `key` may be a reference into the attempt.
   step.state.log_bytes_of_forgotten += found->second.log_bytes_dropped;
   step.state.memory_kills_of_forgotten += found->second.memory_kills();
   if (found->second.stage > Stage::kPreparing) step.out(UnwatchSpools{copy, found->second.record.ranks});
@@ -271,7 +271,7 @@ void on_prepared(Step& step, const Pending& what, const FolderPrepared& done) {
 }
 
 void on_live_written(Step& step, Attempt& attempt, const std::string& error) {
-  // What is said to be prepared must be so after a restart, too.
+  // An attempt that is reported as PREPARED must be prepared after a restart, too.
   if (!error.empty()) {
     on_write_failed(step, error);
     return refuse(step, attempt, {"STATE_FOLDER_UNUSABLE", error});
@@ -346,14 +346,14 @@ void on_found(Step& step, const Found& found) {
   const AttemptKey key = found.record.key;
   const bool began = found.status.has_value();
   if (found.record.phase == Phase::kPreparing && found.shim == Found::Shim::kGone && !began) {
-    return step.out(DeleteFolder{key});  // Killed before the shim began: as if it had never been asked for.
+    return step.out(DeleteFolder{key});  // Killed before the shim began: treated as never requested.
   }
   Attempt attempt = make_attempt(found.record, found.places);
   attempt.facts = found.facts;
   for (const std::string& damage : found.damage) note(step, key, journal::Level::kWarning, "RunFolderDamaged", damage);
   note_exits_damage(step, attempt, found.exits_damage);
-  // The shim answers after the first session may be up: without its last word on disk the inventory would call ranks
-  // that train only prepared, and a controller with an older store would not go on with them.
+  // The shim may answer only after the first session is up. Without its last status from the disk, the inventory would
+  // report running ranks as PREPARED, and a controller with an older store would not adopt them.
   if (began) take_status(attempt, *found.status);
   take_exits(attempt, found.record.exits);
   take_exits(attempt, found.exits);
@@ -371,7 +371,7 @@ void on_found(Step& step, const Found& found) {
     case Phase::kForgotten:
       attempt.stage = Stage::kOver;
   }
-  const bool ended = found.record.phase == Phase::kEnded;  // Said when its ranks were gone.
+  const bool ended = found.record.phase == Phase::kEnded;  // Written only after its ranks were gone.
   const bool refused_and_gone =
       found.record.phase == Phase::kRefused && found.shim == Found::Shim::kGone && !attempt.started;
   attempt.shim = ended || refused_and_gone ? Shim::kGone : Shim::kLost;

@@ -14,33 +14,34 @@ struct AttemptKey {
   friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;  // NOLINT(modernize-use-nullptr): misread
 };
 
-// Job uids become folder names: letters, digits, '-', '_' and '.', not starting with '.'.
+// Job uids become folder names. Allowed: letters, digits, '-', '_' and '.', not starting with '.', at most 128
+// characters.
 bool valid_uid(const std::string& uid);
 
-// Why a node does not do what it was told: for the controller's policy and for people.
+// Why a node refuses a command: `reason` for the controller's policy, `message` for people.
 struct Refusal {
-  std::string reason;  // UPPER_SNAKE; empty: no refusal.
+  std::string reason;  // UPPER_SNAKE. Empty: no refusal.
   std::string message;
   explicit operator bool() const { return !reason.empty(); }
 };
 
-// What a node must know of an attempt after a restart of its daemon.
+// What a node must know about an attempt after its daemon restarts.
 struct AttemptRecord {
   AttemptKey key;
   bool leader = false;
-  std::vector<int> ranks;  // Of this node, in local order.
+  std::vector<int> ranks;  // The ranks on this node, in local order.
   std::string dump_folder;
   std::string token;
-  std::string folder_id;  // Of the dump folder: what the controller knows, then on the leader what is there.
-  std::string run_as;     // The unix user whose job it is: see v1.Prepare.
+  std::string folder_id;  // Id of the dump folder: as the controller knows it, later on the leader as found there.
+  std::string run_as;     // The unix user that submitted the job; see v1.Prepare.
   bool run_as_local = false;
   double orphan_timeout_seconds = 600;
-  std::vector<int> devices;  // Indices that this attempt's ranks use.
+  std::vector<int> devices;  // Indices of the devices that the ranks use.
   enum class Phase { kPreparing, kLive, kEnded, kRefused, kForgotten };
   Phase phase = Phase::kPreparing;
   std::string error_reason;
   std::string error_message;
-  std::vector<rank_protocol::RankExit> exits;  // Once it has ended: also of ranks that nobody saw end.
+  std::vector<rank_protocol::RankExit> exits;  // Set at the end, also for ranks whose end nobody observed.
 };
 
 }  // namespace titan::node

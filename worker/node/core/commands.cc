@@ -33,7 +33,7 @@ void accept(Step& step, const v1::Welcome& welcome) {
   obey_held(step);
 }
 
-// Where one is being written down that one counts: the first of two controllers is the one to belong to.
+// The node's cluster. An id that is being written counts already, so of two controllers the first one wins.
 struct Cluster {
   std::string id;
   Op writing = 0;
@@ -46,8 +46,8 @@ Cluster cluster_of(const NodeState& state) {
   return cluster;
 }
 
-// A controller with another store knows nothing of what runs here: it must not be able to stop it. An old controller
-// lets everybody in, so the worker looks itself.
+// A controller with another store does not know what runs here and must not be able to stop it. Older controllers
+// accept every worker, so the worker compares the ids itself.
 void on_welcome(Step& step, const v1::Welcome& welcome) {
   NodeState& state = step.state;
   const Cluster known = cluster_of(state);
@@ -57,7 +57,8 @@ void on_welcome(Step& step, const v1::Welcome& welcome) {
         known.id,
         ": taking no command from it, ranks go on. If that controller is to be followed, restart titan-worker once "
         "with --adopt-cluster"));
-    state.heard_at = step.now.monotonic;  // Somebody answers, and a person has to decide: the ranks are no orphans.
+    // A controller answers and a person has to decide, so the ranks are not orphans.
+    state.heard_at = step.now.monotonic;
     state.held.clear();
     return;
   }
@@ -70,7 +71,7 @@ void on_welcome(Step& step, const v1::Welcome& welcome) {
   step.out(WriteCluster{state.joining, welcome.cluster()});
 }
 
-// Nothing of a session outlives it: what was not obeyed yet the controller sends again.
+// Nothing of a session outlives it: the controller sends commands again that were not obeyed.
 void end_session(NodeState& state) {
   state.connected = state.welcomed = false;
   state.joining = 0;
@@ -102,10 +103,10 @@ void on_read_trace(Step& step, const v1::ReadTrace& request) {
   step.out(AnswerTrace{step.state.session, request, attempt != nullptr, gone});
 }
 
-// Of a leader whose epoch could not be written down: what ends or reads may be done, what begins may not.
+// Handles a command of a leader whose epoch could not be written: ending and reading are allowed, starting is refused.
 void obey_without_epoch(Step& step, const Message& message, const std::string& error) {
   const Refusal why = {"STATE_FOLDER_UNUSABLE", absl::StrCat("cannot write down the leader's epoch: ", error)};
-  // One that is here already is only told of: it may run, and to refuse it would end it.
+  // A Prepare for a known attempt is only answered with a report: the attempt may run, and a refusal would end it.
   if (message.has_prepare() && step.find(key_of(message.prepare().id())) == nullptr) {
     return answer_unknown(step, key_of(message.prepare().id()), v1::AttemptReport::REFUSED, why);
   }
@@ -131,7 +132,7 @@ void take(Step& step, const Message& message) {
     return on_welcome(step, message.welcome());
   }
   if (!state.welcomed || state.joining != 0) return state.held.push_back(message);
-  if (!state.connected) return;  // Of a controller that this worker does not follow.
+  if (!state.connected) return;  // From a controller that this worker does not follow.
   state.leader_epoch = std::max(state.leader_epoch, epoch);
   if (message.has_beat_ack()) {
     state.heard_at = step.now.monotonic;
@@ -153,7 +154,7 @@ void obey_held(Step& step) {
     state.held.pop_front();
     take(step, message);
     if (state.raising == 0 || state.held.empty()) continue;
-    state.held.push_front(std::move(state.held.back()));  // It waits again, before those that came after it.
+    state.held.push_front(std::move(state.held.back()));  // It waits again, ahead of the messages that came after it.
     state.held.pop_back();
   }
 }
@@ -247,7 +248,7 @@ void obey(Step& step, const Message& message) {
     case Message::kBeatAck:
     case Message::kWelcome:
     case Message::KIND_NOT_SET:
-      return;  // A newer controller may send what this worker does not know.
+      return;  // A newer controller may send messages that this worker does not know.
   }
 }
 
@@ -269,7 +270,7 @@ void on_epoch_written(Step& step, const std::string& error) {
   state.raising = 0;
   if (error.empty()) return obey_held(step);
   step.log(journal::Level::kError, "WriteFailed", absl::StrCat("cannot write down the leader's epoch: ", error));
-  if (!state.connected) return;  // What is held waits for its welcome.
+  if (!state.connected) return;  // Held messages wait for the Welcome.
   for (const Message& message : std::exchange(state.held, {})) {
     if (message.leader_epoch() > 0 && message.leader_epoch() < state.leader_epoch) {
       say_stale_leader(step, message);
@@ -285,7 +286,7 @@ void on_disconnected(Step& step, const Disconnected& lost) {
     end_session(state);
     state.session = lost.session;
   }
-  if (lost.reason == "WRONG_CLUSTER") state.heard_at = step.now.monotonic;  // As in on_welcome().
+  if (lost.reason == "WRONG_CLUSTER") state.heard_at = step.now.monotonic;  // See on_welcome().
 }
 
 }  // namespace titan::node

@@ -1,4 +1,4 @@
-// What shims, ranks and deadlines do to an attempt.
+// Effects of shims, ranks and deadlines on an attempt.
 
 #include <algorithm>
 #include <utility>
@@ -16,14 +16,15 @@ using Phase = AttemptRecord::Phase;
 constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
 constexpr absl::Duration kLookAgainSlowly = absl::Seconds(1);
 constexpr int kQuickLooks = 200;
-constexpr absl::Duration kShimHeardLately = absl::Milliseconds(2500);  // It answers once a second.
+constexpr absl::Duration kShimHeardLately = absl::Milliseconds(2500);  // A shim answers once a second.
 constexpr absl::Duration kLookPatience = absl::Seconds(2);
 
 absl::Duration again(Attempt& attempt, const Step& step) {
   return step.now.monotonic + (attempt.looks++ < kQuickLooks ? kLookAgain : kLookAgainSlowly);
 }
 
-// What cannot be read is no proof of an end: its ranks may train on, and a second attempt must not run beside them.
+// An unreadable state does not prove an end: the ranks may still train, and a second attempt must not run alongside
+// them.
 void say_unknown(Step& step, Attempt& attempt, const std::string& what, const std::string& why) {
   if (std::exchange(attempt.unknown, why) == why) return;
   note(step, attempt.record.key, journal::Level::kWarning, "StateUnknown",
@@ -34,7 +35,7 @@ void send_pending(Step& step, Attempt& attempt) {
   for (ShimCommand& command : std::exchange(attempt.pending, {})) tell(step, attempt, std::move(command));
 }
 
-// The shim has told who it is and what it has.
+// The shim has reported its identity and its ranks.
 void on_status(Step& step, Attempt& attempt, const ShimStatus& status) {
   attempt.looks = 0;
   attempt.unknown.clear();
@@ -57,7 +58,7 @@ void on_exit(Step& step, Attempt& attempt, const rank_protocol::RankExit& exit) 
   rank->exit_unsaid = true;
   attempt.exits_said_by = step.now.monotonic + kSpoolPatience;
   rank->more = true;
-  forward_events(step, attempt, *rank);  // What it said comes before how it ended.
+  forward_events(step, attempt, *rank);  // The rank's events come before its exit.
 }
 
 void end_ranks(Step& step, Attempt& attempt, const RanksSeen& done) {
@@ -76,7 +77,7 @@ void end_ranks(Step& step, Attempt& attempt, const RanksSeen& done) {
     if (words != done.last_words.end()) exit.message = text::valid_utf8(words->second);
     exit.time_ns = step.now.wall_ns();
   }
-  if (attempt.ending()) {  // Refused before; now its devices are free.
+  if (attempt.ending()) {  // Refused before; its devices are free now.
     attempt.shim = Shim::kGone;
     attempt.kill_shim_at = attempt.stop_overdue_at = attempt.overdue_said_by = kNever;
     if (attempt.over()) report(step, attempt);
@@ -197,13 +198,13 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
     return refuse(step, attempt, {"LAUNCH_FAILED", absl::StrCat("titan-shim did not start: ", done.why)});
   }
   take_exits(attempt, done.exits);
-  // A full disk may have kept the last state out of the shim's file, but not the exits, whose room is reserved.
+  // On a full disk the shim may have failed to write its last status, but not the exits, whose space is reserved.
   const bool all_recorded = done.exits.size() == attempt.ranks.size();
   const bool ended = (done.status && done.status->ended) || all_recorded;
   shim_is_done(step, attempt, ended ? Attempt::End::kEnded : Attempt::End::kShimLost);
 }
 
-// Ended is said when all are gone.
+// The end is reported when all ranks are gone.
 void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done) {
   attempt.checking = 0;
   note_exits_damage(step, attempt, done.exits_damage);

@@ -1,5 +1,5 @@
-// What the ranks of an attempt do, or did last: asked for when it stands still or has failed, before anything is
-// forgotten.
+// Diagnosis of an attempt: what its ranks do, or did last. The controller requests it when an attempt hangs or has
+// failed, before the attempt is forgotten.
 
 #include <algorithm>
 #include <utility>
@@ -44,7 +44,7 @@ void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {
   if (attempt.diagnose) answer(step, attempt, missing);
 }
 
-// Ranks that have ended have left what they will ever leave; and nobody waits longer than asked for.
+// Answers early when all ranks have ended, because they leave nothing more, and at the deadline at the latest.
 void answer_diagnosis_if_over(Step& step, Attempt& attempt) {
   if (!attempt.diagnose) return;
   if (attempt.ending() || !any_runs(attempt)) return answer(step, attempt, "");

@@ -5,7 +5,7 @@
 
 namespace titan::node {
 
-// What the launch says of itself; when it was written is not in it.
+// Extracts the facts from a launch file. The launch does not contain its time, so start_unix_nanos is 0.
 LaunchFacts facts_of(const rank_protocol::Launch& launch);
 
 }  // namespace titan::node

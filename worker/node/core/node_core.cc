@@ -19,7 +19,7 @@ void on_written(Step& step, const Pending& what, const Written& done) {
   switch (what.kind) {
     case Kind::kAddRecord:
       if (attempt != nullptr && attempt->op == done.op) return on_recorded(step, what.key, done.error);
-      // Nobody waits for it any more, and the folder is nobody's.
+      // The attempt was given up meanwhile, so nothing else removes the folder.
       if (attempt == nullptr) step.out(DeleteFolder{what.key});
       return;
     case Kind::kLive:
@@ -63,7 +63,7 @@ void on_written(Step& step, const Pending& what, const Written& done) {
   }
 }
 
-// The completion of an effect; one that is not under way is a second copy and does nothing.
+// Handles the completion of an effect. A completion of an effect that is not in progress is a duplicate and is ignored.
 template <typename Done>
 void on_done(Step& step, const Done& done) {
   const auto found = step.state.pending.find(done.op);
@@ -124,9 +124,10 @@ void on_tick(Step& step) {
 
 void on_shutdown(Step& step, const Shutdown& signal) {
   NodeState& state = step.state;
-  // Batch systems send theirs to every process, again, and through each parent: ranks that save are not killed for it.
+  // Batch systems send the signal to every process and repeat it through each parent. That must not kill ranks that are
+  // saving.
   if (state.shutdowns > 0 && !signal.hurries) return;
-  // A dying parent with many threads may send its death signal several times in a moment: that is one wish.
+  // A dying parent with many threads may send its death signal several times within a moment: these count once.
   if (state.shutdowns > 0 && step.now.monotonic - state.shutdown_at < kSameSignal) return;
   state.shutdown_at = step.now.monotonic;
   ++state.shutdowns;
@@ -148,7 +149,8 @@ void exit_when_all_stopped(Step& step) {
   const bool busy = std::any_of(state.attempts.begin(), state.attempts.end(),
                                 [](const auto& item) { return !item.second.over() || item.second.shim_may_live(); });
   if (busy) return;
-  if (state.exit_at == kNever) state.exit_at = step.now.monotonic + kFlushTime;  // The last reports leave first.
+  // Gives the last reports time to leave.
+  if (state.exit_at == kNever) state.exit_at = step.now.monotonic + kFlushTime;
   if (step.now.monotonic < state.exit_at) return;
   state.exiting = true;
   step.out(Exit{});
@@ -156,13 +158,13 @@ void exit_when_all_stopped(Step& step) {
 
 }  // namespace
 
-// The controller hears of it with the next beat, which is due at once: it would go on placing ranks here.
+// Reports it with the next beat, which becomes due at once; otherwise the controller keeps placing ranks here.
 void on_state_folder_seen(Step& step, const StateFolderSeen& seen) {
   NodeState& state = step.state;
   if (seen.unusable == state.unusable) return;
   const bool is_news = seen.unusable.empty() != state.unusable.empty();
   state.unusable = seen.unusable;
-  if (!is_news) return;  // Only its words have changed, as with every KiB of a disk that fills.
+  if (!is_news) return;  // Only the text has changed, as with every KiB of a disk that fills up.
   if (state.unusable.empty()) {
     step.log(journal::Level::kInfo, "StateFolderUsable",
              "what kept this node from taking ranks is mended: it takes them again");
@@ -265,7 +267,7 @@ absl::Duration NodeCore::next_deadline() const {
                                       attempt.finish_by, attempt.write_again_at, attempt.diagnose_by}) {
       at(time);
     }
-    // A report of everything says the exits.
+    // A full report includes the exits.
     at(attempt.report_by != kNever ? attempt.report_by : attempt.exits_said_by);
   }
   return next;

@@ -12,13 +12,13 @@
 
 namespace titan::node {
 
-// What does not change while the daemon lives.
+// Constants of one daemon's life.
 struct NodeConfig {
   std::string node;
   std::string address;
   std::string version;
   std::string instance;
-  std::string boot_id;  // Of the machine; monotonic time counts from there.
+  std::string boot_id;  // Boot id of the machine; monotonic time starts with the boot.
   v1::NodeResources resources;
   std::map<std::string, std::string> labels;
   bool adopt_cluster = false;
@@ -27,42 +27,43 @@ struct NodeConfig {
   absl::Duration token_patience = absl::Seconds(5);  // Shared storage may show the token late.
 };
 
-// How long the node waits before it says that something takes too long.
-inline constexpr absl::Duration kBeatInterval = absl::Seconds(1);  // At most,
-inline constexpr int64_t kBeatsPerLease = 5;  // and as many as the controller expects within a short lease.
-inline constexpr absl::Duration kShortestBeat = absl::Milliseconds(20);  // However short a lease a controller says.
+// How long the node waits before it reports that something takes too long.
+inline constexpr absl::Duration kBeatInterval = absl::Seconds(1);  // Upper bound of the interval.
+inline constexpr int64_t kBeatsPerLease = 5;  // The controller expects this many beats within a short lease.
+inline constexpr absl::Duration kShortestBeat = absl::Milliseconds(20);  // Lower bound, however short the lease.
 inline constexpr absl::Duration kPreparePatience = absl::Seconds(60);  // A lock on shared storage alone may take 30 s.
-inline constexpr absl::Duration kStartPatience = absl::Seconds(30);    // Beyond the token's.
-// After the grace: a shim that hangs cannot end its ranks.
+inline constexpr absl::Duration kStartPatience = absl::Seconds(30);    // In addition to token_patience.
+// After the grace period: a hanging shim cannot end its ranks.
 inline constexpr absl::Duration kShimPatience = absl::Seconds(3);
-inline constexpr absl::Duration kStopPatience = absl::Seconds(10);  // After the grace: ranks that cannot be killed.
-inline constexpr absl::Duration kWritePatience = absl::Seconds(5);  // A record that is not written by then.
-inline constexpr absl::Duration kSpoolPatience = absl::Seconds(1);  // For events that come before a report.
-// For the stacks of all ranks, unless the controller says less.
+// After the grace period, for ranks that cannot be killed.
+inline constexpr absl::Duration kStopPatience = absl::Seconds(10);
+inline constexpr absl::Duration kWritePatience = absl::Seconds(5);  // For writing a record.
+inline constexpr absl::Duration kSpoolPatience = absl::Seconds(1);  // For events that precede a report.
+// For the stacks of all ranks, unless the controller allows less.
 inline constexpr absl::Duration kStacksPatience = absl::Seconds(5);
 inline constexpr absl::Duration kExitsPatience = absl::Seconds(10);  // For exit records that cannot be read.
-inline constexpr size_t kMostLatePreparations = 16;                  // Each holds a thread that hangs.
+inline constexpr size_t kMostLatePreparations = 16;                  // Each occupies a hanging thread.
 
 enum class Stage {
-  kFencing,    // Its number is being noted.
-  kWaiting,    // For older attempts of its job to be gone, or for devices of attempts that are being stopped.
-  kRecording,  // The record is being made.
-  kPreparing,  // The folders are being made.
-  kSpawning,   // The shim has not said yet that it is there.
-  kSaving,     // The record of a live attempt is being written; then PREPARED is said.
+  kFencing,    // The fence is being written.
+  kWaiting,    // Waits until older attempts of its job are gone and stopping attempts free their devices.
+  kRecording,  // The record is being written.
+  kPreparing,  // The folders are being created.
+  kSpawning,   // The shim has not reported yet.
+  kSaving,     // The record of the live attempt is being written; PREPARED is reported after that.
   kLive,
-  kFinishing,  // The record of its end is being written; then the end is said.
+  kFinishing,  // The record of its end is being written; the end is reported after that.
   kOver,
   kForgetting,
 };
 
-// Where an attempt's shim is.
+// State of an attempt's shim and of the link to it.
 enum class Shim {
   kNone,      // Never spawned.
   kSpawning,  // No link yet.
   kLinked,
-  kLost,  // No link, and it may live.
-  kGone,  // And its ranks with it.
+  kLost,  // No link, but it may be alive.
+  kGone,  // Ended, with all its ranks.
 };
 
 struct Rank {
@@ -74,14 +75,14 @@ struct Rank {
   bool exit_unsaid = false;
   SpoolTail tail;
   Op reading = 0;
-  bool more = true;          // Events may be there that were not read.
-  std::string unread;        // Why its events cannot be read, as it was said last.
-  bool named = false;        // By the attempt's verdict.
-  bool tail_wanted = false;  // The end of its log is for the controller,
-  Op reading_tail = 0;       // and being read.
+  bool more = true;          // There may be events that were not read.
+  std::string unread;        // Reported reason why its events cannot be read.
+  bool named = false;        // The attempt's verdict names this rank.
+  bool tail_wanted = false;  // The controller needs the end of its log.
+  Op reading_tail = 0;       // The read of the log's end that is in progress.
   std::string log_tail;
   int64_t log_offset = 0;
-  bool tail_said = false;  // In this session.
+  bool tail_said = false;  // The log's end was sent in this session.
   std::optional<v1::RankStatus> beacon;
   absl::Duration phase_since;
 };
@@ -89,16 +90,16 @@ struct Rank {
 struct Attempt {
   AttemptRecord record;
   Stage stage = Stage::kFencing;
-  Op op = 0;  // What the stage waits for.
+  Op op = 0;  // The effect that the stage waits for.
   std::vector<Rank> ranks;
   LaunchFacts facts;
-  std::optional<int64_t> resumed_step;  // As its ranks have said; unknown to a daemon that began after that.
-  std::string launch_json;              // Until it is prepared.
-  std::vector<int> asked_devices;       // One for each rank, as the controller says; empty: any.
-  absl::Duration prepare_by = kNever;   // kNever: answered.
+  std::optional<int64_t> resumed_step;  // As reported by its ranks; unknown to a daemon that started after that.
+  std::string launch_json;              // Kept until the folder is prepared.
+  std::vector<int> asked_devices;       // Chosen by the controller, one per rank. Empty: any.
+  absl::Duration prepare_by = kNever;   // kNever: the preparation was answered.
 
   Shim shim = Shim::kNone;
-  Op link = 0;  // Of kSpawning and kLinked.
+  Op link = 0;  // Set in kSpawning and kLinked.
   int64_t shim_pid = 0;
   int64_t shim_ticks = 0;
   std::string boot;
@@ -106,57 +107,57 @@ struct Attempt {
   Op finding = 0;
   absl::Duration find_at = kNever;
   int looks = 0;
-  std::string unknown;               // Why it cannot be told whether the shim or the ranks live, as it was said last.
-  std::vector<ShimCommand> pending;  // For the shim, until there is a link to it.
+  std::string unknown;               // Reported reason why it is unknown whether the shim or the ranks are alive.
+  std::vector<ShimCommand> pending;  // Commands that wait for a link to the shim.
 
-  bool was_live = false;             // PREPARED was said, or the record says so.
+  bool was_live = false;             // PREPARED was reported, or the record says so.
   bool started = false;              // The shim has started the ranks.
-  std::optional<ShimCommand> start;  // Wanted, until started.
+  std::optional<ShimCommand> start;  // A Start command, kept until the ranks have started.
   Op checking_token = 0;
   bool token_seen = false;
   absl::Duration start_by = kNever;
   int store_port = 0;
 
   enum class End { kNo, kEnded, kShimLost };
-  End end = End::kNo;  // The shim is done: ended when no rank is left.
+  End end = End::kNo;  // The shim is done. kEnded: no rank is left.
   Op checking = 0;
   absl::Duration check_at = kNever;
   absl::Duration exits_by;
-  std::string exits_damage;  // As it was told.
+  std::string exits_damage;  // As logged.
 
   bool stopping = false;
   absl::Duration kill_shim_at = kNever;
   absl::Duration stop_overdue_at = kNever;
-  bool overdue = false;  // STOP_TIMEOUT, with the text below, until it is over.
+  bool overdue = false;  // Reports STOP_TIMEOUT with overdue_message until the attempt is over.
   std::string overdue_message;
   absl::Duration overdue_said_by = kNever;
   absl::Duration stop_asked_at;
-  bool forget = false;                       // Once it is over.
-  std::vector<v1::ControllerMessage> after;  // Commands that came while it was being forgotten: obeyed after that.
+  bool forget = false;                       // Forget the attempt once it is over.
+  std::vector<v1::ControllerMessage> after;  // Commands that came while it was being forgotten; obeyed after that.
 
-  // Asked what its ranks do; by whose session, and until when their stacks are waited for.
+  // A diagnosis in progress: the request, its session, and the deadline for the stacks.
   std::optional<v1::Diagnose> diagnose;
   int64_t diagnose_session = 0;
   absl::Duration diagnose_by = kNever;
 
-  absl::Duration report_by = kNever;  // A report of everything is wanted, after the events.
+  absl::Duration report_by = kNever;  // Deadline of a full report, which waits for the events.
   absl::Duration exits_said_by = kNever;
   Op writing_places = 0;
   bool places_changed = false;
-  Op writing_again = 0;  // Of a record that could not be written at the end.
+  Op writing_again = 0;  // Repeats the write of a final record that failed.
   absl::Duration write_again_at = kNever;
   absl::Duration finish_by = kNever;
   int64_t log_bytes_dropped = 0;
 
-  int memory_kills() const;  // Its ranks here that ran out of memory.
+  int memory_kills() const;  // Number of its ranks on this node that ran out of memory.
   bool over() const { return stage >= Stage::kOver; }
   bool ending() const { return stage >= Stage::kFinishing; }
-  bool announced() const;  // The controller may know it from this node.
+  bool announced() const;  // The controller may know the attempt from this node.
   bool shim_may_live() const { return shim != Shim::kNone && shim != Shim::kGone; }
   bool holds_devices() const;
 };
 
-// Of an effect that is under way.
+// An effect that is in progress.
 struct Pending {
   enum class Kind {
     kFence,
@@ -191,25 +192,25 @@ struct NodeState {
   int64_t leader_epoch = 0;   // Highest seen.
   int64_t durable_epoch = 0;  // Highest written.
   std::map<AttemptKey, Attempt> attempts;
-  std::map<std::string, int> highest;  // Attempts by job, of those above.
+  std::map<std::string, int> highest;  // Highest attempt of each job in `attempts`.
 
-  int64_t session = 0;     // The last one that began,
-  std::string controller;  // and with whom; for messages.
-  bool welcomed = false;   // It has had its welcome, which says whose controller speaks.
-  bool connected = false;  // It stands, and its controller is followed.
-  bool adopting = false;   // Until the first welcome.
+  int64_t session = 0;     // The newest session.
+  std::string controller;  // Address of its controller, for messages.
+  bool welcomed = false;   // The session's Welcome has arrived, which names the cluster.
+  bool connected = false;  // The session is up and its controller is followed.
+  bool adopting = false;   // Until the first Welcome.
   int64_t lease_epoch = 0;
   absl::Duration lease = absl::Seconds(5);
-  absl::Duration heard_at;  // The controller's last answer to a beat.
+  absl::Duration heard_at;  // Time of the controller's last answer to a beat.
   int64_t beat = 0;
   absl::Duration beat_at;
-  Op joining = 0;  // The cluster's id is being written: the welcome waits.
+  Op joining = 0;  // The write of the cluster's id; the Welcome waits for it.
   std::optional<v1::Welcome> welcome;
-  Op raising = 0;  // A leader's epoch is being written: its commands wait.
+  Op raising = 0;  // The write of the leader's epoch; its commands wait for it.
   absl::Duration raise_by;
   std::deque<v1::ControllerMessage> held;
 
-  std::string unusable;  // As StateFolderSeen said last.
+  std::string unusable;  // From the last StateFolderSeen.
 
   int shutdowns = 0;
   absl::Duration shutdown_at;
@@ -229,24 +230,26 @@ struct NodeState {
   int64_t memory_kills_of_forgotten = 0;
 };
 
-// The rules of a node: what a worker daemon does when it hears something, without doing it. Everything comes in by
-// step() and goes out as its effects, so the same inputs give the same node; what must outlive the daemon comes back
-// with Found. A value: copies are independent.
+// The rules of a node: decides what the worker daemon does, and does nothing itself. All inputs come through step(),
+// which returns the effects, so the same inputs give the same node. What must outlive the daemon comes back as Found. A
+// value: copies are independent.
 class NodeCore {
  public:
-  // `cluster` and `leader_epoch`: as they lie in the state folder.
+  // `cluster` and `leader_epoch` are those of the state folder.
   NodeCore(NodeConfig config, std::string cluster, int64_t leader_epoch, Now now);
 
+  // Handles one input and returns the effects for the daemon to carry out.
   std::vector<Effect> step(const Input& input, Now now);
 
-  // Tick is wanted then. Monotonic.
+  // Monotonic time at which the next Tick is due.
   absl::Duration next_deadline() const;
+  // The message that opens a session, with an inventory of all attempts.
   v1::Register make_register(Now now) const;
   std::set<int> free_devices() const;
-  int devices_held() const;  // By attempts; more than there are, if there were more when they began.
+  int devices_held() const;  // Devices that attempts hold, including devices that the node no longer has.
   int running_ranks() const;
   int64_t log_bytes_dropped() const;
-  int64_t memory_kills() const;  // Ranks that ran out of memory, of all attempts of this daemon's life.
+  int64_t memory_kills() const;  // Number of ranks that ran out of memory, over all attempts of this daemon's life.
 
   const NodeConfig& config() const { return config_; }
   const NodeState& state() const { return state_; }

@@ -1,4 +1,4 @@
-// What the controller hears of attempts: reports, beats and events.
+// What the controller receives about attempts: reports, beats and events.
 
 #include <algorithm>
 #include <map>
@@ -26,7 +26,7 @@ void identify(const Attempt& attempt, v1::AttemptId* id) {
   id->set_number(attempt.record.key.number);
 }
 
-// Everything that can be read of its events now was sent, and the end of its log is here if it is wanted.
+// True when all events that are readable now were sent and, if wanted, the log's end has been read.
 bool caught_up(const Rank& rank) {
   return rank.reading == 0 && rank.reading_tail == 0 && (!rank.more || !rank.tail.may_read());
 }
@@ -44,7 +44,7 @@ v1::RankExitReport to_proto(const rank_protocol::RankExit& exit) {
   return report;
 }
 
-// With the end of its log once in a session: the answer to everything that is said is the end of the session.
+// Adds the log's end once per session: what was sent counts as received unless the session ends.
 void add_exit(Rank& rank, v1::AttemptReport* report) {
   v1::RankExitReport* const exit = report->add_exits();
   *exit = to_proto(*rank.exit);
@@ -87,8 +87,8 @@ void add_damage(std::map<int64_t, std::string>& damage, int64_t offset, const st
   absl::StrAppend(&all, all.empty() ? "" : "; ", text);
 }
 
-// What is wrong with what was read, each once. An error is tried again at each beat: the disk may have been unreadable
-// for a moment.
+// Collects new problems of a read, each reported once. An error is retried at each beat, because the disk may be
+// unreadable only for a moment.
 std::map<int64_t, std::string> damage_of(Rank& rank, const SpoolRead& done) {
   std::map<int64_t, std::string> damage;
   const bool is_new = std::exchange(rank.unread, done.error) != done.error;
@@ -101,7 +101,8 @@ std::map<int64_t, std::string> damage_of(Rank& rank, const SpoolRead& done) {
   return damage;
 }
 
-// From which step its ranks go on: a controller with an older store asks. The event is one of the first of a rank.
+// Records the step from which the ranks resume, for a controller with an older store. The event is one of a rank's
+// first.
 void note_loaded(Attempt& attempt, const std::string& line) {
   if (attempt.resumed_step || !absl::StrContains(line, kLoadedKind)) return;
   const nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -132,7 +133,7 @@ v1::AttemptReport::Phase phase_of(const Attempt& attempt) {
   return attempt.started ? v1::AttemptReport::STARTED : v1::AttemptReport::PREPARED;
 }
 
-// Says the present state with all exits so far.
+// Reports the present state with all exits so far.
 void report(Step& step, Attempt& attempt) {
   if (!step.state.connected || !attempt.announced()) return;
   v1::WorkerMessage message = make_report(step, attempt);
@@ -151,7 +152,8 @@ void report_after_events(Step& step, Attempt& attempt) {
 }
 
 void flush_reports(Step& step, Attempt& attempt) {
-  if (!step.state.connected || attempt.stage == Stage::kForgetting) {  // on_session() makes up for it.
+  // A new session reports everything, see accept() in commands.cc.
+  if (!step.state.connected || attempt.stage == Stage::kForgetting) {
     attempt.report_by = attempt.exits_said_by = kNever;
     for (Rank& rank : attempt.ranks) rank.exit_unsaid = false;
     return;
@@ -197,7 +199,7 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
   Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, what.rank);
   if (rank == nullptr || rank->reading != done.op) return;
   rank->reading = 0;
-  if (!step.state.connected || what.offset != rank->tail.offset()) {  // Of a session before this one.
+  if (!step.state.connected || what.offset != rank->tail.offset()) {  // Read for an earlier session.
     rank->more = true;
     return forward_events(step, *attempt, *rank);
   }
@@ -207,7 +209,7 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
   if (done.error.empty()) {
     const int64_t start = done.was_cut ? 0 : before;
     const auto gaps = rank->tail.take(lines, start, done.next_offset, rank->exit.has_value());
-    for (const SpoolDamage& part : done.damage) {  // What was not passed is read again.
+    for (const SpoolDamage& part : done.damage) {  // Damage after the tail's position is read again later.
       if (part.offset < rank->tail.offset()) add_damage(damage, part.offset, part.message);
     }
     for (const SpoolTail::Gap& gap : gaps) add_damage(damage, gap.offset, missing_text(gap));
@@ -266,7 +268,7 @@ void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done) 
   rank->log_tail = done.text;
   rank->log_offset = done.offset;
   if (done.text.empty() || rank->exit_unsaid || attempt->report_by != kNever) return;
-  rank->exit_unsaid = true;  // Its end was said without it.
+  rank->exit_unsaid = true;  // Its exit was reported without the log's end.
   attempt->exits_said_by = step.now.monotonic + kSpoolPatience;
 }
 
@@ -278,7 +280,7 @@ void acknowledge(Step& step, Attempt& attempt, int number, int64_t sequence) {
   forward_events(step, attempt, *rank);  // The window may have been full.
 }
 
-// An old place after a failed write costs a repetition, which the numbers reveal.
+// After a failed write the old position only causes repeated events, which the sequence numbers reveal.
 void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
   attempt.writing_places = 0;
   if (!error.empty()) note(step, attempt.record.key, journal::Level::kError, "WriteFailed", error);
@@ -288,7 +290,7 @@ void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
 void rewind(Attempt& attempt) {
   for (Rank& rank : attempt.ranks) {
     rank.tail_said = false;
-    rank.unread.clear();  // Another controller may not have heard it.
+    rank.unread.clear();  // Another controller may not have received it.
   }
   for (Rank& rank : attempt.ranks) {
     rank.tail.rewind();
@@ -312,7 +314,8 @@ void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1
   for (const Rank& rank : attempt.ranks) *ranks->Add() = status_of(rank, now);
 }
 
-// `is_late`: this process was stopped or starved. What was answered meanwhile may still wait to be read.
+// `is_late`: this process was stopped or starved, and answers may still wait to be read, so the beat does not report
+// its silence.
 void send_beat(Step& step, bool is_late) {
   NodeState& state = step.state;
   const absl::Duration silence = step.now.monotonic - state.heard_at;
@@ -346,7 +349,7 @@ void send_beat(Step& step, bool is_late) {
   ++state.beats;
 }
 
-// Who led before learns so.
+// Tells the former leader that it lost the lease.
 void say_stale_leader(Step& step, const v1::ControllerMessage& message) {
   const bool reads = message.has_events_ack() || message.has_read_log() || message.has_read_trace();
   const v1::AttemptId* const id = id_of(message);

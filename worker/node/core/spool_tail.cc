@@ -29,7 +29,7 @@ std::vector<SpoolTail::Gap> SpoolTail::take(std::vector<SpoolLine>& lines, int64
   return gaps;
 }
 
-// Bytes after the last event that are none.
+// Skips bytes after the last event that contain no event.
 void SpoolTail::skip_to(int64_t offset) {
   sent_.offset = offset;
   (in_flight_.empty() ? acknowledged_ : in_flight_.back()).offset = offset;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of one step; only worker/node/core includes this.
+// The context of one step and the functions that share it. Only worker/node/core includes this header.
 
 #include "worker/node/core/node_core.h"
 
@@ -33,14 +33,14 @@ void note(Step& step, const AttemptKey& key, journal::Level level, const std::st
           const std::string& message);
 std::set<int> free_devices(const NodeConfig& config, const NodeState& state);
 void on_state_folder_seen(Step& step, const StateFolderSeen& seen);
-// The state folder took none of what an attempt needs there. The controller hears of that before it hears of the
-// refusal: it is the node's matter, and the next look at the folder takes it back.
+// Handles a failed write to the state folder. Reports the node as unusable before the caller refuses the attempt,
+// because the fault is the node's. The next StateFolderSeen withdraws it.
 void on_write_failed(Step& step, const std::string& error);
 
 // commands.cc
 void on_command(Step& step, const Command& command);
 void obey(Step& step, const v1::ControllerMessage& message);
-const v1::AttemptId* id_of(const v1::ControllerMessage& message);  // Null: of no attempt.
+const v1::AttemptId* id_of(const v1::ControllerMessage& message);  // Null: the message names no attempt.
 void on_joined(Step& step, const std::string& before, const std::string& error);
 void on_epoch_written(Step& step, const std::string& error);
 void on_disconnected(Step& step, const Disconnected& lost);
@@ -49,7 +49,7 @@ void on_disconnected(Step& step, const Disconnected& lost);
 void on_found(Step& step, const Found& found);
 void prepare(Step& step, const v1::Prepare& message);
 void on_fence_raised(Step& step, const AttemptKey& key, const FenceRaised& done);
-void prepare_waiting(Step& step);  // Those that waited for others, when they need not any more.
+void prepare_waiting(Step& step);  // Continues attempts in kWaiting that no longer have to wait.
 void on_recorded(Step& step, const AttemptKey& key, const std::string& error);
 void on_prepared(Step& step, const Pending& what, const FolderPrepared& done);
 void on_live_written(Step& step, Attempt& attempt, const std::string& error);
@@ -57,12 +57,12 @@ void start(Step& step, Attempt& attempt, const v1::Start& message);
 void go_on_starting(Step& step, Attempt& attempt);
 void on_token_checked(Step& step, Attempt& attempt, const Refusal& refusal);
 void preparation_overdue(Step& step, Attempt& attempt);
-// Says REFUSED of an attempt of which this node keeps nothing; ENDED for `phase`.
+// Reports `phase` for an attempt of which this node keeps nothing, with the reason.
 void answer_unknown(Step& step, const AttemptKey& key, v1::AttemptReport::Phase phase, const Refusal& why,
                     int highest = 0);
 void forget_memory_of(Step& step, const AttemptKey& key);
 
-// stops.cc: from the first wish to end it to the last word.
+// stops.cc: from the first request to end an attempt to its last report.
 void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, const std::string& reason,
           int64_t deadline_milliseconds = 0);
 void refuse(Step& step, Attempt& attempt, const Refusal& why);
@@ -75,10 +75,10 @@ void finish(Step& step, Attempt& attempt, AttemptRecord::Phase phase);
 void on_finish_written(Step& step, Attempt& attempt, const std::string& error);
 void forget_if_over(Step& step, Attempt& attempt);
 void take_status(Attempt& attempt, const ShimStatus& status);
-void note_exits_damage(Step& step, Attempt& attempt, const std::string& damage);  // Once.
+void note_exits_damage(Step& step, Attempt& attempt, const std::string& damage);  // Logs the damage once.
 void take_exits(Attempt& attempt, const std::vector<rank_protocol::RankExit>& exits);
 
-// completions.cc: what the shims and the disk say.
+// completions.cc: handles what shims and the disk report.
 void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done);
 void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done);
 void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done);
@@ -86,20 +86,21 @@ void on_shim_said(Step& step, const ShimSaid& said);
 void on_shim_closed(Step& step, const ShimClosed& closed);
 void run_deadlines(Step& step, Attempt& attempt);
 
-// diagnosis.cc: what the ranks do, for whoever asks.
+// diagnosis.cc: what the ranks do, for the controller that requests it.
 void diagnose(Step& step, const v1::Diagnose& request);
 void on_stacks(Step& step, Attempt& attempt, const std::string& missing);
 void answer_diagnosis_if_over(Step& step, Attempt& attempt);
 
 // reports.cc
 v1::AttemptReport::Phase phase_of(const Attempt& attempt);
-void report(Step& step, Attempt& attempt);               // Now.
-void report_after_events(Step& step, Attempt& attempt);  // What was said comes before how it ended.
+void report(Step& step, Attempt& attempt);               // Immediately.
+void report_after_events(Step& step, Attempt& attempt);  // After the ranks' events, which come before the exits.
 void flush_reports(Step& step, Attempt& attempt);
 void forward_events(Step& step, Attempt& attempt, Rank& rank);
 void forward_all(Step& step, Attempt& attempt);
 void on_spool_read(Step& step, const Pending& what, const SpoolRead& done);
-void read_log_tails(Step& step, Attempt& attempt);  // Of ranks that have failed, before that is said.
+// Reads the log ends of failed ranks before their exits are reported.
+void read_log_tails(Step& step, Attempt& attempt);
 void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done);
 void acknowledge(Step& step, Attempt& attempt, int rank, int64_t sequence);
 void on_places_written(Step& step, Attempt& attempt, const std::string& error);

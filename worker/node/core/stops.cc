@@ -1,4 +1,4 @@
-// An attempt from the first wish to end it to its last word.
+// An attempt from the first request to end it to its last report.
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 using Kind = Pending::Kind;
 using Phase = AttemptRecord::Phase;
 
-// Nothing of it runs, and nothing will.
+// Ends an attempt of which nothing runs or will run.
 void give_up(Step& step, Attempt& attempt, const std::string& reason) {
   attempt.stopping = true;
   if (attempt.stage == Stage::kPreparing) return finish(step, attempt, Phase::kEnded);
@@ -32,8 +32,8 @@ void tell(Step& step, Attempt& attempt, ShimCommand command) {
 
 void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, const std::string& reason,
           int64_t deadline_milliseconds) {
-  // An end that is being written down is said once it is: until then the answer would be that it lives, and whoever
-  // stops what lives would say so again, without end.
+  // While the record of the end is being written, the report would still say that the attempt is alive, and the
+  // controller would send Stop again without end. The end is reported once it is written.
   if (attempt.stage == Stage::kFinishing) return;
   if (attempt.ending()) return report(step, attempt);
   const std::string why = reason.empty() ? "no reason given" : reason;
@@ -73,7 +73,7 @@ void link_lost(Step& step, Attempt& attempt) {
   if (attempt.end == Attempt::End::kNo) look_for_shim(step, attempt);
 }
 
-// The link is down: the shim is there and takes a new one, is about to be there, or is gone; or the disk does not say.
+// The link is down. The shim accepts a new one, is starting, or is gone, or the disk does not say.
 void look_for_shim(Step& step, Attempt& attempt) {
   attempt.find_at = kNever;
   if (attempt.shim != Shim::kLost || attempt.finding != 0) return;
@@ -99,7 +99,7 @@ void check_ranks(Step& step, Attempt& attempt) {
   for (const Rank& rank : attempt.ranks) {
     look.ranks.push_back({rank.rank, rank.pid, rank.start_ticks, rank.running, rank.exit});
   }
-  // The kernel kills the ranks of a dead shim; what they left behind is found by its environment.
+  // The kernel kills the ranks of a dead shim. Processes that the ranks left are found by their environment.
   look.kill_left = attempt.end == Attempt::End::kShimLost;
   step.out(std::move(look));
 }
@@ -128,7 +128,7 @@ void finish(Step& step, Attempt& attempt, Phase phase) {
   step.out(WriteRecord{attempt.op, attempt.record});
 }
 
-// How the ranks ended lies in the run folder, so the end is found again also where the record could not be written.
+// The exits are in the run folder, so a restarted daemon finds the end even if the record could not be written.
 void on_finish_written(Step& step, Attempt& attempt, const std::string& error) {
   attempt.stage = Stage::kOver;
   attempt.op = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What goes into the node's core and what comes out of it.
+// Inputs and effects of the node's core.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,19 +20,19 @@
 
 namespace titan::node {
 
-// A deadline that is not set.
+// Value of a deadline that is not set.
 inline constexpr absl::Duration kNever = absl::InfiniteDuration();
 
-// Of a message: clamped so that now plus it still fits the 64 bits of nanoseconds that the daemon's timers count.
+// Converts a duration of a message. Clamped so that adding it to now fits the int64 nanoseconds of the daemon's timers.
 inline absl::Duration duration_of(int64_t milliseconds) {
   constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
   return absl::Milliseconds(std::clamp<int64_t>(milliseconds, 0, kMost));
 }
 
-// Number of an effect whose completion comes back with it; never used again in the life of a core. 0: none.
+// Number of an effect; its completion carries the same number. A core never uses a number again. 0: none.
 using Op = uint64_t;
 
-// A rank as its shim, its parent, describes it.
+// A rank as described by its shim, which is its parent.
 struct RankProcess {
   int rank = 0;
   int64_t pid = 0;  // 0: never started.
@@ -44,40 +44,41 @@ struct RankProcess {
 struct ShimStatus {
   int64_t pid = 0;
   int64_t start_ticks = 0;
-  std::string boot;  // Of the machine that the shim began in.
+  std::string boot;  // Boot id of the machine when the shim started.
   bool ended = false;
   int store_port = 0;
   std::vector<RankProcess> ranks;
 };
 
-// What a launch file says of an attempt, for a controller that does not know it.
+// What the launch file says about an attempt, for a controller that does not know the attempt.
 struct LaunchFacts {
   std::string job;
   int64_t start_unix_nanos = 0;
   int threads_per_rank = 0;
-  // All its nodes. Copies share it: names that cannot be told together are many. Null: none are known.
+  // All nodes of the attempt. Copies share the vector, because it may be long. Null: unknown.
   std::shared_ptr<const std::vector<v1::NodeRow>> nodes;
-  int64_t committed_step = 0;  // Newest one of the job when it was launched; 0: none.
+  int64_t committed_step = 0;  // Newest committed step of the job at launch. 0: none.
   std::string previous_end_cause;
   std::string previous_end_message;
 };
 
 // ---- Effects ----
-// Those with an op have a completion, which may come late, or never when storage hangs. Effects on the state folder are
-// applied in the order in which they were given out; shared storage (PrepareFolder, DiscardPrepared, CheckToken) knows
-// no order.
+// An effect with an `op` has a completion, which may come late, or never when storage hangs. Effects on the state
+// folder are applied in the order in which they were issued. Effects on shared storage (PrepareFolder, DiscardPrepared,
+// CheckToken) have no order. "-> X" names the completion.
 
-// On this session; nothing once another one is up, whose controller would not know what came before.
+// Sends on this session only. Dropped once another session is up, because its controller does not know the earlier
+// messages.
 struct Send {
   int64_t session = 0;
   v1::WorkerMessage message;
 };
-// Durably notes that this attempt of the job was here, unless a newer one was. -> FenceRaised
+// Durably records this attempt number for the job, unless a higher one is recorded. -> FenceRaised
 struct RaiseFence {
   Op op = 0;
   AttemptKey key;
 };
-// Makes the run folder, emptied of an earlier try, with the record. -> Written
+// Creates the run folder with the record, after removing what an earlier try left there. -> Written
 struct AddRecord {
   Op op = 0;
   AttemptRecord record;
@@ -87,34 +88,35 @@ struct WriteRecord {
   Op op = 0;
   AttemptRecord record;
 };
-// The files of the run folder; on the leader the dump folder, its id and the token. -> FolderPrepared
+// Creates the files of the run folder. On the leader also the dump folder, its id and the token. -> FolderPrepared
 struct PrepareFolder {
   Op op = 0;
   AttemptRecord record;
   std::string launch_json;
 };
-// A preparation was done after nobody wanted it: its token must not stay; `strip`: nor what it wrote to the run folder.
+// Undoes a preparation that finished after it was given up: removes its token and, with `strip`, what it wrote to the
+// run folder.
 struct DiscardPrepared {
   AttemptRecord record;
   bool strip = false;
 };
-// Is the leader's token in the dump folder? -> TokenChecked
+// Checks whether the leader's token is in the dump folder. -> TokenChecked
 struct CheckToken {
   Op op = 0;
   AttemptRecord record;
 };
-// Starts the shim with a link to it. -> ShimSpawned, then ShimSaid over the link
+// Starts the shim and connects to it. -> ShimSpawned, then ShimSaid over the link
 struct SpawnShim {
   Op op = 0;
   AttemptKey key;
 };
-// Is there a shim, and does it take a link? -> ShimFound
+// Looks for a shim and connects to it. -> ShimFound
 struct FindShim {
   Op op = 0;
   AttemptKey key;
 };
-// Looks at the processes; `kill_left`: those that name the run folder and have no parent of ours are killed first.
-// -> RanksSeen
+// Checks which processes are alive. With `kill_left`, first kills processes that name the run folder in their
+// environment and whose parent is not a shim of ours. -> RanksSeen
 struct CheckRanks {
   Op op = 0;
   AttemptKey key;
@@ -135,8 +137,8 @@ struct ShimCommand {
   bool save = false;  // kStop
   int64_t grace_milliseconds = 0;
   std::string reason;
-  int64_t silence_milliseconds = 0;   // kLease: since the controller was last heard.
-  int64_t patience_milliseconds = 0;  // kStacks: what is not read by then is left out.
+  int64_t silence_milliseconds = 0;   // kLease: time since the last message of the controller.
+  int64_t patience_milliseconds = 0;  // kStacks: stacks that are not read by then are left out.
 };
 struct TellShim {
   AttemptKey key;
@@ -151,13 +153,13 @@ struct ReadSpool {
   int64_t offset = 0;
   int64_t max_bytes = 0;
 };
-// The end of the log of a rank that is gone, as the controller may keep it. -> LogTailRead
+// Reads the end of the log of a rank that has ended, for the controller. -> LogTailRead
 struct ReadLogTail {
   Op op = 0;
   AttemptKey key;
   int rank = 0;
 };
-// From now on SpoolChanged is wanted.
+// Requests SpoolChanged for these ranks from now on.
 struct WatchSpools {
   AttemptKey key;
   std::vector<int> ranks;
@@ -166,13 +168,13 @@ struct UnwatchSpools {
   AttemptKey key;
   std::vector<int> ranks;
 };
-// What the controller has of each rank's events. -> Written
+// Saves up to where the controller has acknowledged each rank's events. -> Written
 struct WritePlaces {
   Op op = 0;
   AttemptKey key;
   std::map<int, SpoolTail::Place> places;
 };
-// Writes the record, which says forgotten, and deletes what only a live attempt needs. -> Written
+// Writes the record, which says forgotten, and deletes the files that only a live attempt needs. -> Written
 struct ForgetAttempt {
   Op op = 0;
   AttemptRecord record;
@@ -180,21 +182,21 @@ struct ForgetAttempt {
 struct DeleteFolder {
   AttemptKey key;
 };
-// Deletes run folders of forgotten attempts that are old or take too much room. -> Written
+// Deletes run folders of forgotten attempts that are too old or take too much disk space. -> Written
 struct CleanUp {
   Op op = 0;
 };
-// Durably. -> Written
+// Writes durably. -> Written
 struct WriteCluster {
   Op op = 0;
   std::string cluster;
 };
-// Durably. -> Written
+// Writes durably. -> Written
 struct WriteLeaderEpoch {
   Op op = 0;
   int64_t epoch = 0;
 };
-// Reads a log and sends the answer. `closed`: what can be read is all that the rank will ever have printed.
+// Reads a log and sends the answer. `closed`: the rank will never print more than what can be read now.
 struct AnswerLog {
   int64_t session = 0;
   v1::ReadLog request;
@@ -203,10 +205,10 @@ struct AnswerLog {
 struct AnswerTrace {
   int64_t session = 0;
   v1::ReadTrace request;
-  bool known = false;  // The attempt, and not forgotten.
-  bool gone = false;   // The rank has ended or is not of this node.
+  bool known = false;  // The attempt is known and not forgotten.
+  bool gone = false;   // The rank has ended or does not belong to this node.
 };
-// Reads what the ranks have left of what they did and sends one answer a rank.
+// Reads the pages that the ranks left for diagnosis and sends one answer per rank.
 struct AnswerDiagnosis {
   int64_t session = 0;
   v1::Diagnose request;
@@ -214,10 +216,10 @@ struct AnswerDiagnosis {
     v1::RankStatus status;
     bool alive = false;
   };
-  std::vector<Rank> ranks;     // None: of no attempt that this node knows.
-  std::string stacks_missing;  // Why there are none.
+  std::vector<Rank> ranks;     // Empty: this node does not know the attempt.
+  std::string stacks_missing;  // Why there are no stacks. Empty: there are.
 };
-// Gives the session up, so that a new one is tried.
+// Closes the session, so that the daemon opens a new one.
 struct ResetSession {
   int64_t session = 0;
   std::string why;
@@ -234,39 +236,42 @@ using Effect = std::variant<Send, RaiseFence, AddRecord, WriteRecord, PrepareFol
 
 // ---- Inputs ----
 
-// At the start, before anything else: an attempt whose record lies in the state folder and does not say forgotten.
+// Comes at startup, before any other input: an attempt whose record is in the state folder and is not marked as
+// forgotten.
 struct Found {
   AttemptRecord record;
   std::map<int, SpoolTail::Place> places;
   LaunchFacts facts;
   enum class Shim { kUnknown, kAlive, kGone };
-  Shim shim = Shim::kUnknown;        // kUnknown: the disk does not say.
-  std::optional<ShimStatus> status;  // What a shim wrote last; none: no shim ever began, or it cannot be read.
-  std::vector<rank_protocol::RankExit> exits;  // Those recorded by the shim.
-  std::vector<std::string> damage;             // Of files of its run folder, in words, one of each.
-  std::string exits_damage;                    // As RanksSeen has it.
+  Shim shim = Shim::kUnknown;  // kUnknown: the disk does not say.
+  // Last status that the shim wrote. None: no shim ever started, or the status is unreadable.
+  std::optional<ShimStatus> status;
+  std::vector<rank_protocol::RankExit> exits;  // Exits that the shim recorded.
+  std::vector<std::string> damage;             // Damage in files of the run folder, one sentence per file, for people.
+  std::string exits_damage;                    // See RanksSeen::exits_damage.
 };
-// Of the controller. Sessions are numbered from 1; what comes before the Welcome of one waits for it.
+// A message of the controller. Sessions are numbered from 1. Messages that arrive before the session's Welcome wait for
+// it.
 struct Command {
   int64_t session = 0;
   v1::ControllerMessage message;
-  std::string controller;  // Its address, for messages.
+  std::string controller;  // Its address, for log messages.
 };
-// Also of a try that never became a session.
+// Also sent for a connection that never became a session.
 struct Disconnected {
   int64_t session = 0;  // 0: none.
-  std::string reason;   // UPPER_SNAKE, the controller's own.
+  std::string reason;   // UPPER_SNAKE, set by the controller.
 };
 struct FenceRaised {
   Op op = 0;
-  int highest = 0;  // Of the job on this node, this attempt included.
+  int highest = 0;  // Highest attempt of the job on this node, including this one.
   std::string error;
-  std::string damage = {};     // The fence was damaged and is whole again: what was wrong with it.
-  bool is_unreadable = false;  // The error is of this job's fence, not of the state folder.
+  std::string damage = {};     // What was wrong with the fence, which has been repaired. Empty: nothing.
+  bool is_unreadable = false;  // The error concerns this job's fence, not the state folder.
 };
 struct Written {
   Op op = 0;
-  std::string error;  // Empty: it is there.
+  std::string error;  // Empty: it was written.
 };
 struct FolderPrepared {
   Op op = 0;
@@ -285,27 +290,27 @@ struct ShimSpawned {
   std::string error;
 };
 struct ShimFound {
-  Op op = 0;  // Also the number of the link when it is kLinked.
+  Op op = 0;  // Also the number of the link when the result is kLinked.
   enum class Is { kLinked, kSilent, kGone, kUnknown };
   Is is = Is::kUnknown;
   std::string why;                             // kUnknown: the error. kGone: the last line that the shim printed.
-  std::optional<ShimStatus> status;            // kGone: its last, when it ever wrote one.
-  std::vector<rank_protocol::RankExit> exits;  // kGone: those recorded.
+  std::optional<ShimStatus> status;            // kGone: its last status, if it wrote one.
+  std::vector<rank_protocol::RankExit> exits;  // kGone: the exits that it recorded.
 };
 struct RanksSeen {
   Op op = 0;
   struct Alive {
     int rank = 0;
     int64_t pid = 0;
-    char state = 0;  // Of /proc/PID/stat: D waits in the kernel, and no signal ends it.
+    char state = 0;  // State letter of /proc/PID/stat. D: waits in the kernel, so no signal ends it.
   };
   std::vector<Alive> alive;
-  std::string unknown;  // Why it cannot be told of all.
+  std::string unknown;  // Why the state of some ranks is unknown. Empty: all are known.
   bool same_boot = true;
-  std::vector<rank_protocol::RankExit> exits;  // Recorded by the shim.
-  std::string exits_unknown;                   // Why they cannot be read.
-  std::string exits_damage;                    // What of their file was skipped, in words; empty: nothing.
-  std::map<int, std::string> last_words;       // Of ranks without a record.
+  std::vector<rank_protocol::RankExit> exits;  // Exits that the shim recorded.
+  std::string exits_unknown;                   // Why the exits cannot be read.
+  std::string exits_damage;                    // Which part of their file was skipped, for people. Empty: none.
+  std::map<int, std::string> last_words;       // Last output of ranks without an exit record.
 };
 struct SpoolDamage {
   int64_t offset = 0;
@@ -315,14 +320,14 @@ struct SpoolRead {
   Op op = 0;
   std::vector<SpoolLine> lines;
   int64_t next_offset = 0;
-  std::string error;                // It cannot be read now; no file yet is no error.
-  std::vector<SpoolDamage> damage;  // Skipped, by offset.
-  bool was_cut = false;             // The file is shorter than it was, and was read from its start.
+  std::string error;                // Why the file cannot be read now. A file that does not exist yet is not an error.
+  std::vector<SpoolDamage> damage;  // What was skipped, by offset.
+  bool was_cut = false;             // The file is shorter than before and was read again from its start.
 };
 struct LogTailRead {
   Op op = 0;
-  std::string text;    // Valid UTF-8. Empty: there is none, or it cannot be read.
-  int64_t offset = 0;  // Of its first byte.
+  std::string text;    // Valid UTF-8. Empty: there is no log, or it cannot be read.
+  int64_t offset = 0;  // Offset of its first byte in the log.
 };
 struct SpoolChanged {
   AttemptKey key;
@@ -350,15 +355,15 @@ struct BeaconsSeen {
   };
   std::vector<Item> items;
 };
-// Why no rank can be prepared here: the state folder is gone, was replaced, is full or cannot be written. Empty: one
-// can.
+// Why no rank can be prepared here: the state folder is gone, was replaced, is full or cannot be written. Empty: ranks
+// can be prepared.
 struct StateFolderSeen {
   std::string unusable;
 };
 struct Tick {};
-// A signal.
+// A signal asked the daemon to stop.
 struct Shutdown {
-  bool hurries = false;  // Somebody at a terminal, whose second one kills.
+  bool hurries = false;  // Ctrl-C at a terminal: the second one kills the ranks.
 };
 
 using Input = std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked,
