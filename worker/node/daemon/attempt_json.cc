@@ -23,7 +23,7 @@ using Phase = AttemptRecord::Phase;
 
 constexpr const char* kPhaseNames[] = {"preparing", "live", "ended", "refused", "forgotten"};
 
-// Keys as files of the state folder have them, which differ from those of the shim.
+// Key names of the state folder's files; the shim's files use different ones.
 json to_json(const RankExit& exit) {
   return {{"rank", exit.rank},
           {"exit_code", exit.exit_code},
@@ -99,7 +99,7 @@ absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
 
 namespace {
 
-// What was asked for, as it was when the run folder was prepared.
+// The record as it was when the run folder was prepared.
 absl::StatusOr<AttemptRecord> record_in_spec(const node::AttemptKey& key, const std::string& run_folder) {
   const absl::StatusOr<std::string> text = host::read_file(run_folder + "/spec.json");
   if (!text.ok()) return text.status();

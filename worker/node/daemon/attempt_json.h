@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes and reads the record of an attempt as JSON, and rebuilds one that is damaged from the files beside it.
+// Reads and writes an attempt's record as JSON, and rebuilds a damaged record from the other files of the run folder.
 
 #include <string>
 
@@ -12,22 +12,22 @@ namespace titan::daemon {
 
 using node::AttemptRecord;
 
-// The record of an attempt as attempt.json and spec.json hold it.
+// The record as stored in attempt.json and spec.json.
 nlohmann::json to_json(const AttemptRecord& record);
-// Errors: DataLoss saying what is wrong with it.
+// Errors: DataLoss, with what is wrong in the record.
 absl::StatusOr<AttemptRecord> record_from_json(const nlohmann::json& from);
 
-// Error reason of an attempt whose record cannot be rebuilt. It is refused: its ranks are stopped, and its devices stay
-// taken until they are gone.
+// Error reason of an attempt whose record cannot be rebuilt. The attempt is refused: its ranks are stopped, and its
+// devices stay taken until they are gone.
 inline constexpr char kRecordLost[] = "RECORD_LOST";
 
 struct RebuiltRecord {
   node::AttemptRecord record;
-  std::string message;  // What was done about it and what is left to do, for people.
+  std::string message;  // What was done about the damage and what is left to do, for people.
 };
 
-// The record of an attempt whose attempt.json is damaged (`why`), from spec.json and shim.json beside it. Where these
-// do not tell what was asked for, the record says RECORD_LOST and names no devices.
+// Rebuilds the record of an attempt whose attempt.json is damaged (`why`) from spec.json and shim.json. If spec.json
+// does not contain the record, the result is refused with RECORD_LOST and names no devices.
 RebuiltRecord rebuild_record(const node::AttemptKey& key, const std::string& run_folder, const std::string& why);
 
 }  // namespace titan::daemon

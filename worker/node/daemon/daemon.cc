@@ -59,7 +59,7 @@ void tell_unknown(const Resources& resources, journal::Journal& journal) {
                                           : ""));
 }
 
-// None: the reason is said, and is an error only where a limit was asked for.
+// None: not available. That is logged, and an error only if a memory limit was requested.
 absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& options, const StateFolder& state,
                                                            journal::Journal& journal) {
   const absl::StatusOr<shim::GroupHome> home =
@@ -75,7 +75,7 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& option
                                home.status().message()));
     return std::nullopt;
   }
-  std::error_code error;  // Those of attempts whose shim and daemon were killed.
+  std::error_code error;  // Remove groups of attempts whose shim and daemon were killed.
   for (const auto& item : std::filesystem::directory_iterator(home->folder, error)) {
     if (item.path().filename().string().rfind(group_prefix(state), 0) == 0)
       (void)shim::remove_group(item.path().string());
@@ -85,13 +85,13 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& option
 
 constexpr absl::Duration kLookAtState = absl::Seconds(1);
 constexpr absl::Duration kStatePatience = absl::Seconds(10);  // For a disk that does not answer.
-// Below the first the node takes no more ranks, from the second on it does again: what one attempt writes fits between
-// them, so that the node does not alternate between taking and refusing it.
+// Below the first limit the node takes no more ranks; from the second on it does again. What one attempt writes fits
+// between them, so that the node does not alternate.
 constexpr int64_t kLeastSpace = 4 << 20, kEnoughSpace = 8 << 20;
 constexpr absl::Duration kLookAtFolders = absl::Seconds(10);
 constexpr absl::Duration kLookAtGpus = absl::Seconds(5);
 
-// Empty: ranks can be started here, which takes these programs and the state folder.
+// Why no rank can be started here: a program or the state folder is not usable. Empty: ranks can be started.
 std::string why_unusable(const StateFolder& state, int64_t least_space, const std::vector<std::string>& programs) {
   for (const std::string& program : programs) {
     if (::access(program.c_str(), X_OK) != 0)
@@ -112,7 +112,8 @@ std::optional<std::string> own_visible_devices() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
-  options.rank_binary = std::filesystem::absolute(options.rank_binary).string();  // Ranks of others begin elsewhere.
+  // Ranks of other users start in another folder.
+  options.rank_binary = std::filesystem::absolute(options.rank_binary).string();
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices, {.visible = own_visible_devices()}));
   tell_unknown(resources, says.journal);
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
@@ -164,11 +165,11 @@ Daemon::Daemon(Options options, const Says& says, std::shared_ptr<const StateFol
 Daemon::~Daemon() = default;
 
 void Daemon::run() {
-  ::signal(SIGCHLD, SIG_IGN);  // Shims are nobody's children for long; the kernel reaps them.
+  ::signal(SIGCHLD, SIG_IGN);  // Shims outlive the daemon; the kernel reaps them.
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
-  take_state_look(why_unusable(*state_, kLeastSpace, programs()));  // Before it registers, and is given ranks.
+  take_state_look(why_unusable(*state_, kLeastSpace, programs()));  // Before the node registers and receives ranks.
   journal::Line begun{journal::Level::kInfo, "WorkerStarted", {}};
   begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
   begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
@@ -221,7 +222,7 @@ void Daemon::adopt_all() {
   std::stable_partition(records.begin(), records.end(), [&](const auto& record) { return !is_lost(record); });
   for (AttemptRecord& record : records) {
     if (record.phase == AttemptRecord::Phase::kForgotten) continue;
-    // Which devices its ranks use is not known: all that nobody else has.
+    // The devices of its ranks are unknown: assume all that no other attempt has.
     const std::set<int> free = core_.free_devices();
     if (is_lost(record)) record.devices.assign(free.begin(), free.end());
     feed(look_at(record, run_folder(record.key)));
@@ -276,7 +277,7 @@ void Daemon::look_at_beacons() {
         if (!opened.ok()) continue;
         beacon = *std::move(opened);
       } else if (!beacon->look().ok()) {
-        beacon = nullptr;  // Of this rank nothing is known until it has one again.
+        beacon = nullptr;  // Nothing is known about this rank until it has a beacon again.
         continue;
       }
       const rank_protocol::BeaconPage& page = beacon->page();
@@ -333,7 +334,7 @@ void Daemon::update_metrics() {
   folders_.look(options_.state, dumps_);
 }
 
-// Beside the loop: a disk that hangs must not keep the node from saying so.
+// Runs on another thread: a hanging disk must not keep the node from reporting it.
 void Daemon::look_at_state() {
   const absl::Duration time = now().monotonic;
   if (state_look_began_) {

@@ -33,51 +33,53 @@
 namespace titan::daemon {
 
 struct Options {
-  std::vector<std::string> controllers;                                          // Their addresses; at least one.
-  std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // Of each.
-  rpc::Security security;                                                        // What they are made of.
+  std::vector<std::string> controllers;                                          // Addresses; at least one.
+  std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // By address.
+  rpc::Security security;                                                        // Sources of the credentials.
   std::string node;
   std::string address;
-  std::string store_address;  // Where stores listen, if not there.
+  std::string store_address;  // Address on which stores listen. Empty: `address`.
   std::string state;
   std::string devices = "auto";
   std::string rank_binary;
   std::string shim_binary;
-  int64_t log_max_bytes = 256 << 20;                   // Of one rank's log.
-  absl::Duration log_retention = absl::Hours(7 * 24);  // Of attempts that the controller has forgotten.
+  int64_t log_max_bytes = 256 << 20;                   // Per rank log.
+  absl::Duration log_retention = absl::Hours(7 * 24);  // For attempts that the controller has forgotten.
   int64_t log_retention_bytes = int64_t{10} << 30;
-  int64_t memory_per_rank_bytes = 0;  // An attempt's ranks here may take so much each, together; 0: no limit.
+  int64_t memory_per_rank_bytes = 0;  // Memory limit of an attempt on this node, multiplied by its ranks here. 0: none.
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
-  std::vector<std::string> pass_env;  // Of the daemon's environment, for ranks: see rank_environment.h.
-  Grants grants;                      // What jobs may use of this node's folders.
-  std::string certificate;            // This daemon's own, of which it warns before it ends; empty: none.
-  std::string rank_user;              // All ranks run as; empty: as whose job it is. See worker/node/shim/spec.h.
-  std::map<std::string, std::string> labels;  // Of the node, for the controller.
-  bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
+  std::vector<std::string> pass_env;  // Further environment variables that ranks receive; see rank_environment.h.
+  Grants grants;                      // Folders of this node that jobs may use.
+  std::string certificate;            // This daemon's certificate; the log warns before it expires. Empty: none.
+  // User that all ranks run as. Empty: the user that submitted the job. See worker/node/shim/spec.h.
+  std::string rank_user;
+  std::map<std::string, std::string> labels;  // Labels of the node, for the controller.
+  bool adopt_cluster = false;  // Join the cluster of the first controller that answers, even if it is another cluster.
 };
 
-// Where the daemon says how it is.
+// Outputs that report the daemon's state.
 struct Says {
   Metrics& metrics;
   systemd::Service& service;
   journal::Journal& journal;
 };
 
-// titan-worker: this node's part of the control plane. It does what worker/node/core decides: whatever happens is an
-// input of the core, on the loop thread, and files and processes are effects, beside the loop. Everything it must
-// remember is in its state folder, so that killing it at any moment loses nothing: the next one adopts the shims and
-// goes on with the events where the controller has them.
+// titan-worker, the control plane's agent on this node. Carries out what worker/node/core decides: everything that
+// happens is an input of the core, fed on the loop thread. Work on files and processes runs on other threads. All
+// durable state is in the state folder, so the daemon may be killed at any moment: the next one adopts the shims and
+// continues sending events where the controller has them.
 class Daemon {
  public:
-  // Errors: InvalidArgument (options), AlreadyExists (another daemon on the state folder), and those of the disk.
+  // Errors: InvalidArgument (options), AlreadyExists (another daemon uses the state folder), FailedPrecondition
+  // (devices, control groups), and I/O errors.
   static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const Says& says);
   ~Daemon();
 
-  // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller has blocked before any thread
-  // began. With stop_ranks_on_exit the first signal lets the ranks save and stop, a second SIGINT kills them; without
-  // it the ranks train on.
+  // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller must block before any thread
+  // starts. With stop_ranks_on_exit the first signal lets the ranks save and stop, and a second SIGINT kills them.
+  // Without it the ranks keep training.
   void run();
 
  private:
@@ -102,15 +104,15 @@ class Daemon {
   void look_at_state();
   void take_state_look(const std::string& unusable);
   void look_at_gpus();
-  void tell_service();  // That the loop goes round, and how this node is; again and again.
+  void tell_service();  // Reports to systemd that the loop is alive, and the node's status; reschedules itself.
   void watch_signals();
   std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
   std::string rank_folder(const AttemptKey& key) const { return state_->rank_folder(key); }
-  // Does it in a lane and feeds the core with what it gives.
+  // Runs `work` in a lane and feeds its result to the core.
   template <typename Work>
   void run_in(Lane& lane, Work work);
   template <typename Work>
-  void run_aside(Work work);  // In a thread of its own.
+  void run_aside(Work work);  // Same in a separate thread.
 
   template <typename Read>
   void answer(int64_t session, Read read);
@@ -151,7 +153,8 @@ class Daemon {
   const Says says_;
   const std::shared_ptr<const StateFolder> state_;
   const Resources resources_;
-  const std::optional<shim::GroupHome> groups_;  // Where ranks' groups are made; none: nowhere.
+  // Where control groups for ranks are created. None: they are not available.
+  const std::optional<shim::GroupHome> groups_;
   Loop loop_;
   FileWatcher watcher_;
   node::NodeCore core_;
@@ -163,16 +166,16 @@ class Daemon {
   LostContact contact_;
   rpc::CertificateEnd certificate_;
   FolderWatch folders_;
-  Lane state_looks_{std::chrono::milliseconds(100)};  // At this node's own folder;
-  absl::Duration look_at_state_at_;                   // when it is to be looked at again, monotonic,
-  std::optional<absl::Duration> state_look_began_;    // and since when a look is under way.
-  std::set<std::string> dumps_;                       // That were looked at last,
-  absl::Duration look_at_folders_at_;                 // and when they are to be looked at again; monotonic.
-  std::optional<GpuWatch> gpus_;                      // Where there are any,
-  absl::Duration look_at_gpus_at_;                    // likewise.
-  Lane records_;                                      // What must keep its order.
+  Lane state_looks_{std::chrono::milliseconds(100)};  // Checks of the state folder.
+  absl::Duration look_at_state_at_;                   // Monotonic time of the next check.
+  std::optional<absl::Duration> state_look_began_;    // Start of the check in progress.
+  std::set<std::string> dumps_;                       // Dump folders that were measured last.
+  absl::Duration look_at_folders_at_;                 // Monotonic time of the next measurement.
+  std::optional<GpuWatch> gpus_;                      // Only on nodes with GPUs.
+  absl::Duration look_at_gpus_at_;                    // Monotonic time of the next read.
+  Lane records_;                                      // Work on the state folder that must keep its order.
   Lane shims_;
-  Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.
+  Lane checks_;  // Reads /proc, where a process that waits in the kernel may block its readers.
   Lane spools_;
   Lane logs_;
   Lane cleaner_;

@@ -49,7 +49,7 @@ void FileWatcher::on_readable() {
   for (const int watch : changed) {
     const auto found = tasks_.find(watch);
     if (found == tasks_.end()) continue;
-    const std::function<void()> task = found->second;  // It may remove its own watch.
+    const std::function<void()> task = found->second;  // The task may remove its own watch.
     task();
   }
 }

@@ -9,8 +9,8 @@
 
 namespace titan::daemon {
 
-// Runs a task on the loop soon after bytes were written to a file (inotify). Several writes may give one call. Where
-// the kernel gives no more watches, add() returns false and the caller looks by itself from time to time.
+// Runs a task on the loop soon after bytes were written to a file (inotify). Several writes may cause one call. When
+// the kernel has no watches left, add() returns false and the caller must poll.
 class FileWatcher {
  public:
   explicit FileWatcher(Loop& loop);

@@ -9,9 +9,9 @@
 namespace titan::daemon {
 namespace {
 
-constexpr int kMostEvents = 1000;  // At once.
+constexpr int kMostEvents = 1000;  // Per read.
 
-// Calls of one device, which tell by the way whether it is still there.
+// Calls functions for one device and notes whether the device is lost.
 class Asking {
  public:
   explicit Asking(GpuSeen& seen) : seen_(seen) {}
@@ -31,7 +31,7 @@ class Asking {
 void read_links(const nvml::Library& nvml, nvml::Device device, GpuSeen& seen, Asking& ask) {
   for (unsigned int link = 0; link < nvml::kMostLinks; ++link) {
     int is_active = 0;
-    if (!ask(nvml->link_state, device, link, &is_active)) return;  // There is no such link, nor any after it.
+    if (!ask(nvml->link_state, device, link, &is_active)) return;  // There are no further links.
     seen.links = seen.links.value_or(0) + (is_active != 0 ? 1 : 0);
     if (is_active == 0) continue;
     for (const int counter : {nvml::kLinkReplay, nvml::kLinkRecovery, nvml::kLinkFlitErrors}) {
@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<GpuSeen>> GpuReader::read() {
   return all;
 }
 
-// Of devices that tell no XIDs there are none.
+// Devices that do not report XIDs are left out.
 void GpuReader::begin_events(unsigned int count) {
   const nvml::Library& nvml = *library_;
   if (nvml->next_event == nullptr || nvml->make_events(&events_) != nvml::kSuccess) {

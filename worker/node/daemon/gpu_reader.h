@@ -12,7 +12,7 @@
 
 namespace titan::daemon {
 
-// One GPU as its driver showed it. What it did not tell is left out.
+// One GPU as the driver reported it. Values that the driver does not report are left out.
 struct GpuSeen {
   unsigned int index = 0;
   bool lost = false;
@@ -20,22 +20,23 @@ struct GpuSeen {
   std::optional<nvml::Memory> memory;
   std::optional<double> celsius, watts;
   std::map<std::string, unsigned long long> ecc_errors;  // By kind, since the driver was loaded.
-  std::map<std::string, bool> slowed;                    // By reason.
-  std::optional<int> links;                              // Of NVLink that are active,
-  std::optional<unsigned long long> link_errors;         // and the errors of all of them.
-  std::vector<unsigned long long> xids;                  // New since it was looked at before.
+  std::map<std::string, bool> slowed;                    // Whether the clocks are lowered, by reason.
+  std::optional<int> links;                              // Number of active NVLinks.
+  std::optional<unsigned long long> link_errors;         // Sum over all links.
+  std::vector<unsigned long long> xids;                  // XIDs since the last read.
 };
 
-// Asks the driver, which may take its time, or all time there is: to be used beside everything else.
+// Reads GPUs through the driver, which may take long or hang: use it on a separate thread.
 class GpuReader {
  public:
-  // The first `devices` devices.
+  // Reads the first `devices` devices.
   GpuReader(std::string library, int devices) : file_(std::move(library)), devices_(devices) {}
   ~GpuReader();
   GpuReader(const GpuReader&) = delete;
   GpuReader& operator=(const GpuReader&) = delete;
 
-  // Errors: those of nvml::Library::open, and Unavailable when it counts no devices. Then it begins anew the next time.
+  // Errors: those of nvml::Library::open, and Unavailable when the device count cannot be read. After an error the next
+  // call loads the library again.
   absl::StatusOr<std::vector<GpuSeen>> read();
 
  private:

@@ -16,7 +16,7 @@ using metrics::add_gauge;
 using metrics::counter_family;
 using metrics::gauge_family;
 
-// The families of a page, each of which has a series a device that told it.
+// The metric families of the page. A family has one series per device that reports the value.
 struct Families {
   prometheus::MetricFamily utilization =
       gauge_family("titan_worker_gpu_utilization_ratio", "Share of the time in which the GPU did something.");

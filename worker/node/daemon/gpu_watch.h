@@ -1,6 +1,6 @@
 #pragma once
 
-// Watches the node's GPUs in a thread of its own, and shows what was seen as series of the metrics page.
+// Watches the node's GPUs in a separate thread and exports their state as metrics.
 
 #include <atomic>
 #include <chrono>
@@ -22,19 +22,19 @@
 
 namespace titan::daemon {
 
-// What the page says of this node's GPUs: what was seen last, nothing that is older than a minute, and how old it is.
-// Nothing before anybody has looked. Thread-safe.
+// Metrics of the node's GPUs: the newest values, no values older than a minute, and their age. Empty before the first
+// read. Thread-safe.
 class GpuSeries : public prometheus::Collectable {
  public:
   explicit GpuSeries(metrics::Labels labels, const Clock& clock = system_clock())
       : labels_(std::move(labels)), clock_(clock) {}
 
-  void begin();  // Somebody looks now, and may wait for the driver for ever.
+  void begin();  // A read starts, which may hang in the driver.
   void show(std::vector<GpuSeen> seen);
-  void fail(const std::string& why);     // Nothing can be seen now.
-  void give_up(const std::string& why);  // Nor ever: there is no such driver.
+  void fail(const std::string& why);     // The GPUs cannot be read now.
+  void give_up(const std::string& why);  // The GPUs can never be read: there is no driver library.
 
-  // For the journal, each once.
+  // New journal lines; each is returned once.
   std::vector<journal::Line> news();
 
   std::vector<prometheus::MetricFamily> Collect() const override;
@@ -49,15 +49,16 @@ class GpuSeries : public prometheus::Collectable {
   const metrics::Labels labels_;
   const Clock& clock_;
   mutable sync::Mutex mutex_;
-  std::optional<absl::Duration> since_ TITAN_GUARDED_BY(mutex_);  // When it was seen last, or first looked at.
+  // Time of the last successful read, or of the first attempt.
+  std::optional<absl::Duration> since_ TITAN_GUARDED_BY(mutex_);
   std::vector<GpuSeen> seen_ TITAN_GUARDED_BY(mutex_);
-  std::map<unsigned int, Xids> xids_ TITAN_GUARDED_BY(mutex_);  // By device, of this daemon's life.
-  std::string failure_ TITAN_GUARDED_BY(mutex_);                // As it was told.
+  std::map<unsigned int, Xids> xids_ TITAN_GUARDED_BY(mutex_);  // By device, over this daemon's life.
+  std::string failure_ TITAN_GUARDED_BY(mutex_);                // As reported.
   std::vector<journal::Line> news_ TITAN_GUARDED_BY(mutex_);
 };
 
-// Looks at the node's GPUs in a thread of its own: a driver that does not answer keeps nobody waiting but that thread,
-// and is not asked again until it has answered.
+// Reads the node's GPUs in a separate thread. A driver that hangs blocks only that thread, and is not queried again
+// until it has answered.
 class GpuWatch {
  public:
   GpuWatch(std::shared_ptr<GpuSeries> series, const std::string& library, int devices);
@@ -65,12 +66,12 @@ class GpuWatch {
   void look();
 
  private:
-  // What a look uses, and keeps when it outlives this object.
+  // State of a read, which may outlive this object.
   struct Own {
     std::shared_ptr<GpuSeries> series;
     GpuReader reader;
     std::atomic<bool> busy = false;
-    bool absent = false;  // There is no library.
+    bool absent = false;  // There is no driver library.
     void look();
   };
 

@@ -10,14 +10,14 @@
 
 namespace titan::daemon {
 
-// A thread that does tasks one after the other, for file work that may be slow. A task must own all that it uses:
-// storage that hangs keeps it for ever, and the lane's end does not wait for that.
+// A thread that runs tasks in order, for file work that may be slow. A task must own everything it uses: it may hang in
+// storage, and the destructor does not wait for it beyond `end_patience`.
 class Lane {
  public:
   using Task = std::function<void()>;
 
   explicit Lane(std::chrono::milliseconds end_patience = std::chrono::seconds(2));
-  ~Lane();  // Lets what was asked for be done for so long, then leaves the thread to itself.
+  ~Lane();  // Waits up to end_patience for queued tasks, then detaches the thread.
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 

@@ -40,7 +40,7 @@ void Loop::run() {
     const int count = ::epoll_wait(epoll_.get(), events, 64, wait_milliseconds());
     for (int i = 0; i < count; ++i) {
       const auto found = watched_.find(events[i].data.fd);
-      if (found == watched_.end()) continue;  // Unwatched by an earlier task of this round.
+      if (found == watched_.end()) continue;  // Removed by an earlier task of this round.
       const std::shared_ptr<Task> task = found->second;
       (*task)();
     }

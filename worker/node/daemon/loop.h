@@ -13,19 +13,19 @@
 
 namespace titan::daemon {
 
-// One thread that does everything which changes the daemon's state: readable descriptors, timers, and tasks from other
-// threads. Only post() and what poster() gave may be called from another thread.
+// Event loop of the one thread that changes the daemon's state: readable descriptors, timers, and tasks from other
+// threads. Only post() and the function that poster() returns may be called from other threads.
 class Loop {
  public:
   using Task = std::function<void()>;
   using Timer = uint64_t;
 
   Loop();
-  void run();  // Until stop().
+  void run();  // Returns after stop().
   void stop() { stopped_ = true; }
 
   void post(Task task) { mailbox_->post(std::move(task)); }
-  // post() for a thread that may outlive the loop: what comes after its end is never run.
+  // A post() for threads that may outlive the loop. Tasks posted after its end never run.
   std::function<void(Task)> poster() const {
     return [mailbox = mailbox_](Task task) { mailbox->post(std::move(task)); };
   }

@@ -12,15 +12,15 @@
 
 namespace titan::daemon {
 
-// What the log says while there is no session: each new reason at once, one that was said before after a minute, then
-// after twice as long each time up to an hour. A daemon with a wrong address, or one that its controller refuses, must
-// not look healthy, and must not fill the log either. Times are monotonic.
+// Decides what to log while there is no session: a new reason at once, a known reason again after a minute, then at
+// twice the interval up to an hour. A daemon with a wrong address or a refused one must not look healthy, and must not
+// fill the log. Times are monotonic.
 class LostContact {
  public:
   static constexpr absl::Duration kFirstPause = absl::Minutes(1);
   static constexpr absl::Duration kLongestPause = absl::Hours(1);
 
-  // A try that failed; the line for the log, or nothing.
+  // A connection attempt failed. Returns the line to log, if any.
   std::optional<std::string> failed(const std::string& why, absl::Duration now) {
     if (tries_++ == 0) since_ = now;
     const auto [said, is_new] = said_.try_emplace(why, Said{now, kFirstPause});
@@ -38,9 +38,9 @@ class LostContact {
 
  private:
   struct Said {
-    absl::Duration at, pause;  // When, and how long until it may be said again.
+    absl::Duration at, pause;  // Time of the last line, and the interval until the next.
   };
-  std::map<std::string, Said> said_;  // By reason: two that take turns are not new each time.
+  std::map<std::string, Said> said_;  // By reason, so that two alternating reasons are not new each time.
   absl::Duration since_;
   int64_t tries_ = 0;
 };

@@ -63,7 +63,7 @@ std::string check_label(const std::string& label) {
   return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
 }
 
-// What is granted must not be whatever somebody makes there later.
+// The folder must exist: otherwise a grant would cover whatever is created there later.
 std::string check_folder(const std::string& folder) {
   std::error_code error;
   const bool ok = folder.rfind('/', 0) == 0 && folder.find(':') == std::string::npos &&
@@ -209,8 +209,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (flags.list_failpoints) return list_failpoints();
-  titan::host::block_daemon_signals();    // Before any thread exists: gRPC's begin with the first credentials.
-  titan::host::raise_descriptor_limit();  // Its ranks inherit it: the first hosts a store for all others.
+  titan::host::block_daemon_signals();    // Before any thread exists: gRPC starts threads with the first credentials.
+  titan::host::raise_descriptor_limit();  // Its ranks inherit the limit: the first one hosts a store for all others.
   const std::shared_ptr<titan::journal::Journal> journal = titan::journal::on_stderr(flags.log_format);
   if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) return fail(*journal, armed);
   if (flags.options.state.empty())

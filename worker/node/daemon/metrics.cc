@@ -7,7 +7,7 @@
 namespace titan::daemon {
 namespace {
 
-constexpr size_t kMostAttempts = 100;  // Series.
+constexpr size_t kMostAttempts = 100;  // Limit of series.
 
 }  // namespace
 

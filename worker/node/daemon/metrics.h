@@ -1,6 +1,6 @@
 #pragma once
 
-// Shows the daemon's metrics, and measures the free space in its folders for them beside the loop.
+// The daemon's metrics, and the measurement of free space in its folders on other threads.
 
 #include <atomic>
 #include <chrono>
@@ -23,15 +23,15 @@
 
 namespace titan::daemon {
 
-// What /metrics of this worker says.
+// The /metrics page of this worker.
 class Metrics {
  public:
   explicit Metrics(const std::string& node);
 
-  // Serves http://ADDRESS/metrics; returns the port, which the system chooses when 0 is asked for.
+  // Serves http://ADDRESS/metrics. Returns the port, which the system chooses if the address has port 0.
   absl::StatusOr<int> serve(const std::string& address) { return metrics_.serve(address); }
 
-  // Sums over the attempts of this daemon's life; they never fall.
+  // Totals over the attempts of this daemon's life; they never decrease.
   void set_log_bytes_dropped(int64_t bytes) { raise(log_dropped_, bytes); }
   void set_memory_kills(int64_t ranks) { raise(memory_kills_, ranks); }
   void set_beats(int64_t count) { raise(beats_, count); }
@@ -39,18 +39,18 @@ class Metrics {
   void set_sessions(int64_t count) { raise(sessions_, count); }
   void set_shims_lost(int64_t count) { raise(shims_lost_, count); }
 
-  // Ranks that ran out of memory, by job and attempt, of attempts that the controller has not forgotten.
+  // Ranks that ran out of memory, by job and attempt, for attempts that the controller has not forgotten.
   void set_memory_kills_of(std::map<std::pair<std::string, int>, int> kills) { kills_->set(std::move(kills)); }
 
-  // How full the folders of this node are.
+  // Free space in the folders of this node.
   const std::shared_ptr<titan::metrics::FolderSpace>& folders() const { return folders_; }
-  // More that is computed when somebody asks, with this node's labels.
+  // Adds a gauge that is computed at each scrape, with this node's labels.
   void add_asked(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask);
-  // What its GPUs do.
+  // State of the node's GPUs.
   const std::shared_ptr<GpuSeries>& gpus() const { return gpus_; }
 
  private:
-  // A series for each attempt that has any.
+  // One series per attempt with such ranks.
   class MemoryKills : public prometheus::Collectable {
    public:
     explicit MemoryKills(titan::metrics::Labels labels) : labels_(std::move(labels)) {}
@@ -82,13 +82,13 @@ class Metrics {
   prometheus::Gauge& controller_age;  // Seconds.
 };
 
-// Looks at the room in folders, beside the loop: one whose storage hangs keeps its own kind from being seen, and nobody
-// else waiting.
+// Measures free space in folders, in one thread per kind of folder: hanging storage blocks only folders of its own
+// kind.
 class FolderWatch {
  public:
   explicit FolderWatch(std::shared_ptr<metrics::FolderSpace> space) : space_(std::move(space)) {}
 
-  // The state folder is on a local disk, dump folders may be anywhere.
+  // The state folder is on a local disk; dump folders may be on any storage.
   void look(const std::string& state, const std::set<std::string>& dumps);
 
  private:

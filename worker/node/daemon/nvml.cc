@@ -39,7 +39,7 @@ Library::~Library() {
   ::dlclose(loaded_);
 }
 
-// False: one is missing that every version has.
+// False: the library lacks a function that every version has.
 bool Library::find_all() {
   Functions& f = functions_;
   find(loaded_, "nvmlDeviceGetUtilizationRates", f.utilization);
@@ -83,7 +83,7 @@ absl::StatusOr<GpuFacts> read(const nvml::Library& library, int devices) {
   return facts;
 }
 
-// For as long as the driver takes.
+// Waits for the driver without a limit.
 absl::StatusOr<GpuFacts> load_and_read(const std::string& library, int devices) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Library> loaded, nvml::Library::open(library));
   absl::StatusOr<GpuFacts> facts = read(*loaded, devices);

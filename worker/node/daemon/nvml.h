@@ -1,7 +1,7 @@
 #pragma once
 
-// Loads NVIDIA's management library while the daemon runs, and asks it for the node's GPUs. The library comes with the
-// driver, so nothing is linked.
+// Loads NVIDIA's management library (NVML) at run time and queries the node's GPUs. The library comes with the driver,
+// so it is not linked.
 
 #include <cstdint>
 #include <memory>
@@ -17,33 +17,34 @@ inline constexpr char kLibrary[] = "libnvidia-ml.so.1";
 using Device = void*;
 using EventSet = void*;
 
-// What functions return.
+// Return values.
 inline constexpr int kSuccess = 0;
-inline constexpr int kGpuIsLost = 15;  // It fell off its bus, or is not accessible any more.
+inline constexpr int kGpuIsLost = 15;  // The GPU fell off the bus or is otherwise not accessible.
 
 struct Memory {
   unsigned long long total, free, used;
 };
 struct Utilization {
-  unsigned int gpu, memory;  // Percent of the last sample's time.
+  unsigned int gpu, memory;  // Percent of the last sampling period.
 };
 struct EventData {
   Device device;
-  unsigned long long type, data;  // Data: the XID's number.
+  unsigned long long type, data;  // Data: the XID.
   unsigned int gpu_instance, compute_instance;
 };
 
 inline constexpr unsigned int kNameBytes = 96;
 inline constexpr int kTemperatureOfGpu = 0;
-inline constexpr int kCorrected = 0, kUncorrected = 1;  // Errors of memory.
-inline constexpr int kSinceDriverLoad = 0;              // Or for the device's life: 1.
-inline constexpr unsigned int kMostLinks = 18;          // Of NVLink.
+inline constexpr int kCorrected = 0, kUncorrected = 1;  // Kinds of memory errors.
+// Counter since the driver was loaded. The value for the device's life is 1.
+inline constexpr int kSinceDriverLoad = 0;
+inline constexpr unsigned int kMostLinks = 18;  // NVLinks per device.
 inline constexpr int kLinkRecovery = 1, kLinkReplay = 0, kLinkFlitErrors = 2;
 inline constexpr unsigned long long kXidEvents = 0x8;
-// Why clocks are lower than they could be.
+// Reasons for lowered clocks.
 inline constexpr unsigned long long kPowerCap = 0x4, kThermal = 0x20 | 0x40, kPowerBrake = 0x80;
 
-// The C interface, as far as it is used here. A function never changes under one name.
+// The part of NVML's C interface that is used here. A function never changes under one name.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -51,7 +52,7 @@ struct Functions {
   int (*handle)(unsigned int, Device*) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
   int (*name)(Device, char*, unsigned int) = nullptr;
-  // Null where the library lacks them.
+  // Null if the library lacks them.
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*temperature)(Device, int sensor, unsigned int* celsius) = nullptr;
   int (*power)(Device, unsigned int* milliwatts) = nullptr;
@@ -65,11 +66,11 @@ struct Functions {
   int (*free_events)(EventSet) = nullptr;
 };
 
-// Loaded and begun; ended with this object.
+// A loaded and initialized library. The destructor shuts it down.
 class Library {
  public:
-  // Errors: NotFound when it cannot be loaded or lacks a function that every version has, Unavailable when it cannot
-  // begin.
+  // Errors: NotFound when the library cannot be loaded or lacks a required function, Unavailable when it cannot be
+  // initialized.
   static absl::StatusOr<std::unique_ptr<Library>> open(const std::string& file);
   ~Library();
   Library(const Library&) = delete;
@@ -91,14 +92,15 @@ class Library {
 namespace titan::daemon {
 
 struct GpuFacts {
-  int devices = 0;           // That the driver opens for this process: a container's own, none that has failed.
-  int64_t memory_bytes = 0;  // Of the device that has least.
-  std::string model;         // Of the first.
+  // Devices that the driver opens for this process: in a container the container's devices, without failed ones.
+  int devices = 0;
+  int64_t memory_bytes = 0;  // Of the device with the least memory.
+  std::string model;         // Of the first device.
 };
 
-// What NVIDIA's management library says of the first `devices` devices, or of fewer when it knows fewer. Errors: those
-// of nvml::Library::open, Unavailable when it knows no device, and DeadlineExceeded when it has not answered within
-// `patience`: a driver that hangs keeps the thread that asked it, and nobody else.
+// Queries NVML about the first `devices` devices, or fewer if there are fewer. Errors: those of nvml::Library::open,
+// Unavailable when there is no device, and DeadlineExceeded when there is no answer within `patience`. A hanging driver
+// then keeps only the thread that queried it.
 absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration patience);
 
 }  // namespace titan::daemon

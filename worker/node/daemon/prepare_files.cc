@@ -35,21 +35,21 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr absl::string_view kTokenPrefix = ".titan-token-";
-constexpr absl::Duration kLockPatience = absl::Seconds(30);  // As for publishing.
+constexpr absl::Duration kLockPatience = absl::Seconds(30);  // The same as for publishing.
 constexpr char kSpins[] = "1000";
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
 constexpr char kPluginFolders[] = "TITAN_RANK_PLUGIN_FOLDERS";  // worker/rank/model/plugin.cc
 constexpr int64_t kLookAgainNanos = 50'000'000;
 
-// A token of a job and attempt: two jobs that prepare on one folder must not overwrite each other's.
+// Named by job and attempt, so that two jobs that prepare in one folder do not overwrite each other's token.
 std::string token_name(const AttemptKey& key) { return absl::StrCat(kTokenPrefix, key.job_uid, "-", key.number); }
 
 std::string token_path(const AttemptRecord& record) {
   return absl::StrCat(record.dump_folder, "/", token_name(record.key));
 }
 
-// No more of it than one is long: it lies where users write.
+// Reads at most one byte more than the token's length, because users can write to this file.
 absl::StatusOr<std::string> read_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
   const AsUser as(user);
   return rank_protocol::read_rank_file(token_path(record), record.token.size() + 1);
@@ -57,14 +57,15 @@ absl::StatusOr<std::string> read_token(const AttemptRecord& record, const std::o
 
 Refusal refusal(const char* reason, const absl::Status& status) { return {reason, std::string(status.message())}; }
 
-// Tokens of this job's older attempts, and of jobs that have lost the folder for good.
+// Removes tokens of this job's older attempts, and of jobs that have lost the folder for good.
 void remove_old_tokens(const AttemptRecord& record) {
   const auto holder = storage::Fence(record.dump_folder).holder();
   const auto is_old = [&](const std::string& name) {
     const size_t dash = name.rfind('-');
     const std::string job = name.substr(0, dash);
     if (job == absl::StrCat(kTokenPrefix, record.key.job_uid)) {
-      int number = 0;  // A newer attempt's stays: this one may have waited for its storage until it was given up.
+      // Keep a newer attempt's token: this attempt may have been given up while it waited for its storage.
+      int number = 0;
       return dash != std::string::npos && absl::SimpleAtoi(name.substr(dash + 1), &number) &&
              number < record.key.number;
     }
@@ -78,7 +79,7 @@ void remove_old_tokens(const AttemptRecord& record) {
   }
 }
 
-// The folder that earlier attempts had, or, where none is known, whatever lies there: made when it is missing.
+// Compares the folder with the one of earlier attempts. If none is known, takes what is there or creates the folder.
 Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
   storage::Files& files = storage::posix_files();
   if (record.folder_id.empty()) {
@@ -110,7 +111,7 @@ Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, st
   return {};
 }
 
-// Empty spools exist before the ranks, so that they can be watched from the start.
+// Creates empty spools before the ranks start, so that they can be watched from the beginning.
 absl::Status make_spools(const AttemptRecord& record, const std::string& folder) {
   for (const int rank : record.ranks) {
     const std::string path = rank_protocol::spool_path(folder, rank);
@@ -120,7 +121,7 @@ absl::Status make_spools(const AttemptRecord& record, const std::string& folder)
   return absl::OkStatus();
 }
 
-// Where this node's ranks listen. Who is alone needs no network, whatever address the node has.
+// Chooses the addresses on which this node's ranks listen. An attempt on one node uses the loopback.
 void choose_addresses(const AttemptRecord& record, rank_protocol::Launch& launch, shim::Spec& spec) {
   spec.alone = record.ranks.size() == launch.ranks.size();
   if (spec.alone && !shim::is_loopback(spec.address)) spec.address = kLoopback;
@@ -129,10 +130,11 @@ void choose_addresses(const AttemptRecord& record, rank_protocol::Launch& launch
   }
   if (std::getenv(kNcclInterface) != nullptr) return;
   const std::string interface = shim::interface_of(spec.alone ? kLoopback : spec.address);
-  if (!interface.empty()) spec.environment[kNcclInterface] = "=" + interface;  // That very one.
+  if (!interface.empty()) spec.environment[kNcclInterface] = "=" + interface;  // "=" requires an exact match.
 }
 
-// A name that means the loopback here (Debian's /etc/hosts says so of a machine's own) is another host's elsewhere.
+// Refuses a leader address that is the loopback on this host, as Debian's /etc/hosts defines it for a machine's own
+// name. On the other nodes it would mean themselves.
 Refusal check_reachable(const AttemptRecord& record, const rank_protocol::Launch& launch, const shim::Spec& spec) {
   if (!record.leader || spec.alone || !shim::is_loopback(spec.address)) return {};
   for (const rank_protocol::RankPlace& place : launch.ranks) {
@@ -162,19 +164,18 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
                                                   "): put --state below folders that everybody may pass through"));
 }
 
-// What ranks read: they listen at their own node's address, and need no
-// other's. A worker that comes after this one reads it too.
+// The launch as ranks read it, with only their own node's address. A newer worker reads this file, too.
 json for_ranks(const AttemptRecord& record, const rank_protocol::Launch& launch) {
   return to_folded_json(launch, record.ranks.empty() ? "" : launch.ranks[record.ranks[0]].node);
 }
 
-// Of a launch file that makes no sense: nothing, and whoever reads all of it says what is wrong.
+// Returns an empty object for an invalid launch file; the complete parse reports what is wrong.
 json config_of(const std::string& launch_json) {
   const json launch = json::parse(launch_json, nullptr, false);
   return launch.is_object() ? launch.value("config", json::object()) : json::object();
 }
 
-// job.umask, which the ranks obey as well.
+// job.umask, which the ranks apply as well.
 std::optional<mode_t> umask_of(const json& launch) {
   const json::json_pointer at("/config/job/umask");
   const json mask = launch.contains(at) ? launch.at(at) : json();
@@ -207,7 +208,7 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   const std::string threads = absl::StrCat(launch->threads_per_rank);
   spec.environment["OMP_NUM_THREADS"] = threads;
   spec.environment["MKL_NUM_THREADS"] = threads;
-  // OpenMP threads that wait by spinning for long make ranks 30 times slower when other processes share the cores.
+  // Long OpenMP spinning makes ranks 30 times slower when other processes share the cores.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr) {
     spec.environment["GOMP_SPINCOUNT"] = kSpins;
   }
@@ -239,7 +240,7 @@ Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const
   }
   const auto folders = plugin_folders(grants);
   if (folders) spec.environment[kPluginFolders] = absl::StrJoin(*folders, ":");
-  const json config = folders ? config_of(launch_json) : json::object();  // Only a library is looked for in it.
+  const json config = folders ? config_of(launch_json) : json::object();  // Used only to look for a library.
   const auto allowed = [&] {
     const AsUser user(as.user);
     return in_their_words(check_folders(record, config, grants), as.user);
@@ -247,7 +248,7 @@ Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const
   if (Refusal refused = allowed()) return {refused, "", {}};
   Prepared prepared =
       prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices, host);
-  // Again, of what is there now: a part of its name may be another by now.
+  // Check again: a component of the path may have been replaced meanwhile.
   if (!prepared.refusal) prepared.refusal = allowed();
   if (prepared.refusal.reason == kNotAllowed) discard_token(record, as.user);
   return prepared;
@@ -269,7 +270,7 @@ Refusal check_token(const AttemptRecord& record, const std::string& run_folder, 
     seen = read_token(record, user);
     if (seen.ok() && *seen == record.token) return {};
     if (shim::monotonic_nanos() >= deadline) break;
-    // A network file system has no change notices: looking again is all one can do.
+    // A network file system has no change notifications, so polling is the only way.
     const timespec pause{0, kLookAgainNanos};
     ::nanosleep(&pause, nullptr);
   }

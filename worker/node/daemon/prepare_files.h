@@ -14,32 +14,34 @@ namespace titan::daemon {
 
 using node::Refusal;
 
-// The file work of preparing and starting, which may be slow on shared storage and so runs beside the loop.
+// File work of preparing and starting an attempt. It may be slow on shared storage, so it must not run on the loop.
 
 struct Prepared {
   Refusal refusal;
-  std::string folder_id;  // Of the dump folder, on the leader.
+  std::string folder_id;  // Id of the dump folder, on the leader.
   node::LaunchFacts facts;
 };
 
-// Makes the run folder with launch.json, spec.json and empty spools; on the leader also the dump folder with its id and
-// the token. What ranks write, and the dump folder, is the business of spec.user, if there is one. A folder whose id is
-// known is never made: without it the leader refuses. `host`: where other nodes' ranks reach this one, for a launch
-// that does not say it.
+// Creates launch.json, spec.json and empty spools in the run folder; on the leader also the dump folder with its id and
+// the token. Work on the dump folder and on the ranks' files is done as spec.user, if set. A dump folder with a known
+// id is never created: if it is missing, the leader refuses. `host`: address at which ranks of other nodes reach this
+// node, if the launch does not name it.
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                        shim::Spec spec, const std::string& visible_devices, const std::string& host);
 
-// The same for whoever the ranks run as, in folders that are granted: see ranks_as() and check_folders().
+// Calls prepare_files() as the user that the ranks run as, for folders that are granted; see ranks_as() and
+// check_folders().
 Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
                     shim::Spec spec, const std::string& visible_devices, const std::string& everybody,
                     const Grants& grants, const std::string& host);
 
-// `user`: the work in the dump folder is theirs; none: the worker's.
+// `user`: the user for work in the dump folder. None: the worker's user.
 
-// Removes the token of a preparation that came too late.
+// Removes the token of a preparation that finished too late.
 void discard_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user = {});
 
-// Is the leader's token in the dump folder? Shared storage may show it late: looks again for up to `patience_seconds`.
+// Checks whether the leader's token is in the dump folder. Shared storage may show it late, so the check repeats for up
+// to `patience_seconds`.
 Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds,
                     const std::optional<shim::RankUser>& user = {});
 

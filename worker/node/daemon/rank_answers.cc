@@ -92,7 +92,7 @@ void fail(v1::TraceData* answer, const char* reason, const std::string& message)
   answer->set_error_message(message);
 }
 
-// A piece of the file; nothing changes when there is none. Errors: those of reading.
+// Reads a piece of the file. Leaves `answer` unchanged if there is no file. Errors: those of reading.
 absl::Status read_piece(const std::string& path, const v1::ReadTrace& request, v1::TraceData* answer) {
   const absl::StatusOr<int> opened = rank_protocol::open_rank_file(path, O_RDONLY);
   if (absl::IsNotFound(opened.status())) return absl::OkStatus();
@@ -113,7 +113,7 @@ absl::Status read_piece(const std::string& path, const v1::ReadTrace& request, v
   return absl::OkStatus();
 }
 
-// A run folder keeps one trace of a rank: the next takes its place.
+// A run folder keeps one trace per rank; the next one replaces it.
 void remove_traces(const std::string& run_folder, int rank) {
   const std::string prefix = absl::StrCat("rank-", rank, ".trace-");
   std::error_code error;
@@ -132,14 +132,14 @@ v1::TraceData::State to_proto(TraceState state) {
     case TraceState::kRecording:
       return v1::TraceData::RECORDING;
     case TraceState::kWriting:
-    case TraceState::kWritten:  // Its file has a name by now, but had none when it was looked for.
+    case TraceState::kWritten:  // The file was completed after this request looked for it.
     case TraceState::kFailed:
       return v1::TraceData::WRITING;
   }
   return v1::TraceData::STATE_UNSPECIFIED;
 }
 
-// What the rank says of this trace; asks it for the trace when it is free.
+// Returns the state of the requested trace; requests it if the rank is free.
 void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, rank_protocol::BeaconReader& beacon,
               v1::TraceData* answer) {
   const TraceWords& words = beacon.page().trace;
@@ -183,7 +183,7 @@ void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, rank_
 
 }  // namespace
 
-// A long validation or microbatch shows its progress by its collectives.
+// Collectives count, too: they show progress during a long validation or microbatch.
 int64_t progress_of(const rank_protocol::BeaconPage& page) {
   return static_cast<int64_t>(page.counter.load()) + page.collective_seq.load();
 }

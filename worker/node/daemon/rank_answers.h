@@ -1,6 +1,6 @@
 #pragma once
 
-// Answers the controller's questions about ranks from the files of their run folder: diagnoses and traces.
+// Answers the controller's requests about ranks from the files of their run folder: diagnoses and traces.
 
 #include <string>
 #include <vector>
@@ -10,19 +10,20 @@
 
 namespace titan::daemon {
 
-// What each rank has left in `rank_folder` of its collectives, and its stacks as the shim had them taken into
-// `run_folder`; one message a rank, of which the last says so. What is missing is named. Reads files: not on the loop.
+// Returns one message per rank, with the collectives that the rank recorded in `rank_folder` and the stacks that the
+// shim wrote to `run_folder`. The last message is marked. Each says why something is missing. Reads files: do not call
+// on the loop.
 std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& question, const std::string& run_folder,
                                             const std::string& rank_folder);
 
-// Traces on demand (docs/worker-protocols.md). Asks the rank for a trace by its beacon, or says how far it is, with a
-// piece of its file in the run folder once it is written. Reads files: not on the loop.
+// Handles traces on demand (docs/worker-protocols.md). Requests the trace through the rank's beacon or returns its
+// state, with a piece of the file in the run folder once it is written. Reads files: do not call on the loop.
 void answer_trace(const node::AnswerTrace& question, const std::string& run_folder, v1::TraceData* answer);
 
-// To a request that names no job or no trace.
+// Answer to a request that names no job or no trace.
 v1::TraceData refuse_trace(const v1::ReadTrace& request);
 
-// Grows with whatever the rank does.
+// Progress counter that grows with everything the rank does.
 int64_t progress_of(const rank_protocol::BeaconPage& page);
 
 }  // namespace titan::daemon

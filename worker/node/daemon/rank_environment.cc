@@ -12,17 +12,17 @@ namespace titan::daemon {
 namespace {
 
 constexpr absl::string_view kPassed[] = {
-    // What programs need, and how they write.
+    // Programs and their output.
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM", "NO_COLOR",
     "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "MALLOC_*", "GLIBC_TUNABLES", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
     "UBSAN_OPTIONS",
-    // LibTorch, devices, threads, networks.
+    // LibTorch, devices, threads and networks.
     "TORCH_*", "PYTORCH_*", "CUDA_*", "CUBLAS_*", "CUDNN_*", "NVIDIA_*", "NCCL_*", "OMP_*", "GOMP_*", "KMP_*", "MKL_*",
     "DNNL_*", "ONEDNN_*", "OPENBLAS_*", "GLOO_*", "FI_*", "UCX_*", "IBV_*", "MLX5_*", "HF_*",
-    // Where an object store is and whose credentials to take; the credentials themselves only by --pass-env.
+    // Location and profile of an object store. Credentials themselves need --pass-env.
     "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE",
-    // Titan's ranks. TITAN_TEST_*: by which tests know what they started.
+    // Titan's ranks. TITAN_TEST_*: identifies processes that tests started.
     "TITAN_RANK_*", "TITAN_ASSETS", "TITAN_TEST_*"};
 
 constexpr absl::string_view kNever[] = {"NOTIFY_SOCKET",    "WATCHDOG_*",       "LISTEN_*",
@@ -30,7 +30,7 @@ constexpr absl::string_view kNever[] = {"NOTIFY_SOCKET",    "WATCHDOG_*",       
                                         "MANAGERPID",       "SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_*",
                                         "TITAN_TOKEN_FILE", "TITAN_TLS_*",      "TITAN_FAILPOINT"};
 
-// How names of secrets end, after the last '_' or alone: HF_TOKEN, NVIDIA_API_KEY. NCCL_IB_PKEY is a number.
+// Last words of secrets' names: HF_TOKEN, NVIDIA_API_KEY. NCCL_IB_PKEY is a number, not a secret.
 constexpr absl::string_view kSecrets[] = {"TOKEN", "KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"};
 
 bool is_secret(absl::string_view name) {
@@ -52,7 +52,7 @@ bool fits_any(absl::string_view name, const Patterns& patterns) {
                      [name](absl::string_view pattern) { return fits(name, pattern); });
 }
 
-// In full; "*" alone is everything, and whoever writes it means that.
+// The name is given in full, or "*" is given, which means everything.
 bool is_named(absl::string_view name, const std::vector<std::string>& more) {
   return std::find(std::begin(kPassed), std::end(kPassed), name) != std::end(kPassed) ||
          std::any_of(more.begin(), more.end(), [name](const std::string& one) { return one == "*" || one == name; });

@@ -48,7 +48,7 @@ void set_groups(const std::vector<gid_t>& groups) {
   std::abort();
 }
 
-// Both calls give the old value whether they worked or not; a second one tells.
+// Both system calls return the previous value on success and on failure, so a second call verifies the result.
 void set_ids(uid_t uid, gid_t gid) {
   ::syscall(SYS_setfsgid, gid);
   ::syscall(SYS_setfsuid, uid);

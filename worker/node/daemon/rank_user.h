@@ -1,6 +1,6 @@
 #pragma once
 
-// Decides as whom an attempt's ranks run, and does a thread's file work as that user.
+// Decides which user an attempt's ranks run as, and does file work of one thread as that user.
 
 #include <sys/types.h>
 
@@ -15,19 +15,19 @@ namespace titan::daemon {
 
 struct RanksAs {
   node::Refusal refusal;
-  std::optional<shim::RankUser> user;  // None: the worker's own.
+  std::optional<shim::RankUser> user;  // None: the worker's user.
 };
 
-// As whom an attempt's ranks run. A worker that is not root runs all as itself. One that is runs them as the user who
-// has submitted the job, or all as `everybody` (--rank-user) when that is given; and as root only for a root whom the
-// kernel of the controller's machine has seen. Asks the user database, which may be slow: not on the loop. Refuses:
-// NO_SUCH_USER, ROOT_NOT_ALLOWED.
+// Determines the user that an attempt's ranks run as. A worker that is not root runs all ranks as itself. A root worker
+// runs them as `everybody` (--rank-user) if set, otherwise as the user that submitted the job. It runs them as root
+// only if the controller's kernel identified the submitter as root. Reads the user database, which may be slow: do not
+// call on the loop. Refuses with NO_SUCH_USER or ROOT_NOT_ALLOWED.
 RanksAs ranks_as(const node::AttemptRecord& record, const std::string& everybody, uid_t own);
 
-// While it lives, this thread's work on files is that user's, so that their permissions, links and races in folders of
-// theirs are the kernel's to judge. The other threads and the process's identity stay as they are: these are the
-// identities that file systems ask for, set by bare system calls, as file servers do, since the library's calls set all
-// threads. Nothing without a user. Ends the process when the identity cannot be changed either way.
+// While it lives, file work of this thread is done as that user, so that the kernel checks permissions, links and races
+// in the user's folders. Other threads and the process's identity do not change: it sets the file-system identities by
+// direct system calls, as file servers do, because the C library's functions would change all threads. Does nothing
+// without a user. Aborts the process if the identity cannot be changed or restored.
 class AsUser {
  public:
   explicit AsUser(const std::optional<shim::RankUser>& user);
@@ -37,7 +37,7 @@ class AsUser {
 
  private:
   const bool changed_;
-  std::vector<gid_t> groups_;  // Those of before, and
+  std::vector<gid_t> groups_;  // The previous groups.
   uid_t uid_ = 0;
   gid_t gid_ = 0;
 };

@@ -29,7 +29,7 @@ int usable_cores() {
   return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// The text after the first line that starts with `key` and a colon.
+// Returns the text after the first line that starts with `key` and a colon.
 std::string value_of(const std::string& path, const std::string& key) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   if (!text.ok()) return "";
@@ -42,8 +42,8 @@ std::string value_of(const std::string& path, const std::string& key) {
   return begin == std::string::npos || begin >= end ? "" : text->substr(begin, end - begin);
 }
 
-// A container may have the host's devices 4 to 7 alone: their numbers need not begin at 0. CUDA numbers those that it
-// can open from 0 on.
+// A container may have only devices 4 to 7 of the host, so the numbers need not start at 0. CUDA numbers the devices
+// that it can open from 0.
 int nvidia_devices(const std::string& device_files) {
   int count = 0;
   std::error_code error;
@@ -60,7 +60,7 @@ int nvidia_devices(const std::string& device_files) {
   return count;
 }
 
-// The devices that the worker itself may use. As CUDA reads the variable: up to the first that cannot be one.
+// The devices that the worker may use. Like CUDA, stops at the first entry that is not valid.
 std::vector<std::string> entries_of(const std::string& visible) {
   std::vector<std::string> all;
   for (const absl::string_view part : absl::StrSplit(visible, ',')) {
@@ -80,10 +80,10 @@ std::string nvidia_model() {
 }
 
 void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
-  // NVML knows no CUDA_VISIBLE_DEVICES: then the smallest device of the node is told.
+  // NVML ignores CUDA_VISIBLE_DEVICES, so in that case the values are those of the node's smallest device.
   const int asked = nvidia.visible ? kMostDevices : found.devices;
   const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, asked, nvidia.patience);
-  if (absl::IsDeadlineExceeded(facts.status())) {  // Nothing else of it is asked: its files in /proc may hang, too.
+  if (absl::IsDeadlineExceeded(facts.status())) {  // Stop here: the driver's files in /proc may hang, too.
     found.driver_hangs = true;
     found.device_model = "NVIDIA, its driver does not answer";
     found.memory_unknown = std::string(facts.status().message());

@@ -17,28 +17,27 @@ struct Resources {
   int cpu_cores = 0;
   int64_t memory_bytes = 0;
   std::string device_model;
-  int64_t device_memory_bytes =
-      0;                       // Of one device, the smallest; on CPUs a rank's share of memory_bytes. 0: not known.
-  std::string memory_unknown;  // Why not.
-  bool driver_hangs = false;   // NVIDIA's: it did not answer in time.
+  int64_t device_memory_bytes = 0;   // Smallest of all devices; on CPUs a rank's share of memory_bytes. 0: unknown.
+  std::string memory_unknown;        // Why it is unknown.
+  bool driver_hangs = false;         // NVIDIA's driver did not answer in time.
   std::vector<std::string> visible;  // NvidiaPaths::visible, by device.
 
-  // The CUDA_VISIBLE_DEVICES of ranks that have these devices; empty on CPUs.
+  // Value of CUDA_VISIBLE_DEVICES for ranks that use these devices. Empty on CPUs.
   std::string visible_to_ranks(const std::vector<int>& devices) const;
 };
 
-// Where NVIDIA's devices are found.
+// Where to find NVIDIA's devices.
 struct NvidiaPaths {
-  std::string device_files = "/dev/nvidia";  // And a number.
+  std::string device_files = "/dev/nvidia";  // Followed by a number.
   std::string nvml = nvml::kLibrary;
-  absl::Duration patience = absl::Seconds(30);  // A driver that first wakes eight devices takes many seconds.
-  // The worker's own CUDA_VISIBLE_DEVICES, by which a scheduler or container may have given it a part of the node.
+  absl::Duration patience = absl::Seconds(30);  // A driver that has to initialize eight devices takes many seconds.
+  // The worker's own CUDA_VISIBLE_DEVICES: a scheduler or container may have given it a part of the node.
   std::optional<std::string> visible = std::nullopt;
 };
 
-// What this node offers. `devices`: "auto" (NVIDIA devices when there are any, or else one CPU rank per core), "cpu:N"
-// or "cuda:N". A driver that does not answer is waited for no longer than its patience. Errors: InvalidArgument for
-// another text; FailedPrecondition when cuda:N asks for more than there are.
+// Determines what this node offers. `devices`: "auto" (NVIDIA devices if there are any, else one CPU rank per core),
+// "cpu:N" or "cuda:N". Waits for the driver no longer than nvidia.patience. Errors: InvalidArgument for any other text,
+// FailedPrecondition when cuda:N exceeds the number of devices.
 absl::StatusOr<Resources> find_resources(const std::string& devices, const NvidiaPaths& nvidia = {});
 
 }  // namespace titan::daemon

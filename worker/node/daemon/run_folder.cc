@@ -26,7 +26,7 @@ using nlohmann::json;
 using node::ShimFound;
 using rank_protocol::RankExit;
 
-// The last line that the shim printed: why it could not start.
+// The last line that the shim printed, which says why it could not start.
 std::string shim_words(const std::string& run_folder) {
   const absl::StatusOr<std::string> text = host::read_file(run_folder + "/shim.log");
   if (!text.ok()) return "no message";
@@ -37,7 +37,7 @@ std::string shim_words(const std::string& run_folder) {
   return text::valid_utf8(text->substr(begin, end + 1 - begin));
 }
 
-// -1 for what is no whole number; 0 where there is nothing.
+// -1 if it is not an integer, 0 if it is missing.
 int64_t integer_of(const json& from, const char* member) {
   const auto found = from.find(member);
   if (found == from.end()) return 0;
@@ -135,7 +135,7 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
     if (look.kill_left) {
       const auto killed = shim::kill_marked(absl::StrCat(shim::kRunFolderVariable, "=", run_folder));
       if (!killed.ok()) seen.unknown = text_of(killed.status());
-      // Also what has put off its environment.
+      // Also kills processes that changed their environment.
       if (const std::string group = group_of(run_folder); !group.empty()) (void)shim::kill_group(group);
     }
     for (const node::RankProcess& rank : look.ranks) {
@@ -219,7 +219,7 @@ std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder,
   return places;
 }
 
-// A file that is there and does not hold a JSON object.
+// Returns a description if the file exists but does not contain a JSON object.
 std::string damage_of(const std::string& path, absl::string_view then) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   if (absl::IsNotFound(text.status()) || (text.ok() && json::parse(*text, nullptr, false).is_object())) return "";

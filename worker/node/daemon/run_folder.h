@@ -1,6 +1,6 @@
 #pragma once
 
-// What the run folder of an attempt says of its shim and ranks. Reads files and /proc: not on the loop.
+// Reads the state of the shim and ranks from an attempt's run folder. Reads files and /proc: do not call on the loop.
 
 #include <map>
 #include <string>
@@ -13,38 +13,39 @@
 
 namespace titan::daemon {
 
-// What an error says, fit for a message; empty when there is none.
+// The message of `status` as valid UTF-8; empty if OK.
 std::string text_of(const absl::Status& status);
 
-// The shim's own description of itself (docs/worker-protocols.md, "Shim protocol").
+// Decodes the shim's description of itself (docs/worker-protocols.md, "Shim protocol").
 node::ShimStatus status_from_json(const nlohmann::json& from);
 
-// What the shim wrote last; nothing when none ever began, or a power failure left nothing. Errors: those of reading.
+// Last status that the shim wrote. None: no shim started, or a power failure lost the file. Errors: those of reading.
 absl::StatusOr<std::optional<node::ShimStatus>> last_status(const std::string& run_folder);
 
-// Is there a shim in this run folder: the process that shim.json names, or one that holds the lock? Errors: the disk
-// does not say, and it may live as well as not.
+// Whether a shim lives in this run folder: the process that shim.json names, or a process that holds the lock. Errors:
+// the disk does not say, so the shim may or may not be alive.
 absl::StatusOr<bool> shim_lives(const std::string& run_folder);
 
-// All of node::ShimFound but the link: kSilent for a shim that lives.
+// Fills node::ShimFound except for the link. A living shim gives kSilent.
 node::ShimFound find_shim(const std::string& run_folder);
-// The control group that its shim made for the ranks; empty: none.
+// Folder of the control group that the shim created for the ranks. Empty: none.
 std::string group_of(const std::string& run_folder);
 // `rank_folder`: where the ranks write.
 node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
                             const std::string& rank_folder);
 
-// The end of a failed rank's log (common/rank_protocol/failed_ranks.h); empty when there is none.
+// Reads the end of a failed rank's log (common/rank_protocol/failed_ranks.h). Empty if there is no log.
 node::LogTailRead log_tail(const std::string& run_folder, int rank);
 
+// Facts of a launch; start_unix_nanos is the modification time of `launch_file`.
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file);
 node::LaunchFacts read_facts(const std::string& run_folder);
 
-// `damage`: set when the file is there and not whole.
+// `damage`: set when the file exists but is damaged.
 std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder, std::string* damage = nullptr);
 absl::Status save_places(const std::string& run_folder, const std::map<int, node::SpoolTail::Place>& places);
 
-// A record of the state folder as the core wants it at the start.
+// Reads what the core needs to know at startup about a recorded attempt.
 node::Found look_at(const node::AttemptRecord& record, const std::string& run_folder);
 
 }  // namespace titan::daemon

@@ -20,7 +20,7 @@ constexpr double kLongestPauseSeconds = 1.0;
 constexpr auto kConnectStep = std::chrono::milliseconds(100);
 constexpr int kConnectSteps = 50;
 constexpr absl::Duration kLookPatience = absl::Milliseconds(700);
-constexpr int kFirstConnectSteps = 10;  // Where another address may answer.
+constexpr int kFirstConnectSteps = 10;  // Applies when another address may answer.
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
                                             const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
@@ -28,7 +28,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Our own pauses decide when to try again.
+  // pause() decides when to try again.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
@@ -37,8 +37,8 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
   return grpc::CreateCustomChannel(controller, credentials, arguments);
 }
 
-// A channel does not say why it is not connected. A look at the address does where the two ends do not agree on TLS,
-// else a call.
+// Returns why a channel is not connected, which the channel does not report. connection_fault() detects a TLS mismatch;
+// otherwise a call gives the error.
 std::string why_no_connection(v1::WorkerService::Stub& stub, const std::string& controller,
                               const rpc::Security& security) {
   if (const absl::Status fault = rpc::connection_fault(controller, security, kLookPatience); !fault.ok())
@@ -108,7 +108,7 @@ void Session::run() {
   } while (pause());
 }
 
-// False when it is time to stop.
+// Returns false when it is time to stop.
 bool Session::pause() {
   thread_local std::mt19937 random(std::random_device{}());
   double seconds = kFirstPauseSeconds;
@@ -120,8 +120,8 @@ bool Session::pause() {
   return !stopping_;
 }
 
-// In small steps, so that a stop need not wait for the network. Where others may answer, one that refuses is left at
-// once.
+// Waits in short steps, so that stopping does not wait for the network. With several controllers, one that refuses is
+// abandoned at once.
 bool Session::connect(grpc::Channel& channel) {
   int steps = kConnectSteps;
   if (controllers_.several()) steps = std::min(steps, kFirstConnectSteps * (1 + controllers_.rounds()));
@@ -135,7 +135,7 @@ bool Session::connect(grpc::Channel& channel) {
 }
 
 Session::End Session::run_once() {
-  // A new channel each time: an old one may hold a connection to a machine that is gone.
+  // Use a new channel each time: an old one may hold a connection to a machine that is gone.
   const std::shared_ptr<grpc::Channel> channel =
       make_channel(controllers_.present(), credentials_.at(controllers_.present()));
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
@@ -172,11 +172,11 @@ Session::End Session::run_once() {
     reason = reset_reason_;
   }
   changed_.notify_all();
-  if (!have_register) stream->context.TryCancel();  // Otherwise a read or write has found the stream's end.
+  if (!have_register) stream->context.TryCancel();  // Otherwise a read or write has found the end of the stream.
   if (writer.joinable()) writer.join();
   const grpc::Status status = stream->calls->Finish();
   if (!reason.empty()) {
-    welcomed_ = false;  // A controller that we cannot work with is not asked twenty times a second.
+    welcomed_ = false;  // Pause longer before trying a controller again that this worker cannot work with.
     return {reason, "", ""};
   }
   if (status.ok()) return {"the controller ended the session", "", ""};
@@ -194,7 +194,7 @@ void Session::hand_over(const v1::ControllerMessage& message) {
   });
 }
 
-// Until the stream ends. Returns the writer's thread, which begins with the welcome.
+// Runs until the stream ends. Returns the writer thread, which starts with the Welcome.
 std::thread Session::read_all(Stream& stream) {
   std::thread writer;
   v1::ControllerMessage message;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Keeps the stream to the controller that leads: connects, registers, and tries one controller after another.
+// The stream to the leading controller: connects, registers, and tries one controller after another.
 
 #include <algorithm>
 #include <atomic>
@@ -26,21 +26,21 @@ class ChannelCredentials;
 
 namespace titan::daemon {
 
-// Which controller is tried next. One of them leads; the others say who does, or nothing.
+// Selects the controller to try next. One of them leads; the others may name the leader.
 class Controllers {
  public:
   explicit Controllers(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {}
 
   const std::string& present() const { return addresses_[present_]; }
   bool several() const { return addresses_.size() > 1; }
-  // How often all of them were tried since the last welcome: who finds nobody becomes patient.
+  // Number of complete rounds since the last Welcome. The pauses grow with it.
   int rounds() const { return tries_ / static_cast<int>(addresses_.size()); }
-  // Nobody is left to be asked in this round.
+  // All controllers were tried in this round.
   bool round_is_over() const { return tries_ % static_cast<int>(addresses_.size()) == 0; }
 
-  // The try at the present one is over. One that had welcomed us is tried again first: most likely it was restarted,
-  // and if not, that shows at once. `leader`: whom it named; only an address of ours is followed, and once a round,
-  // since what it knows may be old.
+  // The attempt at present() is over. A controller that had sent a Welcome is tried again first: most likely it was
+  // restarted, and if not, the retry fails quickly. `leader`: the address that it named. It is followed only if it is
+  // in the list, and once per round, because the information may be old.
   void ended(bool welcomed, const std::string& leader) {
     if (welcomed) {
       tries_ = 0;
@@ -60,34 +60,33 @@ class Controllers {
  private:
   std::vector<std::string> addresses_;
   int present_ = 0;
-  int tries_ = 0;  // Without a welcome.
+  int tries_ = 0;  // Attempts without a Welcome.
   bool followed_ = false;
 };
 
-// The stream to the controller that leads: connects, registers, and connects again for ever, to one of its addresses
-// after the other, with growing and jittered pauses.
-// Reading and writing have a thread each; what arrives is handed to the loop.
+// The stream to the leading controller. Connects, registers, and reconnects for ever, to one address after another,
+// with growing and jittered pauses. One thread reads and one writes; received messages are posted to the loop.
 class Session {
  public:
   using Credentials = std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>>;  // By address.
-  struct Callbacks {                                                                     // All on the loop thread.
+  struct Callbacks {                                                                     // All run on the loop thread.
     std::function<v1::Register()> make_register;
-    // Sessions are numbered from 1. A message may come before the welcome of its session.
+    // Sessions are numbered from 1. Messages may arrive before the Welcome of their session.
     std::function<void(int64_t session, const std::string& controller, const v1::ControllerMessage&)> on_message;
-    // Also for a try that made no connection: session 0. `reason`: the controller's own, UPPER_SNAKE, when it ended the
+    // Also called with session 0 when no connection was made. `reason`: UPPER_SNAKE, set if the controller ended the
     // session.
     std::function<void(int64_t session, const std::string& why, const std::string& reason)> on_lost;
   };
 
-  // `security`: what the credentials are made of, to say why a connection fails.
+  // `security`: the sources of the credentials, to explain why a connection fails.
   Session(Loop& loop, Controllers controllers, Credentials credentials, rpc::Security security, Callbacks callbacks);
   ~Session();  // Ends the stream and joins the threads; the loop may have stopped before.
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Queues a message; dropped when that session does not stand any more.
+  // Queues a message. Dropped if that session is no longer up.
   void send(int64_t session, v1::WorkerMessage message);
-  // Gives up that session, so that a new one is tried.
+  // Closes that session, so that a new one is opened.
   void reset(int64_t session, const std::string& why);
 
  private:
@@ -96,7 +95,7 @@ class Session {
   struct End {  // Why a session ended.
     std::string why;
     std::string reason;
-    std::string leader;  // Whom a controller that only stands by named.
+    std::string leader;  // The leader, as named by a standby controller.
   };
   End run_once();
   bool connect(grpc::Channel& channel);
@@ -114,11 +113,11 @@ class Session {
   std::deque<v1::WorkerMessage> queue_ TITAN_GUARDED_BY(mutex_);
   std::shared_ptr<Stream> stream_ TITAN_GUARDED_BY(mutex_);
   std::string reset_reason_ TITAN_GUARDED_BY(mutex_);
-  int64_t open_ TITAN_GUARDED_BY(mutex_) = 0;  // Number of the session that stands: welcomed, and not lost; 0: none.
+  int64_t open_ TITAN_GUARDED_BY(mutex_) = 0;  // Number of the session that is up: welcomed and not lost. 0: none.
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
-  Controllers controllers_;  // Only the session thread uses it, as what follows.
-  int64_t sessions_ = 0;     // So far.
-  bool welcomed_ = false;    // In the last run, and not given up since;
+  Controllers controllers_;  // Used only by the session thread, like the following members.
+  int64_t sessions_ = 0;     // Number of sessions so far.
+  bool welcomed_ = false;    // The last session had a Welcome and was not reset.
   std::thread thread_;
 };
 

@@ -55,7 +55,7 @@ absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::str
   posix_spawnattr_setsigdefault(&setup.attributes, &all);
   posix_spawnattr_setsigmask(&setup.attributes, &none);
   posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  // dup2 first: the number of the log or of /dev/null could otherwise be the one that dup2 replaces.
+  // dup2 comes first: opening the log or /dev/null could otherwise use the descriptor number that dup2 replaces.
   posix_spawn_file_actions_adddup2(&setup.actions, theirs.get(), kControlFd);
   posix_spawn_file_actions_addopen(&setup.actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&setup.actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
@@ -90,8 +90,7 @@ ShimLink::~ShimLink() {
 
 void ShimLink::send(const json& request) {
   const std::string line = request.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  // The shim reads at all times and a request is small: a full socket means that the shim hangs, and then closing is
-  // right.
+  // The shim always reads and a request is small, so a full socket means that the shim hangs. Then closing is right.
   const ssize_t n = ::send(socket_.get(), line.data(), line.size(), MSG_NOSIGNAL);
   if (n != static_cast<ssize_t>(line.size())) ::shutdown(socket_.get(), SHUT_RDWR);
 }

@@ -14,12 +14,12 @@
 
 namespace titan::daemon {
 
-// The daemon's end of a shim's socket, on the loop thread.
+// The daemon's end of a shim's socket. Use it on the loop thread only.
 class ShimLink {
  public:
   struct Callbacks {
     std::function<void(const nlohmann::json&)> on_message;
-    std::function<void()> on_closed;  // The link may be destroyed in it.
+    std::function<void()> on_closed;  // May destroy the link.
   };
 
   ShimLink(Loop& loop, host::Descriptor socket, Callbacks callbacks);
@@ -27,7 +27,7 @@ class ShimLink {
   ShimLink(const ShimLink&) = delete;
   ShimLink& operator=(const ShimLink&) = delete;
 
-  // The answer comes as a message with the same "id".
+  // The answer arrives as a message with the same "id".
   void send(const nlohmann::json& request);
 
  private:
@@ -37,24 +37,24 @@ class ShimLink {
   host::Descriptor socket_;
   Callbacks callbacks_;
   std::string in_;
-  std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // Set on destruction, also from within a callback.
+  std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // Set by the destructor, which a callback may run.
 };
 
-// These two may be called on any thread.
+// The functions below may be called on any thread.
 
-// Starts a shim in a session of its own, so that it outlives this process; its first message is the event "ready".
-// `environment`: all that it and its ranks get.
+// A shim that was started in its own Unix session, so that it outlives this process. Its first message is the event
+// "ready". `environment`: the complete environment of the shim and its ranks.
 struct SpawnedShim {
   host::Descriptor socket;
   pid_t pid = 0;
 };
 absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder,
                                        std::vector<std::string> environment);
-// Connects to a running shim; a link on it subscribes by the request of this name, and its answer comes first.
+// Connects to a running shim. The link subscribes with the request of this name, and the answer to it comes first.
 absl::StatusOr<host::Descriptor> connect_to_shim(const std::string& run_folder);
 inline constexpr char kSubscribe[] = "subscribe";
 
-// Does a living shim hold the lock of this run folder? Errors: the lock file cannot be opened although it is there.
+// Whether a living shim holds the lock of this run folder. Errors: the lock file exists but cannot be opened.
 absl::StatusOr<bool> shim_holds(const std::string& run_folder);
 
 }  // namespace titan::daemon

@@ -31,7 +31,7 @@ using Phase = AttemptRecord::Phase;
 
 constexpr char kLeaderEpoch[] = "/leader_epoch", kLeaderEpochCopy[] = "/leader_epoch.copy";
 
-// No links: they are not followed where users write.
+// Skips links, which must not be followed where users write.
 int64_t size_of(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code error;
@@ -43,8 +43,8 @@ int64_t size_of(const fs::path& folder) {
   return bytes;
 }
 
-// An id that this worker wrote there. Errors: DataLoss for what is not one: it is not replaced, since nobody would
-// notice.
+// Reads an id that this worker wrote. Errors: DataLoss for an invalid id, which is not replaced, because nobody would
+// notice that.
 absl::StatusOr<std::string> read_id(const std::string& path, absl::string_view remedy) {
   TITAN_ASSIGN_OR_RETURN(const std::string text, host::read_file(path));
   std::string id(absl::StripAsciiWhitespace(text));
@@ -54,7 +54,7 @@ absl::StatusOr<std::string> read_id(const std::string& path, absl::string_view r
       text.empty() ? "nothing" : absl::StrCat("'", absl::CHexEscape(text.substr(0, 64)), "'"), "; ", remedy));
 }
 
-// Of attempt-{n}; 0: it is not named so.
+// Number n of attempt-{n}. 0: the folder has another name.
 int attempt_number(const fs::path& folder) {
   int number = 0;
   const std::string name = folder.filename().string();
@@ -62,7 +62,7 @@ int attempt_number(const fs::path& folder) {
   return is_one && name == absl::StrCat("attempt-", number) ? number : 0;
 }
 
-// The highest attempt whose run folder is there.
+// The highest attempt that has a run folder.
 absl::StatusOr<int> highest_folder(const std::string& job) {
   int highest = 0;
   std::error_code error;
@@ -73,7 +73,7 @@ absl::StatusOr<int> highest_folder(const std::string& job) {
   return highest;
 }
 
-// Not there: 0. Errors: DataLoss when it holds anything but a number.
+// 0 if the file does not exist. Errors: DataLoss if it contains anything but a number.
 absl::StatusOr<int64_t> read_number(const std::string& path) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   if (absl::IsNotFound(text.status())) return 0;
@@ -83,7 +83,7 @@ absl::StatusOr<int64_t> read_number(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, " is damaged: it does not hold a number"));
 }
 
-// Also when it is there with other permissions.
+// Sets the mode also if the folder exists.
 absl::Status make_folder(const std::string& path, mode_t mode) {
   const bool made = ::mkdir(path.c_str(), mode) == 0 || errno == EEXIST;
   if (!made || ::chmod(path.c_str(), mode) != 0) return errno_status(errno, absl::StrCat("create ", path));
@@ -110,11 +110,12 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   const std::string whole = fs::absolute(path, error).lexically_normal().string();
   fs::create_directories(whole, error);
   if (error) return errno_status(error.value(), absl::StrCat("create state folder ", whole));
-  // Nobody else's business: configurations and logs may hold secrets. Ranks of other users pass through to their own.
+  // Only the owner may read it: configurations and logs may contain secrets. Ranks of other users pass through to their
+  // folders.
   TITAN_RETURN_IF_ERROR(make_folder(whole, fs::exists(whole + "/ranks", error) ? 0711 : 0700));
   for (const char* inside : {"/jobs", "/trash"}) TITAN_RETURN_IF_ERROR(make_folder(whole + inside, 0700));
   host::Descriptor lock(::open((whole + "/daemon.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock || ::fchmod(lock.get(), 0600) != 0)  // Whoever can open it could hold it.
+  if (!lock || ::fchmod(lock.get(), 0600) != 0)  // Anyone who can open the lock file could hold the lock.
     return errno_status(errno, absl::StrCat("open ", whole, "/daemon.lock"));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(
@@ -139,7 +140,7 @@ absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) cons
                                  "this worker was started as node ", node, ")"));
   if (!owner.ok() && !absl::IsNotFound(owner.status())) return owner.status();
   if (owner.ok() && *owner == node) return std::string();
-  const std::string former = owner.ok() ? *owner : "";  // An older version wrote none down.
+  const std::string former = owner.ok() ? *owner : "";  // Older versions did not record the node.
   TITAN_ASSIGN_OR_RETURN(const std::vector<Item> all, read_all());
   const auto held = std::count_if(all.begin(), all.end(), [](const Item& item) {
     return !item.record.ok() || item.record->phase != Phase::kForgotten;
@@ -151,7 +152,7 @@ absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) cons
                      " (a host that was renamed needs it), or give node ", node, " a --state of its own"));
   }
   const absl::Status written = host::replace_file(path, node, /*durable=*/true, 0600);
-  // A full disk must not keep a worker of an older version's folder from its ranks.
+  // A full disk must not separate a worker from its ranks when the folder is of an older version.
   if (!written.ok() && !(former.empty() && absl::IsResourceExhausted(written))) return written;
   return former;
 }
@@ -170,7 +171,7 @@ absl::Status StateFolder::join(const std::string& cluster) const {
   return host::replace_file(path_ + "/cluster", cluster, /*durable=*/true, 0600);
 }
 
-// Two files, each written before a leader is obeyed: where one is damaged the other is no older.
+// There are two files, both written before a leader is obeyed. If one is damaged, the other is at least as new.
 absl::StatusOr<int64_t> StateFolder::leader_epoch(std::string* damage) const {
   const absl::StatusOr<int64_t> first = read_number(path_ + kLeaderEpoch);
   const absl::StatusOr<int64_t> second = read_number(path_ + kLeaderEpochCopy);
@@ -241,7 +242,7 @@ absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid, std
 
 absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key, std::string* damage) const {
   const sync::Lock lock(*mutex_);
-  // In a new folder of the same name every fence is lost, and this one would be all that it knows.
+  // A folder that replaced the original has lost all fences, so a fence must not be raised in it.
   TITAN_RETURN_IF_ERROR(check_same());
   std::string bad;
   TITAN_ASSIGN_OR_RETURN(const int known, highest_attempt(key.job_uid, &bad));
@@ -256,7 +257,7 @@ absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key, std::string*
   return highest;
 }
 
-// Out of the way in one step; the deleting, which may take long, comes later. Call with the mutex held.
+// Moves the folder to the trash in one step. Deleting, which may take long, comes later. The caller holds the mutex.
 absl::Status StateFolder::set_aside(const std::string& folder) const {
   std::error_code error;
   if (!fs::exists(folder, error)) return absl::OkStatus();
@@ -291,11 +292,11 @@ absl::Status StateFolder::save(const AttemptRecord& record) const {
   return host::replace_file(run_folder(record.key) + "/attempt.json", to_json(record).dump());
 }
 
-// A record that is damaged is rebuilt, in memory; see rebuild_record().
+// Rebuilds a damaged record in memory; see rebuild_record().
 StateFolder::Item StateFolder::item_of(const std::string& folder, const std::string& job_uid,
                                        const absl::StatusOr<std::string>& text) const {
   Item item{folder, text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status(), ""};
-  // What is written and deleted for an attempt lies where its record says: nowhere but here.
+  // Files are written and deleted where the record says, so the record must name this folder.
   if (item.record.ok() && run_folder(item.record->key) != folder) {
     item.record = absl::DataLossError("it is of another attempt");
   }
@@ -312,7 +313,7 @@ StateFolder::Item StateFolder::item_of(const std::string& folder, const std::str
   return item;
 }
 
-// Every run folder that has a record.
+// Reads every run folder that has a record.
 absl::StatusOr<std::vector<StateFolder::Item>> StateFolder::read_all() const {
   std::vector<Item> all;
   std::error_code error;
@@ -342,7 +343,7 @@ absl::StatusOr<std::vector<std::string>> StateFolder::mend_records() const {
     if (item.damage.empty()) continue;
     told.push_back(item.damage);
     if (!item.record.ok()) continue;
-    // If it cannot be written, the next reader rebuilds it.
+    // If it cannot be written, the next reader rebuilds it again.
     (void)::rename((item.folder + "/attempt.json").c_str(), (item.folder + "/attempt.json.damaged").c_str());
     if (!save(*item.record).ok())
       (void)::rename((item.folder + "/attempt.json.damaged").c_str(), (item.folder + "/attempt.json").c_str());
@@ -359,7 +360,7 @@ std::vector<AttemptRecord> StateFolder::load_all() const {
   return records;
 }
 
-// False when its folder was made anew since the record was read.
+// Returns false if the folder was created again after the record was read.
 bool StateFolder::discard(const AttemptRecord& record) const {
   const std::string folder = run_folder(record.key);
   const sync::Lock lock(*mutex_);
@@ -369,7 +370,7 @@ bool StateFolder::discard(const AttemptRecord& record) const {
   return now.ok() && now->phase == Phase::kForgotten && set_all_aside(record.key).ok();
 }
 
-// The fence goes with the last attempt: by now the job is long over.
+// Removes the fence with the job's last attempt; the job ended long ago.
 void StateFolder::remove_fence(const std::string& job_uid) const {
   const fs::path job = absl::StrCat(path_, "/jobs/", job_uid);
   const sync::Lock lock(*mutex_);
