@@ -115,8 +115,8 @@ struct FindShim {
   Op op = 0;
   AttemptKey key;
 };
-// Checks which processes are alive. With `kill_left`, first kills processes that name the run folder in their
-// environment and whose parent is not a shim of ours. -> RanksSeen
+// Checks which processes are alive. With `kill_left` (the shim is gone) first kills processes whose environment names
+// the run folder and those in the attempt's control group. -> RanksSeen
 struct CheckRanks {
   Op op = 0;
   AttemptKey key;

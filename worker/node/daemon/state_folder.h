@@ -48,8 +48,8 @@ class StateFolder {
   // Empty before the first controller.
   absl::StatusOr<std::string> cluster() const;
   absl::Status join(const std::string& cluster) const;  // Durable.
-  // 0 before the first leader. `damage`: set when one of the two files is damaged. Errors: a file is damaged and the other
-  // one has no epoch, because an older leader must not be obeyed.
+  // 0 before the first leader. `damage`: set when one of the two files is damaged. Errors: a file is damaged and the
+  // other one has no epoch, because an older leader must not be obeyed.
   absl::StatusOr<int64_t> leader_epoch(std::string* damage = nullptr) const;
   absl::Status write_leader_epoch(int64_t epoch) const;  // Durable.
   std::string run_folder(const AttemptKey& key) const;

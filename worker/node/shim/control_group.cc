@@ -26,7 +26,7 @@ namespace {
 using nlohmann::json;
 constexpr char kLeaf[] = "titan-worker";
 
-// Not as host::replace_file() does: these are no files that could be replaced.
+// Does not use host::replace_file(): these files cannot be replaced.
 absl::Status say_to(const std::string& path, const std::string& text) {
   const host::Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
@@ -46,7 +46,7 @@ bool is_delegated(const std::string& folder) {
 
 std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// Of a line "ID:controllers:/path" of /proc/self/cgroup; empty: there is none.
+// The path in the line "ID:controllers:/path" of /proc/self/cgroup; empty for "/". "?": there is no such line.
 std::string own_path(const std::string& lines, absl::string_view controller) {
   for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
     const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
@@ -66,7 +66,7 @@ absl::StatusOr<GroupHome> open_home(const std::string& folder) {
 
 absl::StatusOr<GroupHome> unified_home(const std::string& own, bool is_service) {
   const std::string above = parent_of(own);
-  if (is_delegated(above) && may_make_groups(above)) return open_home(above);  // In a leaf already.
+  if (is_delegated(above) && may_make_groups(above)) return open_home(above);  // This process is in a leaf already.
   if (!is_delegated(own) || !may_make_groups(own))
     return absl::FailedPreconditionError(absl::StrCat(own, " is not delegated to this user (systemd: Delegate=yes)"));
   if (is_service)
@@ -76,7 +76,8 @@ absl::StatusOr<GroupHome> unified_home(const std::string& own, bool is_service) 
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return errno_status(errno, absl::StrCat("create ", leaf));
   TITAN_RETURN_IF_ERROR(say_to(leaf + "/cgroup.procs", absl::StrCat(::getpid())));
   absl::StatusOr<GroupHome> home = open_home(own);
-  if (!home.ok()) (void)say_to(own + "/cgroup.procs", absl::StrCat(::getpid()));  // Others are in it: as before.
+  // The group contains other processes: undo the move.
+  if (!home.ok()) (void)say_to(own + "/cgroup.procs", absl::StrCat(::getpid()));
   return home;
 }
 
@@ -89,7 +90,7 @@ absl::StatusOr<GroupHome> find_group_home(const GroupPlaces& places) {
     if (own != "?") return unified_home(places.mount + own, places.is_service);
   }
   const std::string own = own_path(lines, "memory");
-  // In a container the mount's root may be the own group.
+  // In a container the mount's root may be this process's group.
   for (const std::string& folder : {absl::StrCat(places.mount, "/memory", own), places.mount + "/memory"}) {
     const bool is_one = ::access((folder + "/memory.limit_in_bytes").c_str(), F_OK) == 0;
     if (own != "?" && is_one && may_make_groups(folder)) return GroupHome{folder, /*unified=*/false};
@@ -111,7 +112,7 @@ absl::Status make_group(const ControlGroup& group) {
   if (group.limit_bytes <= 0) return absl::OkStatus();
   const std::string limit = absl::StrCat(group.limit_bytes);
   TITAN_RETURN_IF_ERROR(say_to(group.folder + (group.unified ? "/memory.max" : "/memory.limit_in_bytes"), limit));
-  // A limit that swap goes around is none. Where swap is not counted there is no such file.
+  // Without a limit on swap the memory limit would have no effect. The file is missing where swap is not counted.
   (void)say_to(group.folder + (group.unified ? "/memory.swap.max" : "/memory.memsw.limit_in_bytes"),
                group.unified ? "0" : limit);
   return absl::OkStatus();
@@ -150,7 +151,7 @@ bool remove_group(const std::string& folder) { return ::rmdir(folder.c_str()) ==
 
 namespace {
 
-// Value of the line "oom_kill N"; -1 without one.
+// Value of the line "oom_kill N", or -1 without one.
 int64_t oom_kills(const std::string& path) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   if (!text.ok()) return -1;
@@ -177,7 +178,7 @@ std::vector<std::string> candidates() {
     } else if (text.find(":memory:") != std::string::npos) {
       paths.push_back(absl::StrCat("/sys/fs/cgroup/memory", path, "/memory.oom_control"));
       paths.push_back(
-          "/sys/fs/cgroup/memory/memory.oom_control");  // In a container, where the own group is the mount's root.
+          "/sys/fs/cgroup/memory/memory.oom_control");  // In a container this process's group may be the mount's root.
     }
     line = end + 1;
   }

@@ -1,8 +1,8 @@
 #pragma once
 
-// Makes the control groups of ranks, and counts in them the kills of the kernel's out-of-memory killer. An attempt's
-// ranks on a node have a group of their own, so that it is known whose memory ran out, what they take together can be
-// limited, and whatever they have started is found at their end.
+// Creates the control groups (cgroups) of ranks and counts the kills of the kernel's out-of-memory killer in them. The
+// ranks of an attempt on a node have their own group: it shows whose memory ran out, it can limit their total memory,
+// and it finds every process that they started.
 
 #include <cstdint>
 #include <string>
@@ -14,28 +14,29 @@
 
 namespace titan::shim {
 
-// Where groups are made.
+// Parent folder of the groups.
 struct GroupHome {
   std::string folder;
-  bool unified = false;  // Version 2 of control groups; else the memory hierarchy of version 1.
+  bool unified = false;  // Control groups version 2; otherwise the memory hierarchy of version 1.
 };
 
-// What to look at; tests stand in for it.
+// Paths to inspect; tests replace them.
 struct GroupPlaces {
   std::string own = "/proc/self/cgroup";
   std::string mount = "/sys/fs/cgroup";
-  bool is_service = false;  // Of systemd, which starts this process again in the group in which it is now.
+  bool is_service = false;  // A systemd service: systemd must be able to start this process again in its present group.
 };
 
-// Version 1: below this process's own group. Version 2: below the group that was delegated to it, where nothing may run
-// but in leaves: it is in a leaf already (systemd's DelegateSubgroup=), or goes into one, "titan-worker", now, unless
-// systemd started it, which could not start it again. Errors: FailedPrecondition and the system's, saying what to do.
+// Finds where groups can be created. Version 1: below this process's own group. Version 2: below the group that was
+// delegated to it, where only leaves may contain processes. The process is in a leaf already (systemd's
+// DelegateSubgroup=), or moves to the new leaf "titan-worker", except in a service, which systemd could not start
+// again. Errors: FailedPrecondition and system errors, with what to do.
 absl::StatusOr<GroupHome> find_group_home(const GroupPlaces& places);
 
 struct ControlGroup {
   std::string folder;  // Empty: none.
   bool unified = false;
-  int64_t limit_bytes = 0;  // Of all memory in it; 0: no limit.
+  int64_t limit_bytes = 0;  // For all memory in the group. 0: no limit.
 
   explicit operator bool() const { return !folder.empty(); }
 };
@@ -44,24 +45,26 @@ nlohmann::json to_json(const ControlGroup& group);
 // Throws nlohmann::json::exception.
 ControlGroup group_from_json(const nlohmann::json& from);
 
+// Creates the group with its limit; it may exist already. Errors: those of the system.
 absl::Status make_group(const ControlGroup& group);
-// To write "0" to: whoever does is in the group then.
+// A process that writes "0" to this descriptor enters the group.
 host::Descriptor group_entrance(const ControlGroup& group);
-// Kills for want of memory that hit a process of the group. Errors: it does not say.
+// Number of out-of-memory kills in the group. Errors: the group does not report it.
 absl::StatusOr<int64_t> memory_kills(const ControlGroup& group);
+// Pids of the processes in the group.
 std::vector<pid_t> group_processes(const std::string& folder);
-// SIGKILL to all in it; how many there were.
+// Sends SIGKILL to all processes of the group and returns their number.
 int kill_group(const std::string& folder);
-// False while something is in it. True when there is none.
+// Returns false while the group contains processes, true if it does not exist.
 bool remove_group(const std::string& folder);
 
-// Counts kills of the kernel's out-of-memory killer: in the ranks' own control group if they have one, else in this
-// process's memory cgroup (v2 or v1), or on the whole machine when the cgroup does not say. A rank that SIGKILL ended
-// while the count grew ran out of memory.
+// Counts kills of the kernel's out-of-memory killer: in the ranks' control group if they have one, else in this
+// process's memory cgroup (v2 or v1), else on the whole machine. A rank that was ended by SIGKILL while the count grew
+// ran out of memory.
 class OutOfMemoryCounter {
  public:
   explicit OutOfMemoryCounter(const ControlGroup& group);
-  // Kills so far; 0 when nothing on this machine counts them.
+  // Kills so far. 0 if nothing on this machine counts them.
   int64_t read() const;
 
  private:

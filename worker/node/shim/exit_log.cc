@@ -27,7 +27,7 @@ constexpr char kFile[] = "/exits.jsonl";
 constexpr int64_t kReservedPerRank = 4096;
 constexpr int64_t kErrorTailBytes = 256 << 10;
 
-// A rank may have written anything under that name.
+// A rank may have written any type under that name.
 std::string text_in(const json& event, const char* name) {
   const auto found = event.find(name);
   return found != event.end() && found->is_string() ? found->get<std::string>() : "";
@@ -38,7 +38,7 @@ std::string dump(const json& value) { return value.dump(-1, ' ', false, json::er
 }  // namespace
 
 std::string last_error(const std::string& folder, int rank) {
-  // The spool of a long job is large and its end is what matters: an offset inside a line costs that line only.
+  // The spool of a long job is large, but only its end matters. An offset inside a line costs only that line.
   const host::Descriptor fd(
       rank_protocol::open_rank_file(rank_protocol::spool_path(folder, rank), O_RDONLY).value_or(-1));
   struct stat info {};
@@ -64,12 +64,12 @@ absl::StatusOr<ExitLog> ExitLog::open(const std::string& run_folder, int num_ran
   const std::string path = run_folder + kFile;
   host::Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd) return errno_status(errno, absl::StrCat("open ", path));
-  // A file system that cannot reserve still works while it has room.
+  // A file system that cannot reserve blocks still works while there is space.
   (void)::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, num_ranks * kReservedPerRank);
   return ExitLog(std::move(fd));
 }
 
-// Whether what lies there ends within a line: a record that follows it would be taken for the end of that line.
+// Whether the file ends within a line: a record appended there would be read as part of that line.
 bool ExitLog::is_torn() const {
   struct stat info {};
   char last = 0;

@@ -12,8 +12,8 @@ namespace titan::shim {
 // The last error event in the rank's spool, or an empty string. `folder`: where the rank writes.
 std::string last_error(const std::string& folder, int rank);
 
-// Appends to exits.jsonl. Blocks for all ranks are reserved when it is opened, so that a disk that fills up later does
-// not lose how the ranks ended.
+// Appends to exits.jsonl. open() reserves disk blocks for all ranks, so that exits are not lost when the disk fills up
+// later.
 class ExitLog {
  public:
   static absl::StatusOr<ExitLog> open(const std::string& run_folder, int num_ranks);
@@ -26,8 +26,8 @@ class ExitLog {
   host::Descriptor fd_;
 };
 
-// All records; a torn last line is left out, and so are lines that are not records, which `damage` tells. No file: no
-// records.
+// Reads all records. Leaves out a torn last line and lines that are not records; `damage` reports the latter. Without a
+// file there are no records.
 absl::StatusOr<std::vector<rank_protocol::RankExit>> read_exits(const std::string& run_folder,
                                                                 std::string* damage = nullptr);
 

@@ -45,7 +45,7 @@ std::vector<Segment> rotated(const std::string& path) {
     if (name.size() != prefix.size() + kDigits || name.compare(0, prefix.size(), prefix) != 0) continue;
     Segment segment{std::atoll(name.c_str() + prefix.size()), 0, absl::StrCat(folder, "/", name)};
     struct stat info {};
-    if (::stat(segment.path.c_str(), &info) != 0) continue;  // Dropped just now.
+    if (::stat(segment.path.c_str(), &info) != 0) continue;  // It was deleted just now.
     segment.size = info.st_size;
     segments.push_back(std::move(segment));
   }
@@ -58,7 +58,7 @@ int64_t end_of(const std::vector<Segment>& segments) {
   return segments.empty() ? 0 : segments.back().start + segments.back().size;
 }
 
-// One consistent look at all segments with the live one last. The writer may rotate at any moment; then look again.
+// One consistent list of all segments, the live one last. If the writer rotates meanwhile, the list is read again.
 struct Look {
   std::vector<Segment> segments;
   host::Descriptor live;
@@ -82,7 +82,7 @@ absl::StatusOr<Look> look(const std::string& path) {
   }
 }
 
-// Appends up to `room` bytes of a segment from a stream offset on.
+// Appends up to `room` bytes of a segment, starting at a stream offset.
 void read_segment(const Segment& segment, int fd, int64_t offset, int64_t room, std::string& out) {
   const int64_t want = std::min(room, segment.start + segment.size - offset);
   if (want <= 0) return;
@@ -99,7 +99,7 @@ void read_segment(const Segment& segment, int fd, int64_t offset, int64_t room, 
   out.resize(before + got);
 }
 
-// The stream's bytes from offset on; clears what was dropped while reading by starting over at the oldest kept byte.
+// Reads the stream from `offset`. If a segment is deleted meanwhile, restarts at the oldest kept byte.
 LogChunk read_from(const Look& at, int64_t offset, int64_t max_bytes) {
   LogChunk chunk;
   const int64_t oldest = at.segments.empty() ? 0 : at.segments.front().start;
@@ -111,7 +111,7 @@ LogChunk read_from(const Look& at, int64_t offset, int64_t max_bytes) {
     if (next >= segment.start + segment.size) continue;
     const bool is_live = &segment == &at.segments.back() && at.live;
     const host::Descriptor opened(is_live ? -1 : ::open(segment.path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!is_live && !opened) {  // Dropped since: go on after it.
+    if (!is_live && !opened) {  // Deleted meanwhile: continue after it.
       chunk.data.clear();
       chunk.offset = chunk.dropped_bytes = segment.start + segment.size;
       continue;
@@ -162,7 +162,7 @@ void LogWriter::append(const char* data, size_t size) {
   }
 }
 
-// True when all was written; the rest is counted as lost.
+// Returns true if all bytes were written; the rest is counted as lost.
 bool LogWriter::write_some(const char* data, size_t size) {
   while (size > 0) {
     const ssize_t n = fd_ ? ::write(fd_.get(), data, size) : -1;
@@ -192,7 +192,7 @@ void LogWriter::rotate() {
   std::vector<Segment> segments = rotated(path_);
   int64_t kept = segment_bytes_;
   for (const Segment& segment : segments) kept += segment.size;
-  // The newest rotated segment always stays: its name tells where rank-R.log begins.
+  // Keep the newest rotated segment, because its name gives the offset of rank-R.log.
   for (size_t i = 0; kept > max_bytes_ && i + 1 < segments.size(); ++i) {
     if (::unlink(segments[i].path.c_str()) == 0) dropped_ += segments[i].size;
     kept -= segments[i].size;
@@ -211,7 +211,7 @@ absl::StatusOr<LogChunk> read_log(const std::string& path, int64_t offset, int64
   max_bytes = std::max<int64_t>(1, max_bytes);
   if (offset >= 0) return read_from(at, offset, max_bytes);
   LogChunk chunk = read_from(at, std::max<int64_t>(0, end_of(at.segments) - max_bytes), max_bytes);
-  // Steps back over one line end more than lines asked for, not counting the one at the very end.
+  // Skip back over one more line end than requested lines, not counting the one at the very end.
   size_t begin = chunk.data.size();
   if (begin > 0 && chunk.data.back() == '\n') --begin;
   for (int64_t lines = 0; lines < tail_lines && begin != std::string::npos && begin > 0; ++lines) {

@@ -12,9 +12,9 @@ namespace {
 
 constexpr size_t kBufferBytes = 256 << 10;
 constexpr size_t kTailBytes = 4096;
-constexpr int kDrainRounds = 64;  // 16 MiB: more than a pipe can hold, and a bound when a grandchild goes on printing.
+constexpr int kDrainRounds = 64;  // 16 MiB: more than a pipe can hold, and a limit if a grandchild keeps printing.
 
-// Without colours and other control characters: these words go into tables and records.
+// Removes colours and other control characters, because the text is shown in tables and records.
 std::string plain(const std::string& line) {
   std::string result;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -69,7 +69,7 @@ void LogPump::add(int rank, host::Descriptor pipe, LogWriter log) {
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
-// Reads until the pipe is empty, or for some rounds; false at the end of the stream.
+// Reads until the pipe is empty, for at most `rounds` reads. Returns false at the end of the stream.
 bool LogPump::pump(Stream& stream, int rounds) {
   thread_local std::vector<char> buffer(kBufferBytes);
   sync::Lock lock(stream.mutex);
@@ -128,7 +128,7 @@ void LogPump::run() {
     uint64_t ignored = 0;
     if (waits[0].revents != 0) (void)!::read(wake_.get(), &ignored, sizeof(ignored));
     for (size_t i = 0; i < streams.size(); ++i) {
-      // A few rounds each: one rank's flood does not keep the others' lines waiting.
+      // Only a few rounds each, so that one rank's flood does not delay the others' lines.
       if (waits[i + 1].revents != 0) pump(*streams[i], 4);
     }
   }

@@ -12,19 +12,19 @@
 
 namespace titan::shim {
 
-// Moves what the ranks print from their pipes into their log files, on a thread of its own: a slow disk holds up
-// neither exits nor commands. Memory is one buffer, whatever the ranks print.
+// Copies the ranks' output from their pipes to their log files in a separate thread, so that a slow disk delays neither
+// exits nor commands. Uses one buffer, whatever the ranks print.
 class LogPump {
  public:
   LogPump();
-  ~LogPump();  // Stops the thread; what lies in the pipes is written first.
+  ~LogPump();  // Writes what is in the pipes and stops the thread.
   LogPump(const LogPump&) = delete;
   LogPump& operator=(const LogPump&) = delete;
 
-  // Takes over the read end (non-blocking) of a rank's pipe.
+  // Takes ownership of the read end (non-blocking) of a rank's pipe.
   void add(int rank, host::Descriptor pipe, LogWriter log);
 
-  // Writes what is in the rank's pipe now and returns the last line that is not empty. Called when the rank is gone.
+  // Writes what is in the rank's pipe and returns the last line that is not empty. Call it after the rank has ended.
   std::string finish(int rank);
 
   struct Counts {

@@ -51,10 +51,11 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "titan-shim: --spec is missing\n%s", kUsage);
     return 2;
   }
-  ::setsid();  // Fails when already leader of a session, which is as good.
+  ::setsid();  // Fails if this process already leads a session, which is fine.
   for (const int number : titan::shim::kIgnoredByShim) ::signal(number, SIG_IGN);
-  titan::host::ignore_warning_signals();  // The ranks need their parent; `titanctl run` and the ranks act on them.
-  sigset_t watched;                       // Before any thread exists, so that all inherit it.
+  // The ranks need their parent; `titanctl run` and the ranks handle these signals.
+  titan::host::ignore_warning_signals();
+  sigset_t watched;  // Blocked before any thread exists, so that all threads inherit it.
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
   sigaddset(&watched, SIGTERM);

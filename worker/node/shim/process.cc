@@ -23,7 +23,7 @@ struct Stat {
 Stat parse_stat(const absl::StatusOr<std::string>& text) {
   Stat result;
   if (!text.ok()) return result;
-  // The name in parentheses may hold anything, parentheses and spaces too.
+  // The name in parentheses may contain anything, including parentheses and spaces.
   size_t at = text->rfind(')');
   if (at == std::string::npos || at + 2 >= text->size()) return result;
   result.state = (*text)[at + 2];
@@ -47,7 +47,7 @@ int64_t start_ticks(pid_t pid) { return parse_stat(stat_text(pid)).ticks; }
 absl::StatusOr<char> process_state(pid_t pid, int64_t ticks) {
   if (pid <= 0) return '\0';
   const absl::StatusOr<std::string> text = stat_text(pid);
-  // It may end between the opening and the reading of its file: the kernel alone knows then.
+  // The process may end between opening and reading the file; then only the kernel knows.
   if (!text.ok() && (absl::IsNotFound(text.status()) || (::kill(pid, 0) != 0 && errno == ESRCH))) return '\0';
   if (!text.ok()) return text.status();
   const Stat stat = parse_stat(text);
@@ -81,7 +81,7 @@ absl::StatusOr<int> kill_marked(const std::string& entry) {
     if (pid <= 0 || pid == ::getpid()) continue;
     const absl::StatusOr<std::string> environment = host::read_file(absl::StrCat("/proc/", item->d_name, "/environ"));
     if (absl::IsResourceExhausted(environment.status())) blind = environment.status();
-    if (!environment.ok()) continue;  // It is gone, or another user's.
+    if (!environment.ok()) continue;  // The process is gone or belongs to another user.
     if (absl::StrCat(std::string(1, '\0'), *environment).find(needle) == std::string::npos) continue;
     if (::kill(pid, SIGKILL) == 0) ++killed;
   }

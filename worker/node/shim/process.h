@@ -9,18 +9,18 @@
 
 namespace titan::shim {
 
-// Field 22 of /proc/PID/stat: when the process began. With the pid and the boot it is the process's identity. 0: no
+// Field 22 of /proc/PID/stat: the start time of the process. Pid, start ticks and boot id identify a process. 0: no
 // such process.
 int64_t start_ticks(pid_t pid);
 
-// State of this very process, as /proc/PID/stat has it; 0: it is gone. A zombie is. Errors: /proc does not say, for
-// want of descriptors or memory, and it may live.
+// State letter of the process with this pid and start time. 0: it is gone or a zombie. Errors: /proc cannot be read for
+// lack of descriptors or memory, so the process may be alive.
 absl::StatusOr<char> process_state(pid_t pid, int64_t ticks);
 
-// Is this very process alive, as far as can be told?
+// Whether this process is alive; true if unknown.
 bool alive(pid_t pid, int64_t ticks);
 
-// Random id of this boot of the kernel; pids and ticks of another boot mean nothing.
+// Random id of this boot of the kernel. Pids and start ticks of another boot mean nothing.
 const std::string& boot_id();
 
 int64_t monotonic_nanos();
@@ -28,9 +28,9 @@ int64_t unix_nanos();
 inline constexpr int64_t kMilli = 1'000'000;  // Nanoseconds of a millisecond.
 inline constexpr int64_t kSecond = 1'000'000'000;
 
-// SIGKILLs every process whose environment holds the entry "NAME=value"; returns how many. Finds what ranks left behind
-// when the shim, their parent and reaper, is gone. An error when this process lacks what it takes to look
-// (descriptors): then some may be left.
+// Sends SIGKILL to every process with the entry "NAME=value" in its environment; returns their number. Finds what ranks
+// left when the shim, their parent and reaper, is gone. Errors: this process lacks descriptors to look at all
+// processes, so some may be left.
 absl::StatusOr<int> kill_marked(const std::string& entry);
 
 }  // namespace titan::shim

@@ -51,11 +51,11 @@ struct ChildSetup {
   const char* binary;
   char** arguments;
   char** environment;
-  const char* folder;    // Null: stay.
-  const RankUser* user;  // Null: stay.
+  const char* folder;    // Null: no change.
+  const RankUser* user;  // Null: no change.
 };
 
-// Bare system calls: the library's would speak to threads that this process does not have.
+// Uses system calls directly: the C library's functions would signal threads that do not exist in this process.
 bool become_user(const RankUser& user) {
   return ::syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
          ::syscall(SYS_setresgid, user.gid, user.gid, user.gid) == 0 &&
@@ -68,16 +68,17 @@ bool become_user(const RankUser& user) {
   ::_exit(127);
 }
 
-// Between fork and exec: async-signal-safe calls only, since this process has other threads.
+// Runs between fork and exec: only async-signal-safe calls are allowed, because this process has other threads.
 [[noreturn]] void become_rank(const ChildSetup& setup) {
   ::setpgid(0, 0);
   const int score = ::open(kOomScore, O_WRONLY | O_CLOEXEC);
   if (score >= 0) (void)!::write(score, "0", 1);
-  if (setup.group_fd >= 0) (void)!::write(setup.group_fd, "0", 1);  // The parent looks whether it helped.
+  if (setup.group_fd >= 0) (void)!::write(setup.group_fd, "0", 1);  // The parent checks whether it worked.
   if (setup.user != nullptr && !become_user(*setup.user)) give_up(setup);
   if (setup.folder != nullptr && ::chdir(setup.folder) != 0) give_up(setup);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);     // Now: it does not outlive a change of users.
-  ::prctl(PR_SET_PTRACER, setup.parent);  // Where Yama lets only ancestors trace: titan-stacks is the shim's child.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Set it here: a change of user clears it.
+  // Needed where Yama lets only ancestors trace: titan-stacks is a child of the shim, not of the rank.
+  ::prctl(PR_SET_PTRACER, setup.parent);
   if (::getppid() != setup.parent) ::_exit(127);  // The parent died before the death signal was set.
   ::dup2(setup.null_fd, 0);
   ::dup2(setup.output_fd, 1);
@@ -87,7 +88,8 @@ bool become_user(const RankUser& user) {
   normal.sa_handler = SIG_DFL;
   for (const int number : {SIGCHLD, SIGTERM}) ::sigaction(number, &normal, nullptr);
   for (const int number : kIgnoredByShim) ::sigaction(number, &normal, nullptr);
-  host::ignore_warning_signals();  // Until the rank has handlers there is nothing to save, and they would end it.
+  // Until the rank installs handlers there is nothing to save, and these signals would end it.
+  host::ignore_warning_signals();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -113,7 +115,7 @@ absl::StatusOr<RankProcess> start_rank(const RankCommand& command) {
   TITAN_ASSIGN_OR_RETURN(auto error, make_pipe());
   const host::Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ::fcntl(output.first.get(), F_SETFL, O_NONBLOCK);
-  ::fcntl(output.second.get(), F_SETPIPE_SZ, kPipeBytes);  // Fails above the user's limit; then the default stays.
+  ::fcntl(output.second.get(), F_SETPIPE_SZ, kPipeBytes);  // Fails above the user's limit; then the default size stays.
   const ChildSetup setup{.parent = ::getpid(),
                          .null_fd = null.get(),
                          .output_fd = output.second.get(),
@@ -128,7 +130,7 @@ absl::StatusOr<RankProcess> start_rank(const RankCommand& command) {
   const pid_t pid = ::fork();
   if (pid < 0) return errno_status(errno, absl::StrCat("fork for ", command.binary));
   if (pid == 0) become_rank(setup);
-  ::setpgid(pid, pid);  // Also here: the group exists before anyone signals it.
+  ::setpgid(pid, pid);  // The parent also does it, so that the group exists before anyone signals it.
   error.second.reset();
   int failed = 0;
   ssize_t n = 0;

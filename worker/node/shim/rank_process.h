@@ -15,18 +15,18 @@
 
 namespace titan::shim {
 
-// What would end a shim, and with it its ranks, without a word; a write beyond the limit on files fails instead. Ranks
-// begin with none of it ignored.
+// Signals that would end a shim and its ranks without a message; with SIGXFSZ ignored, a write beyond the file-size
+// limit fails instead. Ranks start with the default handlers.
 inline constexpr int kIgnoredByShim[] = {SIGPIPE, SIGINT, SIGALRM, SIGVTALRM, SIGPROF, SIGXFSZ};
 
 struct RankCommand {
   std::string binary;
   std::vector<std::string> arguments;              // Without the program's name.
-  std::map<std::string, std::string> environment;  // Added to this process's own.
+  std::map<std::string, std::string> environment;  // Added to this process's environment.
   int listen_fd = -1;                              // Inherited under the same number.
-  int group_fd = -1;                               // See group_entrance(); -1: it stays in this process's group.
-  std::string folder;                              // It works there; empty: where this process does.
-  std::optional<RankUser> user;                    // It runs as; none: as this process.
+  int group_fd = -1;                               // See group_entrance(). -1: the rank stays in this process's group.
+  std::string folder;                              // Working folder. Empty: this process's.
+  std::optional<RankUser> user;                    // User that the rank runs as. None: this process's.
 };
 
 struct RankProcess {
@@ -35,14 +35,13 @@ struct RankProcess {
   host::Descriptor output;  // Read end of stdout and stderr, non-blocking.
 };
 
-// Starts a rank: leader of its own process group, killed by the kernel when this thread's process dies, no descriptor
-// inherited but those named. As another user it has nothing of this one's, and gets nothing back by a
-// program that is setuid. Returns when exec has happened. Call it on the main thread: the death signal is tied to
-// the calling thread. Errors: those of fork and exec, naming the binary.
+// Starts a rank as leader of its own process group. The kernel kills it when the calling thread ends, so call this on
+// the main thread. It inherits no descriptors except the named ones. As another user it keeps no rights of this process
+// and cannot regain any through a setuid program. Returns after exec. Errors: those of fork and exec, with the binary's
+// name.
 absl::StatusOr<RankProcess> start_rank(const RankCommand& command);
 
-// Makes the kernel's out-of-memory killer choose others before this process, when that is allowed. Ranks are put back
-// to normal.
+// Makes the kernel's out-of-memory killer prefer other processes, if that is allowed. Ranks are reset to normal.
 void protect_from_oom_killer();
 
 }  // namespace titan::shim

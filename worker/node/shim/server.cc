@@ -80,7 +80,7 @@ void Server::read_from(Client& client, const Handler& handler) {
       continue;
     }
     json answer = handler(request);
-    // A word or a number: what holds others may be nested so deeply that writing it takes more stack than there is.
+    // Copy only primitive ids: writing a deeply nested value could overflow the stack.
     if (const auto id = request.find("id"); id != request.end() && id->is_primitive()) answer["id"] = *id;
     const auto command = request.find("command");
     if (command != request.end() && *command == "subscribe") client.subscribed = true;

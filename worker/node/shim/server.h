@@ -15,22 +15,24 @@ namespace titan::shim {
 
 inline constexpr char kSocketName[] = "shim.sock";
 
-// The shim's side of shim.sock: JSON objects, one a line, from any number of clients. Never blocks: a client that does
-// not read is cut off when too much waits for it.
+// The shim's side of shim.sock: JSON objects, one per line, from any number of clients. Never blocks: a client that
+// does not read is disconnected when too much data waits for it.
 class Server {
  public:
-  // Answers a request; "subscribe" clients also get every broadcast after their answer.
+  // Answers a request. A "subscribe" client also receives every broadcast after its answer.
   using Handler = std::function<nlohmann::json(const nlohmann::json& request)>;
 
   static absl::StatusOr<Server> open(const std::string& run_folder);
-  // A client that was connected before the socket existed: the daemon that started this shim. It is subscribed at once.
+  // Adds the client that was connected before the socket existed: the daemon that started this shim. It is subscribed.
   void adopt(host::Descriptor client);
 
+  // Appends the descriptors to poll for.
   void add_waits(std::vector<pollfd>& waits) const;
+  // Handles the results of the poll: reads, answers, writes and accepts.
   void handle(const std::vector<pollfd>& waits, const Handler& handler);
   void broadcast(const nlohmann::json& message);
   bool has_subscriber() const;
-  // Waits a little for clients to take what is meant for them.
+  // Waits up to this time until the clients have received their data.
   void flush(int milliseconds);
 
  private:

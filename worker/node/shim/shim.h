@@ -22,19 +22,19 @@ namespace titan::shim {
 
 // Parent of one attempt's ranks on one node. Its files in the run folder:
 //   spec.json, launch.json   read at the start
-//   shim.lock                held while it lives: one shim per run folder
-//   shim.json                who it is (pid, start ticks, boot), its state, the store's port, the ranks' pids
+//   shim.lock                held while the shim lives: one shim per run folder
+//   shim.json                its identity (pid, start ticks, boot), its state, the store's port, the ranks' pids
 //   shim.sock                commands: status, subscribe, start, stop, checkpoint, lease
 //   exits.jsonl              how each rank ended
-//   rank-R.log[.START]       what each rank printed
+//   rank-R.log[.START]       the output of each rank
 // Answers and events are JSON lines: docs/worker-protocols.md, "Shim protocol".
 class Shim {
  public:
   // `control`: a connected daemon, or an empty descriptor. Errors: AlreadyExists when another shim serves this folder;
-  // else what failed (spec, port, disk).
+  // otherwise those of the spec, the port or the disk.
   static absl::StatusOr<std::unique_ptr<Shim>> create(const std::string& run_folder, host::Descriptor control);
 
-  // Serves until all ranks are gone and recorded. Call on the main thread of the process, with SIGCHLD and SIGTERM
+  // Serves until all ranks are gone and recorded. Call it on the main thread of the process, with SIGCHLD and SIGTERM
   // blocked.
   void run();
 

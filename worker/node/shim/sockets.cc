@@ -27,7 +27,7 @@ std::string without_brackets(const std::string& address) {
   return bracketed ? address.substr(1, address.size() - 2) : address;
 }
 
-// Of an empty address, getaddrinfo() would make the loopback.
+// Rejects an empty address, which getaddrinfo() would resolve to the loopback.
 absl::StatusOr<Addresses> resolve(const std::string& address, int flags = 0) {
   addrinfo wanted{};
   wanted.ai_flags = flags;
@@ -40,7 +40,7 @@ absl::StatusOr<Addresses> resolve(const std::string& address, int flags = 0) {
                                                  ". Start titan-worker with --address and one of this machine's"));
 }
 
-// Of an IPv4 or IPv6 address: its bytes in network order.
+// The address's bytes in network order; empty for other families.
 std::string bytes_of(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     const auto* ipv4 = reinterpret_cast<const sockaddr_in*>(address);
@@ -65,7 +65,7 @@ absl::StatusOr<Listener> listen_at(const addrinfo& at) {
   Listener result;
   result.socket = host::Descriptor(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!result.socket) return errno_status(errno, "create a TCP socket");
-  // Only the wildcard has IPv4 inside.
+  // Only the IPv6 wildcard includes IPv4.
   const int only_ipv6 = is_any(at.ai_addr) ? 0 : 1;
   if (at.ai_family == AF_INET6) {
     ::setsockopt(result.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_ipv6, sizeof(only_ipv6));

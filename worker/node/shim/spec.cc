@@ -86,7 +86,7 @@ absl::StatusOr<Spec> spec_from_json(const json& from) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));
   }
   if (spec.ranks.empty()) return absl::InvalidArgumentError("shim spec: ranks is empty");
-  constexpr double kLongest = 1e9;  // Seconds, to which a time in nanoseconds may be added.
+  constexpr double kLongest = 1e9;  // Seconds; adding it to a time in nanoseconds must not overflow.
   if (!(spec.orphan_timeout_seconds > 0 && spec.orphan_timeout_seconds <= kLongest)) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: orphan_timeout_seconds is ", spec.orphan_timeout_seconds,
                                                    ", expected more than 0 and at most ", kLongest));

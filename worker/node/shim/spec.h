@@ -1,6 +1,6 @@
 #pragma once
 
-// Describes what the daemon asks of a shim: spec.json, and the unix user as whom ranks run.
+// The daemon's request to a shim: spec.json, and the Unix user that ranks run as.
 
 #include <sys/types.h>
 
@@ -15,12 +15,12 @@
 
 namespace titan::shim {
 
-// A unix user, as whom a shim that is root runs ranks.
+// The Unix user as which a root shim runs ranks.
 struct RankUser {
   std::string name;
   uid_t uid = 0;
   gid_t gid = 0;
-  std::vector<gid_t> groups;  // All of theirs.
+  std::vector<gid_t> groups;  // All groups of the user.
   std::string home;
 };
 
@@ -31,31 +31,31 @@ RankUser user_from_json(const nlohmann::json& from);
 // Errors: NotFound, and those of the user database.
 absl::StatusOr<RankUser> find_user(const std::string& name);
 
-// What the daemon asks of a shim: spec.json in the run folder of one attempt on one node. The run folder is the folder
-// of this file; it holds launch.json before the shim starts.
+// The daemon's request to a shim, stored as spec.json in the run folder of one attempt on one node. The folder must
+// contain launch.json before the shim starts.
 struct Spec {
   std::string job_uid;
   int attempt = 1;
-  bool leader = false;                // Host the store: bind its port now and let rank 0 inherit the listening socket.
+  bool leader = false;                // Host the store: bind its port now; rank 0 inherits the listening socket.
   std::string address = "127.0.0.1";  // Where the store listens.
-  bool alone = false;                 // All ranks of the attempt are here: they reach the store at `address`.
+  bool alone = false;                 // All ranks of the attempt are on this node and reach the store at `address`.
   std::string rank_binary;
-  std::vector<int> ranks;  // Of this node, in local order.
+  std::vector<int> ranks;  // Ranks on this node, in local order.
   int world = 1;
-  std::map<std::string, std::string> environment;  // Added to this process's own for the ranks.
-  std::optional<RankUser> user;                    // Whom the ranks run as; none: as this process.
-  ControlGroup group;                              // They live in; none: where this process does.
-  std::string rank_folder;                         // Theirs to write, with launch.json; empty: the run folder.
-  double orphan_timeout_seconds = 600;             // Stop and save when no daemon has renewed the lease for so long.
-  double orphan_grace_seconds = 60;                // Then SIGKILL after this.
-  int64_t log_max_bytes = 256 << 20;               // Kept of each rank's log.
+  std::map<std::string, std::string> environment;  // Added to this process's environment for the ranks.
+  std::optional<RankUser> user;                    // User that the ranks run as. None: this process's.
+  ControlGroup group;                              // Control group of the ranks. None: this process's.
+  std::string rank_folder;              // Folder that the ranks write to, with launch.json. Empty: the run folder.
+  double orphan_timeout_seconds = 600;  // Save and stop when no daemon has renewed the lease for this time.
+  double orphan_grace_seconds = 60;     // Then SIGKILL after this time.
+  int64_t log_max_bytes = 256 << 20;    // Kept of each rank's log.
 };
 
 nlohmann::json to_json(const Spec& spec);
-// Errors: InvalidArgument naming the member.
+// Errors: InvalidArgument with the member's name.
 absl::StatusOr<Spec> spec_from_json(const nlohmann::json& from);
 
-// Entry of every rank's environment that names its run folder; what its children inherit tells whose they are.
+// Variable in every rank's environment that names its run folder. Child processes inherit it, so it identifies them.
 inline constexpr char kRunFolderVariable[] = "TITAN_RUN_FOLDER";
 
 }  // namespace titan::shim

@@ -29,7 +29,7 @@ std::vector<std::string> arguments_for(const std::string& program, const std::st
   return arguments;
 }
 
-// The shim's own signals are blocked and ignored in it; a child begins with none of that.
+// The shim blocks and ignores signals; a child must start with the defaults.
 void let_signals_through(posix_spawnattr_t& attributes) {
   sigset_t none, all;
   sigemptyset(&none);

@@ -15,15 +15,15 @@ struct StacksOf {
   int rank = 0;
 };
 
-// Starts titan-stacks for these ranks, and does not wait for it: rank-R.stacks (rank_protocol::stacks_path) is there,
-// complete, as soon as it is known where that rank's threads are, of each rank once the child that is returned has
-// ended, by the deadline and two seconds at most. What an earlier call left there is removed first. The caller reaps
-// the child; exit code 0: there is something about every rank. `program`: titan-stacks of the shim's own folder.
-// Errors: NotFound and others of starting a program, which name it.
+// Starts titan-stacks for these ranks and does not wait for it. rank-R.stacks (rank_protocol::stacks_path) appears,
+// complete, as soon as that rank's stacks are known; all files exist when the returned child has ended, at most two
+// seconds after the deadline. Removes the files of an earlier call first. The caller reaps the child; exit code 0 means
+// that every rank has a file. `program`: path of titan-stacks. Errors: NotFound and others of starting a program, with
+// its name.
 absl::StatusOr<pid_t> start_stacks(const std::string& program, const std::string& run_folder,
                                    const std::vector<StacksOf>& ranks, int64_t deadline_milliseconds);
 
-// Path of titan-stacks beside this program.
+// Path of titan-stacks in the folder of this program.
 std::string stacks_program();
 
 }  // namespace titan::shim

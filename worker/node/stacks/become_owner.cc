@@ -16,7 +16,7 @@
 namespace titan::stacks {
 namespace {
 
-// Of "Uid:\treal\teffective\t…" in /proc/PID/status the second number; -1 when there is none.
+// The second number of "Uid:\treal\teffective\t..." in /proc/PID/status, or -1 without one.
 int64_t effective(const std::string& status, const std::string& line) {
   int64_t real = -1, effective = -1;
   const size_t at = status.find(absl::StrCat("\n", line, ":"));
@@ -30,7 +30,7 @@ bool only_root_traces() {
   return yama.ok() && *yama >= "2";
 }
 
-// For /proc/PID/map_files; a kernel before 5.9 has it for root alone.
+// Keeps or drops the capability for /proc/PID/map_files. A kernel before 5.9 grants it only to root.
 bool keep(bool finding_of_files) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3] = {};

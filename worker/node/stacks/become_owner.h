@@ -4,10 +4,10 @@
 
 namespace titan::stacks {
 
-// Makes this process one of the user whose process `pid` is, without a way back: it reads files and memory which that
-// user may have made to deceive it. Of root's rights it keeps the one that finds a mapped file by its mapping, also
-// when another one has its name since. Nothing is changed unless this user is root and that one is not, nor where Yama
-// lets root alone trace. False: it could not be done, and this process is to end.
+// Permanently changes this process to the user that owns process `pid`, because it reads files and memory that this
+// user may have crafted. Of root's capabilities it keeps only the one that opens a mapped file by its mapping, even if
+// another file now has its name. Changes nothing unless this process is root and the owner is not, or where Yama lets
+// only root trace. Returns false if the change failed; then this process must end.
 bool become_owner_of(pid_t pid);
 
 }  // namespace titan::stacks

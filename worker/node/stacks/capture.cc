@@ -20,11 +20,11 @@ namespace titan::stacks {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr size_t kPages = 32;  // 128 KiB hold some hundreds of LibTorch's frames.
+constexpr size_t kPages = 32;  // 128 KiB hold several hundred LibTorch frames.
 constexpr size_t kMostThreads = 512;
 constexpr int64_t kLookAgainNanos = 100'000'000;
 
-// Page by page: what lies beyond the stack's end is left out.
+// Copies page by page; pages beyond the stack's end are left out.
 std::vector<std::byte> copy_stack(pid_t tid, uint64_t from) {
   std::vector<std::byte> bytes(kPages * kPageBytes);
   std::vector<iovec> pages;
@@ -77,7 +77,7 @@ class Threads {
       if (place >= kMostThreads) {
         captures_[place].missing = absl::StrCat("it is one of more than ", kMostThreads, " threads");
       } else if (captures_[place].facts.state == 'Z') {
-        captures_[place].missing = "it has ended";  // As a main thread may while others go on.
+        captures_[place].missing = "it has ended";  // A main thread may end while others keep running.
       } else if (::ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0 ||
                  ::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0) {
         captures_[place].missing = why_not(pid_, errno);
@@ -99,7 +99,7 @@ class Threads {
       }
     }
     if (!WIFSTOPPED(status)) return;
-    // A stop that is an event has come from this process; any other is a signal on its way, which it gets now.
+    // An event stop was caused by this process. Any other stop is a pending signal, which is delivered now.
     const long signal = status >> 16 != 0 ? 0 : WSTOPSIG(status);
     ::ptrace(PTRACE_DETACH, tid, nullptr, signal);
   }
@@ -114,7 +114,7 @@ class Threads {
     capture.stack = copy_stack(capture.facts.tid, capture.registers.stack_pointer);
   }
 
-  // Waits for a change.
+  // Waits for a change; true if there was none for a while.
   bool nobody_for_a_while() const {
     sigset_t child;
     sigemptyset(&child);
@@ -138,7 +138,7 @@ class Threads {
   const pid_t pid_;
   const int64_t deadline_;
   std::vector<Capture> captures_;
-  std::map<pid_t, size_t> waited_for_;  // Places in captures_.
+  std::map<pid_t, size_t> waited_for_;  // Indices in captures_.
 };
 
 }  // namespace

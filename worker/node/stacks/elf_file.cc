@@ -61,14 +61,14 @@ constexpr size_t kMostCharacters = 120;
 constexpr size_t kMostMangled = 8192;
 constexpr int kDeepest = 8;
 
-// "operator<", "operator->>" and the like are no brackets.
+// Whether the bracket belongs to "operator<", "operator->>" or the like.
 bool of_an_operator(const std::string& name, size_t at) {
   size_t begin = at;
   while (begin > 0 && (name[begin - 1] == '<' || name[begin - 1] == '>' || name[begin - 1] == '-')) --begin;
   return absl::EndsWith(absl::string_view(name).substr(0, begin), "operator");
 }
 
-// What is in brackets more than `depth` deep becomes "...". "()" stays: it tells a call operator.
+// Replaces text in brackets deeper than `depth` by "...". Keeps "()", which marks a call operator.
 std::string folded(const std::string& name, int depth) {
   std::string text;
   int inside = 0;
@@ -115,7 +115,7 @@ bool is_code(const GElf_Sym& symbol) {
          symbol.st_value != 0;
 }
 
-// The symbol table that knows most: a stripped file has the second kind alone.
+// The most complete symbol table: a stripped file has only the second kind.
 Elf_Scn* symbol_section(Elf* elf) {
   Elf_Scn* dynamic = nullptr;
   for (Elf_Scn* section = nullptr; (section = elf_nextscn(elf, section)) != nullptr;) {

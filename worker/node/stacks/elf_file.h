@@ -1,6 +1,6 @@
 #pragma once
 
-// Finds the functions of addresses in the files that a process has mapped, and names them for people.
+// Finds the functions at addresses in the files that a process has mapped, and formats their names.
 
 #include <libelf.h>
 #include <sys/types.h>
@@ -21,31 +21,32 @@ struct Mapping {
   uint64_t begin = 0;
   uint64_t end = 0;
   unsigned major = 0, minor = 0;
-  uint64_t inode = 0;  // 0: of no file.
+  uint64_t inode = 0;  // 0: not a file.
   std::string path;
 };
 
+// Memory mappings of a process. Empty: /proc cannot be read.
 std::vector<Mapping> mappings_of(pid_t pid);
 
-// The file that is mapped there: the very one, also when it was deleted since, where the kernel gives it (to root),
-// else what its path leads to. That may be anything by now, a device or a pipe, and is opened as a plain file or not at
-// all. Empty: it cannot be had.
+// Opens the mapped file: the exact file, even if it was deleted since, where the kernel provides it (to root);
+// otherwise the file at its path. That path may lead to a device or pipe by now, so only regular files are opened.
+// Empty: not available.
 host::Descriptor open_mapped(pid_t pid, const Mapping& mapping);
 
-// A symbol's name for people. Of a long C++ name the innermost of what stands in <> and () is folded, then more of it:
+// Demangles a symbol. In a long C++ name the innermost text in <> and () is replaced by "...", then outer text:
 // "at::native::(...)::cpu_kernel<...>(at::TensorIteratorBase&, ...)".
 std::string function_name(const std::string& symbol);
 
-// The folding alone, of a name that is longer than `most`.
+// The shortening of function_name(), for a name that is longer than `most`.
 std::string shortened_name(const std::string& name, size_t most);
 
 struct Function {
-  std::string name;  // Empty: no symbol is there.
+  std::string name;  // Empty: there is no symbol.
   uint64_t begin = 0;
 };
 
-// A file that processes have mapped, for as long as one is asked about. Its symbols are gone through once for all
-// addresses that are asked for together: LibTorch has half a million of them.
+// A file that processes have mapped; it stays open. Its symbols are read once for all addresses of a look_up():
+// LibTorch has half a million symbols.
 class ElfFile {
  public:
   explicit ElfFile(std::string name) : name_(std::move(name)) {}
@@ -55,14 +56,15 @@ class ElfFile {
 
   const std::string& name() const { return name_; }  // Without its folder.
 
-  // A reference of the caller's own; null when it is no ELF file that can be read. Opens it when it is first asked for.
+  // Returns a reference that the caller must end, or null if it is not a readable ELF file. The first call opens the
+  // file.
   Elf* open(pid_t pid, const Mapping& mapping);
-  // For one that lies in no file: the kernel's page with its clock.
+  // Takes an ELF image that is not in a file: the kernel's vDSO page.
   void adopt(Elf* elf);
 
-  // Addresses as the file has them.
+  // Finds the functions at these addresses, which are relative to the file.
   void look_up(std::vector<uint64_t> addresses);
-  // Of an address that was looked up.
+  // The function at an address that was looked up.
   const Function& at(uint64_t address) const;
 
  private:
@@ -75,11 +77,11 @@ class ElfFile {
   std::map<uint64_t, Function> known_;
 };
 
-// All files of all processes that are looked at: ranks have the same ones.
+// The files of all inspected processes: ranks map the same ones.
 class ElfFiles {
  public:
   ElfFile& of(const Mapping& mapping);
-  ElfFile& nameless(const std::string& name);  // One more each time.
+  ElfFile& nameless(const std::string& name);  // Adds a new entry on each call.
 
  private:
   std::map<std::tuple<unsigned, unsigned, uint64_t, std::string>, std::unique_ptr<ElfFile>> files_;

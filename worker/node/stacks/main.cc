@@ -1,4 +1,4 @@
-// titan-stacks PID...: where the threads of running processes are, which go on undisturbed.
+// titan-stacks PID...: prints the stacks of all threads of running processes without disturbing them.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -56,7 +56,7 @@ bool parse_name(const std::string& text, Arguments& to) {
   return true;
 }
 
-// Empty, or what is wrong with the arguments.
+// Returns what is wrong with the arguments, or an empty string.
 std::string parse(int argc, char** argv, Arguments& to) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -83,14 +83,14 @@ std::string parse(int argc, char** argv, Arguments& to) {
   return "";
 }
 
-// Whatever happens, it does not stay for long.
+// Ends this process after the time limit, whatever happens.
 void end_after(int64_t milliseconds) {
   const itimerval limit{{}, {milliseconds / 1000, milliseconds % 1000 * 1000}};
   ::signal(SIGALRM, SIG_DFL);
   ::setitimer(ITIMER_REAL, &limit, nullptr);
 }
 
-// When memory is short, this is what goes first.
+// Makes this process the first to be killed when memory is short.
 void offer_to_oom_killer() {
   const titan::host::Descriptor score(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
   if (score) (void)!::write(score.get(), "1000", 4);

@@ -11,10 +11,10 @@ namespace titan::stacks {
 struct Registers {
   uint64_t program_counter = 0;
   uint64_t stack_pointer = 0;
-  std::vector<uint64_t> by_number;  // As the machine's DWARF numbers them.
+  std::vector<uint64_t> by_number;  // Indexed by the machine's DWARF register number.
 };
 
-// Of a stopped tracee. Nothing: of a machine, or a mode of it, that is not known here.
+// Registers of a stopped tracee. None: the machine or its mode is not supported.
 std::optional<Registers> read_registers(pid_t tid);
 
 }  // namespace titan::stacks

@@ -21,7 +21,8 @@ std::string text_of(const Frame& frame) {
   return absl::StrCat(function.name, "+0x", absl::Hex(frame.address - function.begin), where);
 }
 
-// A thread that computes is at another instruction than its like at every moment, and calls from the same ones.
+// Threads that compute are at different instructions of the same function, so the innermost frame counts by its
+// function.
 std::string key_of(const ThreadStack& thread) {
   std::string key = absl::StrCat(thread.missing, "\n", thread.kernel, "\n");
   for (size_t i = 0; i < thread.stack.frames.size(); ++i) {
@@ -98,7 +99,7 @@ ThreadStack stack_of(const Capture& capture, pid_t pid, size_t most_frames, Unwi
   return thread;
 }
 
-// The process's memory is asked for by the number of one of its threads: the main one may have ended before the others.
+// Returns a living thread, whose id gives access to the process's memory: the main thread may have ended first.
 pid_t one_that_lives(const std::vector<Capture>& captures, pid_t pid) {
   for (const Capture& capture : captures) {
     if (capture.missing.empty()) return capture.facts.tid;

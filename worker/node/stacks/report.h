@@ -1,6 +1,6 @@
 #pragma once
 
-// Looks at one process's threads, and writes down where they are.
+// Captures the stacks of one process's threads and formats them.
 
 #include <functional>
 #include <string>
@@ -14,22 +14,22 @@ struct ThreadStack {
   ThreadFacts facts;
   Stack stack;
   std::string missing;  // Why there is no stack.
-  std::string kernel;   // Where it is in the kernel, of one without a stack.
+  std::string kernel;   // Position in the kernel, for a thread without a stack.
 };
 
 struct ProcessStacks {
   pid_t pid = 0;
-  std::vector<ThreadStack> threads;  // The main one first.
+  std::vector<ThreadStack> threads;  // The main thread first.
 };
 
-// Threads with the same stack stand together. At most 256 KiB.
+// Formats the stacks; threads with equal stacks are listed together. At most 256 KiB.
 std::string report(const ProcessStacks& process);
 
-// What /proc alone says, and why that is all.
+// Only what /proc shows, with the reason `why` there are no stacks.
 ProcessStacks without_stacks(pid_t pid, const std::string& why);
 
-// Looks at one process until `deadline_nanos` (monotonic), and tells what it sees twice: first without the functions'
-// names, for which files have to be read that may be large or far away.
+// Captures one process until `deadline_nanos` (monotonic) and calls `tell` twice: first without function names, because
+// these require reading files that may be large or remote.
 void look_at(pid_t pid, int64_t deadline_nanos, size_t most_frames, ElfFiles& files,
              const std::function<void(const ProcessStacks&)>& tell);
 

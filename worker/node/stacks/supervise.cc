@@ -24,18 +24,18 @@ namespace {
 
 constexpr int64_t kMilli = 1'000'000;
 #if defined(__SANITIZE_ADDRESS__) || defined(TITAN_THREAD_SANITIZER)
-constexpr rlim_t kMostMemory = 0;  // A sanitizer's own maps are larger than any limit.
+constexpr rlim_t kMostMemory = 0;  // A sanitizer's own mappings are larger than any limit.
 #else
 constexpr rlim_t kMostMemory = 1 << 30;
 #endif
 constexpr size_t kMostAnswer = 1 << 20;
 
-// What the process that looks says, before as many bytes of text.
+// Header that the child process writes before each report.
 struct Head {
   uint32_t place = 0;
   uint32_t bytes = 0;
   uint32_t anything = 0;
-  uint32_t last = 0;  // Of this process.
+  uint32_t last = 0;  // Nonzero: the last report about this process.
 };
 
 int64_t share_of(int64_t deadline, size_t processes) {
@@ -43,7 +43,7 @@ int64_t share_of(int64_t deadline, size_t processes) {
   return now + (deadline - now) / static_cast<int64_t>(processes);
 }
 
-// A name can be written so that it takes all memory to read it.
+// Limits memory, because demangling a crafted name can take all of it.
 void limit_what_it_takes() {
   const rlimit memory{kMostMemory, kMostMemory}, no_core{0, 0};
   if (kMostMemory > 0) ::setrlimit(RLIMIT_DATA, &memory);
@@ -54,8 +54,8 @@ void limit_what_it_takes() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   limit_what_it_takes();
-  if (!become_owner_of(request.pids[first])) ::_exit(1);  // All of them are one job's.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);                     // A change of user takes it back.
+  if (!become_owner_of(request.pids[first])) ::_exit(1);  // All requested processes belong to one job.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);                     // The change of user clears it.
   if (::getppid() != parent) ::_exit(1);
   sigset_t child;
   sigemptyset(&child);
@@ -79,7 +79,7 @@ void limit_what_it_takes() {
   ::_exit(0);
 }
 
-// The process that looks, from its parent's side.
+// The child process that captures stacks, from its parent's side.
 class Looker {
  public:
   Looker(const Request& request, size_t first, int64_t deadline) {
@@ -95,7 +95,8 @@ class Looker {
   ~Looker() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, WNOHANG);  // Not until it is gone: it may be where no signal ends it at once.
+    // Does not block: the child may be in a state in which no signal ends it immediately.
+    ::waitpid(pid_, nullptr, WNOHANG);
   }
   Looker(const Looker&) = delete;
   Looker& operator=(const Looker&) = delete;
@@ -118,7 +119,7 @@ class Looker {
   std::string how_it_ended() {
     int status = 0;
     if (pid_ <= 0) return std::strerror(errno);
-    // Its end of the pipe is closed: it is as good as gone.
+    // The child has closed its end of the pipe, so it ends immediately.
     const pid_t ended = ::waitpid(pid_, &status, 0);
     pid_ = 0;
     if (ended < 0 || !WIFSIGNALED(status)) return absl::StrCat("ended with code ", WEXITSTATUS(status));

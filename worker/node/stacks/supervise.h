@@ -1,6 +1,6 @@
 #pragma once
 
-// Looks at the stacks of processes from a process of its own, which may crash or hang without harm.
+// Captures the stacks of processes from a separate process, which may crash or hang without harm.
 
 #include <sys/types.h>
 
@@ -13,19 +13,18 @@ namespace titan::stacks {
 
 struct Request {
   std::vector<pid_t> pids;
-  int64_t deadline_milliseconds = 5000;  // For all of them together.
+  int64_t deadline_milliseconds = 5000;  // For all processes together.
   size_t most_frames = 64;
 };
 
 struct Answer {
   std::string text;
-  bool anything = false;  // The process was there.
+  bool anything = false;  // The process exists.
 };
 
-// Calls `done` for each process, in their order, by the deadline. A process of its own looks, and is given up when it
-// crashes or stands still: the files and names that it reads are those of programs that nobody trusts, and may lie on
-// storage that does not answer. Of a process whose turn was spoilt, /proc is told. Each gets an equal share of the time
-// that is left, so that one of them does not take it all.
+// Calls `done` for each process in order, by the deadline. A separate process does the work and is abandoned when it
+// crashes or hangs: it reads files and names of untrusted programs, which may be on storage that does not answer. A
+// process that could not be captured is described from /proc. Each process gets an equal share of the remaining time.
 void supervise(const Request& request, const std::function<void(size_t place, const Answer& answer)>& done);
 
 }  // namespace titan::stacks

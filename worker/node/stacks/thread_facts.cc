@@ -12,7 +12,7 @@
 namespace titan::stacks {
 namespace {
 
-// Up to the first blank or end of line of a file of /proc; empty when it cannot be read.
+// The first word of a file of /proc; empty if it cannot be read.
 std::string first_word(const std::string& path) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   return text.ok() ? text->substr(0, text->find_first_of(" \n")) : "";
@@ -37,7 +37,7 @@ ThreadFacts facts_of(pid_t pid, pid_t tid) {
   ThreadFacts facts{tid};
   const absl::StatusOr<std::string> stat = host::read_file(absl::StrCat("/proc/", pid, "/task/", tid, "/stat"));
   if (!stat.ok()) return facts;
-  // The name in parentheses may hold anything, parentheses and spaces too.
+  // The name in parentheses may contain anything, including parentheses and spaces.
   const size_t begin = stat->find('('), end = stat->rfind(')');
   if (begin == std::string::npos || end < begin || end + 2 >= stat->size()) return facts;
   facts.name = printable(stat->substr(begin + 1, end - begin - 1));

@@ -7,25 +7,25 @@
 
 namespace titan::stacks {
 
-// What /proc says of a thread, which is not touched for it.
+// State of a thread from /proc, read without stopping it.
 struct ThreadFacts {
   pid_t tid = 0;
   std::string name;
-  char state = '?';  // As proc(5) has it; '?': it is gone.
+  char state = '?';  // See proc(5). '?': the thread is gone.
 };
 
-// The process's main thread first, the others ascending. None: it is gone.
+// Thread ids of the process, the main thread first, the others ascending. Empty: the process is gone.
 std::vector<pid_t> threads_of(pid_t pid);
 
 ThreadFacts facts_of(pid_t pid, pid_t tid);
 
-// "sleeping", of a letter of proc(5).
+// Name of a state letter of proc(5), for example "sleeping".
 const char* state_name(char state);
 
-// Where it is in the kernel: "futex_wait_queue, system call 202". Empty when the kernel does not say.
+// Position in the kernel, for example "futex_wait_queue, system call 202". Empty if the kernel does not show it.
 std::string kernel_place(pid_t pid, pid_t tid);
 
-// Names come from programs that nobody trusts: bytes that do not print become '?'.
+// Replaces non-printable bytes by '?', because names come from untrusted programs.
 std::string printable(std::string text);
 
 }  // namespace titan::stacks

@@ -9,7 +9,7 @@
 
 namespace titan::stacks {
 
-// What a module of libdwfl's is for this program.
+// This program's data of a libdwfl module.
 struct Unwinder::Module {
   pid_t pid = 0;
   Mapping mapping;
@@ -26,7 +26,7 @@ int find_file(Dwfl_Module* module, void** user, const char* name, Dwarf_Addr bas
   } else if (dwfl_linux_proc_find_elf(module, user, name, base, file_name, elf) < 0 && *elf != nullptr) {
     known->file->adopt(*elf);
   }
-  return -1;  // No descriptor: *elf has it all.
+  return -1;  // There is no descriptor; *elf contains everything.
 }
 
 int find_no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word, char**) {
@@ -96,7 +96,7 @@ Stack Unwinder::follow(const Capture& capture, size_t most_frames) {
   capture_ = &capture;
   stack_ = &stack;
   most_frames_ = most_frames;
-  dwfl_getthread_frames(dwfl_, capture.facts.tid, take_frame, this);  // What it got so far is there also on errors.
+  dwfl_getthread_frames(dwfl_, capture.facts.tid, take_frame, this);  // On an error the frames so far are kept.
   if (stack.frames.empty()) stack.frames.push_back(frame_at(capture.registers.program_counter));
   return stack;
 }
@@ -136,7 +136,7 @@ bool Unwinder::get_thread(Dwfl*, pid_t, void* self, void** thread) {
   return true;
 }
 
-pid_t Unwinder::next_thread(Dwfl*, void*, void**) { return 0; }  // They are asked for one by one.
+pid_t Unwinder::next_thread(Dwfl*, void*, void**) { return 0; }  // Threads are requested one by one.
 
 bool Unwinder::set_registers(Dwfl_Thread* thread, void* self) {
   const Registers& registers = static_cast<Unwinder*>(self)->capture_->registers;

@@ -13,9 +13,9 @@
 namespace titan::stacks {
 
 struct Frame {
-  ElfFile* file = nullptr;  // Null: code of no file.
-  uint64_t address = 0;     // As the file has it.
-  bool is_return = false;   // The call is the instruction before it.
+  ElfFile* file = nullptr;  // Null: the code is not in a file.
+  uint64_t address = 0;     // Relative to the file.
+  bool is_return = false;   // A return address; the call is the instruction before it.
 
   uint64_t call() const { return is_return ? address - 1 : address; }
   bool operator==(const Frame&) const = default;
@@ -23,20 +23,20 @@ struct Frame {
 
 struct Stack {
   std::vector<Frame> frames;  // The innermost first.
-  bool more = false;          // There are more than were asked for.
+  bool more = false;          // There are more frames than requested.
 };
 
-// Follows captured stacks of one process by the tables that its files have for exceptions, and by frame pointers where
-// there are none. Neither debug files nor a debuginfod server are asked: it takes what is mapped.
+// Unwinds captured stacks of one process with the exception tables of its files, and with frame pointers where there
+// are none. Uses only mapped files, neither debug files nor a debuginfod server.
 class Unwinder {
  public:
-  // `pid`: of the process, or of a thread of it that lives.
+  // `pid`: the process, or any live thread of it.
   Unwinder(pid_t pid, ElfFiles& files);
   ~Unwinder();
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;
 
-  // Why no stack can be followed; empty: all is well.
+  // Why no stack can be unwound. Empty: no problem.
   const std::string& problem() const { return problem_; }
   Stack follow(const Capture& capture, size_t most_frames);
 
@@ -55,7 +55,7 @@ class Unwinder {
   Dwfl* dwfl_ = nullptr;
   std::vector<std::unique_ptr<Module>> modules_;
   std::string problem_;
-  // Of the stack that is followed.
+  // State of follow().
   const Capture* capture_ = nullptr;
   Stack* stack_ = nullptr;
   size_t most_frames_ = 0;
