@@ -13,15 +13,15 @@
 namespace titan::comm {
 namespace {
 
-// What terminates belongs to the process.
+// Process-wide, because the terminate handler is.
 std::terminate_handler handler_before = nullptr;
-// Held while they are said: two of Gloo's threads may find the same, and the end of one must not cut off the other.
-// What goes wrong in saying them ends this thread a second time.
+// Held while the callback runs: two of Gloo's threads may fail the same way, and the end of one must not interrupt the
+// other. Recursive, because an exception in the callback ends this thread again.
 std::recursive_mutex last_words_mutex;
 std::function<void(const std::string& words)> last_words;
 
-// Gloo's check of a message's place and length fails with the names of these numbers. By the name of its type, since
-// Gloo's headers cannot be used (gloo.cc).
+// Gloo's check of a message's position and length fails with these names in its text. Compares the name of the type,
+// because Gloo's headers cannot be included (gloo.cc).
 bool is_wrong_length(const std::exception& error) {
   return c10::demangle(typeid(error).name()) == "gloo::EnforceNotMet" &&
          std::string(error.what()).find("op.preamble") != std::string::npos;

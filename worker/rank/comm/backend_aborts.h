@@ -1,28 +1,28 @@
 #pragma once
 
-// Calls back before a thread of Gloo's or NCCL's ends the process, and holds NCCL's watchdogs while a rank leaves.
+// Callbacks that run before a Gloo or NCCL thread ends the process, and a delay of NCCL's watchdogs while a rank exits.
 
 #include <functional>
 #include <string>
 
 namespace titan::comm {
 
-// Where ranks bring different sizes to a collective over sockets, it is Gloo's own thread that finds a message too long
-// for what waits for it: an exception that nobody catches there, which ends the process by SIGABRT and says nothing to
-// anybody. From now on `call` is called before, on that thread, with words that say so (is_disagreement() in group.h
-// holds for them). It may end the process, and is waited for when another thread would end it meanwhile; other uncaught
-// exceptions go where they went before. One call a process.
+// When ranks bring different sizes to a collective over sockets, a Gloo thread receives a message that is longer than
+// its buffer and throws an exception that nobody catches. The process would end with SIGABRT and without a message.
+// `call` runs first, on that thread, with a text for which is_disagreement() in group.h holds. It may end the process;
+// another thread that would end the process meanwhile waits for it. Other uncaught exceptions go to the previous
+// handler. There is one callback per process.
 void before_gloo_aborts(std::function<void(const std::string& words)> call);
 
-// This rank has failed and is about to leave with a reason of its own. From now on NCCL's watchdog threads do not end
-// the process before it has (cuda/lost_peer.h). Does nothing where CUDA's half of this library is not loaded.
+// Call this when the rank has failed and is about to exit with its own reason: NCCL's watchdog threads then do not end
+// the process first (cuda/lost_peer.h). Does nothing if this library's CUDA part is not loaded.
 void hold_watchdogs();
 
-// From now on a watchdog thread that ends the process because a collective timed out or a peer is gone calls this
-// before. It must return soon.
+// Sets a callback that runs before a watchdog thread ends the process because a collective timed out or a peer is gone.
+// It must return soon.
 void before_watchdogs_end(std::function<void(const std::string& words)> call);
 
-// What the CUDA shared object exports for them.
+// Functions that the CUDA shared object exports for this.
 using HoldWatchdogs = void (*)();
 inline constexpr char kHoldWatchdogsSymbol[] = "titan_expect_broken_groups";
 using BeforeWatchdogsEnd = void (*)(std::function<void(const std::string& words)> call);

@@ -9,18 +9,18 @@ namespace {
 
 using Pairs = std::vector<std::pair<size_t, size_t>>;
 
-// The edges of a ring of `size` ranks as lists of edges that do not touch each other.
+// Divides the edges of a ring of `size` ranks into lists of edges without a common rank.
 std::vector<Pairs> matchings_of_ring(size_t size) {
   const size_t edges = size == 2 ? 1 : size;  // Between two ranks both edges are the same.
   std::vector<Pairs> matchings(std::min<size_t>(edges, 2 + size % 2));
   for (size_t first = 0; first < edges; ++first) {
-    const bool odd_one = size % 2 == 1 && first + 1 == size;  // Touches an edge of either kind.
+    const bool odd_one = size % 2 == 1 && first + 1 == size;  // It shares a rank with an edge of each kind.
     matchings[odd_one ? 2 : first % 2].emplace_back(first, (first + 1) % size);
   }
   return matchings;
 }
 
-// All pairs of `size` ranks likewise: those whose sum leaves the same rest.
+// Divides all pairs of `size` ranks the same way: by the sum of their indices modulo `size`.
 std::vector<Pairs> matchings_of_all(size_t size) {
   std::vector<Pairs> matchings(size);
   for (size_t first = 0; first < size; ++first) {
@@ -28,11 +28,11 @@ std::vector<Pairs> matchings_of_all(size_t size) {
       matchings[(first + second) % size].emplace_back(first, second);
     }
   }
-  std::erase_if(matchings, [](const Pairs& pairs) { return pairs.empty(); });  // Of two ranks, one has none.
+  std::erase_if(matchings, [](const Pairs& pairs) { return pairs.empty(); });  // With two ranks one list is empty.
   return matchings;
 }
 
-// A cut of these pairs in every group of a connection, from the second rank to the first if `reversed`.
+// Makes a split of these pairs in every group of a connection, from the second rank to the first if `reversed`.
 Cut cut_of(size_t index, const Connection& connection, const Pairs& pairs, Carries carries, bool reversed = false) {
   Cut cut{.connection = index, .carries = carries, .groups = {}};
   for (const std::vector<int>& ranks : connection.groups) {
@@ -54,12 +54,12 @@ void add_channels(size_t index, const Connection& connection, bool share, std::v
       continue;
     }
     cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay));
-    if (messages == Messages::kRing && size > 2) continue;  // Nothing travels back along such an edge.
+    if (messages == Messages::kRing && size > 2) continue;  // Nothing is sent back along such an edge.
     cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay, /*reversed=*/true));
   }
 }
 
-// One group of all ranks in their own order.
+// One group of all ranks in ascending order.
 bool is_world(const RankGroups& groups) {
   return groups.size() == 1 && std::is_sorted(groups.front().begin(), groups.front().end());
 }
@@ -78,7 +78,7 @@ CutPlan cut_plan(const std::vector<Connection>& connections, bool share) {
   return plan;
 }
 
-// Of the rank that has the most.
+// Number for the rank that has the most.
 int most_communicators(const CutPlan& plan) {
   std::map<int, int> of_rank;
   for (const Cut& cut : plan.cuts) {

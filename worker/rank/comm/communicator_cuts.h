@@ -5,23 +5,24 @@
 #include <string>
 #include <vector>
 
-// How the ranks' communicators are cut out of that of the world, and in what order: pure, and the same on every rank.
+// Splits the world's communicator into those of the groups, in a fixed order. Pure, and the same on every rank.
 namespace titan::comm {
 
-using RankGroups = std::vector<std::vector<int>>;  // Disjoint; global ranks, each group in its own order.
+// Disjoint groups of global ranks; the ranks of a group keep their order.
+using RankGroups = std::vector<std::vector<int>>;
 
 // To which ranks of its group a rank sends messages.
 enum class Messages {
   kNone,
-  kRing,        // The next one, the group being a ring. Two ranks pair their calls: what one sends the other receives.
-  kNeighbours,  // The previous and the next one; each rank in an order of its own.
-  kAll,         // Every other one. Two ranks pair their calls.
+  kRing,  // To the next rank of the ring. In a group of two the calls pair: one rank sends what the other receives.
+  kNeighbours,  // To the previous and the next rank, in an order that each rank chooses.
+  kAll,         // To every other rank. The calls of two ranks pair.
 };
 
-// One kind of traffic of all ranks: the groups of an axis, and of the axes that share its connections.
+// One kind of traffic of all ranks: the groups of an axis and of the axes that share its connections.
 struct Connection {
-  std::string name;   // Of the first of these axes.
-  RankGroups groups;  // They make up the world.
+  std::string name;   // Name of the first of these axes.
+  RankGroups groups;  // They cover the world.
   Messages messages = Messages::kNone;
 };
 
@@ -29,44 +30,45 @@ struct Connection {
 enum class Carries {
   kCollectives,
   kOneWay,    // Messages from the first rank of a pair to the second.
-  kBothWays,  // Messages of a pair that pairs its calls.
+  kBothWays,  // Messages of a pair whose calls pair.
 };
 
-// One cut through the world's communicator (ncclCommSplit), in which every rank takes part: each with the color of its
-// group, ranks of no group with none.
+// One split of the world's communicator (ncclCommSplit). Every rank takes part: with the color of its group, or without
+// a color if it is in no group.
 struct Cut {
   size_t connection = 0;
   Carries carries = Carries::kCollectives;
-  RankGroups groups;  // Pairs, if it carries messages.
+  RankGroups groups;  // Pairs, for messages.
 };
 
 struct CutPlan {
-  std::optional<size_t> whole;  // The connection that is the world's own communicator: uncut.
+  std::optional<size_t> whole;  // The connection that uses the world's communicator itself.
   std::vector<Cut> cuts;        // In the order in which every rank makes them.
 };
 
-// LibTorch gives communicators their streams in turn from a pool of this many. Two communicators on one stream would
-// also share its order, so that a message could wait for another one's receiver.
+// LibTorch assigns streams to communicators round-robin from a pool of this size. Two communicators on one stream would
+// also share its order, so a message could wait for the receiver of another one.
 inline constexpr int kMostCommunicators = 32;
 
-// Messages between two ranks have a communicator for each direction (comm/split_groups.h). Where that makes more than
-// kMostCommunicators for a rank, pairs that pair their calls share one, which then sends and receives by turns. Pairs
-// that do not touch come from one cut: at most three or six cuts for a ring, and one or two for each rank of a whole
-// group.
+// Messages between two ranks use one communicator per direction (comm/split_groups.h). If a rank would then have more
+// than kMostCommunicators, pairs whose calls pair share one communicator for both directions. Pairs without a common
+// rank are made by one split: at most three or six splits for a ring, and one or two per rank of a group for
+// Messages::kAll.
 CutPlan cut_plan(const std::vector<Connection>& connections);
 
-// How many communicators a rank has, the world's included.
+// Number of communicators of a rank, including the world's.
 int communicators_of(const CutPlan& plan, int rank);
 
-// A rank's part in a cut.
+// A rank's part in a split.
 struct CutPart {
-  int color = -1;  // None (NCCL_SPLIT_NOCOLOR): it belongs to no group.
+  int color = -1;  // -1 (NCCL_SPLIT_NOCOLOR): the rank is in no group.
   int index = 0;   // In the group.
   int size = 0;
 };
 CutPart part_of(const RankGroups& groups, int rank);
 
-// Where a group's keys are in the store: "fsdp/4", by name and first rank. Groups of one connection do not meet there.
+// Prefix of a group's keys in the store, by name and first rank: "fsdp/4". Groups of one connection have different
+// prefixes.
 std::string group_prefix(const Connection& connection, const CutPart& part);
 
 }  // namespace titan::comm

@@ -42,7 +42,8 @@ ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis
     RankGroups groups = mesh.groups(axis);
     const auto [found, is_new] = known.emplace(std::pair(flow, groups), plan.connections.size());
     if (is_new) plan.connections.push_back({mesh::name(axis), std::move(groups)});
-    Messages& carried = plan.connections[found->second].messages;  // Of all axes that share it the most.
+    // The largest value of all axes that share the connection.
+    Messages& carried = plan.connections[found->second].messages;
     if (flow == Flow::kPipeline) carried = std::max(carried, Messages::kNeighbours);
     if (const auto wanted = messages.find(axis); wanted != messages.end()) carried = std::max(carried, wanted->second);
     plan.of_axis[axis] = found->second;
@@ -112,8 +113,8 @@ void DeviceMesh::set_timeout(std::chrono::milliseconds timeout) const {
   for (const auto& [axis, group] : groups_) group.set_timeout(timeout);
 }
 
-// One after the other they could wait for ever: NCCL's abort waits for the group's kernel, which may wait for room on a
-// device where another group's kernel waits for a rank that is gone.
+// Aborts concurrently: NCCL's abort waits for the group's kernel, which may wait for capacity on a device where another
+// group's kernel waits for a lost rank. One after another they could deadlock.
 void DeviceMesh::abort() const {
   std::vector<std::function<void()>> calls;
   for (const auto& entry : groups_) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Opens the process groups of one rank, one for each axis of the mesh, and plans which axes share connections.
+// Opens the process groups of one rank, one per axis of the mesh, and plans which axes share connections.
 
 #include <map>
 #include <memory>
@@ -18,39 +18,37 @@ namespace titan::comm {
 
 struct ConnectionPlan {
   std::vector<Connection> connections;
-  std::map<mesh::Axis, size_t> of_axis;  // Without an entry a rank is alone in its group of that axis.
+  std::map<mesh::Axis, size_t> of_axis;  // No entry: every rank is alone in its group of that axis.
 };
 
-// Axes with the same ranks share a connection only when one thread issues all their operations in an order that every
-// rank follows. Pipeline messages follow each rank's own list of actions; asynchronous tensor parallelism issues from
-// a thread of its own; and where operations of one connection run one after the other (NCCL), the exchanges inside a
-// block must not queue behind the next block's weights.
+// Axes with the same ranks share a connection only if one thread issues all their operations in an order that every
+// rank follows. Pipeline messages follow each rank's list of actions, asynchronous tensor parallelism issues from a
+// separate thread, and where the operations of a connection run one after another (NCCL), the exchanges inside a block
+// must not queue behind the next block's weights.
 //
-// `messages`: on which axes ranks send to each other, besides a pipeline's, whose stages always do. `apart`: axes that
-// share connections with each other alone, because their collectives are waited for at once and must not queue behind
-// gathers that were issued ahead.
+// `messages`: axes on which ranks send to each other; pipeline stages always do. `apart`: axes that share connections
+// only with each other, because their collectives are awaited immediately and must not queue behind prefetched gathers.
 ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
                                const std::map<mesh::Axis, Messages>& messages = {},
                                const std::set<mesh::Axis>& apart = {});
 
 struct DeviceMeshOptions {
   int rank = 0;
-  std::string host = "127.0.0.1";         // Where other ranks reach this one.
-  c10::intrusive_ptr<c10d::Store> store;  // Null in a world of one.
+  std::string host = "127.0.0.1";         // Address at which other ranks reach this one.
+  c10::intrusive_ptr<c10d::Store> store;  // Null if the world has one rank.
   std::chrono::milliseconds timeout{300'000};
-  // connection_plan()'s, so that the ways are open before the first message. Must be the same on every rank.
+  // See connection_plan(); channels are opened before the first message. Must be the same on every rank.
   std::map<mesh::Axis, Messages> messages;
-  std::set<mesh::Axis> apart;                     // connection_plan()'s. Must be the same on every rank.
-  bool shared_memory = true;                      // BackendOptions::shared_memory.
-  int max_ctas = 0;                               // BackendOptions::max_ctas.
-  int message_max_ctas = 0;                       // BackendOptions::message_max_ctas.
+  std::set<mesh::Axis> apart;                     // See connection_plan(). Must be the same on every rank.
+  bool shared_memory = true;                      // See BackendOptions::shared_memory.
+  int max_ctas = 0;                               // See BackendOptions::max_ctas.
+  int message_max_ctas = 0;                       // See BackendOptions::message_max_ctas.
   FlightRecorder* recorder = nullptr;             // Null: nothing is recorded. Must outlive the mesh.
-  std::shared_ptr<trace::Spans> spans = nullptr;  // Of this rank, for traces. Null: not in them.
+  std::shared_ptr<trace::Spans> spans = nullptr;  // Spans of this rank, for traces. Null: not traced.
 };
 
-// The process groups of one rank: one c10d group for each axis asked for whose size is above one. Axes that flatten to
-// the same ranks have a group of their own each, so that the ledger tells them apart; the data-parallel ones among them
-// share connections.
+// The process groups of one rank: one c10d group per requested axis with more than one rank. Axes with the same ranks
+// have separate groups, so that the ledger distinguishes them; the data-parallel ones among them share connections.
 class DeviceMesh {
  public:
   // Blocks until all ranks of this rank's groups have joined. Throws PeerLost. `device` and `ledger` must outlive the
@@ -60,16 +58,16 @@ class DeviceMesh {
 
   const mesh::Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
-  // The axis must have been asked for.
+  // The group of a requested axis; throws for any other axis.
   const Group& group(mesh::Axis axis) const;
-  // Whether collectives and messages of a group of this rank go through shared memory.
+  // Whether a group of this rank uses shared memory for collectives and messages.
   bool shares_memory() const { return shares_memory_; }
-  // Groups of this rank that have connections of their own.
+  // Number of connections that this rank's groups use.
   size_t connections() const { return connections_; }
 
   void set_timeout(std::chrono::milliseconds timeout) const;
-  // Breaks the connections, so that the other ranks notice at once. Gloo's cannot be broken: they last as long as the
-  // process.
+  // Breaks the connections, so that the other ranks notice at once. Gloo connections cannot be broken: they last as
+  // long as the process.
   void abort() const;
 
  private:

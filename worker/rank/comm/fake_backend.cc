@@ -79,7 +79,7 @@ class FakeDevice : public device::Device {
     return c10::make_intrusive<FakeBackend>(options.rank, options.size);
   }
 
-  // Through the allocator, so that whoever counts there sees weights come and go.
+  // Uses the allocator, so that memory counters see weights come and go.
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     storage.set_data_ptr_noswap(c10::GetAllocator(c10::kMeta)->allocate(static_cast<size_t>(bytes)));
     storage.set_nbytes(bytes);

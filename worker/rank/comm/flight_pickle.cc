@@ -5,10 +5,10 @@
 namespace titan::comm {
 namespace {
 
-// Of what the fields mean; the analyser wants the same in all files.
+// Version of the fields' meaning; the analyser requires the same in all files.
 constexpr char kVersion[] = "2.10";
-// The analyser drops what begins before the latest beginning of any rank. Marks mean the same on every rank, how many
-// recordings lie between them need not.
+// The analyser drops entries that begin before the latest first entry of any rank. Marks mean the same on every rank,
+// but the number of recordings between them may differ, so ids leave a gap for them.
 constexpr int64_t kMostBetweenMarks = 1'000'000;
 
 std::string as_python(const std::vector<int>& ranks) {
@@ -17,7 +17,7 @@ std::string as_python(const std::vector<int>& ranks) {
   return text + "]";
 }
 
-// Lists of one tensor.
+// Writes a list of the sizes of one tensor.
 void put_sizes(const RecordedTensor& tensor, pickle::Writer& out) {
   out.empty_list().empty_list();
   for (int i = 0; i < tensor.dims; ++i) out.integer(tensor.sizes[i]).append();
@@ -48,7 +48,7 @@ const char* state_of(Progress progress) {
   return "";
 }
 
-// The analyser takes names of NCCL and XCCL alone, whatever carried the operation.
+// The analyser accepts only names of NCCL and XCCL, whatever backend ran the operation.
 std::string name_of(const Recording& recording, const RecordedGroup& group) {
   std::string name = std::string("nccl:") + recording.operation;
   if (!group.messages()) return name;

@@ -6,8 +6,8 @@
 
 namespace titan::comm {
 
-// The recordings as PyTorch's flight recorder (2.11) writes its own: a pickle that `python -m
-// torch.distributed.flight_recorder.fr_trace FOLDER` reads beside those of the other ranks.
+// The recordings in the format of PyTorch's flight recorder (2.11): a pickle that `python -m
+// torch.distributed.flight_recorder.fr_trace FOLDER` reads together with those of the other ranks.
 std::string to_pickle(const Flight& flight);
 
 }  // namespace titan::comm

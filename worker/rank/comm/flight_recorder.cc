@@ -17,7 +17,7 @@ int64_t now_ns() {
 
 struct FlightRecorder::Tail {
   std::unique_ptr<rank_protocol::FlightTail> file;
-  rank_protocol::FlightCall call;  // The one that is told: its texts keep their room from one to the next.
+  rank_protocol::FlightCall call;  // Scratch space for the written call; its strings keep their capacity.
 };
 
 RecordedTensor::RecordedTensor(const at::Tensor& tensor) {
@@ -32,7 +32,7 @@ RecordedTensor::RecordedTensor(const at::Tensor& tensor) {
 
 FlightRecorder::FlightRecorder(int64_t entries, Waits waits) : entries_(entries), waits_(waits), capacity_(entries) {
   TORCH_CHECK(entries > 0, "a recorder of ", entries, " entries");
-  ring_.reserve(static_cast<size_t>(entries));  // The pages are taken as they are needed.
+  ring_.reserve(static_cast<size_t>(entries));  // Pages are allocated when they are used.
 }
 
 FlightRecorder::~FlightRecorder() = default;
@@ -40,7 +40,7 @@ FlightRecorder::~FlightRecorder() = default;
 void FlightRecorder::attach(std::unique_ptr<rank_protocol::FlightTail> tail) {
   sync::Lock lock(mutex_);
   TORCH_CHECK(next_ == 0, "a flight tail comes before the first call");
-  // What the tail shows must be followed to its end.
+  // Every call that the tail shows must be tracked to its end.
   capacity_ = std::max<int64_t>(capacity_, rank_protocol::FlightTail::kCalls);
   ring_.reserve(static_cast<size_t>(capacity_));
   tail_ = std::make_unique<Tail>();

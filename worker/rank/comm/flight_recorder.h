@@ -20,7 +20,7 @@ enum class CallState : uint8_t;
 
 namespace titan::comm {
 
-// A tensor as a recording describes it. Of more than four dims the first ones are folded into one.
+// Shape and type of a recorded tensor. With more than four dims the first ones are multiplied into one.
 struct RecordedTensor {
   static constexpr int64_t kMostDims = 4;
 
@@ -29,42 +29,42 @@ struct RecordedTensor {
   at::ScalarType type = at::kByte;
 
   RecordedTensor() = default;
-  explicit RecordedTensor(const at::Tensor& tensor);  // Of none: no dims.
+  explicit RecordedTensor(const at::Tensor& tensor);  // `tensor`: any shape [...]. Undefined: no dims.
 };
 
 enum class Progress : uint8_t {
-  kScheduled,  // On its way into the backend.
-  kStarted,    // The backend has it.
-  kCompleted,  // This rank has waited for it, to the end.
+  kScheduled,  // Being issued to the backend.
+  kStarted,    // Issued.
+  kCompleted,  // This rank's wait for it has returned and the result is there.
 };
 
-// One collective of a group, or one message.
+// One collective or message of a group.
 struct Recording {
-  int64_t number = -1;  // Among all of this rank.
-  // Where in the program: how many times all ranks had synchronized, and the number since. The first of the two means
-  // the same on every rank.
+  int64_t number = -1;  // Number among all calls of this rank.
+  // Position in the program: the number of synchronizations of all ranks so far, and the number of calls since. `mark`
+  // means the same on every rank.
   int64_t mark = 0;
   int64_t since_mark = 0;
   int group = 0;
-  int64_t sequence = 0;  // On its group, from 1; on all ranks of the group the same.
+  int64_t sequence = 0;  // Number on its group, from 1; the same on all ranks of the group.
   const char* operation = "";
   RecordedTensor input;
   RecordedTensor output;
   std::chrono::milliseconds timeout{};
-  int64_t created_ns = 0;  // Since the epoch; 0: not yet.
+  int64_t created_ns = 0;  // Since the epoch. 0: not yet.
   int64_t started_ns = 0;
   int64_t completed_ns = 0;
   Progress progress = Progress::kScheduled;
-  bool waited = false;  // The device may still be at it.
+  bool waited = false;  // The device may still execute it.
 };
 
-// Who takes part. The messages from one rank to another count as a group of their own: they arrive in the order in
-// which they are sent, and a group's number is the same on both sides.
+// The participants. Messages from one rank to another form a separate group: they arrive in the order in which they are
+// sent, so a sequence number means the same on both sides.
 struct RecordedGroup {
   std::string name;
   std::string description;
-  std::vector<int> ranks;  // Global ones, ascending.
-  int source = -1;         // Of messages: indices into `ranks`.
+  std::vector<int> ranks;  // Global ranks, ascending.
+  int source = -1;         // For messages: an index into `ranks`. -1: collectives.
   int destination = -1;
   int64_t last_issued = 0;
   int64_t last_started = 0;
@@ -73,55 +73,57 @@ struct RecordedGroup {
   bool messages() const { return source >= 0; }
 };
 
-// What a recorder held at one moment.
+// The contents of a recorder at one moment.
 struct Flight {
   std::vector<RecordedGroup> groups;
-  std::vector<Recording> recordings;  // In the order of their beginning.
+  std::vector<Recording> recordings;  // In the order of issue.
 };
 
-// The last collectives and messages of one rank, for whoever wants to know what each rank did when a job stood still.
-// One entry is written over another: no allocation after the constructor but for new groups. Thread-safe; no lock is
-// held while a collective goes on.
+// The newest collectives and messages of one rank, to diagnose hangs. A ring buffer: after the constructor only new
+// groups allocate memory. Thread-safe; no lock is held during a collective.
 class FlightRecorder {
  public:
   enum class Waits {
-    kEndIt,    // Who has waited has the result (CPU).
-    kQueueUp,  // The device has it by the next synchronized() (CUDA).
+    kEndIt,    // After wait() the result is there (CPU).
+    kQueueUp,  // After wait() it is queued; the device has executed it by the next synchronized() (CUDA).
   };
 
   FlightRecorder(int64_t entries, Waits waits);
   ~FlightRecorder();
 
-  // From now on the newest calls stand in this file too, for whoever looks at a rank that can say nothing any more.
-  // Before the first call.
+  // From now on also writes the newest calls to this file, which can be read when the rank hangs or has died. Must be
+  // called before the first call is recorded.
   void attach(std::unique_ptr<rank_protocol::FlightTail> tail);
 
-  // The number of a new group.
+  // Returns the number of the new group.
   int add_group(std::string name, std::vector<int> ranks);
 
-  // Return a number for what follows. `operation` is a literal.
+  // Records the issue of a collective and returns its number. `operation` is a string literal. `input` and `output`:
+  // any shape [...].
   int64_t begin(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
                 std::chrono::milliseconds timeout);
-  // A message of `group` between two of its members, by index.
+  // Records a message of `group` between two of its members, given by index. `tensor`: any shape [...].
   int64_t begin_message(int group, const char* operation, int source, int destination, const at::Tensor& tensor,
                         std::chrono::milliseconds timeout);
   void started(int64_t number);  // The backend has it.
-  void waiting(int64_t number);  // From now on this rank waits for it.
+  void waiting(int64_t number);  // This rank starts to wait for it.
+  // This rank's wait has returned.
   void waited(int64_t number);
 
-  // All ranks are here, at the same place of the program, and the device has done what this rank waited for.
+  // All ranks are at the same position of the program, and the device has executed everything that this rank waited
+  // for.
   void synchronized();
 
-  // From the earliest moment on that all ranks have in common: recordings of a stretch between two synchronized()
-  // whose beginning is written over are left out, if there is a later stretch. So the numbers that the ranks' oldest
-  // entries have on their groups agree, however many each rank makes in a step.
+  // Recordings since the earliest position that all ranks have in common: if the begin of a section between two
+  // synchronized() calls is overwritten, the section is left out, unless it is the last. So the oldest entries of all
+  // ranks have the same sequence numbers, however many calls each rank makes per step.
   Flight flight() const;
 
  private:
   int64_t add(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
               std::chrono::milliseconds timeout) TITAN_REQUIRES(mutex_);
   int way(int group, int source, int destination) TITAN_REQUIRES(mutex_);
-  // Null when it is written over.
+  // Null if it is overwritten.
   Recording* find(int64_t number) TITAN_REQUIRES(mutex_);
   void complete(Recording& recording, int64_t now_ns) TITAN_REQUIRES(mutex_);
   int keep(RecordedGroup group) TITAN_REQUIRES(mutex_);
@@ -131,18 +133,19 @@ class FlightRecorder {
 
   struct Tail;
 
-  const int64_t entries_;  // That flight() gives.
+  const int64_t entries_;  // Number of entries that flight() returns.
   const Waits waits_;
   mutable sync::Mutex mutex_;
-  int64_t capacity_ TITAN_GUARDED_BY(mutex_);            // As many, or more, where the tail needs them.
-  std::unique_ptr<Tail> tail_ TITAN_GUARDED_BY(mutex_);  // Null: there is none.
+  int64_t capacity_ TITAN_GUARDED_BY(mutex_);            // At least entries_; more if the tail needs them.
+  std::unique_ptr<Tail> tail_ TITAN_GUARDED_BY(mutex_);  // Null: none.
   std::vector<RecordedGroup> groups_ TITAN_GUARDED_BY(mutex_);
-  std::map<std::tuple<int, int, int>, int> ways_ TITAN_GUARDED_BY(mutex_);  // (group, source, destination) -> its own.
-  std::vector<Recording> ring_ TITAN_GUARDED_BY(mutex_);                    // Number n lies at n % capacity_.
+  // (group, source, destination) -> group of these messages.
+  std::map<std::tuple<int, int, int>, int> ways_ TITAN_GUARDED_BY(mutex_);
+  std::vector<Recording> ring_ TITAN_GUARDED_BY(mutex_);  // Number n is at n % capacity_.
   int64_t next_ TITAN_GUARDED_BY(mutex_) = 0;
   int64_t mark_ TITAN_GUARDED_BY(mutex_) = 0;
-  int64_t marked_at_ TITAN_GUARDED_BY(mutex_) = 0;  // The first number since the mark.
-  int64_t settled_ TITAN_GUARDED_BY(mutex_) = 0;    // All before it are completed, or written over.
+  int64_t marked_at_ TITAN_GUARDED_BY(mutex_) = 0;  // First number after the mark.
+  int64_t settled_ TITAN_GUARDED_BY(mutex_) = 0;    // All earlier ones are completed or overwritten.
 };
 
 }  // namespace titan::comm

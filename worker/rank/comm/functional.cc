@@ -11,7 +11,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What every backward pass needs; nothing of the forward tensors is kept.
+// Saves what every backward pass needs; keeps no forward tensors.
 void remember(AutogradContext* context, const Group& group, int64_t dim) {
   context->saved_data["group"] = reinterpret_cast<int64_t>(&group);
   context->saved_data["dim"] = dim;
@@ -21,7 +21,8 @@ const Group& remembered_group(AutogradContext* context) {
 }
 int64_t remembered_dim(AutogradContext* context) { return context->saved_data["dim"].toInt(); }
 
-// Rank-major pieces [size, ..., n, ...] to one tensor [..., size * n, ...]. A view when all sizes before `dim` are 1.
+// Joins rank-major pieces [size, ..., n, ...] to one tensor [..., size * n, ...]. A view if all sizes before `dim` are
+// 1.
 at::Tensor join_pieces(const at::Tensor& pieces, int64_t dim) {
   std::vector<int64_t> shape = pieces[0].sizes().vec();
   shape[dim] *= pieces.size(0);
@@ -49,7 +50,7 @@ at::Tensor own_piece(const at::Tensor& whole, int64_t dim, const Group& group) {
 
 at::Tensor reduce_scatter_now(const at::Tensor& partial, int64_t dim, const Group& group) {
   const int64_t count = piece_size(partial, dim, group, "reduce_scatter");
-  // Rank-major, copied only when something lies before `dim`.
+  // Rank-major; copied only if there are elements before `dim`.
   const at::Tensor pieces = partial.unflatten(dim, {group.size(), count}).movedim(dim, 0).contiguous();
   at::Tensor sum = at::empty(pieces[0].sizes(), partial.options());
   group.reduce_scatter(sum, pieces).wait();
@@ -61,8 +62,8 @@ at::Tensor all_reduce_now(at::Tensor own, const Group& group) {
   return own;
 }
 
-// A gradient that may be overwritten: itself when nobody else holds it, else a copy. `gradients` is the engine's own
-// list, so that a gradient made for this node alone has one reference.
+// Returns a gradient that may be overwritten: the gradient itself if nothing else refers to it, otherwise a copy.
+// `gradients` is the autograd engine's list, so a gradient that was made for this node has one reference.
 at::Tensor take_gradient(variable_list& gradients) {
   at::Tensor gradient = std::move(gradients[0]);
   const bool alone = gradient.use_count() == 1 && gradient.storage().use_count() == 1;

@@ -1,8 +1,8 @@
 #include "worker/rank/comm/gloo.h"
 
-// The only file that sees ProcessGroupGloo.hpp. Debian's Gloo headers are older than the code in the wheel: Options and
-// devices have the same layout, but nothing here may construct a GlooStore or derive from a Gloo class, because then
-// this file would carry a vtable of the old shape (tests/worker/rank/comm/gloo_vtable_test.sh).
+// The only file that includes ProcessGroupGloo.hpp. Debian's Gloo headers are older than the code in the wheel. Options
+// and devices have the same layout, but this file must not construct a GlooStore or derive from a Gloo class: it would
+// then contain a vtable of the old layout (tests/worker/rank/comm/gloo_vtable_test.sh).
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace titan::comm {
@@ -13,7 +13,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const device::BackendOptions
   try {
     return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank, options.size, gloo_options);
   } catch (const c10::Error& error) {
-    // A peer that is gone by now. LibTorch has made a plain error of what Gloo threw.
+    // A peer that is gone by now. LibTorch converted Gloo's exception to a generic error.
     const std::string text = error.what_without_backtrace();
     if (text.find("connectFullMesh failed") == std::string::npos) throw;
     C10_THROW_ERROR(DistBackendError, text);

@@ -43,7 +43,7 @@ std::string words(const Call& call) {
 
 namespace {
 
-// A turn that another half of the rank's work takes (Turns) is over by then: that is no wait for another rank.
+// Turns::pass() has returned by now, so turns of the other half do not count as waiting for a rank.
 bool timed_wait(c10d::Work& work, Ledger* ledger) {
   if (ledger == nullptr) return work.wait();
   const auto began = std::chrono::steady_clock::now();
@@ -89,7 +89,7 @@ Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrus
       device_(device) {}
 
 void Group::check_device(const Call& call, const at::Tensor& tensor) const {
-  if (!device_ || tensor.is_meta()) return;  // One without memory stands for its shape.
+  if (!device_ || tensor.is_meta()) return;  // A tensor without memory only represents its shape.
   const at::Device place = tensor.device();
   const bool here = place.type() == device_->type() &&
                     (!place.has_index() || !device_->has_index() || place.index() == device_->index());

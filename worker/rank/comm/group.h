@@ -1,6 +1,6 @@
 #pragma once
 
-// Issues the collectives and messages of one mesh axis, records them for traces, and turns a lost peer into PeerLost.
+// Issues the collectives and messages of one mesh axis, records them for traces, and reports a lost peer as PeerLost.
 
 #include <ATen/ATen.h>
 
@@ -20,7 +20,7 @@
 
 namespace titan::comm {
 
-// "ranks 2, 3"; long lists are cut.
+// "ranks 2, 3". Long lists are shortened.
 inline std::string listed(const std::vector<int>& ranks) {
   constexpr size_t kMost = 8;
   std::string text = "ranks ";
@@ -29,12 +29,12 @@ inline std::string listed(const std::vector<int>& ranks) {
   return text;
 }
 
-// One operation of a group that somebody records, from its issue until its result was there. That was when somebody
-// began to wait for it, if the work then says that it is complete, else when the wait returned: in between nobody
-// asks. NCCL's wait returns at once and its kernels have rows of their own in the profiler's trace.
+// The trace span of one operation of a group, from its issue until its result is there. The span ends when the wait
+// starts, if the work is complete then; otherwise it ends when the wait returns, because nothing polls in between.
+// NCCL's wait returns at once; its kernels have separate rows in the profiler's trace.
 class TransferSpan {
  public:
-  // Null while nobody records. `operation`: a literal.
+  // Null unless a trace is being recorded. `operation`: a string literal.
   static std::unique_ptr<TransferSpan> begin(const std::shared_ptr<trace::Spans>& spans, const char* operation,
                                              const std::string& axis, int ranks, size_t bytes) {
     if (!spans || !spans->recording()) return nullptr;
@@ -64,22 +64,22 @@ class PeerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What this library's own backends say of a rank that did not come in time, and of ranks that do not do the same thing.
+// Texts of Titan's own backends for a rank that did not come in time, and for ranks that issue different operations.
 inline constexpr char kTookNoPart[] = " took no part within ";
 inline constexpr char kNotTheSame[] = ": all ranks must issue the same operations in the same order";
-// Whether a failure's text says so; of timeouts in the words of any backend.
+// Whether an error text reports a timeout (of any backend) or a disagreement (of Titan's backends).
 bool is_timeout(const std::string& text);
 bool is_disagreement(const std::string& text);
 
-// An exception's text for users: without LibTorch's C++ stack.
+// The text of an exception for users, without LibTorch's C++ stack.
 std::string describe(const std::exception& error);
 
-// One call of a group, for messages: put into words only when it failed, since most never do.
+// Describes one call of a group for error messages. The text is built only on failure, because most calls succeed.
 struct Call {
-  std::shared_ptr<const std::string> name;   // Of the group.
-  std::shared_ptr<const std::string> among;  // " among ranks 2, 3": who may be the one that is gone.
+  std::shared_ptr<const std::string> name;   // Name of the group.
+  std::shared_ptr<const std::string> among;  // " among ranks 2, 3": the ranks of which one may be gone.
   const char* operation = "";
-  int peer = -1;  // Global rank; -1: all ranks take part.
+  int peer = -1;  // Global rank. -1: all ranks take part.
 };
 std::string words(const Call& call);
 
@@ -87,13 +87,13 @@ std::string words(const Call& call);
 class Pending {
  public:
   Pending() = default;
-  // `span`: null where nobody records. `ledger`: gets the time that is waited; may be null.
+  // `span`: null unless traced. `ledger`: receives the waited time; may be null.
   Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive,
           std::unique_ptr<TransferSpan> span, Ledger* ledger);
   Pending(Pending&&) = default;
   Pending& operator=(Pending&&) = default;
 
-  // Returns once the result is there; again: at once. Throws PeerLost.
+  // Returns when the result is there; later calls return at once. Throws PeerLost.
   void wait();
   bool active() const { return work_.defined(); }
 
@@ -105,36 +105,39 @@ class Pending {
   Ledger* ledger_ = nullptr;
 };
 
-// The ranks of one mesh axis (or a flattened set of axes) as one rank sees them. A group of one has no backend: its
+// The ranks of one mesh axis (or of a flattened set of axes), as seen by one rank. A group of one has no backend: its
 // collectives are local copies and are not counted. All ranks of a group must issue the same collectives in the same
 // order.
 class Group {
  public:
-  // `spans`: where operations are kept while somebody records; null: nowhere. `ledger`: gets the time that is waited;
-  // must outlive the group and what it issued; may be null. `device`: where tensors must be; none: anywhere.
+  // `spans`: receives operations while a trace is recorded; may be null. `ledger`: receives the waited time and must
+  // outlive the group and its operations; may be null. `device`: where tensors must be. None: anywhere.
   Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
         std::shared_ptr<trace::Spans> spans = nullptr, Ledger* ledger = nullptr,
         std::optional<at::Device> device = std::nullopt);
 
   const std::string& name() const { return *name_; }
-  int rank() const { return rank_; }  // Index inside the group.
+  int rank() const { return rank_; }  // Index in the group.
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }  // Global ranks in group order.
 
-  // output [size * n] = the inputs [n] in rank order.
+  // output [size * n] becomes the inputs [n] in rank order.
   Pending all_gather(at::Tensor output, at::Tensor input) const;
-  // output [n] = piece `rank` of the sum over ranks of input [size * n].
+  // output [n] becomes piece `rank` of the sum over ranks of input [size * n].
   Pending reduce_scatter(at::Tensor output, at::Tensor input) const;
+  // Reduces `tensor` [...] over all ranks, in place.
   Pending all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation = c10d::ReduceOp::SUM) const;
-  // Equal pieces.
+  // Exchanges equal pieces: output [size * n], input [size * n].
   Pending all_to_all(at::Tensor output, at::Tensor input) const;
-  // Rows of dim 0: input_splits[r] rows go to rank r, output_splits[r] come from it.
+  // Exchanges rows of dim 0: input [sum(input_splits), ...], output [sum(output_splits), ...]. input_splits[r] rows go
+  // to rank r, output_splits[r] rows come from it.
   Pending all_to_all(at::Tensor output, at::Tensor input, std::vector<int64_t> output_splits,
                      std::vector<int64_t> input_splits) const;
-  // One tensor to or from the rank with index `peer`; sizes must agree. Between two ranks, messages of equal tags
-  // arrive in the order they were sent. Tags: 0 to 2^20.
+  // Sends or receives one `tensor` [...] to or from the rank with index `peer`; sizes must agree. Messages between two
+  // ranks with equal tags arrive in the order of sending. Tags: 0 to 2^20.
   Pending send(at::Tensor tensor, int peer, int tag = 0) const;
   Pending recv(at::Tensor tensor, int peer, int tag = 0) const;
+  // Copies `tensor` [...] of rank `root` to all ranks, in place.
   Pending broadcast(at::Tensor tensor, int root) const;
   void barrier() const;
 
@@ -142,9 +145,11 @@ class Group {
   void abort() const;
 
  private:
-  // A tensor elsewhere would pass on CPU ranks alone, where all tensors are on the CPU.
+  // Throws if `tensor` [...] is on another device. Otherwise such an error would pass unnoticed on CPU ranks, where all
+  // tensors are on the CPU.
   void check_device(const Call& call, const at::Tensor& tensor) const;
-  // Issues and keeps `tensors`; `bytes` for profiler traces: "all_gather fsdp, 4 ranks, 65536 bytes".
+  // Issues the operation and keeps `tensors` alive. `bytes` is shown in traces: "all_gather fsdp, 4 ranks, 65536
+  // bytes".
   template <typename Issue>
   Pending issue(const char* operation, Call call, size_t bytes, std::vector<at::Tensor> tensors,
                 const Issue& start) const;
@@ -161,14 +166,14 @@ class Group {
   std::optional<at::Device> device_;
 };
 
-// Whether one of Gloo's exceptions says that a connection broke, could not be made or gave no sign in time. Told by the
-// name of its type, since Gloo's headers cannot be used (gloo.cc).
+// Whether one of Gloo's exceptions reports that a connection broke, could not be made or timed out. Uses the name of
+// its type, because Gloo's headers cannot be included (gloo.cc).
 bool is_lost_connection(const std::exception& error);
 
 inline const std::string& words(const std::string& what) { return what; }
 
-// Runs `issue`. What says that another rank is gone becomes PeerLost with the collective's name. Everything else (no
-// memory, a tensor of the wrong shape) is this rank's own failure and stays what it is.
+// Runs `issue`. An error that reports a lost rank becomes PeerLost with the collective's name. Every other error (out
+// of memory, wrong shape) is this rank's failure and is rethrown.
 template <typename What, typename Issue>
 auto translate(const What& what, Issue&& issue) {
   try {

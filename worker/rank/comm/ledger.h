@@ -12,8 +12,8 @@
 
 namespace titan::comm {
 
-// What one rank's collectives of one kind on one group amount to. `bytes` counts the whole tensor of the operation: the
-// gathered output of an all_gather, the input of a reduce_scatter, the tensor itself for the others.
+// Total of one rank's collectives of one kind on one group. `bytes` counts the whole tensor of the operation: the
+// gathered output of an all_gather, the input of a reduce_scatter, the tensor itself for others.
 struct LedgerEntry {
   int64_t calls = 0;
   int64_t bytes = 0;
@@ -24,24 +24,24 @@ struct LedgerEntry {
 // Key: "group/operation", for example "fsdp/all_gather".
 using LedgerCounts = std::map<std::string, LedgerEntry>;
 
-// Difference of two readings; entries that did not change are left out.
+// Difference of two readings, without unchanged entries.
 LedgerCounts subtract(const LedgerCounts& after, const LedgerCounts& before);
 
-// Counts collectives where they enter the c10d backend, so that a step's traffic can be held against its closed form.
+// Counts collectives where they enter the c10d backend, so that a step's traffic can be compared with its closed form.
 // Thread-safe.
 class Ledger {
  public:
-  // Called by the backend wrapper for every collective that it passes on.
+  // The backend wrapper calls it for every collective that it forwards.
   void add(const std::string& group, const char* operation, int64_t bytes);
 
   LedgerCounts counts() const;
 
-  // How long this rank's host has waited for collectives and messages so far. On a device that works behind its host
-  // such a wait returns at once, and the figure says nothing.
+  // Time that this rank's host has waited for collectives and messages so far. On a device that runs asynchronously the
+  // wait returns at once, so the value means nothing.
   void add_wait(int64_t nanos) { waited_nanos_.fetch_add(nanos, std::memory_order_relaxed); }
   int64_t waited_nanos() const { return waited_nanos_.load(std::memory_order_relaxed); }
 
-  // The number of collectives so far is mirrored here (the rank's beacon) while set. Must outlive its use.
+  // Mirrors the number of collectives so far in `target` (the rank's beacon), which must outlive its use.
   void mirror_sequence(std::atomic<int64_t>* target) { sequence_mirror_ = target; }
 
  private:
@@ -52,20 +52,23 @@ class Ledger {
   std::atomic<std::atomic<int64_t>*> sequence_mirror_{nullptr};
 };
 
-// Notes each collective in the ledger under `group`.
+// Counts each collective in the ledger under `group`.
 class LedgerBackend : public WrappedBackend {
  public:
-  // `tag_space` (0 to 15) keeps the messages of wrappers apart that share one inner backend.
+  // `tag_space` (0 to 15) separates the messages of wrappers that share one inner backend.
   LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger, int tag_space);
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
+  // output [size * n], input [n].
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options) override;
+  // output [n], input [size * n].
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override;
+  // output [sum(output_splits), ...], input [sum(input_splits), ...]; without splits equal pieces.
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
                                                std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                                const c10d::AllToAllOptions& options) override;

@@ -60,7 +60,7 @@ at::Tensor& only(std::vector<at::Tensor>& tensors) {
   return tensors[0];
 }
 
-// Piece `index` of `count` equal ones, flat.
+// Piece `index` of `count` equal ones, flattened.
 at::Tensor piece(const at::Tensor& tensor, size_t index, size_t count) {
   const int64_t numel = tensor.numel() / static_cast<int64_t>(count);
   return tensor.view({tensor.numel()}).narrow(0, static_cast<int64_t>(index) * numel, numel);
@@ -71,12 +71,13 @@ void gather_pieces(std::vector<LocalPart>& parts) {
     for (size_t from = 0; from < parts.size(); ++from) {
       at::Tensor place = piece(to.output, from, parts.size());
       const at::Tensor given = piece(parts[from].input, 0, 1);
-      if (place.const_data_ptr() != given.const_data_ptr()) place.copy_(given);  // A rank's own may lie there already.
+      // The rank's own piece may be there already.
+      if (place.const_data_ptr() != given.const_data_ptr()) place.copy_(given);
     }
   }
 }
 
-// In rank order on every rank: the bits do not depend on who comes first.
+// Adds in rank order on every rank, so the bits do not depend on the order of arrival.
 void reduce_pieces(std::vector<LocalPart>& parts, Operation operation) {
   const size_t count = parts.size();
   for (size_t rank = 0; rank < count; ++rank) {
@@ -95,7 +96,7 @@ void reduce_all(std::vector<LocalPart>& parts, Operation operation) {
 }
 
 void exchange(std::vector<LocalPart>& parts) {
-  std::vector<int64_t> sent(parts.size(), 0);  // Rows of each input that are gone already.
+  std::vector<int64_t> sent(parts.size(), 0);  // Rows of each input that were copied already.
   for (size_t to = 0; to < parts.size(); ++to) {
     int64_t row = 0;
     for (size_t from = 0; from < parts.size(); ++from) {
@@ -174,7 +175,7 @@ class LocalBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
                                                std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                                const c10d::AllToAllOptions& /*options*/) override {
-    // Without splits the shapes do not matter: each tensor is `size` equal pieces.
+    // Without splits the shapes do not matter: each tensor consists of `size` equal pieces.
     const bool equal = output_splits.empty() && input_splits.empty();
     at::Tensor to = as_rows(contiguous(output), equal);
     at::Tensor from = as_rows(contiguous(input), equal);
@@ -249,7 +250,7 @@ class LocalDevice : public device::Device {
   at::Device torch_device() const override { return cpu_->torch_device(); }
 
   c10::intrusive_ptr<c10d::Backend> make_backend(const device::BackendOptions& options) override {
-    // The first of the group's ranks names it.
+    // The first rank of the group sets its name.
     const std::string name = options.store->compareSet("local-group", "", hub_->new_name());
     return c10::make_intrusive<LocalBackend>(hub_->group(name, options.size), options.rank, options.size,
                                              options.timeout);

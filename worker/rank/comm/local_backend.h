@@ -11,15 +11,15 @@
 
 namespace titan::comm {
 
-// What the ranks of one world share when they are threads of one process. Made by whoever starts the threads; shared by
-// their devices.
+// State shared by the ranks of one world that are threads of one process. Created before the threads; shared by their
+// devices.
 class LocalHub {
  public:
   LocalHub() : store_(c10::make_intrusive<LocalStore>()) {}
 
   c10::intrusive_ptr<c10d::Store> store() { return store_; }
 
-  // A rank has ended early: every rank that waits for others, or will, gets an error.
+  // A rank has ended early: every rank that waits for others, now or later, gets an error.
   void fail(const std::string& why);
 
   // The group of that name: the same object for all its ranks.
@@ -34,8 +34,8 @@ class LocalHub {
   std::string broken_ TITAN_GUARDED_BY(mutex_);
 };
 
-// The CPU as one thread among ranks: its groups meet in the hub instead of over sockets. The ranks of a group find each
-// other through the store that make_backend() is given, at once: joining waits for nobody.
+// The CPU for one rank that is a thread: its groups meet in the hub instead of over sockets. The ranks of a group find
+// each other through the store that is passed to make_backend(). Joining waits for no other rank.
 std::unique_ptr<device::Device> make_local_device(std::shared_ptr<LocalHub> hub);
 
 }  // namespace titan::comm

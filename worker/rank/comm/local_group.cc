@@ -74,7 +74,7 @@ std::shared_ptr<LocalOperation> LocalGroup::message(int source, int destination,
   return operation;
 }
 
-// Adds one rank's part; the operation is `running` once all are there. Throws when it cannot succeed.
+// Adds one rank's part. The operation is `running` when all parts are there. Throws if it cannot succeed.
 void LocalGroup::meet(LocalOperation& operation, size_t place, const std::string& signature, LocalPart part) {
   LocalTrouble trouble;
   operation.running = true;
@@ -103,9 +103,9 @@ void LocalGroup::meet(LocalOperation& operation, size_t place, const std::string
 
 void LocalGroup::run(LocalOperation& operation, int rank) {
   LocalTrouble trouble;
-  std::exception_ptr own;  // Stays what it is for the rank that ran into it.
+  std::exception_ptr own;  // The rank that caused the exception gets the original one.
   try {
-    // As if a library had written the memory: no graph, and no version counter of anybody's tensor changes.
+    // Runs as if a library wrote the memory: it records no graph and changes no tensor's version counter.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     operation.execute(operation.parts);
   } catch (const c10::ValueError& disagreement) {
@@ -117,7 +117,7 @@ void LocalGroup::run(LocalOperation& operation, int rank) {
   }
   {
     sync::Lock lock(mutex_);
-    operation.parts.clear();  // Nobody's memory waits for the others to look.
+    operation.parts.clear();  // Releases memory now, without waiting for the other ranks.
     operation.execute = nullptr;
     operation.running = false;
     operation.done = !trouble;
@@ -137,7 +137,7 @@ void LocalGroup::wait(LocalOperation& operation, std::chrono::milliseconds timeo
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   sync::Lock lock(mutex_);
   while (!operation.done && !operation.trouble) {
-    // While its tensors are being written nobody may leave, and the end is near.
+    // While its tensors are being written no rank may leave, and it ends soon.
     if (operation.running) {
       changed_.wait(mutex_);
     } else if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout && !operation.done &&

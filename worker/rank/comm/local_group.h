@@ -15,26 +15,29 @@
 
 namespace titan::comm {
 
-// What one rank brings to an operation. Splits are rows of dim 0, for all_to_all only.
+// One rank's part of an operation. Splits are rows of dim 0, for all_to_all only.
 struct LocalPart {
+  // Destination [...]; for all_to_all [rows, elements].
   at::Tensor output;
+  // Source [...]; for all_to_all [rows, elements].
   at::Tensor input;
   std::vector<int64_t> output_splits;
   std::vector<int64_t> input_splits;
 };
 
-// Why something will never be done.
+// Why an operation will never complete.
 struct LocalTrouble {
-  std::string why;            // Empty: nothing is wrong.
-  bool disagreement = false;  // The ranks do not do the same thing: an error in all of them. Else one is gone.
+  std::string why;  // Empty: no error.
+  // The ranks issue different operations, which is an error on all of them. False: a rank is gone.
+  bool disagreement = false;
 
   explicit operator bool() const { return !why.empty(); }
 };
 
-// One collective of all ranks of a group, or one message of two of them.
+// One collective of all ranks of a group, or one message between two of them.
 struct LocalOperation {
-  std::string signature;         // What must be the same for everybody: operation, sizes, data type.
-  std::vector<int> ranks;        // Who takes part.
+  std::string signature;         // Must be equal on all ranks: operation, sizes, data type.
+  std::vector<int> ranks;        // The participants.
   std::vector<LocalPart> parts;  // In the order of `ranks`.
   std::vector<bool> arrived;
   std::function<void(std::vector<LocalPart>&)> execute;
@@ -43,8 +46,8 @@ struct LocalOperation {
   LocalTrouble trouble;
 };
 
-// The meeting place of a group's ranks that are threads of one process. To issue an operation is to leave one's tensors
-// here and never blocks: whoever comes last does the work for everybody in its own thread. Collectives meet by their
+// The meeting point of a group's ranks that are threads of one process. Issuing an operation stores the rank's tensors
+// here and never blocks; the last rank to arrive executes it for all in its own thread. Collectives are matched by
 // number, messages by (source, destination, tag) in order. After an error the group is unusable, as with other
 // backends.
 class LocalGroup {
@@ -52,25 +55,26 @@ class LocalGroup {
   explicit LocalGroup(int size) : size_(size), sequence_(size, 0), gone_(size, false) {}
 
   using Execute = std::function<void(std::vector<LocalPart>&)>;
+  // Issues a collective. `execute` is run by the last rank to arrive. Throws like wait() if the group is unusable.
   std::shared_ptr<LocalOperation> collective(int rank, const std::string& signature, LocalPart part, Execute execute);
-  // A message; the tensor is the part's input on the sending side and its output on the receiving one.
+  // A message. The tensor is the part's input on the sending side and its output on the receiving side.
   std::shared_ptr<LocalOperation> message(int source, int destination, int tag, bool sending,
                                           const std::string& signature, LocalPart part);
 
   bool done(const LocalOperation& operation);
-  // Returns once the operation is done. When it never will be: throws c10::DistBackendError for a rank that is gone or
-  // took no part within the timeout, c10::ValueError where ranks disagree about it. What the operation itself throws
-  // (no memory) goes to the rank that came last and did the work; for the others that one is gone.
+  // Returns when the operation is done. Throws c10::DistBackendError if a rank is gone or took no part within the
+  // timeout, and c10::ValueError if the ranks disagree about it. An exception of the operation itself (out of memory)
+  // goes to the rank that executed it; for the others that rank is gone.
   void wait(LocalOperation& operation, std::chrono::milliseconds timeout);
 
-  // Everything that is not done ends with an error, now and from now on.
+  // Ends every incomplete operation with an error, now and later.
   void fail(const std::string& why);
-  // The rank takes no further part: what it has not yet joined fails.
+  // The rank takes no further part: operations that it has not joined fail.
   void leave(int rank);
 
  private:
   struct Channel {
-    std::deque<std::shared_ptr<LocalOperation>> waiting;  // All of the side that is ahead.
+    std::deque<std::shared_ptr<LocalOperation>> waiting;  // All from the side that is ahead.
     bool senders_wait = false;
   };
 
@@ -86,7 +90,7 @@ class LocalGroup {
   LocalTrouble broken_ TITAN_GUARDED_BY(mutex_);            // Why the group is unusable.
   std::vector<int64_t> sequence_ TITAN_GUARDED_BY(mutex_);  // Each rank's next collective.
   std::vector<bool> gone_ TITAN_GUARDED_BY(mutex_);
-  std::map<int64_t, std::shared_ptr<LocalOperation>> collectives_ TITAN_GUARDED_BY(mutex_);  // Somebody is missing.
+  std::map<int64_t, std::shared_ptr<LocalOperation>> collectives_ TITAN_GUARDED_BY(mutex_);  // Incomplete.
   std::map<std::tuple<int, int, int>, Channel> channels_ TITAN_GUARDED_BY(mutex_);
 };
 

@@ -20,7 +20,7 @@ std::vector<uint8_t> LocalStore::compareSet(const std::string& key, const std::v
                                             const std::vector<uint8_t>& desired) {
   sync::Lock lock(mutex_);
   const auto found = values_.find(key);
-  if (found == values_.end() && !expected.empty()) return expected;  // As c10d's own stores.
+  if (found == values_.end() && !expected.empty()) return expected;  // Like c10d's own stores.
   if (found != values_.end() && found->second != expected) return found->second;
   changed_.notify_all();
   return values_[key] = desired;

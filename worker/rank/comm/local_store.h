@@ -10,8 +10,8 @@
 
 namespace titan::comm {
 
-// A store for ranks that are threads of one process. Whoever waits for a key of a rank that has failed is woken by
-// fail(), where c10d's HashStore would let it wait for the timeout.
+// A store for ranks that are threads of one process. fail() wakes threads that wait for a key of a failed rank; with
+// c10d's HashStore they would wait for the timeout.
 class LocalStore : public c10d::Store {
  public:
   c10::intrusive_ptr<c10d::Store> clone() override;
@@ -29,7 +29,7 @@ class LocalStore : public c10d::Store {
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 
-  // From now on waiting for what is not there throws c10::DistStoreError.
+  // From now on, waiting for a missing key throws c10::DistStoreError.
   void fail(const std::string& why);
 
  private:

@@ -22,7 +22,7 @@ class OrderedSumWork : public c10d::Work {
     const int64_t count = pieces_.size(0);
     at::add_out(output_, pieces_[0], pieces_[1]);
     for (int64_t rank = 2; rank < count; ++rank) output_.add_(pieces_[rank]);
-    // Gloo's thread lets go of its references a little later: the memory must not wait for it.
+    // Gloo's thread releases its references slightly later; free the memory now.
     at::native::resize_bytes_cpu(pieces_.storage().unsafeGetStorageImpl(), 0);
     pieces_.reset();
     return true;
@@ -34,7 +34,7 @@ class OrderedSumWork : public c10d::Work {
   at::Tensor output_;
 };
 
-// Sends to and receives from every other rank. Waits at most `limit` for each part unless told otherwise.
+// Sends to and receives from every other rank. Waits at most `limit` for each part, unless wait() gets a timeout.
 class ExchangeWork : public c10d::Work {
  public:
   explicit ExchangeWork(std::chrono::milliseconds limit) : limit_(limit) {}

@@ -4,17 +4,17 @@
 
 namespace titan::comm {
 
-// Tags of messages are split evenly among at most kTagSpaces users of one connection, of which each sends with the
-// first kMessageTags of its own; what follows those in the first space is for pieces of collectives. Gloo's tags are
+// The message tags are divided evenly among at most kTagSpaces users of one connection. Each user sends with the first
+// kMessageTags tags of its space; the other tags of the first space are for pieces of collectives. Gloo's tags are
 // non-negative 32-bit numbers.
 inline constexpr int kTagSpaces = 16;
 inline constexpr int kTagsOfSpace = 1 << 27;
 inline constexpr int kMessageTags = (1 << 20) + 1;
 
-// Over Gloo, whose own all_gather keeps a second copy of the output and whose reduce_scatter is slow: an all_gather is
-// messages from rank to rank, straight into the output; a reduce_scatter is an all-to-all, and this rank then adds the
-// pieces in rank order, so that the order of the sum is fixed. Everything else is Gloo's. Its messages between two
-// ranks keep the timeout that their connection began with: the waits here carry their own.
+// Wraps Gloo, whose all_gather keeps a second copy of the output and whose reduce_scatter is slow. Here all_gather is
+// point-to-point messages directly into the output, and reduce_scatter is an all-to-all followed by a sum in rank
+// order, so that the order of the sum is fixed. Everything else is Gloo's. Gloo's messages keep the timeout that their
+// connection was created with, so the waits here pass the current one.
 class PointToPointBackend : public WrappedBackend {
  public:
   PointToPointBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout)
@@ -28,10 +28,13 @@ class PointToPointBackend : public WrappedBackend {
                                            const c10d::AllreduceOptions& options) override {
     return inner_->allreduce(tensors, options);
   }
+  // output [size * n], input [n].
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options) override;
+  // output [n], input [size * n].
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override;
+  // output [sum(output_splits), ...], input [sum(input_splits), ...]; without splits equal pieces.
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
                                                std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                                const c10d::AllToAllOptions& options) override {

@@ -29,7 +29,7 @@ RecordingBackend::RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, Flig
                                    std::chrono::milliseconds timeout)
     : WrappedBackend(std::move(inner), timeout), recorder_(recorder), group_(group) {}
 
-// What throws here stays scheduled: the backend never had it.
+// If `issue` throws, the recording stays scheduled, because the backend never had it.
 template <typename Issue>
 c10::intrusive_ptr<c10d::Work> RecordingBackend::recorded(int64_t number, const Issue& issue) {
   auto work = issue();

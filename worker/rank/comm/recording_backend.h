@@ -5,10 +5,10 @@
 
 namespace titan::comm {
 
-// Notes in the recorder when each collective begins, is under way and has been waited for.
+// Records when each collective is issued, started and waited for.
 class RecordingBackend : public WrappedBackend {
  public:
-  // `group` is the recorder's number; the recorder must outlive all works.
+  // `group` is the recorder's number. The recorder must outlive all works.
   RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, FlightRecorder& recorder, int group,
                    std::chrono::milliseconds timeout);
 
@@ -16,10 +16,13 @@ class RecordingBackend : public WrappedBackend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
+  // output [size * n], input [n].
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options) override;
+  // output [n], input [size * n].
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override;
+  // output [sum(output_splits), ...], input [sum(input_splits), ...]; without splits equal pieces.
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
                                                std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                                const c10d::AllToAllOptions& options) override;

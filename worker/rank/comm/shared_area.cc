@@ -96,7 +96,7 @@ std::unique_ptr<OwnArea> OwnArea::create(int members) {
   }
 }
 
-// process_identity() begins with the machine's boot, the namespace of process ids and the id.
+// process_identity() starts with the machine's boot id, the pid namespace and the pid.
 std::string OwnArea::invitation() const {
   const AreaHeader& header = memory_.header();
   return absl::StrCat(storage::process_identity(), " ", file_.get(), " ", sign_.get(), " ", header.token[0], " ",
@@ -118,7 +118,7 @@ std::unique_ptr<PeerArea> PeerArea::open(const std::string& invitation, int memb
       !absl::SimpleAtoi(theirs[kTokenEnd], &token[1])) {
     return nullptr;
   }
-  // The sign first: where the area is the right one, the process was it already before.
+  // Open the pipe first: if the area is the right one, the process was the right one before, too.
   host::Descriptor sign = open_in(theirs[kProcess], theirs[kSign], O_RDONLY);
   const host::Descriptor file = open_in(theirs[kProcess], theirs[kFile], O_RDWR);
   if (!sign || !file || !has_size_of_an_area(file.get(), members)) return nullptr;
@@ -150,7 +150,7 @@ void ring(AreaHeader& header) {
   ::syscall(SYS_futex, &header.bell.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// This fence and the one of Sleep order each side's store before its look at the other's.
+// This fence and the one in Sleep order each side's store before its load of the other's.
 void ring_if_asleep(AreaHeader& header) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (header.asleep.value.load(std::memory_order_relaxed) != 0) ring(header);

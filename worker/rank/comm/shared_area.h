@@ -1,10 +1,9 @@
 #pragma once
 
-// The memory that ranks of one machine share: each rank has an area that the other ranks of its group on this machine
-// map too. It has slots in which the rank leaves data for them, those for collectives and, for each other rank, those
-// for messages; the counts by which they agree who may touch which slot; and a bell, by which they wake its owner, so
-// that no rank has to poll. An area has no name in any file system: peers open it through the owner's descriptors in
-// /proc, so it is gone with the last process that has it.
+// Memory that ranks of one machine share. Each rank has an area that the other ranks of its group on this machine also
+// map. It has slots for collectives, slots for messages to each other rank, counters that show who may access which
+// slot, and a futex ("bell") that wakes the owner, so that no rank has to poll. An area has no name in a file system:
+// peers open it through the owner's descriptors in /proc, so it disappears with the last process that uses it.
 
 #include <array>
 #include <atomic>
@@ -18,68 +17,70 @@
 
 namespace titan::comm {
 
-inline constexpr int kMostMembers = 16;  // Of a group.
-inline constexpr uint32_t kSlots = 64;   // Divides 2^32: counts may run over.
+inline constexpr int kMostMembers = 16;  // Members of a group.
+inline constexpr uint32_t kSlots = 64;   // Divides 2^32, because counts may overflow.
 inline constexpr int64_t kSlotBytes = int64_t{128} << 10;
-inline constexpr uint32_t kMessageSlots = 256;  // Of a rank for each other one. Divides 2^32.
+inline constexpr uint32_t kMessageSlots = 256;  // Per receiving rank. Divides 2^32.
 
-// What a filled slot holds: a stretch of one rank's part of an operation.
+// Describes a filled slot: one piece of a rank's part of an operation.
 struct SlotRecord {
-  uint64_t operation;  // Its number in the group, from 0.
-  uint32_t call;       // Which operation on which type; the same on all ranks.
+  uint64_t operation;  // Number of the operation in the group, from 0.
+  uint32_t call;       // Kind, reduction and type of the operation; the same on all ranks.
   uint32_t slot;
-  bool last;                                // Of this operation.
-  std::array<int64_t, kMostMembers> bytes;  // All that this rank has for each reader in this operation.
+  bool last;                                // The last slot of this operation.
+  std::array<int64_t, kMostMembers> bytes;  // Total bytes of this rank for each reader in this operation.
 };
 
 struct alignas(64) SharedCount {
   std::atomic<uint32_t> value;
 };
 
-// What a slot of a channel holds: the next piece of a message. All but the last piece of a message fill their slot.
+// Describes a filled slot of a channel: the next piece of a message. All pieces except the last fill their slot.
 struct MessageRecord {
-  int64_t bytes;  // Of the whole message.
+  int64_t bytes;  // Size of the whole message.
   int32_t tag;
   uint32_t type;  // at::ScalarType
-  uint32_t slot;  // Of the channel.
+  uint32_t slot;  // Index in the channel.
 };
 
 // Messages to one other rank, in the order of sending. The record of the n-th filled slot is records[n %
 // kMessageSlots].
 struct MessageChannel {
-  SharedCount published;  // Slots that the owner has filled so far. It alone writes here.
+  SharedCount published;  // Number of slots that the owner has filled. Only the owner writes this struct.
   std::array<MessageRecord, kMessageSlots> records;
 };
 
-// Why a message was not taken.
+// Why a message was not accepted.
 struct MessageRefusal {
-  SharedCount given;  // 1: the rest is there.
+  SharedCount given;  // 1: the other fields are valid.
   MessageRecord sent;
-  int64_t bytes;  // What its receiver expects.
+  int64_t bytes;  // Size that the receiver expects.
   uint32_t type;
 };
 
 // The record of the n-th filled slot, n from 0, is records[n % kSlots].
 struct AreaHeader {
-  std::array<uint64_t, 2> token;                   // Tells the area from any other file.
-  SharedCount published;                           // Slots that the owner has filled so far. It alone writes this.
-  std::array<SharedCount, kMostMembers> consumed;  // Slots of each other rank that the owner has read. As above.
-  SharedCount asleep;  // So many of its threads sleep until the bell changes, or are about to.
-  SharedCount bell;    // Rung by the others: a futex.
+  std::array<uint64_t, 2> token;  // Distinguishes the area from any other file.
+  SharedCount published;          // Number of slots that the owner has filled. Only the owner writes it.
+  // Number of each other rank's slots that the owner has read. Only the owner writes it.
+  std::array<SharedCount, kMostMembers> consumed;
+  SharedCount asleep;  // Number of the owner's threads that sleep on the bell or are about to.
+  SharedCount bell;    // A futex that the other ranks change.
   std::array<SlotRecord, kSlots> records;
 
-  std::array<MessageChannel, kMostMembers> channels;  // To each other rank.
-  // Slots of each other rank's channel to the owner that it has read, and its refusals. It alone writes them.
+  std::array<MessageChannel, kMostMembers> channels;  // One per other rank.
+  // Number of slots that the owner has read from each other rank's channel, and its refusals. Only the owner writes
+  // them.
   std::array<SharedCount, kMostMembers> messages_read;
   std::array<MessageRefusal, kMostMembers> refusals;
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
-// A mapped area: the header may be written to by all, the slots by the owner alone.
+// A mapped area. All ranks may write to the header, only the owner to the slots.
 class AreaMapping {
  public:
-  // With the owner's channels to `channels` ranks from `first_channel` on. Throws std::bad_alloc when it cannot be
-  // mapped.
+  // Maps also the owner's channels to `channels` ranks, starting at rank `first_channel`. Throws std::bad_alloc if it
+  // cannot be mapped.
   AreaMapping(int file, bool own, int first_channel, int channels);
   ~AreaMapping() { close(); }
   AreaMapping(const AreaMapping&) = delete;
@@ -87,7 +88,7 @@ class AreaMapping {
 
   AreaHeader& header() const { return *header_; }
   std::byte* slot(uint32_t index) const { return slots_ + index * kSlotBytes; }
-  // Of the channel to `reader`, which must be mapped.
+  // A slot of the channel to `reader`, which must be mapped.
   std::byte* message_slot(int reader, uint32_t index) const {
     return messages_ + (int64_t{reader - first_channel_} * kMessageSlots + index) * kSlotBytes;
   }
@@ -103,37 +104,37 @@ class AreaMapping {
 };
 
 // This rank's area: kSlots * kSlotBytes = 8 MiB for collectives and kMessageSlots * kSlotBytes = 32 MiB for messages to
-// each other rank, of which only what was ever used takes memory.
+// each other rank. Only pages that were used take memory.
 class OwnArea {
  public:
-  // For a group of so many ranks, kMostMembers at most. Null where the kernel gives none.
+  // For a group of at most kMostMembers ranks. Null if the kernel does not provide the memory.
   static std::unique_ptr<OwnArea> create(int members);
 
   AreaMapping& memory() { return memory_; }
-  // What a peer needs to open it.
+  // A text that a peer needs to open the area.
   std::string invitation() const;
-  // Nobody can open it from now on.
+  // From now on nobody can open the area.
   void close_door();
-  // The peers see that its owner is gone; so they do when the process ends.
+  // Shows the peers that the owner is gone. The end of the process has the same effect.
   void leave() { alive_.reset(); }
 
  private:
   OwnArea(host::Descriptor file, host::Descriptor sign, host::Descriptor alive, int members);
 
   host::Descriptor file_;
-  host::Descriptor sign_;   // The reading end of a pipe,
-  host::Descriptor alive_;  // and the writing end, which nobody else has: it hangs up when this one closes.
+  host::Descriptor sign_;   // Read end of a pipe.
+  host::Descriptor alive_;  // Write end, which only the owner has: the pipe hangs up when it closes.
   AreaMapping memory_;
 };
 
 // Another rank's area.
 class PeerArea {
  public:
-  // As member `reader` of a group of `members`. Null when it is on another machine or cannot be seen from here.
+  // Opens the area as member `reader` of a group of `members`. Null if it is on another machine or cannot be opened.
   static std::unique_ptr<PeerArea> open(const std::string& invitation, int members, int reader);
 
   AreaMapping& memory() { return memory_; }
-  // Whether its owner has left or died. Asks the kernel; what the owner published before is there by then.
+  // Whether its owner has left or died. Asks the kernel; everything that the owner published before is visible then.
   bool is_gone() const;
 
  private:
@@ -144,23 +145,23 @@ class PeerArea {
   AreaMapping memory_;
 };
 
-// Wakes the owner of the area by its bell, or keeps it from falling asleep.
+// Wakes the owner of the area, or keeps it from falling asleep.
 void ring(AreaHeader& header);
 
-// The same if it sleeps or is about to. What it is to see must have been stored before: either this sees that it
-// sleeps, or the owner sees that when it looks once more after Sleep has begun.
+// Same, if the owner sleeps or is about to. Store the data that it must see before this call: either this call sees
+// that it sleeps, or the owner sees the data when it checks once more after constructing Sleep.
 void ring_if_asleep(AreaHeader& header);
 
 // The owner's sleep, on one of its threads.
 class Sleep {
  public:
-  // From here on rings count: what is to be waited for must be looked at once more after this.
+  // Rings count from now on. Check the awaited condition once more after this.
   explicit Sleep(AreaHeader& header);
   ~Sleep() { header_.asleep.value.fetch_sub(1); }
   Sleep(const Sleep&) = delete;
   Sleep& operator=(const Sleep&) = delete;
 
-  // Returns after the next ring, or this long.
+  // Returns after the next ring, or after this time.
   void until_rung(std::chrono::milliseconds longest);
   bool rung() const { return header_.bell.value.load() != bell_; }
 

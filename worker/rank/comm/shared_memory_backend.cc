@@ -14,7 +14,7 @@ namespace {
 
 using Part = SharedOperation::Part;
 
-// Of a SharedOperation or a SharedMessage.
+// Work of a SharedOperation or a SharedMessage.
 template <typename Operation>
 class SharedMemoryWork : public c10d::Work {
  public:
@@ -42,7 +42,7 @@ Part whole(const at::Tensor& tensor) { return {memory_of(tensor), static_cast<in
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
-// `count` equal ones.
+// `count` equal pieces.
 std::vector<Part> pieces(const at::Tensor& tensor, int count) {
   const int64_t bytes = static_cast<int64_t>(tensor.nbytes()) / count;
   std::vector<Part> parts(count);
@@ -50,7 +50,7 @@ std::vector<Part> pieces(const at::Tensor& tensor, int count) {
   return parts;
 }
 
-// Rows of dim 0; without splits equal pieces.
+// Rows of dim 0. Without splits equal pieces.
 std::vector<Part> rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int count) {
   if (splits.empty()) return pieces(tensor, count);
   const int64_t row = tensor.element_size() * c10::multiply_integers(tensor.sizes().slice(1));
@@ -186,7 +186,7 @@ class SharedMemoryBackend : public WrappedBackend {
     return others;
   }
 
-  // What every rank takes part in with all others.
+  // Starts an operation in which every rank receives from all others.
   SharedOperation begin(SharedKind kind, const at::Tensor& tensor) const {
     SharedOperation operation;
     operation.kind = kind;
@@ -224,7 +224,8 @@ class SharedMemoryBackend : public WrappedBackend {
   const std::shared_ptr<SharedMemoryGroups> groups_;
 };
 
-// What every rank of the group says about `subject`, by rank: three requests, however many ranks there are.
+// Publishes this rank's text about `subject` and returns those of all ranks, by rank. Three store requests, whatever
+// the number of ranks.
 std::vector<std::string> ask_all(const device::BackendOptions& options, const std::string& subject,
                                  const std::string& own) {
   std::vector<std::string> keys;
@@ -232,7 +233,7 @@ std::vector<std::string> ask_all(const device::BackendOptions& options, const st
   options.store->set(keys[static_cast<size_t>(options.rank)], own);
   options.store->wait(keys, options.timeout);
   std::vector<std::string> answers;
-  if (!options.store->hasExtendedApi()) {  // A store inside this process: its calls cost nothing.
+  if (!options.store->hasExtendedApi()) {  // The store is in this process, so its calls are cheap.
     for (const std::string& key : keys) answers.push_back(options.store->get_to_str(key));
     return answers;
   }
@@ -242,9 +243,9 @@ std::vector<std::string> ask_all(const device::BackendOptions& options, const st
   return answers;
 }
 
-// Null when a rank does not see the memory of all others.
+// Null if a rank cannot access the memory of all others.
 std::shared_ptr<SharedMemoryGroup> meet(const device::BackendOptions& options) {
-  if (options.size > kMostMembers) return nullptr;  // Every rank knows that.
+  if (options.size > kMostMembers) return nullptr;  // All ranks decide the same.
   const bool wanted = options.shared_memory && options.size > 1;
   std::unique_ptr<OwnArea> own = wanted ? OwnArea::create(options.size) : nullptr;
   const auto invitations = ask_all(options, "shared-memory", own ? own->invitation() : "none");

@@ -15,13 +15,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// To be woken costs both sides some tens of microseconds: this long a rank looks before it sleeps.
+// Waking costs both sides tens of microseconds, so a rank polls for this long before it sleeps.
 constexpr std::chrono::microseconds kLookAround(20);
-// How often a rank that sleeps looks whether the others still live, and moves on what its other groups have to send.
+// How often a sleeping rank checks whether the others are alive, and advances its other groups.
 constexpr milliseconds kSlice(10);
 constexpr milliseconds kSliceWithOthers(1);
 
-// Not a yield: where others compute, that costs a turn of theirs, and being woken does not.
+// Does not yield: where other processes compute, a yield costs one of their time slices, but being woken does not.
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -32,7 +32,7 @@ std::string named(int rank) { return "rank " + std::to_string(rank) + " of the g
 
 constexpr const char* kKinds[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "barrier"};
 
-// Kind, reduction and type in one number.
+// Encodes kind, reduction and type in one number.
 uint32_t call_of(const SharedOperation& operation) {
   return static_cast<uint32_t>(operation.kind) << 16 |
          (operation.reduces ? static_cast<uint32_t>(operation.reduction) : 0) << 8 |
@@ -54,7 +54,7 @@ int64_t largest_part(const SharedOperation& operation, int rank) {
   return most;
 }
 
-// The stretch of a part that begins at `offset`.
+// Bytes of the piece of a part that begins at `offset`.
 int64_t bytes_at(int64_t offset, int64_t all, int64_t stretch) { return std::clamp<int64_t>(all - offset, 0, stretch); }
 
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -77,7 +77,7 @@ void SharedMemoryGroup::check_usable() {
   if (!broken_.why.empty()) C10_THROW_ERROR(DistBackendError, broken_.why);
 }
 
-// The others hear of it at once, as they would of a broken connection; what this rank has sent they can still read.
+// The others notice at once, as they would notice a broken connection. They can still read what this rank has sent.
 void SharedMemoryGroup::fail(Trouble trouble) {
   if (broken_.why.empty()) broken_ = std::move(trouble);
   queue_.clear();
@@ -85,7 +85,7 @@ void SharedMemoryGroup::fail(Trouble trouble) {
   leave();
 }
 
-// Where the readers of one slot do not all read the same, each has its share of it, at the beginning of a cache line.
+// If the readers of a slot read different data, each has its share of the slot, which starts at a cache line.
 int64_t SharedMemoryGroup::stretch_of(const SharedOperation& operation) const {
   return operation.same_for_all ? kSlotBytes : kSlotBytes / (size() - 1) / 64 * 64;
 }
@@ -123,7 +123,7 @@ bool SharedMemoryGroup::has_record(int peer) const {
   return peers_[peer]->memory().header().published.value.load(std::memory_order_acquire) != consumed_[peer];
 }
 
-// Slots that not all others have read yet.
+// Number of slots that at least one other rank has not read yet.
 uint32_t SharedMemoryGroup::filled() const {
   uint32_t most = 0;
   for (const auto& peer : peers_) {
@@ -140,7 +140,7 @@ bool SharedMemoryGroup::publish_one() {
   if (next == queue_.end()) return false;
   const uint32_t occupied = filled();
   if (occupied == kSlots) return false;
-  if (occupied == 0) next_slot_ = 0;  // The same few pages again: they are in the cache.
+  if (occupied == 0) next_slot_ = 0;  // Reuse the first pages, which are in the cache.
   SharedOperation& operation = **next;
   AreaHeader& header = own_->memory().header();
   SlotRecord& record = header.records[published_ % kSlots];
@@ -167,7 +167,8 @@ void SharedMemoryGroup::ring_others() {
   }
 }
 
-// What the peer has left next, if it is this operation's: else nobody knows what to do with it.
+// Returns the peer's next record if it belongs to this operation. Otherwise fails the group, because the ranks
+// disagree.
 const SlotRecord* SharedMemoryGroup::record_of(const SharedOperation& operation, int peer) {
   const SlotRecord& record = peers_[peer]->memory().header().records[consumed_[peer] % kSlots];
   const int64_t expected = operation.received[peer].bytes;
@@ -187,7 +188,7 @@ void SharedMemoryGroup::consume(SharedOperation& operation, int peer, bool last)
   own_->memory().header().consumed[peer].value.store(++consumed_[peer], std::memory_order_release);
 }
 
-// Reads one slot of each peer that has left one, for the oldest operation.
+// Reads one slot from each peer that has published one, for the oldest operation.
 bool SharedMemoryGroup::read_one() {
   if (queue_.empty()) return false;
   SharedOperation& operation = *queue_.front();
@@ -209,13 +210,13 @@ bool SharedMemoryGroup::read_one() {
   return moved;
 }
 
-// The next stretch of the result, once all peers have left theirs: in rank order.
+// Reduces the next piece of the result, in rank order, when all peers have published theirs.
 bool SharedMemoryGroup::reduce_one(SharedOperation& operation) {
   std::vector<const std::byte*> parts(peers_.size());
   std::vector<const SlotRecord*> records(peers_.size());
   const int first = rank_ == 0 ? 1 : 0;
   const int64_t stretch = stretch_of(operation), offset = operation.taken[first] * stretch;
-  // An all_reduce writes over what it sends: not before it is out.
+  // An all_reduce overwrites what it sends, so the piece must be published first.
   if (operation.published <= operation.taken[first]) return false;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank_ && (!operation.receives[peer] || !has_record(peer))) return false;
@@ -239,7 +240,7 @@ bool SharedMemoryGroup::reduce_one(SharedOperation& operation) {
   return true;
 }
 
-// Whether the oldest operation was done and is gone.
+// Returns whether the oldest operation was done and has been removed.
 bool SharedMemoryGroup::finish_front() {
   if (queue_.empty()) return false;
   SharedOperation& operation = *queue_.front();
@@ -251,7 +252,7 @@ bool SharedMemoryGroup::finish_front() {
   return true;
 }
 
-// One step of each kind, so that a large operation goes through memory that is still in the cache.
+// One step of each kind, so that a large operation passes through memory that is still in the cache.
 bool SharedMemoryGroup::advance() {
   const bool published = publish_one();
   const bool read = read_one();
@@ -282,7 +283,7 @@ bool SharedMemoryGroup::help() {
   return more;
 }
 
-// Without slots for what it still has to send, or without what it reads next, nothing goes on.
+// Whether progress depends on the peer: it has not published what is read next, or not read the slots that are needed.
 bool SharedMemoryGroup::needs(int peer) const {
   if (queue_.empty() || peer == rank_) return false;
   if (queue_.front()->receives[peer] && !has_record(peer)) return true;
@@ -303,13 +304,13 @@ void SharedMemoryGroup::fail_for_the_missing(int message_peer, const std::string
 void SharedMemoryGroup::notice_the_gone(const bool& done, int message_peer) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || (message_peer >= 0 && peer != message_peer) || !peers_[peer]->is_gone()) continue;
-    // Only now: what it left before its end is used.
+    // Only now: first use what it published before its end.
     while (broken_.why.empty() && advance()) continue;
     if (!done && (message_peer >= 0 || needs(peer))) fail({named(peer) + " is gone"});
   }
 }
 
-// Whether something moved in a short while.
+// Polls for a short while. Returns whether something moved.
 bool SharedMemoryGroup::look_around() {
   const auto end = Clock::now() + kLookAround;
   do {
@@ -319,7 +320,7 @@ bool SharedMemoryGroup::look_around() {
   return false;
 }
 
-// Whether something moved, or somebody rang. Another thread of this rank may move things on meanwhile.
+// Returns whether something moved or another rank rang. Another thread of this rank may make progress meanwhile.
 bool SharedMemoryGroup::sleep(milliseconds longest) {
   Sleep sleep(own_->memory().header());
   const bool moved = advance();

@@ -20,9 +20,9 @@ namespace titan::comm {
 
 enum class SharedKind : uint8_t { kGather, kReduceScatter, kReduce, kExchange, kBroadcast, kBarrier };
 
-// What one rank gives to a collective and takes from it.
+// One rank's part of a collective.
 struct SharedOperation {
-  // Of this rank for, or for this rank from, one member of the group.
+  // Memory of this rank for one member of the group, or for data from it.
   struct Part {
     std::byte* memory = nullptr;
     int64_t bytes = 0;
@@ -30,60 +30,59 @@ struct SharedOperation {
 
   SharedKind kind = SharedKind::kBarrier;
   at::ScalarType type = at::kByte;
-  std::vector<at::Tensor> tensors;  // Whose memory the parts are: kept until it is done.
+  std::vector<at::Tensor> tensors;  // Own the memory of the parts; kept until the operation is done.
 
   bool sends = true;
-  bool same_for_all = false;   // Every member reads the same part: sent[i] are all equal.
-  std::vector<Part> sent;      // By member; what it has for itself does not count.
-  std::vector<bool> receives;  // From whom; never from itself.
+  bool same_for_all = false;   // Every member reads the same part: all sent[i] are equal.
+  std::vector<Part> sent;      // By member; the rank's own entry is ignored.
+  std::vector<bool> receives;  // By member; false for the rank itself.
   std::vector<Part> received;  // By member.
-  // The parts that come are combined (shared_sum.h) with the own one into `result`; of `received` only the sizes count.
+  // Received parts are combined with `own` into `result` (shared_sum.h). Only the sizes in `received` are used.
   bool reduces = false;
   c10d::ReduceOp::RedOpType reduction = c10d::ReduceOp::SUM;
   std::byte* own = nullptr;
   std::byte* result = nullptr;
 
-  // The group's own.
+  // Set by the group.
   uint64_t number = 0;
-  int64_t stretches = 0;       // So many slots this rank's part fills,
-  int64_t published = 0;       // of which so many are out.
-  std::vector<int64_t> taken;  // Slots that were read, by member.
+  int64_t stretches = 0;       // Number of slots that this rank's part fills.
+  int64_t published = 0;       // Number of them that are published.
+  std::vector<int64_t> taken;  // Number of slots read, by member.
   bool done = false;
 };
 
 class SharedMemoryGroups;
 
-// The collectives and messages of one group whose ranks are processes of this machine, without threads of their own: a
-// rank copies what the others need into its slots when it issues an operation and whenever it waits for one, and copies
-// or adds what they have left in theirs when it waits. Operations run in the order of issue.
+// The collectives and messages of one group whose ranks are processes of this machine. There are no extra threads: a
+// rank copies data for the others into its slots when it issues an operation and whenever it waits, and it copies or
+// adds the others' data when it waits. Operations run in the order of issue.
 //
-// To issue never waits: what finds no free slot goes out later. A slot is free when all others have read it. Nothing
-// stands still for ever if the ranks wait for the group's operations in an order that they could with blocking ones:
-// - A wait ends when the same operation and those before it are published by the others, as far as they send to this
-//   rank. A rank that waits publishes and reads all the time, so ranks that wait for operations of one group, each for
-//   another one, all go on: the first operation that is not done anywhere always can, since its readers are those that
-//   wait for it or for a later one.
-// - A rank that waits for another group moves this one on as well (SharedMemoryGroups). A rank that computes, or waits
-//   at a socket, does not: what it has published by then is there, at least kSlots * kSlotBytes of what it issued, and
-//   the rest when it waits for that operation itself.
-// Messages (shared_messages.h) are no part of that order: they go on beside it, whatever the rank waits for.
-// After an error the group is unusable. Thread-safe; a thread that waits does not keep others from issuing.
+// Issuing never waits: data without a free slot is published later. A slot is free when all others have read it. There
+// is no deadlock if the ranks wait for the group's operations in an order that would work with blocking operations:
+// - A wait ends when the others have published this operation and the earlier ones, as far as they send to this rank. A
+//   waiting rank keeps publishing and reading, so ranks that wait for different operations of one group all progress:
+//   the oldest incomplete operation always can, because its readers wait for it or for a later one.
+// - A rank that waits for another group also advances this one (SharedMemoryGroups). A rank that computes, or waits on
+//   a socket, does not: at least kSlots * kSlotBytes of what it issued are published by then, and the rest follows when
+//   it waits for that operation.
+// Messages (shared_messages.h) are not part of that order: they progress whatever the rank waits for.
+// After an error the group is unusable. Thread-safe; a waiting thread does not keep others from issuing.
 class SharedMemoryGroup {
  public:
-  // `peers` by member; null at `rank`.
+  // `peers`: by member; null at `rank`.
   SharedMemoryGroup(int rank, std::unique_ptr<OwnArea> own, std::vector<std::unique_ptr<PeerArea>> peers);
   ~SharedMemoryGroup() { leave(); }
 
-  // Nothing may write to what the operation sends, or touch what it receives, before it is done. Throws like wait()
-  // when the group is unusable.
+  // Until the operation is done, nobody may write to what it sends or access what it receives. Throws like wait() if
+  // the group is unusable.
   std::shared_ptr<SharedOperation> issue(SharedOperation operation);
   std::shared_ptr<SharedMessage> issue(SharedMessage message);
-  // Does what can be done without waiting.
+  // Does the work that is possible without waiting. True if the operation is done or the group has failed.
   bool done(const SharedOperation& operation) { return is_done(operation.done); }
   bool done(const SharedMessage& message) { return is_done(message.done); }
-  // Returns once the operation is done. Throws c10::DistBackendError for a rank that is gone, or took no part within
-  // the timeout, or when this one gave up; c10::ValueError where ranks disagree about what they do. `groups`, those of
-  // this rank, go on meanwhile.
+  // Returns when the operation is done. Throws c10::DistBackendError if a rank is gone, took no part within the
+  // timeout, or if this rank has aborted, and c10::ValueError if ranks disagree about the operation. `groups`, those of
+  // this rank, progress meanwhile.
   void wait(const SharedOperation& operation, std::chrono::milliseconds timeout, SharedMemoryGroups& groups) {
     wait_until(operation.done, /*message_peer=*/-1, timeout, groups);
   }
@@ -91,11 +90,12 @@ class SharedMemoryGroup {
     wait_until(message.done, message.peer, timeout, groups);
   }
 
-  // Ends this rank's waits, now and from now on, and the others' for it. From any thread.
+  // Ends this rank's waits, now and later, and the others' waits for it. May be called from any thread.
   void abort();
   // The rank takes no further part.
   void leave();
-  // Does what can be done without waiting, unless somebody is at it. Whether there is more to send, which needs slots.
+  // Does the work that is possible without waiting, unless another thread does it. Returns whether there is more to
+  // send, which needs free slots.
   bool help();
 
  private:
@@ -105,7 +105,7 @@ class SharedMemoryGroup {
   };
 
   bool is_done(const bool& done);
-  // `message_peer`: with whom the message is that `done` is of; -1: of a collective.
+  // `message_peer`: peer of the message that `done` belongs to. -1: a collective.
   void wait_until(const bool& done, int message_peer, std::chrono::milliseconds timeout, SharedMemoryGroups& groups);
   void check_usable() TITAN_REQUIRES(mutex_);
   void fail(Trouble trouble) TITAN_REQUIRES(mutex_);
@@ -138,19 +138,20 @@ class SharedMemoryGroup {
   std::atomic<bool> aborted_{false};
   sync::Mutex mutex_;
   Trouble broken_ TITAN_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<SharedOperation>> queue_ TITAN_GUARDED_BY(mutex_);  // Not done, in the order of issue.
+  // Incomplete operations, in the order of issue.
+  std::deque<std::shared_ptr<SharedOperation>> queue_ TITAN_GUARDED_BY(mutex_);
   SharedMessages messages_ TITAN_GUARDED_BY(mutex_);
   uint64_t next_number_ TITAN_GUARDED_BY(mutex_) = 0;
   uint32_t published_ TITAN_GUARDED_BY(mutex_) = 0;
   uint32_t next_slot_ TITAN_GUARDED_BY(mutex_) = 0;
-  std::vector<uint32_t> consumed_ TITAN_GUARDED_BY(mutex_);  // Of each peer's slots.
+  std::vector<uint32_t> consumed_ TITAN_GUARDED_BY(mutex_);  // By peer: slots that were read.
 };
 
 // The groups of one rank.
 class SharedMemoryGroups {
  public:
   void add(const std::shared_ptr<SharedMemoryGroup>& group);
-  // Moves all on but `waiting`. Whether one of them has more to send.
+  // Advances all groups except `waiting`. Returns whether one of them has more to send.
   bool help_others(const SharedMemoryGroup& waiting);
 
  private:

@@ -26,14 +26,14 @@ std::string sized(int64_t bytes, uint32_t type) {
   return std::to_string(bytes) + " bytes of " + c10::toString(static_cast<at::ScalarType>(static_cast<int8_t>(type)));
 }
 
-// The same on both sides.
+// The same text on both sides.
 std::string words(int sender, int receiver, const MessageRefusal& refusal) {
   return "rank " + std::to_string(sender) + " of the group sends " + sized(refusal.sent.bytes, refusal.sent.type) +
          " with tag " + std::to_string(refusal.sent.tag % kTagsOfSpace) + " but rank " + std::to_string(receiver) +
          " of the group receives " + sized(refusal.bytes, refusal.type);
 }
 
-// Counts run over: whether `count` has come to `end`.
+// Whether `count` has reached `end`; counts may overflow.
 bool reached(uint32_t count, uint32_t end) { return static_cast<int32_t>(count - end) >= 0; }
 
 int64_t piece_of(const SharedMessage& message) { return std::min(kSlotBytes, bytes_of(message) - message.moved); }
@@ -101,7 +101,7 @@ bool SharedMessages::publish_piece(int peer) {
   AreaHeader& theirs = peers_[peer]->memory().header();
   const uint32_t occupied = channel.published - theirs.messages_read[rank_].value.load(std::memory_order_acquire);
   if (occupied >= kMessageSlots) return false;
-  if (occupied == 0) channel.next_slot = 0;  // The same few pages again: they are in the cache.
+  if (occupied == 0) channel.next_slot = 0;  // Reuse the first pages, which are in the cache.
   SharedMessage& message = *channel.to_send.front();
   MessageChannel& shared = own_.memory().header().channels[peer];
   const uint32_t slot = std::exchange(channel.next_slot, (channel.next_slot + 1) % kMessageSlots);
@@ -141,7 +141,7 @@ bool SharedMessages::hear_refusal(int peer) {
   return true;
 }
 
-// The sender sleeps for want of a slot only while all are full, and for the end of a message.
+// The sender sleeps only while all slots are full, or until a message is read to its end.
 bool SharedMessages::read_piece(int peer) {
   Channel& channel = channels_[peer];
   if (!channel.incoming && channel.expected.empty()) return false;
@@ -163,7 +163,7 @@ bool SharedMessages::read_piece(int peer) {
   return true;
 }
 
-// Where the message that begins with `record` goes to. False: nowhere, since it does not fit.
+// Finds the destination of the message that begins with `record`. False: it does not fit.
 bool SharedMessages::begin_reading(int peer, const MessageRecord& record) {
   Channel& channel = channels_[peer];
   const auto asked = first_with_tag(channel.expected, record.tag);
@@ -195,8 +195,8 @@ void SharedMessages::end_reading(Channel& channel) {
   channel.early.erase(early);
 }
 
-// Whether the message has come before `asked` for it was posted, which then gets it, now or once it is there as a
-// whole.
+// Returns whether the message arrived before its receive `asked` was posted. The receive then gets it, now or when it
+// is complete.
 bool SharedMessages::take_early(Channel& channel, const std::shared_ptr<SharedMessage>& asked) {
   const auto early =
       std::ranges::find_if(channel.early, [&](const Early& one) { return !one.asked && one.held->tag == asked->tag; });

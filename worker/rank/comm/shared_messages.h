@@ -14,62 +14,63 @@ namespace titan::comm {
 
 // A message between this rank and one other member of its group.
 struct SharedMessage {
-  bool sends = false;  // Else this rank receives it.
+  bool sends = false;  // Otherwise this rank receives it.
   int peer = 0;
   int tag = 0;
-  at::Tensor tensor;  // Contiguous, on the CPU: what is sent, or what is written to. Let go when it is done.
+  // [...], contiguous, on the CPU: the source or the destination. Released when the message is done.
+  at::Tensor tensor;
 
-  // SharedMessages' own.
-  int64_t moved = 0;  // Bytes that are in slots, or in the tensor.
-  uint32_t end = 0;   // Of a message that is in slots as a whole: the channel's count behind it.
+  // Set by SharedMessages.
+  int64_t moved = 0;  // Bytes copied to slots or to the tensor.
+  uint32_t end = 0;   // For a message that is completely in slots: the channel's count after its last slot.
   bool done = false;
 };
 
-// The messages of one rank with the others of its group that are processes of this machine. Each ordered pair of ranks
-// has a channel of kMessageSlots slots in the sender's area, so that no pair waits for another, nor for collectives.
-// Messages go through it one after the other in the order of sending, in pieces of a slot; to post one never waits:
-// what finds no slot goes out later, when advance() is called.
+// The messages between one rank and the others of its group that are processes of this machine. Each ordered pair of
+// ranks has a channel of kMessageSlots slots in the sender's area, so no pair waits for another pair or for
+// collectives. Messages pass through it in the order of sending, in pieces of a slot. post() never waits: data without
+// a free slot is published later, by advance().
 //
-// A message that arrives is the oldest receive's with its tag. One that nobody has asked for stays in its slots, unless
-// this rank has asked the sender for another one: that may be behind it, so it is set aside then, in memory of its own
-// until it is asked for. So every receive that is posted gets its message once that is sent, whatever order the tags
-// come in; and the memory of both ends is bounded: kMessageSlots * kSlotBytes = 32 MiB a channel, of which only what
-// was ever used at a time takes memory, and what is set aside, at most what the peers have sent and this rank has not
-// asked for.
+// An arriving message goes to the oldest receive with its tag. A message that no receive matches stays in its slots,
+// unless this rank has posted another receive from the same sender: the matching message may come later, so the first
+// one is moved to separate memory. So every posted receive gets its message once it is sent, in any order of tags.
+// Memory is bounded on both sides: kMessageSlots * kSlotBytes = 32 MiB per channel, of which only used pages take
+// memory, and the messages that peers have sent and this rank has not yet posted a receive for.
 //
-// A receive is done when its message is there, a send when the receiver has read it all (or set it aside). Where their
-// sizes or types disagree both sides are told, and no byte is written. The callers order the calls: no lock of its own.
+// A receive is done when its message is there; a send is done when the receiver has read (or set aside) all of it. If
+// sizes or types disagree, both sides get an error and no byte is written. Not thread-safe: the callers lock.
 class SharedMessages {
  public:
-  // `own` and `peers` (null at `rank`) are the group's, and must outlive this.
+  // `own` and `peers` (null at `rank`) belong to the group and must outlive this object.
   SharedMessages(int rank, OwnArea& own, const std::vector<std::unique_ptr<PeerArea>>& peers);
 
+  // Posts a send or a receive. Never waits.
   void post(std::shared_ptr<SharedMessage> message);
-  // Moves a piece to and from each peer, as far as that needs no waiting. Whether something went on.
+  // Moves one piece to and from each peer, if that is possible without waiting. Returns whether something moved.
   bool advance();
-  // Whether something that was posted is not in slots yet.
+  // Whether a posted message is not completely in slots yet.
   bool has_more_to_send() const;
-  // Set once a sender and a receiver disagree about a message: who, and what both say.
+  // Set when a sender and a receiver disagree about a message; names both ranks and sizes.
   const std::string& disagreement() const { return disagreement_; }
-  // Gives all up that is not done.
+  // Drops all incomplete messages.
   void forget();
 
  private:
-  // A message that came before it was asked for.
+  // A message that arrived before its receive was posted.
   struct Early {
-    std::shared_ptr<SharedMessage> held;   // Where it is kept.
-    std::shared_ptr<SharedMessage> asked;  // Who asked for it since.
+    std::shared_ptr<SharedMessage> held;   // Holds the data.
+    std::shared_ptr<SharedMessage> asked;  // The receive, if it was posted since.
   };
 
-  // Of one peer.
+  // State for one peer.
   struct Channel {
-    std::deque<std::shared_ptr<SharedMessage>> to_send;  // Not in slots as a whole.
-    std::deque<std::shared_ptr<SharedMessage>> unread;   // Not read as a whole.
+    std::deque<std::shared_ptr<SharedMessage>> to_send;  // Not completely in slots.
+    std::deque<std::shared_ptr<SharedMessage>> unread;   // Not completely read.
     uint32_t published = 0;
     uint32_t next_slot = 0;
 
-    std::deque<std::shared_ptr<SharedMessage>> expected;  // Of which nothing has come.
-    std::shared_ptr<SharedMessage> incoming;              // Of which something has.
+    std::deque<std::shared_ptr<SharedMessage>> expected;  // Receives for which nothing has arrived.
+    std::shared_ptr<SharedMessage> incoming;              // The receive that is being filled.
     std::deque<Early> early;                              // In the order of sending.
     uint32_t read = 0;
   };

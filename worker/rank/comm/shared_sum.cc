@@ -48,7 +48,7 @@ void combine(const std::vector<const std::byte*>& parts, std::byte* out, int64_t
     combine_two(result, part(0), part(1), operation);
     return;
   }
-  // What is between lies elsewhere, since `out` may be a part that is still to come.
+  // Intermediate sums need separate memory, because `out` may be a part that is still to be added.
   at::Tensor between = at::empty({count}, type);
   combine_two(between, part(0), part(1), operation);
   for (size_t index = 2; index < last; ++index) combine_two(between, between, part(index), operation);

@@ -11,7 +11,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Two ranks of a group, by their index in it, and the communicator of these two.
+// Two ranks of a group, by index, and their communicator.
 struct Channel {
   int first = 0, second = 0;  // Ranks 0 and 1 of the communicator.
   c10::intrusive_ptr<c10d::Backend> pair;
@@ -20,11 +20,11 @@ struct Channel {
 };
 using Channels = std::map<std::pair<int, int>, Channel>;  // By sender and receiver.
 
-// The same memory under another storage. LibTorch marks the memory of messages, unlike that of collectives, as used by
-// the communicator's stream, so that what is freed after wait() comes free only when the host has seen the message's
-// event: a host that is ahead of its device would have to ask for more memory in every step. The allocator leaves
-// storages alone that it did not make. Group keeps the tensor itself until wait(), after which the caller's stream,
-// to which the memory belongs, is behind the message.
+// Returns a tensor on the same memory with another storage. LibTorch marks the memory of messages, unlike that of
+// collectives, as used by the communicator's stream, so memory that is freed after wait() becomes available only when
+// the host has seen the message's event. A host that is ahead of its device would then need more memory in every step.
+// The allocator ignores storages that it did not make. Group keeps the tensor until wait(), after which the caller's
+// stream, which owns the memory, is ordered after the message.
 at::Tensor borrowed(const at::Tensor& tensor) {
   return at::for_blob(tensor.data_ptr(), tensor.sizes())
       .strides(tensor.strides())
@@ -82,7 +82,7 @@ class SplitBackend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override {
     for_each([timeout](c10d::Backend& group) { group.setTimeout(timeout); });
   }
-  // All at the same time, as DeviceMesh::abort(), and once: axes that share connections each call this.
+  // Aborts all concurrently, as DeviceMesh::abort() does, and only once: axes that share connections each call this.
   void abort() override {
     expect_abort_();
     if (aborted_.exchange(true)) return;
@@ -107,7 +107,7 @@ class SplitBackend final : public c10d::Backend {
   void for_each(Call&& call) {
     call(*collectives_);
     for (const auto& [ends, channel] : channels_) {
-      // One that carries both directions is in the map twice.
+      // A channel that carries both directions is in the map twice.
       if (ends == std::pair(channel.first, channel.second)) call(*channel.pair);
     }
   }
@@ -119,7 +119,7 @@ class SplitBackend final : public c10d::Backend {
   std::atomic<bool> aborted_{false};
 };
 
-// `index`: of this rank in the pair.
+// Sends the first byte through a channel. `index`: of this rank in the pair.
 void greet(c10d::Backend& pair, Carries carries, int index, at::Device device) {
   Tensors word{at::zeros({1}, at::TensorOptions(at::kByte).device(device))};
   const auto say = [&](int source) {
@@ -130,7 +130,7 @@ void greet(c10d::Backend& pair, Carries carries, int index, at::Device device) {
   if (carries == Carries::kBothWays) say(1);
 }
 
-// Adds the pair of a cut to which this rank belongs.
+// Adds the pair of a split to which this rank belongs.
 void add_channel(const Cut& cut, const Connection& connection, int rank, c10::intrusive_ptr<c10d::Backend> pair,
                  Channels& channels) {
   const std::vector<int>& ranks = cut.groups[static_cast<size_t>(part_of(cut.groups, rank).color)];

@@ -1,6 +1,6 @@
 #pragma once
 
-// Opens the groups of all connections as communicators that are cut from the world's, as NCCL does it.
+// Opens the groups of all connections as communicators that are split from the world's, as NCCL does.
 
 #include <functional>
 #include <thread>
@@ -11,8 +11,7 @@
 
 namespace titan::comm {
 
-// Makes all calls at the same time, each on a thread of its own, and returns when all have ended. What they throw is
-// lost.
+// Runs all calls concurrently, each on its own thread, and returns when all have ended. Exceptions are discarded.
 inline void at_once(const std::vector<std::function<void()>>& calls) {
   std::vector<std::jthread> threads;
   for (const std::function<void()>& call : calls) {
@@ -25,34 +24,35 @@ inline void at_once(const std::vector<std::function<void()>>& calls) {
   }
 }
 
-// Communicators of a library that cuts them out of the world's, as NCCL does; one rank's view.
+// One rank's view of communicators of a library that splits them from the world's, as NCCL does.
 class Communicators {
  public:
   virtual ~Communicators() = default;
 
   virtual c10::intrusive_ptr<c10d::Backend> world() = 0;
-  // Every rank calls it for every cut, in one order; `number` counts the cuts. Null for a rank that has no group in the
-  // cut. `max_ctas`: BackendOptions::max_ctas.
+  // Every rank calls it for every split, in the same order; `number` counts the splits. Null for a rank that is in no
+  // group of the split. `max_ctas`: see BackendOptions::max_ctas.
   virtual c10::intrusive_ptr<c10d::Backend> cut(const Cut& cut, size_t number, int max_ctas) = 0;
-  // What is called before a communicator is aborted, from any thread and also when this object is gone.
+  // Returns a function to call before a communicator is aborted, from any thread and also after this object is gone.
   virtual std::function<void()> abort_notice() const {
     return [] {};
   }
 };
 
-// This rank's group of each connection; see Device::open_groups. Collectives of a group run on one communicator and its
-// messages on others.
+// Opens this rank's group of each connection; see Device::open_groups. A group's collectives run on one communicator
+// and its messages on others.
 //
-// NCCL has no tags and runs the operations of one communicator one after the other on each rank, and a send ends only
-// when its receive has begun. A communicator that carries messages both ways can therefore stop for ever: two ranks
-// that both send first, each with a receive queued behind. So every ordered pair of ranks has a communicator of its
-// own: on it the sender only sends and the receiver only receives, in one order (runtime/engine/transfers.h), and a
-// message waits only for earlier messages of the same direction. Ranks that pair their calls, one sending what the
-// other receives at the same place in its order, may share one (cut_plan() says when).
+// NCCL has no tags, runs the operations of a communicator one after another on each rank, and a send ends only when its
+// receive has started. A communicator that carries messages in both directions can therefore deadlock: two ranks that
+// both send first, each with its receive queued after the send. So every ordered pair of ranks has its own
+// communicator: the sender only sends on it and the receiver only receives, in one order (runtime/engine/transfers.h),
+// so a message waits only for earlier messages of the same direction. Ranks whose calls pair, one sending what the
+// other receives at the same position, may share one (see cut_plan()).
 //
-// The first message of an ordered pair blocks both hosts until the other rank has made its call, which can be circular
-// as well: a rank that asks early for a gradient blocks before it sends the activation that the gradient comes from. So
-// each channel carries a byte here, cut by cut: pairs of one cut do not touch, and no rank waits for two others.
+// The first message of an ordered pair blocks both hosts until both ranks have made their calls, which can also
+// deadlock: a rank that posts a receive for a gradient early blocks before it sends the activation that the gradient
+// depends on. So this function sends one byte through each channel, split by split: the pairs of one split have no
+// common rank, so no rank waits for two others.
 std::vector<c10::intrusive_ptr<c10d::Backend>> open_split_groups(const std::vector<Connection>& connections,
                                                                  const device::BackendOptions& world, at::Device device,
                                                                  Communicators& communicators);

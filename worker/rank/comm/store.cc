@@ -57,7 +57,7 @@ void leave_together(c10d::Store& store, int rank, int world, std::chrono::millis
       store.wait({"exit/empty"}, timeout);
     }
   } catch (const std::exception&) {
-    // Another rank died on its way out: this one's work is done all the same.
+    // Another rank died while leaving; this rank's work is done anyway.
   }
 }
 

@@ -9,7 +9,7 @@
 namespace titan::comm {
 namespace {
 
-// LibTorch has no kind of its own for strangers; this one is for serving models, which nothing here does.
+// LibTorch has no kind for external use. This one is for serving models, which Titan does not do.
 constexpr auto kKind = c10::DebugInfoKind::INFERENCE_CONTEXT;
 
 }  // namespace

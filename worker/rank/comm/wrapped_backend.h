@@ -5,8 +5,8 @@
 
 namespace titan::comm {
 
-// A c10d backend that does something of its own with each collective and passes it on to another. Only the operations
-// that Titan uses are passed on, by what derives from this; the others throw as c10d::Backend does.
+// Base of c10d backends that add something to each collective and forward it to another backend. Derived classes
+// forward only the operations that Titan uses; the others throw as c10d::Backend does.
 class WrappedBackend : public c10d::Backend {
  public:
   void setTimeout(std::chrono::milliseconds timeout) override {

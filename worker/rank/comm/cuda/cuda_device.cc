@@ -1,5 +1,5 @@
-// The CUDA half of device::Device, in a shared object that only a CUDA rank loads: a CPU rank starts without LibTorch's
-// CUDA libraries. Exports titan_make_cuda_device and titan_cuda_addresses (comm/device.h), and
+// The CUDA part of device::Device, in a shared object that only CUDA ranks load, so that CPU ranks start without
+// LibTorch's CUDA libraries. Exports titan_make_cuda_device and titan_cuda_addresses (comm/make_device.h), and
 // titan_expect_broken_groups and titan_before_watchdogs_end (comm/backend_aborts.h).
 
 #include <ATen/cuda/CUDAContext.h>
@@ -24,20 +24,21 @@
 namespace titan::comm {
 namespace {
 
-// What CUDA's libraries read when the device's context or the first product is made. Whoever has set them knows better.
+// Sets variables that CUDA's libraries read when the device's context or the first matrix product is made. Values that
+// the user has set take precedence.
 void set_library_defaults() {
   // Streams that share one of the device's work queues (8 by default) also share its order: a message that waits for
-  // its peer would hold up what the peer waits for. Each axis and each way between two pipeline ranks has a stream.
-  // That messages of one communicator follow each other is what split_groups.h makes use of: no reason to warn.
+  // its peer would delay what the peer waits for. Each axis and each direction between two pipeline ranks has a stream.
+  // split_groups.h relies on the order of messages on one communicator, so the warning about it is disabled.
   c10::utils::set_env("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "0", /*overwrite=*/false);
   c10::utils::set_env("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/false);
   // NCCL's watchdog gives LibTorch's flight recorder four times this long (a minute by default) to write its dump
-  // before it reports a lost peer. Ranks have a recorder of their own (comm/flight_recorder.h), so that nothing has to
-  // be dumped, nor any rank to ask the store every second whether another one wants a dump.
+  // before it reports a lost peer. Ranks have their own recorder (comm/flight_recorder.h), so no dump is needed, and no
+  // rank has to poll the store every second for another rank's request for one.
   c10::utils::set_env("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "100", /*overwrite=*/false);
   c10::utils::set_env("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/false);
-  // LibTorch refuses products under debug.deterministic unless cuBLAS has one of two workspaces; this one is also
-  // LibTorch's own choice on Hopper.
+  // Under debug.deterministic LibTorch refuses matrix products unless cuBLAS has one of two workspace settings. This
+  // one is also LibTorch's default on Hopper.
   c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);
 }
 
@@ -47,7 +48,7 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
       : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)), graphs_(device_) {
     set_library_defaults();
     report_lost_peers();
-    const c10::DeviceIndex count = c10::cuda::device_count_ensure_non_zero();  // Says what is wrong with the driver.
+    const c10::DeviceIndex count = c10::cuda::device_count_ensure_non_zero();  // Reports what is wrong with the driver.
     TORCH_CHECK(local_index >= 0 && local_index < count, "local rank ", local_index,
                 " asks for it, but the number of CUDA devices on this node is ", static_cast<unsigned>(count),
                 " (CUDA_VISIBLE_DEVICES ", c10::utils::get_env("CUDA_VISIBLE_DEVICES").value_or("not set"),
@@ -83,9 +84,9 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     c10::cuda::CUDAGuard guard(device_);
-    // The allocator may give freed memory to the next request of the stream that it was taken on. Whoever frees from
-    // another stream has used it there: its work must end first. Collectives need no more: their wait() has made this
-    // stream wait for NCCL's.
+    // The allocator may give freed memory to the next request on the stream that it was allocated on. If it is freed on
+    // another stream, that stream has used it, and its work must end first. Collectives need nothing more: their wait()
+    // has made this stream wait for NCCL's.
     if (bytes == 0 && storage.data() != nullptr) {
       c10::cuda::CUDACachingAllocator::recordStream(storage.data_ptr(), c10::cuda::getCurrentCUDAStream());
     }
@@ -93,7 +94,8 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
   }
 
   void synchronize() override {
-    c10::cuda::warn_or_error_on_sync();  // LibTorch asks its switch where a stream is waited for, and not here.
+    // LibTorch checks its sync switch where a stream is synchronized, but not here.
+    c10::cuda::warn_or_error_on_sync();
     c10::cuda::CUDAGuard guard(device_);
     c10::cuda::device_synchronize();
   }

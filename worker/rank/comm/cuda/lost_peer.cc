@@ -17,14 +17,14 @@
 namespace titan::comm {
 namespace {
 
-// The watchdog belongs to the process, and so does its end.
+// Process-wide, because the watchdog and the end of the process are.
 std::terminate_handler handler_before = nullptr;
 std::atomic<bool> breaks_groups{false};
 std::mutex last_words_mutex;
 std::function<void(const std::string& words)> last_words;
 constexpr std::chrono::seconds kTimeToLeave{20};
 
-// The watchdog's text goes on for several lines with advice.
+// The watchdog's text continues with several lines of advice.
 std::string first_line(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
   return text.substr(0, text.find('\n'));

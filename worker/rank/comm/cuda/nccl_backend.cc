@@ -17,10 +17,10 @@ namespace {
 
 using NcclGroup = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 
-// The communicator of all ranks, and those that are cut from it.
+// The communicator of all ranks and those that are split from it.
 class NcclCommunicators final : public Communicators {
  public:
-  // Returns once the world's is connected.
+  // Returns when the world's communicator is connected.
   NcclCommunicators(const device::BackendOptions& options, at::Device device)
       : options_(options),
         device_(device),
@@ -46,7 +46,7 @@ class NcclCommunicators final : public Communicators {
  private:
   using NcclOptions = c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options>;
 
-  // The calls return when the communicator is there, so that what fails does so here and not in the first step.
+  // Calls return when the communicator is ready, so that errors occur here and not in the first step.
   NcclOptions blocking_options(int max_ctas) const {
     auto nccl = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
     nccl->timeout = options_.timeout;
@@ -55,7 +55,7 @@ class NcclCommunicators final : public Communicators {
     return nccl;
   }
 
-  // On a group that connects so LibTorch sends messages through the communicator of the group itself.
+  // On a group that is connected eagerly, LibTorch sends messages through the group's communicator.
   NcclGroup connected(const std::string& prefix, int rank, int size, NcclOptions nccl) const {
     auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, options_.store);
     auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size, std::move(nccl));

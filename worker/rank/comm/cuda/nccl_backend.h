@@ -7,12 +7,12 @@
 
 namespace titan::comm {
 
-// Every communicator of a rank, open and connected when it returns: the world's has a rendezvous, and the others are
-// cut from it, which takes none (split_groups.h). See Device::open_groups.
+// Opens all communicators of a rank; they are connected on return. Only the world's needs a rendezvous, the others are
+// split from it (split_groups.h). See Device::open_groups.
 std::vector<c10::intrusive_ptr<c10d::Backend>> open_nccl_groups(const std::vector<Connection>& connections,
                                                                 const device::BackendOptions& world, at::Device device);
 
-// One group alone, as a world of its own in which neighbours send to each other.
+// Opens a single group as a separate world in which neighbours send to each other.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const device::BackendOptions& options, at::Device device);
 
 }  // namespace titan::comm
