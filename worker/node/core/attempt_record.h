@@ -25,7 +25,7 @@ struct Refusal {
   explicit operator bool() const { return !reason.empty(); }
 };
 
-// What a node must know about an attempt after its daemon restarts.
+// The facts about an attempt that a node needs after its daemon restarts.
 struct AttemptRecord {
   AttemptKey key;
   bool leader = false;

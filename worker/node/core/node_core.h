@@ -93,7 +93,7 @@ struct Attempt {
   Op op = 0;  // The effect that the stage waits for.
   std::vector<Rank> ranks;
   LaunchFacts facts;
-  std::optional<int64_t> resumed_step;  // As reported by its ranks; unknown to a daemon that started after that.
+  std::optional<int64_t> resumed_step;  // Reported by its ranks; unknown to a daemon that started after that.
   std::string launch_json;              // Kept until the folder is prepared.
   std::vector<int> asked_devices;       // Chosen by the controller, one per rank. Empty: any.
   absl::Duration prepare_by = kNever;   // kNever: the preparation was answered.
@@ -123,7 +123,7 @@ struct Attempt {
   Op checking = 0;
   absl::Duration check_at = kNever;
   absl::Duration exits_by;
-  std::string exits_damage;  // As logged.
+  std::string exits_damage;  // Already logged.
 
   bool stopping = false;
   absl::Duration kill_shim_at = kNever;

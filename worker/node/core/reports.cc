@@ -1,4 +1,4 @@
-// What the controller receives about attempts: reports, beats and events.
+// Sends reports, beats and events of attempts to the controller.
 
 #include <algorithm>
 #include <map>
@@ -19,7 +19,7 @@ using Kind = Pending::Kind;
 using Phase = AttemptRecord::Phase;
 
 constexpr absl::Duration kShortestSilence = absl::Seconds(3);
-constexpr char kLoadedKind[] = "\"kind\":\"loaded\"";  // As ranks write it.
+constexpr char kLoadedKind[] = "\"kind\":\"loaded\"";  // Exactly the text that ranks write.
 
 void identify(const Attempt& attempt, v1::AttemptId* id) {
   id->set_job_uid(attempt.record.key.job_uid);
@@ -349,7 +349,7 @@ void send_beat(Step& step, bool is_late) {
   ++state.beats;
 }
 
-// Tells the former leader that it lost the lease.
+// Notifies the former leader that another controller leads.
 void say_stale_leader(Step& step, const v1::ControllerMessage& message) {
   const bool reads = message.has_events_ack() || message.has_read_log() || message.has_read_trace();
   const v1::AttemptId* const id = id_of(message);

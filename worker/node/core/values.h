@@ -50,7 +50,7 @@ struct ShimStatus {
   std::vector<RankProcess> ranks;
 };
 
-// What the launch file says about an attempt, for a controller that does not know the attempt.
+// Facts about an attempt from its launch file, for a controller that does not know the attempt.
 struct LaunchFacts {
   std::string job;
   int64_t start_unix_nanos = 0;
@@ -217,7 +217,7 @@ struct AnswerDiagnosis {
     bool alive = false;
   };
   std::vector<Rank> ranks;     // Empty: this node does not know the attempt.
-  std::string stacks_missing;  // Why there are no stacks. Empty: there are.
+  std::string stacks_missing;  // Why the stacks are missing. Empty: they are not.
 };
 // Closes the session, so that the daemon opens a new one.
 struct ResetSession {
@@ -266,7 +266,7 @@ struct FenceRaised {
   Op op = 0;
   int highest = 0;  // Highest attempt of the job on this node, including this one.
   std::string error;
-  std::string damage = {};     // What was wrong with the fence, which has been repaired. Empty: nothing.
+  std::string damage = {};     // Damage of the fence, which has been repaired. Empty: none.
   bool is_unreadable = false;  // The error concerns this job's fence, not the state folder.
 };
 struct Written {
@@ -321,12 +321,12 @@ struct SpoolRead {
   std::vector<SpoolLine> lines;
   int64_t next_offset = 0;
   std::string error;                // Why the file cannot be read now. A file that does not exist yet is not an error.
-  std::vector<SpoolDamage> damage;  // What was skipped, by offset.
+  std::vector<SpoolDamage> damage;  // Skipped parts, by offset.
   bool was_cut = false;             // The file is shorter than before and was read again from its start.
 };
 struct LogTailRead {
   Op op = 0;
-  std::string text;    // Valid UTF-8. Empty: there is no log, or it cannot be read.
+  std::string text;    // Valid UTF-8. Empty: the log is missing or cannot be read.
   int64_t offset = 0;  // Offset of its first byte in the log.
 };
 struct SpoolChanged {

@@ -23,7 +23,7 @@ inline constexpr char kRecordLost[] = "RECORD_LOST";
 
 struct RebuiltRecord {
   node::AttemptRecord record;
-  std::string message;  // What was done about the damage and what is left to do, for people.
+  std::string message;  // For people: how the damage was repaired and what is left to do.
 };
 
 // Rebuilds the record of an attempt whose attempt.json is damaged (`why`) from spec.json and shim.json. If spec.json

@@ -31,7 +31,7 @@ class Asking {
 void read_links(const nvml::Library& nvml, nvml::Device device, GpuSeen& seen, Asking& ask) {
   for (unsigned int link = 0; link < nvml::kMostLinks; ++link) {
     int is_active = 0;
-    if (!ask(nvml->link_state, device, link, &is_active)) return;  // There are no further links.
+    if (!ask(nvml->link_state, device, link, &is_active)) return;  // This was the last link.
     seen.links = seen.links.value_or(0) + (is_active != 0 ? 1 : 0);
     if (is_active == 0) continue;
     for (const int counter : {nvml::kLinkReplay, nvml::kLinkRecovery, nvml::kLinkFlitErrors}) {

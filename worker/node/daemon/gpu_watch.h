@@ -32,7 +32,7 @@ class GpuSeries : public prometheus::Collectable {
   void begin();  // A read starts, which may hang in the driver.
   void show(std::vector<GpuSeen> seen);
   void fail(const std::string& why);     // The GPUs cannot be read now.
-  void give_up(const std::string& why);  // The GPUs can never be read: there is no driver library.
+  void give_up(const std::string& why);  // The GPUs can never be read: the driver library is missing.
 
   // New journal lines; each is returned once.
   std::vector<journal::Line> news();
@@ -53,7 +53,7 @@ class GpuSeries : public prometheus::Collectable {
   std::optional<absl::Duration> since_ TITAN_GUARDED_BY(mutex_);
   std::vector<GpuSeen> seen_ TITAN_GUARDED_BY(mutex_);
   std::map<unsigned int, Xids> xids_ TITAN_GUARDED_BY(mutex_);  // By device, over this daemon's life.
-  std::string failure_ TITAN_GUARDED_BY(mutex_);                // As reported.
+  std::string failure_ TITAN_GUARDED_BY(mutex_);                // The reported failure.
   std::vector<journal::Line> news_ TITAN_GUARDED_BY(mutex_);
 };
 
@@ -71,7 +71,7 @@ class GpuWatch {
     std::shared_ptr<GpuSeries> series;
     GpuReader reader;
     std::atomic<bool> busy = false;
-    bool absent = false;  // There is no driver library.
+    bool absent = false;  // The driver library is missing.
     void look();
   };
 

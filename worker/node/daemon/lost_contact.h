@@ -12,7 +12,7 @@
 
 namespace titan::daemon {
 
-// Decides what to log while there is no session: a new reason at once, a known reason again after a minute, then at
+// Decides what to log while the node has no session: a new reason at once, a known reason again after a minute, then at
 // twice the interval up to an hour. A daemon with a wrong address or a refused one must not look healthy, and must not
 // fill the log. Times are monotonic.
 class LostContact {

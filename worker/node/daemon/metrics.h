@@ -82,7 +82,7 @@ class Metrics {
   prometheus::Gauge& controller_age;  // Seconds.
 };
 
-// Measures free space in folders, in one thread per kind of folder: hanging storage blocks only folders of its own
+// Measures free space in folders, in one thread per kind of folder: hanging storage blocks only folders of the same
 // kind.
 class FolderWatch {
  public:

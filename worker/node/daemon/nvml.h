@@ -94,12 +94,12 @@ namespace titan::daemon {
 struct GpuFacts {
   // Devices that the driver opens for this process: in a container the container's devices, without failed ones.
   int devices = 0;
-  int64_t memory_bytes = 0;  // Of the device with the least memory.
-  std::string model;         // Of the first device.
+  int64_t memory_bytes = 0;  // Memory of the smallest device.
+  std::string model;         // Model of the first device.
 };
 
 // Queries NVML about the first `devices` devices, or fewer if there are fewer. Errors: those of nvml::Library::open,
-// Unavailable when there is no device, and DeadlineExceeded when there is no answer within `patience`. A hanging driver
+// Unavailable without devices, and DeadlineExceeded without an answer within `patience`. A hanging driver
 // then keeps only the thread that queried it.
 absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration patience);
 

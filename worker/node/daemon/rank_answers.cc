@@ -92,7 +92,7 @@ void fail(v1::TraceData* answer, const char* reason, const std::string& message)
   answer->set_error_message(message);
 }
 
-// Reads a piece of the file. Leaves `answer` unchanged if there is no file. Errors: those of reading.
+// Reads a piece of the file. Leaves `answer` unchanged if the file does not exist. Errors: those of reading.
 absl::Status read_piece(const std::string& path, const v1::ReadTrace& request, v1::TraceData* answer) {
   const absl::StatusOr<int> opened = rank_protocol::open_rank_file(path, O_RDONLY);
   if (absl::IsNotFound(opened.status())) return absl::OkStatus();

@@ -34,7 +34,7 @@ std::string group_of(const std::string& run_folder);
 node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
                             const std::string& rank_folder);
 
-// Reads the end of a failed rank's log (common/rank_protocol/failed_ranks.h). Empty if there is no log.
+// Reads the end of a failed rank's log (common/rank_protocol/failed_ranks.h). Empty if the rank has no log.
 node::LogTailRead log_tail(const std::string& run_folder, int rank);
 
 // Facts of a launch; start_unix_nanos is the modification time of `launch_file`.

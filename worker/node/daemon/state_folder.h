@@ -84,7 +84,7 @@ class StateFolder {
   struct Item {
     std::string folder;
     absl::StatusOr<AttemptRecord> record;
-    std::string damage;  // What is wrong with its file and what was done. Empty: nothing.
+    std::string damage;  // Describes the damage of its file and the repair. Empty: none.
   };
   Item item_of(const std::string& folder, const std::string& job_uid, const absl::StatusOr<std::string>& text) const;
   absl::StatusOr<std::vector<Item>> read_all() const;

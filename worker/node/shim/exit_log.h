@@ -26,8 +26,8 @@ class ExitLog {
   host::Descriptor fd_;
 };
 
-// Reads all records. Leaves out a torn last line and lines that are not records; `damage` reports the latter. Without a
-// file there are no records.
+// Reads all records. Leaves out a torn last line and lines that are not records; `damage` reports the latter. A missing
+// file has no records.
 absl::StatusOr<std::vector<rank_protocol::RankExit>> read_exits(const std::string& run_folder,
                                                                 std::string* damage = nullptr);
 

@@ -82,7 +82,7 @@ absl::StatusOr<Look> look(const std::string& path) {
   }
 }
 
-// Appends up to `room` bytes of a segment, starting at a stream offset.
+// Appends the bytes of a segment from a stream offset, limited by the caller.
 void read_segment(const Segment& segment, int fd, int64_t offset, int64_t room, std::string& out) {
   const int64_t want = std::min(room, segment.start + segment.size - offset);
   if (want <= 0) return;

@@ -44,7 +44,7 @@ struct LogChunk {
   int64_t offset = 0;  // Stream offset of the first byte of `data`.
   std::string data;
   int64_t dropped_bytes = 0;  // All bytes before this offset were deleted.
-  bool end = false;           // There are no bytes after `data` for now.
+  bool end = false;           // The log ends after `data` for now.
 };
 
 // Reads from `offset` (or from the oldest kept byte, if `offset` was deleted); with offset -1 the last `tail_lines`

@@ -35,7 +35,7 @@ struct RankProcess {
   host::Descriptor output;  // Read end of stdout and stderr, non-blocking.
 };
 
-// Starts a rank as leader of its own process group. The kernel kills it when the calling thread ends, so call this on
+// Starts a rank as leader of a new process group. The kernel kills it when the calling thread ends, so call this on
 // the main thread. It inherits no descriptors except the named ones. As another user it keeps no rights of this process
 // and cannot regain any through a setuid program. Returns after exec. Errors: those of fork and exec, with the binary's
 // name.

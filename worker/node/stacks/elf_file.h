@@ -41,7 +41,7 @@ std::string function_name(const std::string& symbol);
 std::string shortened_name(const std::string& name, size_t most);
 
 struct Function {
-  std::string name;  // Empty: there is no symbol.
+  std::string name;  // Empty: no symbol was found.
   uint64_t begin = 0;
 };
 

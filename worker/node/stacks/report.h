@@ -13,7 +13,7 @@ namespace titan::stacks {
 struct ThreadStack {
   ThreadFacts facts;
   Stack stack;
-  std::string missing;  // Why there is no stack.
+  std::string missing;  // Why the stack is missing.
   std::string kernel;   // Position in the kernel, for a thread without a stack.
 };
 
@@ -25,11 +25,11 @@ struct ProcessStacks {
 // Formats the stacks; threads with equal stacks are listed together. At most 256 KiB.
 std::string report(const ProcessStacks& process);
 
-// Only what /proc shows, with the reason `why` there are no stacks.
+// Only what /proc shows, with the reason `why` the stacks are missing.
 ProcessStacks without_stacks(pid_t pid, const std::string& why);
 
-// Captures one process until `deadline_nanos` (monotonic) and calls `tell` twice: first without function names, because
-// these require reading files that may be large or remote.
+// Captures one process until `deadline_nanos` (monotonic) and calls the callback twice: first without function names,
+// because these require reading files that may be large or remote.
 void look_at(pid_t pid, int64_t deadline_nanos, size_t most_frames, ElfFiles& files,
              const std::function<void(const ProcessStacks&)>& tell);
 

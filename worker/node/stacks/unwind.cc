@@ -26,7 +26,7 @@ int find_file(Dwfl_Module* module, void** user, const char* name, Dwarf_Addr bas
   } else if (dwfl_linux_proc_find_elf(module, user, name, base, file_name, elf) < 0 && *elf != nullptr) {
     known->file->adopt(*elf);
   }
-  return -1;  // There is no descriptor; *elf contains everything.
+  return -1;  // A descriptor is not needed; *elf contains everything.
 }
 
 int find_no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word, char**) {

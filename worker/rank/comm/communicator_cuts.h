@@ -26,7 +26,7 @@ struct Connection {
   Messages messages = Messages::kNone;
 };
 
-// What a communicator carries.
+// Kind of traffic on a communicator.
 enum class Carries {
   kCollectives,
   kOneWay,    // Messages from the first rank of a pair to the second.

@@ -24,7 +24,7 @@ struct ConnectionPlan {
 // Axes with the same ranks share a connection only if one thread issues all their operations in an order that every
 // rank follows. Pipeline messages follow each rank's list of actions, asynchronous tensor parallelism issues from a
 // separate thread, and where the operations of a connection run one after another (NCCL), the exchanges inside a block
-// must not queue behind the next block's weights.
+// must not wait for the next block's weights.
 //
 // `messages`: axes on which ranks send to each other; pipeline stages always do. `apart`: axes that share connections
 // only with each other, because their collectives are awaited immediately and must not queue behind prefetched gathers.

@@ -120,6 +120,7 @@ class FlightRecorder {
   Flight flight() const;
 
  private:
+  // See begin(). `input` and `output`: any shape [...].
   int64_t add(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
               std::chrono::milliseconds timeout) TITAN_REQUIRES(mutex_);
   int way(int group, int source, int destination) TITAN_REQUIRES(mutex_);

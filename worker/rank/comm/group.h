@@ -87,7 +87,7 @@ std::string words(const Call& call);
 class Pending {
  public:
   Pending() = default;
-  // `span`: null unless traced. `ledger`: receives the waited time; may be null.
+  // `keep_alive`: any shapes [...]. `span`: null unless traced. `ledger`: receives the waited time; may be null.
   Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive,
           std::unique_ptr<TransferSpan> span, Ledger* ledger);
   Pending(Pending&&) = default;
@@ -100,7 +100,7 @@ class Pending {
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   Call call_;
-  std::vector<at::Tensor> keep_alive_;
+  std::vector<at::Tensor> keep_alive_;  // Any shapes [...].
   std::unique_ptr<TransferSpan> span_;
   Ledger* ledger_ = nullptr;
 };

@@ -55,6 +55,7 @@ class Ledger {
 // Counts each collective in the ledger under `group`.
 class LedgerBackend : public WrappedBackend {
  public:
+  // Tensors without a comment have any shape [...].
   // `tag_space` (0 to 15) separates the messages of wrappers that share one inner backend.
   LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger, int tag_space);
 

@@ -17,6 +17,7 @@ inline constexpr int kMessageTags = (1 << 20) + 1;
 // connection was created with, so the waits here pass the current one.
 class PointToPointBackend : public WrappedBackend {
  public:
+  // Tensors without a comment have any shape [...].
   PointToPointBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout)
       : WrappedBackend(std::move(gloo), timeout) {}
 

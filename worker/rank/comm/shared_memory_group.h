@@ -30,7 +30,7 @@ struct SharedOperation {
 
   SharedKind kind = SharedKind::kBarrier;
   at::ScalarType type = at::kByte;
-  std::vector<at::Tensor> tensors;  // Own the memory of the parts; kept until the operation is done.
+  std::vector<at::Tensor> tensors;  // [...] each; own the memory of the parts until the operation is done.
 
   bool sends = true;
   bool same_for_all = false;   // Every member reads the same part: all sent[i] are equal.
@@ -53,12 +53,12 @@ struct SharedOperation {
 
 class SharedMemoryGroups;
 
-// The collectives and messages of one group whose ranks are processes of this machine. There are no extra threads: a
-// rank copies data for the others into its slots when it issues an operation and whenever it waits, and it copies or
-// adds the others' data when it waits. Operations run in the order of issue.
+// The collectives and messages of one group whose ranks are processes of this machine. No extra threads: a rank
+// copies data for the others into its slots when it issues an operation and whenever it waits, and it copies or adds
+// the others' data when it waits. Operations run in the order of issue.
 //
-// Issuing never waits: data without a free slot is published later. A slot is free when all others have read it. There
-// is no deadlock if the ranks wait for the group's operations in an order that would work with blocking operations:
+// Issuing never waits: data without a free slot is published later. A slot is free when all others have read it. The
+// ranks do not deadlock if they wait for the group's operations in an order that would work with blocking operations:
 // - A wait ends when the others have published this operation and the earlier ones, as far as they send to this rank. A
 //   waiting rank keeps publishing and reading, so ranks that wait for different operations of one group all progress:
 //   the oldest incomplete operation always can, because its readers wait for it or for a later one.

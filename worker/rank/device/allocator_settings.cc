@@ -8,7 +8,7 @@
 namespace titan::device {
 namespace {
 
-// LibTorch reads the first that is set, also when it is empty, and none of the others.
+// LibTorch reads the first variable that is set, even if it is empty, and ignores the others.
 constexpr const char* kNames[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
 
 }  // namespace

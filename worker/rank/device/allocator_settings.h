@@ -11,13 +11,13 @@ struct Variable {
 };
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
-// What to put into the environment of a rank whose device is "cuda", before LibTorch's CUDA half is loaded, so that the
-// caching allocator maps memory into segments that grow, or does not. Blocks of many sizes then leave no holes that
-// none of them fits. None: nothing; who has set `expandable_segments`, or another allocator, knows better. Other
-// settings stay: they are in the same variable, the one of LibTorch's three names that it reads.
+// Returns the environment variable to set for a rank whose device is "cuda", before LibTorch's CUDA part is loaded, so
+// that the caching allocator uses expandable segments or does not. With expandable segments, blocks of many sizes leave
+// no unusable gaps. None: change nothing, because the user has set `expandable_segments` or another allocator. Other
+// settings are kept; they are in the same variable, the first of LibTorch's three names that is set.
 std::optional<Variable> segments_setting(const Environment& environment, bool expandable);
 
-// Puts it there.
+// Sets that variable.
 void set_segments(bool expandable);
 
 }  // namespace titan::device

@@ -5,35 +5,35 @@
 
 namespace titan::device {
 
-// Work that a device was told instead of given: it can be given to it as a whole, any number of times, by one launch.
-// Every time it reads and writes the addresses of the time when it was captured. What the host did in between (choosing
-// kernels, building autograd's graph) is not part of it.
+// A captured graph of device work: one launch executes it, any number of times. Each replay reads and writes the
+// addresses of the capture. Work of the host in between (choosing kernels, building autograd's graph) is not part of
+// it.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
-  // Behind everything that the current stream was given.
+  // Queues the work on the current stream.
   virtual void replay() = 0;
 };
 
-// Where the memory is that captured work allocates. It stays the device's while the graph lives, and what the work left
-// in it stays until the next replay
+// Where captured work allocates its memory. The memory stays allocated while the graph lives, and its contents stay
+// until the next replay.
 enum class GraphMemory {
-  kOwn,     // of this graph;
-  kShared,  // of any graph with shared memory. A tensor there must not outlive its capture: its address may.
+  kOwn,     // Memory of this graph.
+  kShared,  // Memory of all graphs with this setting. A tensor in it must not outlive its capture; its address may.
 };
 
-// A device::Device that has graphs is one of these as well.
+// Additional base class of a device::Device that supports graphs.
 class DeviceGraphs {
  public:
   virtual ~DeviceGraphs() = default;
 
-  // Runs `work` with the device told, not given: the numbers in its tensors are undefined. What it reads and has not
-  // allocated itself must stay at its address for as long as the graph is replayed. Throws what `work` throws, and
-  // c10::Error for work that cannot be captured (what the host waits for); the device can be used afterwards.
+  // Captures `work` without executing it: the contents of its tensors are undefined. Memory that it reads and has not
+  // allocated must stay at its address while the graph is replayed. Throws what `work` throws, and c10::Error for work
+  // that cannot be captured (when the host would wait); the device remains usable.
   virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work, GraphMemory memory) = 0;
 };
 
-// Work is being captured on this thread while one lives.
+// Marks that work is being captured on this thread, while it lives.
 class Capturing {
  public:
   Capturing();
@@ -42,8 +42,8 @@ class Capturing {
   Capturing& operator=(const Capturing&) = delete;
 };
 
-// For layers whose work depends on numbers that the host reads, `what`: another step's may be others, so this cannot be
-// captured. Throws while something is.
+// Call this in layers whose work depends on numbers `what` that the host reads: they may differ in the next step, so
+// the work cannot be captured. Throws during a capture.
 void host_decides_by(const char* what);
 
 }  // namespace titan::device

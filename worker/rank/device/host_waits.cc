@@ -10,7 +10,7 @@
 namespace titan::device {
 namespace {
 
-// Of the process, as LibTorch's own switch is: a read that is excused may be on autograd's thread of the device.
+// Process-wide, like LibTorch's switch: an excused read may happen on autograd's thread of the device.
 struct Watched {
   sync::Mutex mutex;
   SeesHostWaits* device TITAN_GUARDED_BY(mutex) = nullptr;

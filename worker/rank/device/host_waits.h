@@ -1,7 +1,7 @@
 #pragma once
 
-// How a host avoids waiting for its device: copies between the two that hold up neither, and, for tests of a device,
-// guards under which every wait but the known ones is an error. Training itself forbids nothing.
+// Avoids waits of the host for its device: asynchronous copies between the two and, for tests of a device, guards that
+// turn every unknown wait into an error. Training does not use the guards.
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
@@ -12,17 +12,17 @@
 
 namespace titan::device {
 
-// A device::Device that sees when its host waits for it is one of these as well. The CPU is not: its host waits for
-// nothing.
+// Additional base class of a device::Device that detects when its host waits for it. The CPU is not one: its host never
+// waits.
 class SeesHostWaits {
  public:
   virtual ~SeesHostWaits() = default;
-  // From now on whatever makes the host wait for the device throws c10::Error, in the whole process, or no longer does.
+  // From now on every wait of the host for the device throws c10::Error, in the whole process, or no longer does.
   virtual void forbid_waits(bool forbidden) = 0;
 };
 
-// While one lives, whatever makes the host wait for `device` throws, on every thread of the process; one at a time.
-// Does nothing where the device is not a SeesHostWaits.
+// While it lives, every wait of the host for `device` throws, on every thread of the process. Only one at a time. Does
+// nothing if the device is not a SeesHostWaits.
 class ForbidHostWaits {
  public:
   explicit ForbidHostWaits(Device& device);
@@ -31,8 +31,8 @@ class ForbidHostWaits {
   ForbidHostWaits& operator=(const ForbidHostWaits&) = delete;
 };
 
-// Around a read that a step is known for (docs/decisions/engine.md, "A step reads the device in known places only"):
-// the host may wait there, and with it any other thread for as long.
+// Marks a known read of a step (docs/decisions/engine.md, "A step reads the device in known places only"): while it
+// lives, waits are allowed, on all threads.
 class NamedHostWait {
  public:
   NamedHostWait();
@@ -41,24 +41,25 @@ class NamedHostWait {
   NamedHostWait& operator=(const NamedHostWait&) = delete;
 };
 
-// Before a wait that LibTorch does not see, `what`. Throws c10::Error where it is forbidden.
+// Call this before a wait `what` that LibTorch does not detect. Throws c10::Error where waits are forbidden.
 void before_host_waits(const char* what);
 
-// `tensor`, of the host, on the device: from pages that the device reads by itself. A copy of others would hold the
-// host until it is done. On a CPU nothing is copied. Undefined stays undefined.
+// Copies `tensor` [...] from the host to the device and returns the copy [...]. Uses pinned memory, because a copy from
+// other memory would block the host until it is done. On a CPU nothing is copied. An undefined tensor stays undefined.
 at::Tensor copy_ahead(const at::Tensor& tensor, at::Device device);
 
-// A small tensor on its way to the host, behind all that its device has been given so far on the current stream. On a
-// CPU nothing is copied.
+// An asynchronous copy of a small tensor to the host, queued on the current stream. On a CPU nothing is copied.
 class LateRead {
  public:
+  // `tensor`: any shape [...].
   explicit LateRead(const at::Tensor& tensor);
-  // Blocks until it has arrived; the same tensor every time.
+  // Blocks until the copy is complete. Returns the same tensor [...] every time.
   const at::Tensor& wait();
 
  private:
+  // [...], on the host.
   at::Tensor host_;
-  std::optional<c10::Event> arrived_;  // None: it is there.
+  std::optional<c10::Event> arrived_;  // None: complete.
 };
 
 }  // namespace titan::device

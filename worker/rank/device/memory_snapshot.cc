@@ -8,14 +8,14 @@
 namespace titan::device {
 namespace {
 
-// Each stack once: events and blocks name it.
+// Writes each stack once; events and blocks refer to it.
 class Stacks {
  public:
   Stacks(const std::vector<std::vector<std::string>>& stacks, pickle::Writer& out) : stacks_(stacks), out_(out) {
     numbers_.resize(stacks.size());
   }
 
-  // The entry "frames" of a dict: one list.
+  // Writes the entry "frames" of a dict, which is a list.
   void put(int32_t stack) {
     out_.text("frames");
     const auto index = static_cast<size_t>(stack) < stacks_.size() ? static_cast<size_t>(stack) : 0;
@@ -143,7 +143,7 @@ void put_event(const MemoryEvent& event, Stacks& stacks, pickle::Writer& out) {
   out.set_items();
 }
 
-// A list for each device; those before this one were not asked.
+// One list per device; those before this device are empty.
 void put_traces(const MemorySnapshot& snapshot, Stacks& stacks, pickle::Writer& out) {
   out.text("device_traces").empty_list();
   for (int device = 0; device < snapshot.device; ++device) out.empty_list().append();

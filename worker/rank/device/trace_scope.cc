@@ -8,17 +8,17 @@
 namespace titan::device {
 namespace {
 
-// A model of one's own may make names without end; what comes later shares the last number.
+// A custom model may create an unlimited number of names; stacks beyond this limit share the last number.
 constexpr size_t kMostStacks = 50'000;
 constexpr char kMore[] = "more scopes than are told apart";
 
-// Of one thread, the outermost first. The texts are those of LibTorch's records, which live as long as the scopes.
+// Scopes of one thread, the outermost first. The names belong to LibTorch's records, which live as long as the scopes.
 struct Scopes {
   std::vector<const char*> names;
-  size_t borrowed = 0;  // How many of them are another thread's.
+  size_t borrowed = 0;  // Number of them that belong to another thread.
 };
 
-// So that autograd's threads find the thread that waits for them.
+// Lets autograd's threads find the thread that waits for them.
 class Threads {
  public:
   void add(uint64_t id, const Scopes* scopes) {
@@ -29,7 +29,7 @@ class Threads {
     sync::Lock lock(mutex_);
     scopes_.erase(id);
   }
-  // What a thread that waits is in. Nobody changes it meanwhile.
+  // Scopes of a thread that waits. Nobody changes them meanwhile.
   std::vector<const char*> names_of(uint64_t id) {
     sync::Lock lock(mutex_);
     const auto found = scopes_.find(id);
@@ -51,7 +51,7 @@ Scopes& scopes_here() {
   return scopes;
 }
 
-// A collective's own record ends on another thread, when the collective does: it is no scope of this one.
+// The record of a collective is ignored: it ends on another thread, when the collective ends.
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& record) {
   if (record.isAsync()) return nullptr;
   Scopes& here = scopes_here();

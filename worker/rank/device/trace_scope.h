@@ -1,6 +1,6 @@
 #pragma once
 
-// Names stretches of a thread's work for traces, and tells which of these scopes a thread is in.
+// Names sections of a thread's work for traces, and tracks which of these scopes a thread is in.
 
 #include <ATen/record_function.h>
 
@@ -15,8 +15,8 @@
 
 namespace titan::device {
 
-// A named stretch of this thread's work, in profiler traces (worker/rank/runtime/profiling). While nobody records, it
-// costs a look at a flag: the name is a callable that makes the text only then.
+// A named section of this thread's work in profiler traces (worker/rank/runtime/profiling). While no trace is recorded
+// it costs only the check of a flag: `name` is a callable that creates the text only when needed.
 class TraceScope {
  public:
   template <typename Name>
@@ -33,9 +33,9 @@ class TraceScope {
   std::optional<at::RecordFunction> record_;
 };
 
-// While one lives, the thread that made it knows the scopes that it is in: Titan's (TraceScope) and LibTorch's
-// operations. So do threads that work for it with its at::ThreadLocalState. Autograd's threads also know the scopes of
-// the thread whose forward pass they go back through, which waits for them meanwhile. Made and destroyed by one thread.
+// While it lives, the scopes of the creating thread are tracked: Titan's (TraceScope) and LibTorch's operations. So are
+// those of threads that work for it with its at::ThreadLocalState. Autograd's threads also know the scopes of the
+// thread whose forward pass they differentiate, which waits for them. Create and destroy it on one thread.
 class ScopeNames {
  public:
   ScopeNames();
@@ -47,18 +47,18 @@ class ScopeNames {
   at::CallbackHandle callback_;
 };
 
-// Numbers for the stacks of scopes that were asked for, so that an event can carry one. Thread-safe.
+// Numbers the stacks of scopes, so that an event can refer to one. Thread-safe.
 class ScopeTable {
  public:
-  // Of the calling thread; 0 where nobody named its scopes. A step's own scope is left out: it has another name each
-  // time, and the table would grow with the job.
+  // Number of the calling thread's stack. 0: its scopes are not tracked. A step's scope is left out, because its name
+  // differs in each step and the table would grow with the job.
   int32_t now();
 
   std::vector<std::vector<std::string>> stacks() const;  // By number, the innermost scope first.
 
  private:
   mutable sync::Mutex mutex_;
-  std::map<std::string, int32_t, std::less<>> numbers_ TITAN_GUARDED_BY(mutex_);  // By the names, a line each.
+  std::map<std::string, int32_t, std::less<>> numbers_ TITAN_GUARDED_BY(mutex_);  // By the names, one per line.
   std::vector<std::vector<std::string>> stacks_ TITAN_GUARDED_BY(mutex_) = {{}};
 };
 

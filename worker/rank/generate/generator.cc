@@ -41,11 +41,11 @@ class Rows {
     newest_ = sample(logits, options_.sampling, draws);
     if (options_.agree) options_.agree(newest_);
     for (size_t row = 0; row < results_.size(); ++row) take(row, newest_[row]);
-    // Rows that are done take part in the next pass, whose embedding has no row for kNoToken.
+    // Finished rows take part in the next pass, and the embedding has no row for kNoToken.
     for (int64_t& token : newest_) token = std::max<int64_t>(token, 0);
   }
 
-  // Of a row that is done, whatever: nobody reads what follows.
+  // For a finished row any token will do, because nobody reads what follows.
   const std::vector<int64_t>& newest() const { return newest_; }
   std::vector<Generation> results() { return std::move(results_); }
 
@@ -81,7 +81,7 @@ std::vector<int64_t> lengths_of(const std::vector<std::vector<int64_t>>& prompts
   return lengths;
 }
 
-// Shorter prompts are filled up behind their ends, where no token of theirs looks.
+// Shorter prompts are padded at the end, where none of their tokens attends to it.
 at::Tensor pass_prompts(const Forward& forward, KvCache& cache, const std::vector<std::vector<int64_t>>& prompts,
                         const std::vector<int64_t>& lengths, const Options& options) {
   const int64_t longest = rounded_up(*std::max_element(lengths.begin(), lengths.end()), options.token_multiple);
@@ -124,7 +124,7 @@ Forward forward_through(Visit visit, const nn::Block* last, int64_t vocabulary, 
       return x.flatten(0, 1).index_select(0, chosen).unsqueeze(0);
     };
     at::Tensor logits = visit(context.tokens, [&](nn::Block& block, const at::Tensor& activation) {
-      // Where tensor ranks share the tokens each has only some of them: then the head makes logits of all.
+      // If tensor ranks share the tokens, each has only some of them, so the head computes the logits of all tokens.
       const bool early = &block == last && activation.size(1) == context.tokens.size(1);
       return block.forward(early ? choose(activation) : activation, context);
     });

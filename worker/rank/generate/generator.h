@@ -10,40 +10,42 @@
 #include "worker/rank/generate/sampler.h"
 #include "worker/rank/nn/block.h"
 
-// Text from a model, token by token: a whole pass over the prompts, then one pass for each further token of all rows.
+// Text generation, token by token: one pass over the whole prompts, then one pass per further token of all rows.
 namespace titan::generate {
 
-// Runs a pass through a model and gives the logits [N, V] of N of its tokens, whose places in the pass, row after row,
-// are `chosen` (int64 [N]). The same on every rank.
+// Runs a pass through a model and returns the logits [N, V] of N of its tokens. `chosen` (int64 [N]) gives their
+// indices in the pass, row after row. The same on every rank.
 using Forward = std::function<at::Tensor(const nn::MicrobatchContext& context, const at::Tensor& chosen)>;
 
-// One block after the other, each with its weights there (runtime::ShardedModel::visit).
+// Calls a function for one block after another, with its weights gathered (runtime::ShardedModel::visit). Takes tokens
+// [B, T]; the function maps an activation [B, T, D] to the next one; returns the output of the last block [B, T, V].
 using Visit = std::function<at::Tensor(at::Tensor, const std::function<at::Tensor(nn::Block&, const at::Tensor&)>&)>;
-// Of a model whose last block makes logits of `vocabulary` columns, or on each rank of `tensor` as many of them in
-// turn. `tensor` must outlive it.
+// Makes a Forward of a model whose last block returns logits of `vocabulary` columns, or an equal share of the columns
+// on each rank of `tensor`. `tensor` must outlive the result.
 Forward forward_through(Visit visit, const nn::Block* last, int64_t vocabulary, const comm::Group& tensor);
 
 struct Options {
   int64_t max_new_tokens = 128;
   SamplingOptions sampling;
-  std::vector<int64_t> stop_tokens;  // End a row, and are not part of it.
-  int64_t token_multiple = 1;        // A pass brings a multiple of so many tokens a row, which tensor ranks share.
-  int64_t first_prompt = 0;          // The number of the first of `prompts`, for the random numbers.
+  std::vector<int64_t> stop_tokens;  // They end a row and are not part of it.
+  // Tokens per row of a pass are padded to a multiple of this, because tensor ranks share them.
+  int64_t token_multiple = 1;
+  int64_t first_prompt = 0;  // Number of the first of `prompts`, for the random numbers.
   at::Device device = at::kCPU;
-  // Makes everybody's choice rank 0's, where several ranks run this together; empty: there is one.
+  // Replaces the chosen tokens by those of rank 0 if several ranks run this together. Empty: there is one rank.
   std::function<void(std::vector<int64_t>&)> agree;
-  std::function<void(size_t prompt, int64_t token)> on_token;  // Each as it comes; may be empty.
+  std::function<void(size_t prompt, int64_t token)> on_token;  // Called for each new token. May be empty.
 };
 
 struct Generation {
   std::vector<int64_t> tokens;
-  bool stopped = false;  // By a stop token; else by max_new_tokens.
-  // Ended by logits of which one is NaN or infinite: no token follows `tokens`, and these may mean nothing.
+  bool stopped = false;  // Ended by a stop token. False: by max_new_tokens.
+  // Ended because a logit was NaN or infinite: no token follows `tokens`, which may be meaningless.
   bool not_finite = false;
 };
 
-// All prompts as one batch; none may be empty. `blocks`: all of the model's, whose rotations reach as far as the
-// longest prompt and max_new_tokens together.
+// Generates from all prompts as one batch; no prompt may be empty. `blocks`: all blocks of the model, whose rotary
+// embeddings must cover the longest prompt plus max_new_tokens.
 std::vector<Generation> generate(const Forward& forward, const std::vector<nn::Block*>& blocks,
                                  const std::vector<std::vector<int64_t>>& prompts, const Options& options);
 

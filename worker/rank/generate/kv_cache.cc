@@ -11,7 +11,7 @@
 namespace titan::generate {
 namespace {
 
-// Probabilities of products [B, ..., S], of the same type; a sink takes weight and has no value.
+// Softmax of scores [B, ..., S], with the type of `scores`. A sink takes probability and has no value.
 at::Tensor softmax_of(const at::Tensor& scores, double scale, const at::Tensor& visible, const at::Tensor& sinks) {
   at::Tensor seen = scores.to(nn::accumulate_type(scores.scalar_type())) * scale;
   seen = seen.masked_fill(visible.logical_not(), -std::numeric_limits<double>::infinity());
@@ -64,26 +64,26 @@ at::Tensor attend_latents(const at::Tensor& q, const at::Tensor& latents, const 
 
 namespace {
 
-// A ring of slots a row: tensors [B, ..., slots, ...] whose dim `dim` counts slots.
+// A ring of slots per row, for tensors [B, ..., slots, ...].
 struct Ring {
   int64_t rows = 0, slots = 0;
 
-  // Of a prompt's `length` tokens the newest that fit: positions [first, length).
+  // Positions [first, length) of a prompt with `length` tokens are the newest that fit.
   int64_t first(int64_t length) const { return std::max<int64_t>(0, length - slots); }
   at::Tensor places(int64_t length, at::Device device) const {
     return at::remainder(at::arange(first(length), length, at::TensorOptions(at::kLong).device(device)), slots);
   }
-  // Slots in use when the newest tokens are at `positions`.
+  // Number of slots in use when the newest tokens are at `positions`.
   int64_t used(const at::Tensor& positions) const { return std::min(slots, positions.max().item<int64_t>() + 1); }
 };
 
-// A step's tokens stand in one row behind each other, as if they were one text: [1, ..., S, ...] along `dim`. Those of
-// the rows, first: [B, ...]; what a mesh had to add behind them is left out.
+// A step passes the rows' tokens as one row [1, ..., S, ...], S along `dim`. Returns the rows' tokens [B, ...], without
+// the padding that a mesh adds at the end.
 at::Tensor newest(const at::Tensor& x, int64_t dim, int64_t rows) {
   return x.squeeze(0).transpose(0, dim - 1).narrow(0, 0, rows);
 }
 
-// And back, with nothing in place of what was added.
+// The inverse of newest(), with zeros as padding.
 at::Tensor in_one_row(const at::Tensor& mixed, int64_t tokens) {
   const int64_t added = tokens - mixed.size(0);
   return added == 0 ? mixed : at::constant_pad_nd(mixed, {0, 0, 0, 0, 0, added});
@@ -130,7 +130,7 @@ class GroupedCache : public LayerCache {
   }
 
   const std::shared_ptr<const CachePass> pass_;
-  const nn::AttentionCore whole_;  // Of prompts.
+  const nn::AttentionCore whole_;  // For prompts.
   const Ring ring_;
   at::Tensor keys_, values_;  // [B, Hkv, slots, D]
 };
@@ -171,7 +171,7 @@ class LatentCache : public LayerCache {
     }
   }
 
-  // A weight that is not simply numbers (quantised on its way, with an adapter) is left to its layer.
+  // A weight that is not plain numbers (quantized or with an adapter) is applied by its layer.
   at::Tensor mix(const at::Tensor& q, const at::Tensor& latents, const at::Tensor& keys, const at::Tensor& visible) {
     const nn::LatentAttentionOptions& o = layer_.options();
     const nn::Parameter& projection = layer_.wkv_b->weight();

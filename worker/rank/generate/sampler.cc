@@ -10,7 +10,7 @@
 namespace titan::generate {
 namespace {
 
-// Of one row, in float64: which tokens may come, and how likely each is; where some are left out, likeliest first.
+// The possible tokens of one row and their weights in float64; sorted by weight if some are left out.
 struct Choices {
   std::vector<int64_t> tokens;
   std::vector<double> weights;
@@ -33,7 +33,7 @@ Choices choices_of(const double* logits, int64_t vocabulary, const SamplingOptio
   return choices;
 }
 
-// The one that brings the sum to `top_p` stays.
+// Keeps the token that reaches `top_p`.
 void keep_nucleus(Choices& choices, double top_p) {
   const double wanted = top_p * std::accumulate(choices.weights.begin(), choices.weights.end(), 0.0);
   double sum = 0;
@@ -50,7 +50,7 @@ int64_t pick(const Choices& choices, double draw) {
     left -= choices.weights[i];
     if (left < 0) return choices.tokens[i];
   }
-  return choices.tokens.back();  // Rounding.
+  return choices.tokens.back();  // After rounding.
 }
 
 }  // namespace

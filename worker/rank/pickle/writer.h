@@ -11,41 +11,42 @@
 
 namespace titan::pickle {
 
-// Writes Python's pickles, opcode by opcode, so that a file of a hundred thousand entries needs no more memory than its
+// Writes Python pickles opcode by opcode, so that a file of a hundred thousand entries needs only the memory of its
 // bytes. Each call leaves one value on the reader's stack unless its comment says otherwise. Numbers, texts, lists and
-// dicts take opcodes that all of PyTorch's readers know, its memory viewer included.
+// dicts use opcodes that all of PyTorch's readers support, including its memory viewer.
 class Writer {
  public:
-  // Protocol 3; 2 suffices for a pickle without bytes().
+  // Protocol 3. Protocol 2 suffices without bytes().
   explicit Writer(int protocol = 3);
 
   Writer& none();
   Writer& boolean(bool value);
   Writer& integer(int64_t value);
   Writer& real(double value);
-  Writer& text(std::string_view value);  // Written once; a repetition refers to it.
+  Writer& text(std::string_view value);  // Written once; repetitions refer to it.
   Writer& bytes(std::string_view value);
   Writer& name(std::string_view module, std::string_view name);  // A class or function.
   Writer& integers(const std::vector<int64_t>& values);          // A tuple.
   // Numbers, texts, lists and dicts; binary as bytes.
   Writer& plain(const nlohmann::json& value);
 
-  Writer& mark();   // Leaves a mark; what follows up to the call that ends it is its contents.
+  Writer& mark();   // Leaves a mark. What follows until the call that ends the mark is its contents.
   Writer& tuple();  // Ends a mark.
   Writer& empty_list();
   Writer& empty_dict();
-  Writer& appends();    // Ends a mark: its contents go into the list before it.
-  Writer& append();     // The last value goes into the list before it: the viewer cannot take 100,000 by appends().
-  Writer& set_items();  // Ends a mark: alternating keys and values go into the dict before it.
+  Writer& appends();  // Ends a mark and appends its contents to the list before it.
+  // Appends the last value to the list before it. The viewer does not support 100,000 values in appends().
+  Writer& append();
+  Writer& set_items();  // Ends a mark and puts its alternating keys and values into the dict before it.
   Writer& reduce();     // Calls a function with the tuple after it.
-  Writer& object(std::string_view module, std::string_view name);  // A new object without a state;
-  Writer& build();                                                 // the value after it becomes its state.
-  Writer& reference();  // Replaces the last value by what it names outside of the pickle.
+  Writer& object(std::string_view module, std::string_view name);  // A new object without state.
+  Writer& build();      // Makes the last value the state of the object before it.
+  Writer& reference();  // Replaces the last value by the object outside the pickle that it names.
 
-  uint32_t remember();              // The number of the last value, which stays;
-  Writer& recall(uint32_t number);  // the same object again.
+  uint32_t remember();              // Returns a number for the last value, which stays.
+  Writer& recall(uint32_t number);  // Pushes that object again.
 
-  std::string finish();  // The pickle.
+  std::string finish();  // Returns the pickle.
 
  private:
   using Numbers = std::map<std::string, uint32_t, std::less<>>;

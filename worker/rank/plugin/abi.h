@@ -2,31 +2,31 @@
 
 #include <cstdint>
 
-// What a library of a user's says about itself before anything of it is used.
+// The description that a plugin library gives of itself before any of its code is used.
 namespace titan::plugin {
 
-// What both sides must have been compiled with, since C++ has no stable binary interface.
+// Settings that must be equal on both sides, because C++ has no stable binary interface.
 struct Abi {
-  const char* titan;     // Versions; of LibTorch nothing where none is used.
-  const char* torch;     //
-  const char* compiler;  // And what changes the standard library's types.
-  const char* headers;   // A hash of all that Titan's headers say (deploy/plugin_headers.sh).
+  const char* titan;     // Titan's version.
+  const char* torch;     // LibTorch's version; empty if unused.
+  const char* compiler;  // Also the settings that change the standard library's types.
+  const char* headers;   // A hash of all of Titan's headers (deploy/plugin_headers.sh).
 };
 
-// How each description begins, in all forms of it.
+// The beginning of every description, in all versions of its format.
 struct Head {
-  uint32_t form;  // Of the description.
+  uint32_t form;  // Version of the description's format.
   Abi abi;
 };
 
-// The functions that give them, at addresses that only C rules describe.
+// Names of the functions that return them, with C linkage.
 inline constexpr char kModelSymbol[] = "titan_model_plugin";
 inline constexpr char kDataSymbol[] = "titan_data_plugin";
 
 }  // namespace titan::plugin
 
-// An Abi, written out in both sides: a library's inline functions are those of the program that loads it. Who uses it
-// includes plugin_headers.h, which the build writes.
+// An Abi, expanded in both sides, because a library's inline functions resolve to those of the program that loads it.
+// Include plugin_headers.h, which the build writes, before using it.
 #define TITAN_PLUGIN_QUOTE_(x) #x
 #define TITAN_PLUGIN_QUOTE(x) TITAN_PLUGIN_QUOTE_(x)
 #ifdef _GLIBCXX_DEBUG

@@ -22,7 +22,7 @@
 namespace titan::plugin {
 namespace {
 
-// Empty when both are the same.
+// Empty if both are equal.
 std::string differences(const Abi& theirs, const Abi& mine) {
   std::vector<std::string> all;
   const auto compare = [&](const char* what, const char* there, const char* here) {
@@ -36,15 +36,15 @@ std::string differences(const Abi& theirs, const Abi& mine) {
   return absl::StrJoin(all, ", ");
 }
 
-// Where libraries may lie, as titan-worker says (--plugin-folder); nothing: anywhere.
+// Folders that may contain libraries, from titan-worker (--plugin-folder). None: anywhere.
 std::optional<std::vector<std::string>> granted_folders() {
   const char* const folders = std::getenv("TITAN_RANK_PLUGIN_FOLDERS");
   if (folders == nullptr) return std::nullopt;
   return absl::StrSplit(folders, ':', absl::SkipEmpty());
 }
 
-// The name by which the library is loaded. Where it must lie in some folder, that is the file which was looked at,
-// whatever has its path's name by then. Its descriptor is never closed, as the library is not.
+// The path by which the library is loaded. If its folder is restricted, it is the file that was checked, even if the
+// path is replaced meanwhile. Its descriptor is never closed, like the library.
 absl::StatusOr<std::string> granted(const std::string& path) {
   const std::optional<std::vector<std::string>> folders = granted_folders();
   if (!folders) return path;
@@ -75,7 +75,7 @@ absl::StatusOr<std::string> find(const std::string& path) {
 
 absl::StatusOr<const Head*> open(const std::string& path, const char* symbol, const Head& mine) {
   TITAN_ASSIGN_OR_RETURN(const std::string name, granted(path));
-  // Never closed: models hold code of it. A symbol that is missing fails here, not in the middle of a step.
+  // Never closed, because models contain its code. A missing symbol fails here and not during a step.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return refuse(path, absl::StrCat("cannot be loaded: ", dlerror()));
   const auto entry = reinterpret_cast<const Head* (*)()>(dlsym(library, symbol));
@@ -96,12 +96,13 @@ absl::StatusOr<const Head*> open(const std::string& path, const char* symbol, co
 }
 
 absl::Status try_elsewhere(const std::string& path, absl::FunctionRef<void()> trial) {
-  constexpr int kTrialDone = 113;  // The trial's own exit status: any other is the library's.
+  constexpr int kTrialDone = 113;  // Exit status of a successful trial; any other is the library's.
   const pid_t child = fork();
-  if (child < 0) return absl::OkStatus();  // No trial, then.
+  if (child < 0) return absl::OkStatus();  // Skip the trial.
   if (child == 0) {
     alarm(120);
-    on_exit([](int ends, void*) { _exit(ends); }, nullptr);  // Handlers that this program has are not the child's.
+    // The child must not run the exit handlers of this program.
+    on_exit([](int ends, void*) { _exit(ends); }, nullptr);
     trial();
     _exit(kTrialDone);
   }

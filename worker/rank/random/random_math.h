@@ -1,7 +1,7 @@
 #pragma once
 
-// One element of a counter-based stream, for the CPU and for CUDA: only fp32 sums, products, square roots and bits, in
-// an order that neither compiler may change (no fused multiply-add), so that both make the same bits.
+// One element of a counter-based stream, for the CPU and for CUDA. It uses only fp32 sums, products, square roots and
+// bit operations, in an order that no compiler may change (no fused multiply-add), so both give the same bits.
 
 #include <cmath>
 #include <cstdint>
@@ -27,7 +27,8 @@ TITAN_ON_DEVICE float float_of(uint32_t bits) {
   return value;
 }
 
-// Natural logarithm for normal positive x, within 2 ulp. libm's own differs between versions and does not vectorise.
+// Natural logarithm for normal positive x, within 2 ulp. libm's version differs between releases and does not
+// vectorize.
 TITAN_ON_DEVICE float natural_log(float x) {
   constexpr float kSqrtHalf = 0.70710678f;
   const uint32_t bits = bits_of(x);
@@ -49,8 +50,8 @@ TITAN_ON_DEVICE float natural_log(float x) {
   return m + (m * z * p + exponent * -2.12194440e-4f - 0.5f * z) + exponent * 0.693359375f;
 }
 
-// The quantile of the standard normal for the smaller tail mass `tail` in (0, 0.5], as a positive number:
-// sqrt(2) erfinv(1 - 2 tail) by M. Giles's single-precision polynomials ("Approximating the erfinv function").
+// The quantile of the standard normal for the smaller tail mass `tail` in (0, 0.5], as a positive number: sqrt(2)
+// erfinv(1 - 2 tail) with M. Giles's single-precision polynomials ("Approximating the erfinv function").
 TITAN_ON_DEVICE float upper_quantile(float tail) {
   const float x = 1.0f - 2.0f * tail;
   const float w = -natural_log(4.0f * tail * (1.0f - tail));
@@ -77,11 +78,12 @@ TITAN_ON_DEVICE float upper_quantile(float tail) {
   return 1.41421356f * (w < 5.0f ? p : q) * x;
 }
 
-// A word of Philox as a number of the cut normal distribution; the parameters are those of CutNormal in worker/rank/nn.
+// Converts a Philox word to an element of the truncated normal distribution. The parameters are those of CutNormal in
+// worker/rank/nn.
 TITAN_ON_DEVICE float cut_normal(uint32_t word, float std, float lower, float upper, float below, float above,
                                  float inside) {
   constexpr float kScale = 1.0f / 2147483648.0f;
-  // 31 bits to a point inside (0, 1), kept as the distances from both ends, so that both tails have full precision.
+  // 31 bits give a point in (0, 1), kept as the distances to both ends, so that both tails have full precision.
   const int32_t bits = static_cast<int32_t>(word >> 1);
   const float from_left = (static_cast<float>(bits) + 0.5f) * kScale;
   const float from_right = (static_cast<float>(0x7fffffff - bits) + 0.5f) * kScale;
@@ -95,7 +97,8 @@ TITAN_ON_DEVICE float cut_normal(uint32_t word, float std, float lower, float up
   return capped > lower ? capped : lower;
 }
 
-// One round of Philox-4x32-10 (Salmon et al., SC 2011); the keys grow by kPhiloxKey0 and 1 after each of ten.
+// One round of Philox-4x32-10 (Salmon et al., SC 2011). After each of the ten rounds the keys grow by kPhiloxKey0 and
+// kPhiloxKey1.
 inline constexpr uint32_t kPhiloxKey0 = 0x9E3779B9, kPhiloxKey1 = 0xBB67AE85;
 TITAN_ON_DEVICE void philox_round(uint32_t (&word)[4], uint32_t k0, uint32_t k1) {
   const uint64_t a = uint64_t{0xD2511F53} * word[0];
@@ -108,7 +111,7 @@ TITAN_ON_DEVICE void philox_round(uint32_t (&word)[4], uint32_t k0, uint32_t k1)
   word[2] = next2;
 }
 
-// Element `index` of the stream, alone: chunks of 64 elements come from 16 counters of four words, word-major.
+// Element `index` of the stream alone. A chunk of 64 elements comes from 16 counters of four words, word-major.
 TITAN_ON_DEVICE float element(uint64_t key, int64_t index, float std, float lower, float upper, float below,
                               float above, float inside) {
   const uint64_t chunk = static_cast<uint64_t>(index) / 64;

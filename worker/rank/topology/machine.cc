@@ -71,7 +71,7 @@ std::optional<CpuSet> read_cpus(const std::string& path) {
   return text ? parse_cpu_list(*text) : std::nullopt;
 }
 
-// The nearest of a group and those above it that says which CPUs there are: only groups with the controller do.
+// CPUs of the nearest group, upwards, that lists them: only groups with the cpuset controller do.
 std::optional<CpuSet> cpus_of_group(const std::string& mount, std::string group, const char* file) {
   for (;;) {
     if (auto cpus = read_cpus(absl::StrCat(mount, group, "/", file)); cpus && !cpus->empty()) return cpus;
@@ -81,7 +81,7 @@ std::optional<CpuSet> cpus_of_group(const std::string& mount, std::string group,
   }
 }
 
-// Lines of /proc/self/cgroup are "0::/path" for the second version and "7:cpuset:/path" for the first.
+// Lines of /proc/self/cgroup are "0::/path" for version 2 and "7:cpuset:/path" for version 1.
 std::optional<CpuSet> cpus_of_control_group(const std::string& root) {
   const std::string text = read_text(root + "/proc/self/cgroup").value_or("");
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -107,7 +107,7 @@ std::vector<NumaNode> read_nodes(const std::string& root, const CpuSet& online) 
     int id = 0;
     if (!absl::StartsWith(name, "node") || !absl::SimpleAtoi(name.substr(4), &id)) continue;
     const CpuSet cpus = intersection(read_cpus(item.path().string() + "/cpulist").value_or(CpuSet{}), online);
-    if (!cpus.empty()) nodes.push_back({id, cpus});  // Others have memory alone.
+    if (!cpus.empty()) nodes.push_back({id, cpus});  // Other nodes have only memory.
   }
   std::sort(nodes.begin(), nodes.end(), [](const NumaNode& a, const NumaNode& b) { return a.id < b.id; });
   if (nodes.empty() && !online.empty()) nodes.push_back({0, online});

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads what the kernel tells of a machine's CPUs, as sets of CPUs, NUMA nodes and cores.
+// Reads what the kernel reports about a machine's CPUs, as sets of CPUs, NUMA nodes and cores.
 
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@ namespace titan::topology {
 
 using CpuSet = std::set<int>;  // The kernel's numbers of logical CPUs.
 
-// The kernel's notation: "0-3,8,10-11", with or without a line end; "" is the empty set. None: it is something else.
+// Parses the kernel's notation: "0-3,8,10-11", with or without a line end; "" is the empty set. None: not valid.
 std::optional<CpuSet> parse_cpu_list(std::string_view text);
 std::string to_text(const CpuSet& cpus);
 
@@ -22,21 +22,21 @@ bool contains(const CpuSet& whole, const CpuSet& part);
 
 struct NumaNode {
   int id = 0;
-  CpuSet cpus;  // Online ones.
+  CpuSet cpus;  // Online CPUs.
 };
 
-// What the kernel tells of a machine's CPUs.
+// A machine's CPUs, as reported by the kernel.
 struct Machine {
-  CpuSet online;   // Empty: it tells nothing.
-  CpuSet allowed;  // Those of them that this process's control group may use; all where the group does not say.
-  std::vector<NumaNode> nodes;  // Those that have CPUs, by id. A kernel that knows no NUMA: one with all CPUs.
-  std::map<int, int> core;      // Of a CPU: the lowest CPU of the same core. Without an entry a CPU is a core.
+  CpuSet online;   // Empty: unknown.
+  CpuSet allowed;  // Online CPUs that this process's control group may use; all if the group does not list any.
+  std::vector<NumaNode> nodes;  // Nodes with CPUs, by id. Without NUMA: one node with all CPUs.
+  std::map<int, int> core;      // The lowest CPU of a CPU's core. Without an entry the CPU is a core.
 };
 
-// Reads {root}/sys and {root}/proc; `root` is empty but in tests. Never fails: what cannot be read is left out.
+// Reads {root}/sys and {root}/proc; `root` is empty except in tests. Never fails: unreadable data is left out.
 Machine read_machine(const std::string& root = "");
 
-// The NUMA node of a PCI device ("0000:3B:00.0", capitals or not). None: the kernel does not tell, as in many virtual
+// The NUMA node of a PCI device ("0000:3B:00.0", in any case). None: the kernel does not report it, as in many virtual
 // machines.
 std::optional<int> node_of_device(const std::string& pci_address, const std::string& root = "");
 

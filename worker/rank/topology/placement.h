@@ -9,30 +9,30 @@
 
 namespace titan::topology {
 
-// Where one rank of a machine runs.
+// CPUs and NUMA nodes of one rank.
 struct Placement {
   CpuSet cpus;
-  std::vector<int> nodes;       // NUMA nodes that these are on, by id.
-  bool prefers_memory = false;  // Of nodes[0], the only one: the machine has others.
+  std::vector<int> nodes;       // NUMA nodes of these CPUs, by id.
+  bool prefers_memory = false;  // Prefer memory of nodes[0], the only one, because the machine has other nodes.
 };
 
 // The NUMA nodes of each local rank, by id.
 using Homes = std::vector<std::vector<int>>;
 
-// Each rank is at home where its GPU is (one entry a rank; none: the kernel does not tell). Errors: FailedPrecondition
-// when a GPU's node is not known and there are several.
+// Assigns each rank to the node of its GPU (one entry per rank; none: unknown). Errors: FailedPrecondition if a GPU's
+// node is unknown and there are several.
 absl::StatusOr<Homes> homes_of_gpus(const Machine& machine, const std::vector<std::optional<int>>& gpu_nodes);
 
-// Ranks without GPUs: as many on each node as on the others, neighbours together. With fewer ranks than nodes each has
+// Assigns ranks without GPUs evenly to the nodes, neighbouring ranks together. With fewer ranks than nodes a rank has
 // several.
 Homes homes_of_cpu_ranks(const Machine& machine, int ranks);
 
-// The CPUs of one rank: of its home's those that the process may use, divided evenly among the ranks of that home, by
-// whole cores where there are enough. More ranks than CPUs share all of them.
+// The CPUs of one rank: the usable CPUs of its home nodes, divided evenly among the ranks of the same home, by whole
+// cores if there are enough. If there are more ranks than CPUs, they share all of them.
 //
-// `inherited` is the affinity that the process began with. Where it leaves out CPUs that its control group has,
-// somebody has chosen it, and it stays: FailedPrecondition, as when nothing is known of the machine or the home has no
-// CPU that may be used.
+// `inherited` is the affinity with which the process started. If it excludes CPUs that the control group has, the user
+// has chosen it and it stays. Errors: FailedPrecondition in that case, if nothing is known about the machine, or if the
+// home has no usable CPU.
 absl::StatusOr<Placement> place(const Machine& machine, const CpuSet& inherited, const Homes& homes, int local_rank);
 
 }  // namespace titan::topology

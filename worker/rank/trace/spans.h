@@ -10,26 +10,26 @@
 
 namespace titan::trace {
 
-int64_t now_ns();  // Since the epoch, as profilers count.
+int64_t now_ns();  // Since the epoch, like profilers.
 
-// A collective or message from its issue until its result was there.
+// A collective or message, from its issue until its result was there.
 struct Transfer {
-  const char* operation = "";  // A literal: "all_gather".
+  const char* operation = "";  // A string literal: "all_gather".
   std::string axis;            // "fsdp"
   int ranks = 0;
   int64_t bytes = 0;
-  int64_t begin_ns = 0;   // Its issue began,
-  int64_t issued_ns = 0;  // and returned.
-  int64_t wait_ns = 0;    // Somebody began to wait for it,
-  int64_t waited_ns = 0;  // and had it.
-  int64_t end_ns = 0;     // Its result was there: at waited_ns the latest.
+  int64_t begin_ns = 0;   // The issue began.
+  int64_t issued_ns = 0;  // The issue returned.
+  int64_t wait_ns = 0;    // The wait began.
+  int64_t waited_ns = 0;  // The wait returned.
+  int64_t end_ns = 0;     // The result was there, at the latest at waited_ns.
 };
 
-// A stretch of one thread's work. Both texts are literals.
+// A section of one thread's work. Both texts are string literals.
 struct Work {
   const char* thread = "";
   const char* name = "";
-  int64_t thread_id = 0;  // The system's.
+  int64_t thread_id = 0;  // The system's thread id.
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
 };
@@ -37,23 +37,24 @@ struct Work {
 struct Recorded {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
-  int64_t thread_id = 0;  // Who recorded.
+  int64_t thread_id = 0;  // The recording thread.
   std::vector<Transfer> transfers;
   std::vector<Work> works;
 };
 
-// What one rank does beside its own thread: collectives under way, and the work of threads that read data and write
-// checkpoints. A profiler cannot see the latter without a race (runtime/profiling/tracer.h); here each thread adds what
-// it has done under one lock, and who stops takes what is there under the same one, so a thread may be anywhere in its
-// work when the recording stops. Thread-safe.
+// Records what one rank does outside its main thread: collectives in flight, and the work of threads that read data
+// and write checkpoints. A profiler cannot record the latter without a race (runtime/profiling/tracer.h). Here each
+// thread adds its finished work under a lock, and stop() takes it under the same lock, so a recording may stop at any
+// point of a thread's work. Thread-safe.
 class Spans {
  public:
-  // Whether a transfer is worth describing. A hint: who reads an old value adds what is not kept, or adds nothing.
+  // Whether a transfer should be described. Only a hint: with an old value the caller adds a transfer that is not kept,
+  // or none.
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
-  // From now on; what was kept before is forgotten.
+  // Starts a recording and discards the previous one.
   void start();
-  // Work that goes on is in it up to now; transfers under way are not.
+  // Stops the recording. Unfinished work is included up to now; transfers in flight are not.
   Recorded stop();
 
   void add(Transfer transfer);
@@ -68,12 +69,12 @@ class Spans {
   sync::Mutex mutex_;
   Recorded recorded_ TITAN_GUARDED_BY(mutex_);
   uint64_t next_ TITAN_GUARDED_BY(mutex_) = 0;
-  // Known at all times: a recording that starts in the middle of it shows the rest.
+  // Tracked at all times, so that a recording that starts in the middle of it shows the rest.
   std::map<uint64_t, Work> under_way_ TITAN_GUARDED_BY(mutex_);
 };
 
-// The calling thread does something of its own, for a batch or a file: a lock and a look at the clock at both ends,
-// whether or not somebody records. Both texts must be literals; `spans` outlives it, or is null and nothing happens.
+// The calling thread works for a batch or a file. Costs a lock and a clock reading at both ends, whether or not a
+// recording runs. Both texts must be string literals. `spans` must outlive it; if null, it does nothing.
 class WorkScope {
  public:
   WorkScope(Spans* spans, const char* thread, const char* name)

@@ -16,7 +16,7 @@ struct ScopesOfEvent : c10::GatheredContext {
   const int32_t number;
 };
 
-// LibTorch's allocator is one of the process and calls a plain function.
+// LibTorch's allocator is process-wide and calls a plain function.
 class Asked {
  public:
   void set(ScopesNow scopes) {
@@ -69,7 +69,7 @@ MemoryAction action_of(Entry::Action action) {
   return MemoryAction::kSnapshot;
 }
 
-// Snapshots have the time in microseconds since the epoch: LibTorch converts it as it takes them.
+// In snapshots the time is in microseconds since the epoch: LibTorch converts it while taking them.
 MemoryEvent event_of(const Entry& entry) {
   return {.action = action_of(entry.action_),
           .address = entry.addr_,
@@ -106,7 +106,7 @@ MemorySegment segment_of(const c10::CachingDeviceAllocator::SegmentInfo& info) {
 void record_allocator(size_t most_events, ScopesNow scopes) {
   const bool on = most_events > 0;
   asked().set(std::move(scopes));
-  // Scopes of allocations, in the history and of what is still held; a free is told by its address.
+  // Scopes are recorded for allocations, in the history and for live blocks. A free is identified by its address.
   allocator::recordHistory(on, on ? &scopes_of_event : nullptr, on ? most_events : 1,
                            on ? allocator::RecordContext::ALLOC : allocator::RecordContext::NEVER,
                            /*clearHistory=*/true, /*skip_actions=*/{});

@@ -6,10 +6,11 @@
 
 namespace titan::device {
 
-// The process's CUDA allocator keeps its last `most_events` events, with the scopes of who allocates; 0: none any more.
+// From now on the process's CUDA allocator keeps its last `most_events` events, with the scopes of the allocating
+// thread. 0: stops.
 void record_allocator(size_t most_events, ScopesNow scopes);
 
-// Of one device: what is kept, and its segments with their blocks. No names of scopes.
+// Events and segments of one device, without names of scopes.
 MemorySnapshot allocator_snapshot(c10::DeviceIndex device);
 
 }  // namespace titan::device

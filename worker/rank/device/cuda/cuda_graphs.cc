@@ -20,7 +20,7 @@ class CudaGraph final : public DeviceGraph {
   at::cuda::CUDAGraph graph_;
 };
 
-// True unless LibTorch complains.
+// Returns false if LibTorch throws.
 template <typename Call>
 bool goes_well(const Call& call) {
   try {
@@ -31,8 +31,8 @@ bool goes_well(const Call& call) {
   return true;
 }
 
-// What is left of a capture that went wrong. When it is the stream that says so, LibTorch leaves its allocators in the
-// belief that it goes on, with a function of the graph that will be gone.
+// Cleans up after a failed capture. If the stream reports the failure, LibTorch's allocators continue to consider the
+// capture active, with a callback of a graph that will be destroyed.
 void abandon(at::cuda::CUDAGraph& graph, at::Device device, c10::MempoolId_t pool) {
   if (goes_well([&] { graph.capture_end(); })) return;
   (void)cudaGetLastError();
@@ -48,7 +48,7 @@ CudaGraphs::~CudaGraphs() {
 
 const c10::cuda::CUDAStream& CudaGraphs::stream() {
   if (!stream_) {
-    // Not from LibTorch's pool, whose streams a process group may have got too.
+    // Not from LibTorch's pool, whose streams a process group may also use.
     cudaStream_t made = nullptr;
     C10_CUDA_CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
     stream_ = c10::cuda::getStreamFromExternal(made, device_.index());
@@ -61,13 +61,13 @@ std::unique_ptr<DeviceGraph> CudaGraphs::capture(const std::function<void()>& wo
   const c10::cuda::CUDAStreamGuard guard(stream());
   std::shared_ptr<const c10::MempoolId_t> pool;
   if (memory == GraphMemory::kShared) pool = shared_.lock();
-  // A pool that no graph uses any more cannot be used again.
+  // A pool without a graph cannot be used again.
   if (pool == nullptr) pool = std::make_shared<const c10::MempoolId_t>(at::cuda::graph_pool_handle());
   if (memory == GraphMemory::kShared) shared_ = pool;
   auto made = std::make_unique<CudaGraph>(pool);
   at::cuda::CUDAGraph& graph = made->graph();
   try {
-    // Other threads go on as ever: NCCL's watchdogs ask for events, autograd's thread asks for memory.
+    // Other threads may continue: NCCL's watchdogs query events, and autograd's thread allocates memory.
     graph.capture_begin(*pool, cudaStreamCaptureModeThreadLocal);
     work();
     graph.capture_end();

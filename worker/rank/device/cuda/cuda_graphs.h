@@ -10,8 +10,8 @@
 
 namespace titan::device {
 
-// Graphs of one CUDA device. Work is captured on a stream that nobody else uses and that never does any: graphs are
-// replayed on the current one.
+// Graphs of one CUDA device. Work is captured on a separate stream that never executes anything: graphs are replayed on
+// the current stream.
 class CudaGraphs final : public DeviceGraphs {
  public:
   explicit CudaGraphs(at::Device device) : device_(device) {}
@@ -22,8 +22,8 @@ class CudaGraphs final : public DeviceGraphs {
   const c10::cuda::CUDAStream& stream();
 
   const at::Device device_;
-  std::optional<c10::cuda::CUDAStream> stream_;   // From the first capture on.
-  std::weak_ptr<const c10::MempoolId_t> shared_;  // While a graph is in it.
+  std::optional<c10::cuda::CUDAStream> stream_;   // Created by the first capture.
+  std::weak_ptr<const c10::MempoolId_t> shared_;  // Set while a graph uses the pool.
 };
 
 }  // namespace titan::device

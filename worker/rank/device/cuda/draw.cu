@@ -1,5 +1,5 @@
-// Initial weights on the device, the same bits as nn::draw_chunk makes on the CPU: compiled without fused multiply-add,
-// with exact square roots.
+// Draws initial weights on the device with the same bits as nn::draw_chunk on the CPU: compiled without fused
+// multiply-add, with exact square roots.
 
 #include "worker/rank/device/cuda/draw.h"
 #include "worker/rank/random/random_math.h"

@@ -8,17 +8,17 @@ namespace titan::device {
 
 inline constexpr int kMostDims = 5;
 
-// device::NormalBox as the kernel takes it: dims padded in front with ones.
+// device::NormalBox for the kernel. Dims are padded in front with ones.
 struct DrawPlan {
   uint64_t key;
   float std, lower, upper, below, above, inside;
   int64_t box[kMostDims];
-  int64_t stride[kMostDims];  // Of the whole tensor, in elements.
-  int64_t first;              // Number of the box's first element in the whole tensor.
+  int64_t stride[kMostDims];  // Strides of the whole tensor, in elements.
+  int64_t first;              // Index of the box's first element in the whole tensor.
   int64_t count;
 };
 
-// Launches on `stream`; returns what the launch says.
+// Launches on `stream` and returns the launch error.
 cudaError_t draw_normal(const DrawPlan& plan, float* out, cudaStream_t stream);
 
 }  // namespace titan::device
