@@ -19,9 +19,9 @@ struct RanksAs {
 };
 
 // Determines the user that an attempt's ranks run as. A worker that is not root runs all ranks as itself. A root worker
-// runs them as `everybody` (--rank-user) if set, otherwise as the user that submitted the job. It runs them as root
-// only if the controller's kernel identified the submitter as root. Reads the user database, which may be slow: do not
-// call on the loop. Refuses with NO_SUCH_USER or ROOT_NOT_ALLOWED.
+// runs them as `everybody` (--rank-user) if set, otherwise as the user that submitted the job. That user may be root
+// only if the kernel of the controller's machine identified the submitter. Reads the user database, which may be slow:
+// do not call on the loop. Refuses with NO_SUCH_USER or ROOT_NOT_ALLOWED.
 RanksAs ranks_as(const node::AttemptRecord& record, const std::string& everybody, uid_t own);
 
 // While it lives, file work of this thread is done as that user, so that the kernel checks permissions, links and races
