@@ -26,8 +26,8 @@ struct RebuiltRecord {
   std::string message;  // For people: how the damage was repaired and what is left to do.
 };
 
-// Rebuilds the record of an attempt whose attempt.json is damaged (`why`) from spec.json and shim.json. If spec.json
-// does not contain the record, the result is refused with RECORD_LOST and names no devices.
+// Rebuilds the record of an attempt whose attempt.json is damaged (`why`) from spec.json and the shim's files. If
+// spec.json does not contain the record, the result is refused with RECORD_LOST and names no devices.
 RebuiltRecord rebuild_record(const node::AttemptKey& key, const std::string& run_folder, const std::string& why);
 
 }  // namespace titan::daemon
