@@ -94,7 +94,7 @@ function(titan_test_binary name)
   titan_binary(${name} ${ARG_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(ARG_LONG)
-    titan_build_later(${name})
+    titan_exclude_from_all(${name})
   endif()
 endfunction()
 
@@ -141,15 +141,15 @@ endfunction()
 add_custom_target(titan_fast_tests)
 add_custom_target(titan_long_tests)
 
-# titan_build_later(TARGET...): only titan_long_tests builds these targets.
-function(titan_build_later)
+# titan_exclude_from_all(TARGET...): only titan_long_tests builds these targets.
+function(titan_exclude_from_all)
   set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL TRUE)
   add_dependencies(titan_long_tests ${ARGN})
 endfunction()
 
 # Returns the part of the tree that this folder's tests cover: common, controller, node, rank, or the folder below
 # tests/.
-function(_titan_room result)
+function(_titan_test_area result)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE path)
   string(REGEX REPLACE "^worker/" "" path ${path})
   string(REGEX REPLACE "/.*" "" room ${path})
@@ -158,8 +158,8 @@ endfunction()
 
 # Labels an entry with that part of the tree, and adds what it needs to the target titan_ROOM_tests, for
 # `deploy/test.sh --room ROOM`.
-function(_titan_join_room name long needs)
-  _titan_room(room)
+function(_titan_join_test_area name long needs)
+  _titan_test_area(room)
   set_property(TEST ${name} APPEND PROPERTY LABELS ${room})
   if(NOT TARGET titan_${room}_tests)
     add_custom_target(titan_${room}_tests)
@@ -188,7 +188,7 @@ function(_titan_test_properties name label timeout serial crowd long needs)
   if(long)
     list(APPEND label long)
     if(TARGET ${name})
-      titan_build_later(${name})
+      titan_exclude_from_all(${name})
     elseif(needs)
       add_dependencies(titan_long_tests ${needs})
     endif()
@@ -207,7 +207,7 @@ function(_titan_test_properties name label timeout serial crowd long needs)
   # for.
   set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout} ENVIRONMENT
     "${sanitizer}TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
-  _titan_join_room(${name} "${long}" "${needs}")
+  _titan_join_test_area(${name} "${long}" "${needs}")
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()

@@ -32,7 +32,7 @@ enum class TraceState : uint32_t { kWaiting, kRecording, kWriting, kWritten, kFa
 
 // A request to trace some steps, and the rank's answer. The rank polls only `request`, at each step edge. A page of an
 // older program has zeroes here.
-struct TraceWords {
+struct TraceRequest {
   // The node's daemon writes these, `request` last.
   std::atomic<int64_t> first_step;  // Earliest step to trace.
   std::atomic<int64_t> steps;
@@ -65,7 +65,7 @@ struct alignas(64) BeaconPage {
   // value to command_seen. To request another save, the shim clears command_seen.
   std::atomic<uint32_t> command;
   std::atomic<uint32_t> command_seen;  // Last command that the rank has acknowledged.
-  TraceWords trace;
+  TraceRequest trace;
   // `own_steps` counts the steps whose own time the rank has measured; `own_nanos` is the sum of these times. A step's
   // own time excludes waits for other ranks. Both are 0 when the rank measures none or its program is older.
   // `own_steps` is written last.

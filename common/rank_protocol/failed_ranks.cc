@@ -27,7 +27,7 @@ ExitKind exit_kind(int exit_code, int signal, bool out_of_memory) {
       return ExitKind::kPeerLost;
     case kExitFinished:
     case kExitStopped:
-      return ExitKind::kAsAsked;
+      return ExitKind::kExpected;
     default:
       return ExitKind::kFailed;
   }
@@ -49,7 +49,7 @@ std::string kind_of(int exit_code, int signal, std::string_view last_words) {
 }  // namespace
 
 bool has_failed(int exit_code, int signal, std::string_view stop_reason) {
-  return !left_as_asked(exit_code, signal) && stop_reason.empty();
+  return !ended_as_expected(exit_code, signal) && stop_reason.empty();
 }
 
 bool FailedLogs::take(int exit_code, int signal, std::string_view last_words) {

@@ -23,14 +23,14 @@ enum class ExitKind {
   kFailed,    // Any other exit code.
   kKilled,    // Killed by a signal.
   kPeerLost,  // A consequence of another rank's end.
-  kAsAsked,   // Finished, or saved and stopped on request.
+  kExpected,  // Finished, or saved and stopped on request.
 };
 
 // `exit_code` is -1 when a signal ended the rank; `signal` is its number (0: none). `out_of_memory`: the kernel killed
 // it because memory ran out.
 ExitKind exit_kind(int exit_code, int signal, bool out_of_memory = false);
 
-inline bool left_as_asked(int exit_code, int signal) { return exit_kind(exit_code, signal) == ExitKind::kAsAsked; }
+inline bool ended_as_expected(int exit_code, int signal) { return exit_kind(exit_code, signal) == ExitKind::kExpected; }
 
 // Limits of the logs of failed ranks that are kept after their node is gone. Nodes choose by these rules what they
 // send, and the controller what it keeps: a few logs explain an end, however many ranks fail at once.

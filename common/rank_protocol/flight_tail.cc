@@ -173,7 +173,7 @@ absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {
   return flight;
 }
 
-std::string shortened(const std::vector<int>& ranks) {
+std::string format_rank_list(const std::vector<int>& ranks) {
   std::string text;
   for (size_t begin = 0; begin < ranks.size();) {
     size_t end = begin + 1;
@@ -187,7 +187,7 @@ std::string shortened(const std::vector<int>& ranks) {
   return text;
 }
 
-std::vector<int> listed(const std::string& members) {
+std::vector<int> parse_rank_list(const std::string& members) {
   std::vector<int> ranks;
   for (const absl::string_view part : absl::StrSplit(members, ',')) {
     const std::vector<absl::string_view> range = absl::StrSplit(part.substr(0, part.find('/')), '-');

@@ -41,9 +41,10 @@ class FlightTail {
 // FailedPrecondition for a newer version.
 absl::StatusOr<RankFlight> read_flight_tail(const std::string& path);
 
-// Make FlightGroup::members and ::key. listed() is the inverse of shortened(); it stops where the text was cut.
-std::string shortened(const std::vector<int>& ranks);
-std::vector<int> listed(const std::string& members);
+// Make FlightGroup::members and ::key. parse_rank_list() is the inverse of format_rank_list(); it stops where the text
+// was cut.
+std::string format_rank_list(const std::vector<int>& ranks);
+std::vector<int> parse_rank_list(const std::string& members);
 uint64_t group_key(const std::string& name, const std::vector<int>& ranks);
 
 }  // namespace titan::rank_protocol

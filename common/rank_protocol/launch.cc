@@ -39,7 +39,7 @@ absl::Status read_text(const json& from, const char* member, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status add_node(RankPlace place, int count, std::vector<RankPlace>& ranks) {
+absl::Status add_node(RankPlacement place, int count, std::vector<RankPlacement>& ranks) {
   if (static_cast<size_t>(count) > kMostRanks - ranks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("launch file: more than ", kMostRanks, " ranks"));
   }
@@ -51,8 +51,8 @@ absl::Status add_node(RankPlace place, int count, std::vector<RankPlace>& ranks)
 }
 
 // Reads one row: a node with its address, or the names of several nodes.
-absl::Status read_row(const json& row, const std::string& where, std::vector<RankPlace>& ranks) {
-  RankPlace place;
+absl::Status read_row(const json& row, const std::string& where, std::vector<RankPlacement>& ranks) {
+  RankPlacement place;
   int count = 0;
   TITAN_RETURN_IF_ERROR(read_int(row, "ranks", where, 1, count));
   if (!row.contains("names")) {
@@ -71,7 +71,7 @@ absl::Status read_row(const json& row, const std::string& where, std::vector<Ran
   return absl::OkStatus();
 }
 
-absl::Status read_nodes(const json& from, std::vector<RankPlace>& ranks) {
+absl::Status read_nodes(const json& from, std::vector<RankPlacement>& ranks) {
   if (!from.is_array() || from.empty()) return wrong("nodes", "a list with a node in it");
   for (size_t i = 0; i < from.size(); ++i) {
     if (!from[i].is_object()) return wrong(absl::StrCat("nodes[", i, "]"), "an object");
@@ -97,7 +97,7 @@ json without_ranks(const Launch& launch) {
 
 json to_json(const Launch& launch) {
   json nodes = json::array();
-  for (const RankPlace& place : launch.ranks) {
+  for (const RankPlacement& place : launch.ranks) {
     if (place.local_rank == 0) {
       nodes.push_back({{"node", place.node}, {"host", place.host}, {"ranks", 1}});
     } else {
@@ -118,7 +118,7 @@ std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addresse
     names.clear();
   };
   for (size_t i = 0; i < launch.ranks.size();) {
-    const RankPlace& first = launch.ranks[i];
+    const RankPlacement& first = launch.ranks[i];
     size_t end = i + 1;
     while (end < launch.ranks.size() && launch.ranks[end].local_rank != 0) ++end;
     const int count = static_cast<int>(end - i);

@@ -15,7 +15,7 @@ namespace titan::rank_protocol {
 // Newest version of the launch file.
 inline constexpr int kVersion = 1;
 
-struct RankPlace {
+struct RankPlacement {
   int rank = 0;
   int local_rank = 0;  // Index among the ranks of its node.
   std::string node;    // Node id.
@@ -30,7 +30,7 @@ struct Launch {
   int attempt = 1;        // Fencing token: the attempt may publish only while the dump folder's fence names it.
   nlohmann::json config;  // Resolved common/plan/config JobConfig, every key present.
   // In rank order; its size is the world size. A node's ranks are consecutive, with local ranks from 0 and one address.
-  std::vector<RankPlace> ranks;
+  std::vector<RankPlacement> ranks;
   int threads_per_rank = 1;  // Fixed for the job's life, since results depend on it bit for bit.
   // Newest full step that the job is known to have committed; -1: none. An attempt that finds no step although one was
   // committed must not start over.

@@ -63,9 +63,9 @@ class AdmitFirstAndWait : public grpc::internal::MethodHandler {
 
 // Ends a server stream at once with an error.
 template <typename Response>
-class Refusing : public grpc::ServerWriteReactor<Response> {
+class RejectedStream : public grpc::ServerWriteReactor<Response> {
  public:
-  explicit Refusing(const absl::Status& why) { this->Finish(rpc::to_grpc(why)); }
+  explicit RejectedStream(const absl::Status& why) { this->Finish(rpc::to_grpc(why)); }
   void OnDone() override { delete this; }
 };
 
@@ -104,7 +104,9 @@ std::unique_ptr<grpc::internal::MethodHandler> refusing_unary(absl::Status why) 
 template <typename Request, typename Response>
 std::unique_ptr<grpc::internal::MethodHandler> refusing_stream(absl::Status why) {
   return std::make_unique<grpc::internal::CallbackServerStreamingHandler<Request, Response>>(
-      [why = std::move(why)](grpc::CallbackServerContext*, const Request*) { return new Refusing<Response>(why); });
+      [why = std::move(why)](grpc::CallbackServerContext*, const Request*) {
+        return new RejectedStream<Response>(why);
+      });
 }
 
 // Makes the handlers with which gRPC would run a method of a service.
@@ -130,7 +132,7 @@ Handlers handlers_of(Service& service, const auth::Gate& gate,
   const auto run = [&service, &gate, method](grpc::CallbackServerContext* context,
                                              const Request* request) -> grpc::ServerWriteReactor<Response>* {
     const absl::Status wrong = check_call(gate, *context, *request);
-    if (!wrong.ok()) return new Refusing<Response>(wrong);
+    if (!wrong.ok()) return new RejectedStream<Response>(wrong);
     return (service.*method)(context, request);
   };
   const std::string type = type_of<Request>();

@@ -214,7 +214,7 @@ std::string full_job_name(const std::string& name) {
 
 std::string node_id(const std::string& name) { return std::string(absl::StripPrefix(name, "nodes/")); }
 
-absl::Status no_name(absl::string_view of) {
+absl::Status name_missing_error(absl::string_view of) {
   return rpc::bad_request("NAME_MISSING", {{"name", absl::StrCat("must name a ", of)}});
 }
 

@@ -26,6 +26,6 @@ std::string full_job_name(const std::string& name);
 std::string node_id(const std::string& name);
 
 // Returns InvalidArgument (NAME_MISSING), for a request that does not name a "job" or "node".
-absl::Status no_name(absl::string_view of);
+absl::Status name_missing_error(absl::string_view of);
 
 }  // namespace titan::api

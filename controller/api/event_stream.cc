@@ -13,19 +13,19 @@ namespace {
 
 constexpr int kEventBatch = 200;
 constexpr int kScanPage = 1000;
-constexpr size_t kPlacesKept = 50'000;
+constexpr size_t kMaxQueuedPositions = 50'000;
 constexpr char kAllEvents[] = "event/";
 
 }  // namespace
 
-absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const std::string& prefix, const Place& last,
-                                                int64_t until, size_t limit) {
-  std::priority_queue<Place> oldest;  // The newest is on top.
+absl::StatusOr<std::deque<LogPosition>> oldest_positions(const store::Store& store, const std::string& prefix,
+                                                         const LogPosition& last, int64_t until, size_t limit) {
+  std::priority_queue<LogPosition> oldest;  // The newest is on top.
   std::string after;
   while (true) {
     TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> page, store.scan(prefix, after, kScanPage));
     for (const store::Record& record : page) {
-      Place place{record.revision, record.key};
+      LogPosition place{record.revision, record.key};
       if (place <= last || record.revision > until) continue;
       if (oldest.size() == limit && oldest.top() < place) continue;
       if (oldest.size() == limit) oldest.pop();
@@ -34,7 +34,7 @@ absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const
     if (page.size() < kScanPage) break;
     after = page.back().key;
   }
-  std::deque<Place> places;
+  std::deque<LogPosition> places;
   for (; !oldest.empty(); oldest.pop()) places.push_front(oldest.top());
   return places;
 }
@@ -124,9 +124,9 @@ void EventStream::read_subject() {
 absl::StatusOr<bool> EventStream::read_snapshot() {
   for (int added = 0; added < kEventBatch;) {
     if (places_.empty()) {
-      if (!more_places_) return added > 0;
-      TITAN_ASSIGN_OR_RETURN(places_, oldest_places(store_, kAllEvents, last_sent_, revision_, kPlacesKept));
-      more_places_ = places_.size() == kPlacesKept;
+      if (!more_positions_) return added > 0;
+      TITAN_ASSIGN_OR_RETURN(places_, oldest_positions(store_, kAllEvents, last_sent_, revision_, kMaxQueuedPositions));
+      more_positions_ = places_.size() == kMaxQueuedPositions;
       continue;
     }
     last_sent_ = std::move(places_.front());

@@ -11,13 +11,13 @@
 
 namespace titan::api {
 
-using Place = std::pair<int64_t, std::string>;  // A record's revision and key.
+using LogPosition = std::pair<int64_t, std::string>;  // A record's revision and key.
 
 // The store orders records by key. This returns which ones to read in the order of the log: records under `prefix`
 // after the place `last` and not newer than the revision `until`, the `limit` oldest of them, oldest first. Memory use
 // is bounded by `limit`. Errors: those of scan().
-absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const std::string& prefix, const Place& last,
-                                                int64_t until, size_t limit);
+absl::StatusOr<std::deque<LogPosition>> oldest_positions(const store::Store& store, const std::string& prefix,
+                                                         const LogPosition& last, int64_t until, size_t limit);
 
 // Streams durable events from the store. A reader that follows costs a position, not a queue of events.
 class EventStream : public Stream<v1::Event> {
@@ -46,9 +46,9 @@ class EventStream : public Stream<v1::Event> {
   std::string after_;   // Last key read.
   std::string job_uid_;
   // Used for all events:
-  std::deque<Place> places_;  // Events to send next, oldest first.
-  Place last_sent_;
-  bool more_places_ = true;  // The store may hold more than the list.
+  std::deque<LogPosition> places_;  // Events to send next, oldest first.
+  LogPosition last_sent_;
+  bool more_positions_ = true;  // The store may hold more than the list.
   bool in_snapshot_ = true;
   int64_t revision_ = 0;  // Newest revision of the log that was read.
 };

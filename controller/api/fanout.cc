@@ -38,15 +38,15 @@ Fanout::~Fanout() {
 
 void Fanout::add(const std::string& job, std::weak_ptr<Waker> reader) {
   sync::Lock lock(mutex_);
-  (job.empty() ? of_all_ : of_job_[job]).push_back(std::move(reader));
-  if (++added_ >= kForgetAfter) forget_gone();
+  (job.empty() ? all_readers_ : readers_by_job_[job]).push_back(std::move(reader));
+  if (++added_ >= kForgetAfter) remove_expired();
 }
 
-void Fanout::forget_gone() {
+void Fanout::remove_expired() {
   added_ = 0;
   const auto gone = [](const std::weak_ptr<Waker>& reader) { return reader.expired(); };
-  for (auto& [job, readers] : of_job_) std::erase_if(readers, gone);
-  absl::erase_if(of_job_, [](const auto& item) { return item.second.empty(); });
+  for (auto& [job, readers] : readers_by_job_) std::erase_if(readers, gone);
+  absl::erase_if(readers_by_job_, [](const auto& item) { return item.second.empty(); });
 }
 
 void Fanout::wake() {
@@ -65,11 +65,11 @@ void Fanout::run() {
       if (ending_) return;
       news_ = false;
     }
-    for (const std::shared_ptr<Waker>& reader : concerned()) reader->wake();
+    for (const std::shared_ptr<Waker>& reader : affected_readers()) reader->wake();
   }
 }
 
-std::vector<std::shared_ptr<Waker>> Fanout::concerned() {
+std::vector<std::shared_ptr<Waker>> Fanout::affected_readers() {
   std::vector<std::string> changed;
   bool everyone = false, more = true;
   while (more) {
@@ -78,19 +78,19 @@ std::vector<std::shared_ptr<Waker>> Fanout::concerned() {
     cursor_ = batch.ok() ? batch->next_cursor : published_.end();
     more = batch.ok() && batch->views.size() == kBatch;
     if (!batch.ok()) continue;
-    for (const reconcile::ShownPtr& view : batch->views) changed.push_back(view->record->name);
+    for (const reconcile::PublishedViewPtr& view : batch->views) changed.push_back(view->record->name);
   }
   std::sort(changed.begin(), changed.end());
   changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
   std::vector<std::shared_ptr<Waker>> readers;
   sync::Lock lock(mutex_);
-  take(of_all_, readers);
+  take(all_readers_, readers);
   if (everyone) {
-    for (auto& [job, of_this] : of_job_) take(of_this, readers);
+    for (auto& [job, of_this] : readers_by_job_) take(of_this, readers);
     return readers;
   }
   for (const std::string& job : changed) {
-    if (const auto found = of_job_.find(job); found != of_job_.end()) take(found->second, readers);
+    if (const auto found = readers_by_job_.find(job); found != readers_by_job_.end()) take(found->second, readers);
   }
   return readers;
 }

@@ -29,16 +29,16 @@ class Fanout : public reconcile::Waker {
 
   void run();
   // Readers of the jobs that changed since the last call; all readers when the changes are unknown.
-  std::vector<std::shared_ptr<reconcile::Waker>> concerned();
-  void forget_gone() TITAN_REQUIRES(mutex_);
+  std::vector<std::shared_ptr<reconcile::Waker>> affected_readers();
+  void remove_expired() TITAN_REQUIRES(mutex_);
 
   const reconcile::Published& published_;
   int64_t cursor_;  // Used by the thread.
   sync::Mutex mutex_;
   sync::Condition woken_;
-  Readers of_all_ TITAN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Readers> of_job_ TITAN_GUARDED_BY(mutex_);
-  int added_ TITAN_GUARDED_BY(mutex_) = 0;  // Readers added since forget_gone() ran.
+  Readers all_readers_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Readers> readers_by_job_ TITAN_GUARDED_BY(mutex_);
+  int added_ TITAN_GUARDED_BY(mutex_) = 0;  // Readers added since remove_expired() ran.
   bool news_ TITAN_GUARDED_BY(mutex_) = false, ending_ TITAN_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

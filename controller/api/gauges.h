@@ -18,7 +18,7 @@
 namespace titan::api {
 
 // Limits the series of each kind, so that pages stay small for any cluster. titan_series_left_out counts the rest.
-struct Caps {
+struct SeriesLimits {
   size_t jobs = 500;
   size_t nodes = 1000;  // Late nodes come first.
   size_t slow_ranks = 100;
@@ -29,14 +29,14 @@ struct Caps {
 class Gauges : public prometheus::Collectable {
  public:
   // Both outlive the page that shows these gauges.
-  Gauges(reconcile::Reconciler& reconciler, const store::Store& store, Caps caps = {})
+  Gauges(reconcile::Reconciler& reconciler, const store::Store& store, SeriesLimits caps = {})
       : reconciler_(reconciler), store_(store), caps_(caps) {}
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   reconcile::Reconciler& reconciler_;
   const store::Store& store_;
-  const Caps caps_;
+  const SeriesLimits caps_;
 };
 
 // Collects the jobs' families for one scrape: counts by state and reason, and figures of each job that is not over.

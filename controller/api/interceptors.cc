@@ -86,7 +86,7 @@ class Auditor : public grpc::experimental::Interceptor {
   // Identifies the caller before the handler runs, which may take the caller's rights away.
   void begin(const void* request) {
     const absl::StatusOr<auth::Caller> caller = gate_.identify(context_);
-    entry_.actor = caller.ok() ? caller->actor : auth::stranger(caller.status());
+    entry_.actor = caller.ok() ? caller->actor : auth::refused_actor(caller.status());
     entry_.peer = auth::peer_address(context_.peer());
     if (request == nullptr) return;
     const auto& message = *static_cast<const Message*>(request);

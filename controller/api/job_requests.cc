@@ -61,9 +61,9 @@ std::vector<config::Problem> relative_paths(config::Loaded& loaded) {
 absl::Status check_size(const v1::JobText& source) {
   size_t bytes = source.text().size();
   for (const std::string& word : source.overrides()) bytes += word.size();
-  if (bytes <= kLongestConfig) return absl::OkStatus();
+  if (bytes <= kMaxConfigBytes) return absl::OkStatus();
   return rpc::bad_request("TEXT_TOO_LARGE", {{"source.text", absl::StrCat("is ", bytes, " bytes long, but at most ",
-                                                                          kLongestConfig, " with its overrides")}});
+                                                                          kMaxConfigBytes, " with its overrides")}});
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ absl::StatusOr<ResolvedSource> resolve_source(const v1::CreateJobRequest& reques
 
 namespace {
 
-constexpr int kMostPriority = 1'000'000;  // The limit of scheduling.priority.
+constexpr int kMaxPriority = 1'000'000;  // The limit of scheduling.priority.
 
 // AIP-134: without a mask all set fields are updated; "*" names everything that can be updated.
 std::vector<std::string> paths_of(const v1::UpdateJobRequest& request) {
@@ -147,13 +147,13 @@ absl::StatusOr<core::UpdateJob> read_update(const v1::UpdateJobRequest& request)
   }
   if (!unknown.empty()) return rpc::bad_request("UPDATE_MASK_INVALID", unknown);
   TITAN_RETURN_IF_ERROR(core::check_labels(labels, "job.labels"));
-  if (update.priority && (*update.priority < -kMostPriority || *update.priority > kMostPriority)) {
+  if (update.priority && (*update.priority < -kMaxPriority || *update.priority > kMaxPriority)) {
     return rpc::bad_request("SPEC_INVALID",
                             {{"job.spec.priority", absl::StrCat("is ", *update.priority, ", but must be between ",
-                                                                -kMostPriority, " and ", kMostPriority)}});
+                                                                -kMaxPriority, " and ", kMaxPriority)}});
   }
-  if (update.title && update.title->size() > kLongestTitle) {
-    return rpc::bad_request("TITLE_INVALID", {too_long("job.title", update.title->size(), kLongestTitle)});
+  if (update.title && update.title->size() > kMaxTitleBytes) {
+    return rpc::bad_request("TITLE_INVALID", {too_long("job.title", update.title->size(), kMaxTitleBytes)});
   }
   update.etag = request.etag().empty() ? job.etag() : request.etag();
   return update;

@@ -15,7 +15,7 @@ namespace titan::api {
 // Jobs that come as text.
 
 // Limit in bytes, for a configuration and for the text that it comes as.
-inline constexpr size_t kLongestConfig = 1 << 20;
+inline constexpr size_t kMaxConfigBytes = 1 << 20;
 
 struct ResolvedSource {
   v1::JobSpec spec;                   // The request's spec, with the text as its source and without the configuration.

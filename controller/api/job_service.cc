@@ -77,7 +77,7 @@ JobService::JobService(reconcile::Reconciler& reconciler, store::Store& store, R
 }
 
 absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
-  if (name.empty()) return no_name("job");
+  if (name.empty()) return name_missing_error("job");
   JobViewPtr view = reconciler_.published().find_by_name(full_job_name(name));
   if (view != nullptr) return view;
   return reconcile::no_such_job(full_job_name(name));
@@ -229,7 +229,7 @@ grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext*
 }
 
 template <typename Message>
-void JobService::keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream) {
+void JobService::end_when_revoked(const auth::Caller& caller, Stream<Message>& stream) {
   if (!caller.token.empty() || !caller.certificate.empty())
     ticks_.add(stream.guard([this, caller] { return gate_.stands(caller); }));
 }
@@ -249,7 +249,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::Callback
   auto stream = std::make_shared<JobWatch>(reconciler_.published(), name, request.revision(), *caller);
   ticks_.add(stream->bookmarks());
   watchers_->add(name, stream);
-  keep_while_allowed(*caller, *stream);
+  end_when_revoked(*caller, *stream);
   stream->begin();
   return stream.get();
 }
@@ -262,7 +262,7 @@ grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServer
   if (!caller.ok()) return new EmptyStream<v1::Event>(caller.status());
   auto stream = std::make_shared<EventStream>(reconciler_, store_, *request, *caller);
   if (request->follow()) followers_->add(request->job().empty() ? "" : full_job_name(request->job()), stream);
-  keep_while_allowed(*caller, *stream);
+  end_when_revoked(*caller, *stream);
   stream->begin();
   return stream.get();
 }
@@ -290,7 +290,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServe
   if (!caller.ok()) return new EmptyStream<v1::LogChunk>(caller.status());
   auto stream = std::make_shared<LogTail>(reconciler_, store_, answers_.logs, *request);
   ticks_.add(stream);
-  keep_while_allowed(*caller, *stream);
+  end_when_revoked(*caller, *stream);
   stream->begin();
   return stream.get();
 }
@@ -313,7 +313,7 @@ grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackS
     reconciler_.profile((*view)->record->uid, {ranks.begin(), ranks.end()}, request->steps(),
                         [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); }, caller->actor);
   }
-  keep_while_allowed(*caller, *stream);
+  end_when_revoked(*caller, *stream);
   stream->begin();
   return stream.get();
 }

@@ -54,7 +54,7 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
                                      const std::string& job) const;
   // Ends the stream once the caller's token or certificate is no longer valid.
   template <typename Message>
-  void keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream);
+  void end_when_revoked(const auth::Caller& caller, Stream<Message>& stream);
   absl::StatusOr<reconcile::JobViewPtr> find(const std::string& name) const;
 
   reconcile::Reconciler& reconciler_;

@@ -97,7 +97,7 @@ job::Spec spec_of(const config::JobConfig& config) {
   const config::Resources& resources = config.resources;
   const config::Restart& restart = config.restart;
   job::Spec spec;
-  spec.title = text::shortened(config.job.description, kLongestTitle);
+  spec.title = text::shortened(config.job.description, kMaxTitleBytes);
   spec.dump_folder = config.job.dump_folder;
   spec.device = resources.device;
   spec.ranks = config::processes(config);  // Processes are placed, started and watched.
@@ -123,18 +123,18 @@ job::Spec spec_of(const config::JobConfig& config) {
 
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::function<std::string()>& new_id) {
   TITAN_RETURN_IF_ERROR(
-      check_lengths("TEXT_TOO_LARGE", {{"spec.config_json", sent.config_json(), kLongestConfig},
-                                       {"spec.config_source", sent.config_source(), kLongestConfig}}));
+      check_lengths("TEXT_TOO_LARGE", {{"spec.config_json", sent.config_json(), kMaxConfigBytes},
+                                       {"spec.config_source", sent.config_source(), kMaxConfigBytes}}));
   TITAN_ASSIGN_OR_RETURN(config::JobConfig config, read_config(sent.config_json()));
   return check_spec(sent, std::move(config), new_id);
 }
 
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfig config,
                                        const std::function<std::string()>& new_id) {
-  TITAN_RETURN_IF_ERROR(check_lengths("SPEC_INVALID", {{"job.dump_folder", config.job.dump_folder, kLongestPath},
-                                                       {"spec.dump_folder", sent.dump_folder(), kLongestPath},
-                                                       {"spec.real_folder", sent.real_folder(), kLongestPath},
-                                                       {"spec.folder_id", sent.folder_id(), kLongestPath}}));
+  TITAN_RETURN_IF_ERROR(check_lengths("SPEC_INVALID", {{"job.dump_folder", config.job.dump_folder, kMaxPathBytes},
+                                                       {"spec.dump_folder", sent.dump_folder(), kMaxPathBytes},
+                                                       {"spec.real_folder", sent.real_folder(), kMaxPathBytes},
+                                                       {"spec.folder_id", sent.folder_id(), kMaxPathBytes}}));
   std::vector<FieldViolation> violations;
   must_agree("ranks", sent.ranks(), config.resources.ranks, violations);
   must_agree("ranks_per_node", sent.ranks_per_node(), config.resources.ranks_per_node, violations);

@@ -17,8 +17,8 @@
 namespace titan::api {
 
 // Limits in bytes for what is kept of a job and shown in lists.
-inline constexpr size_t kLongestTitle = 1024;
-inline constexpr size_t kLongestPath = 4096;  // Linux's own limit.
+inline constexpr size_t kMaxTitleBytes = 1024;
+inline constexpr size_t kMaxPathBytes = 4096;  // Linux's own limit.
 
 // Derives what scheduling needs from a resolved configuration. Does not set what the client saw of the dump folder.
 job::Spec spec_of(const config::JobConfig& config);

@@ -42,7 +42,7 @@ void JobWatch::tick() {
 }
 
 // Writes a message in two parts, which a parser merges: this reader's own fields, and the job that all readers share.
-void JobWatch::add_change(v1::JobChange::Kind kind, const reconcile::ShownPtr& view, int64_t revision) {
+void JobWatch::add_change(v1::JobChange::Kind kind, const reconcile::PublishedViewPtr& view, int64_t revision) {
   v1::JobChange own;
   own.set_kind(kind);
   own.set_revision(revision);
@@ -93,7 +93,7 @@ bool JobWatch::add_page_of_seen() {
   const int64_t after = pages_.empty() ? 0 : pages_.back().last_order;
   const reconcile::Published::Batch page = published_.page(after, kWatchBatch);
   bool added = false;
-  for (const reconcile::ShownPtr& view : page.views) {
+  for (const reconcile::PublishedViewPtr& view : page.views) {
     if (!caller_.sees(view->record->spec.project)) continue;
     add_change(v1::JobChange::SNAPSHOT, view, view->revision);
     added = true;
@@ -122,7 +122,7 @@ bool JobWatch::add_changes() {
     cursor_ = batch->next_cursor;
     revision_ = std::max(revision_, batch->revision);
     for (size_t i = 0; i < batch->views.size(); ++i) {
-      const reconcile::ShownPtr& view = batch->views[i];
+      const reconcile::PublishedViewPtr& view = batch->views[i];
       if (!caller_.sees(view->record->spec.project) || was_in_snapshot(*view, batch->cursors[i])) continue;
       add_change(view->deleted ? v1::JobChange::DELETED : v1::JobChange::CHANGED, view, view->revision);
       added = true;

@@ -31,7 +31,7 @@ class JobWatch : public Stream<grpc::ByteBuffer> {
     int64_t cursor = 0;
   };
   void tick();
-  void add_change(v1::JobChange::Kind kind, const reconcile::ShownPtr& view, int64_t revision);
+  void add_change(v1::JobChange::Kind kind, const reconcile::PublishedViewPtr& view, int64_t revision);
   bool begin_watch();
   void add_job();
   void add_page();

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kPiece = 256 << 10;
 
-std::string why_there_is_none(const job::AttemptRecord& attempt, int rank) {
+std::string explain_missing_log_of(const job::AttemptRecord& attempt, int rank) {
   std::vector<int> kept;
   bool has_failed = false;
   for (const job::RankExit& exit : attempt.exits) {
@@ -34,14 +34,14 @@ std::string why_there_is_none(const job::AttemptRecord& attempt, int rank) {
   if (kept.empty() || !has_failed) return "";
   return absl::StrCat("; of ", counted(attempt.num_exits, "rank"),
                       " that ended the controller kept the ends of the logs of those that failed first or otherwise: ",
-                      rank_protocol::shortened(kept));
+                      rank_protocol::format_rank_list(kept));
 }
 
 }  // namespace
 
 bool LogTail::open() {
   if (request_.name().empty()) {
-    end(no_name("job"));
+    end(name_missing_error("job"));
     return false;
   }
   const std::string name = full_job_name(request_.name());
@@ -78,7 +78,7 @@ void LogTail::add_sources(const job::AttemptRecord& attempt, bool from_start) {
   }
 }
 
-void LogTail::look_again() {
+void LogTail::recheck_sources() {
   for (Source& source : sources_) source.idle = false;
 }
 
@@ -95,7 +95,7 @@ void LogTail::refill() {
     next_ = index + 1;
     return ask(index);
   }
-  finish_or_go_on();
+  finish_or_continue();
 }
 
 void LogTail::ask(size_t index) {
@@ -155,11 +155,11 @@ bool LogTail::show_kept(Source& source, const std::string& why) {
 
 // Explains a missing log. For a rank that failed: what became of the end of its log, or which ranks' logs were kept
 // instead. For a rank that never started: what ended its attempt.
-std::string LogTail::why_not_there(const Source& source) const {
+std::string LogTail::explain_missing_log(const Source& source) const {
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   if (view == nullptr) return "";
   for (const auto& attempt : view->attempts) {
-    if (attempt->number == source.attempt) return why_there_is_none(*attempt, source.rank);
+    if (attempt->number == source.attempt) return explain_missing_log_of(*attempt, source.rank);
   }
   return "";
 }
@@ -168,7 +168,7 @@ void LogTail::on_unreachable(size_t index, const std::string& why) {
   Source& source = sources_[index];
   const std::string what = absl::StrCat("node ", source.node, " ", why);
   if (!source.noticed && show_kept(source, what)) return;
-  if (!std::exchange(source.noticed, true)) notice(source, what + why_not_there(source));
+  if (!std::exchange(source.noticed, true)) notice(source, what + explain_missing_log(source));
   source.idle = true;
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   if (!request_.follow() || view == nullptr || job::is_final(view->record->state)) source.closed = true;
@@ -201,14 +201,14 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
     add(std::move(piece));
   }
   if (!data.error().empty()) {
-    notice(source, data.error() + why_not_there(source));
+    notice(source, data.error() + explain_missing_log(source));
     if (data.unreachable()) unreachable_ = absl::StrCat("rank ", source.rank, " on node ", source.node);
     source.closed = source.closed || !request_.follow();
   }
 }
 
 // Runs when there is nothing to read now. A follower continues with later attempts and ends with the job.
-void LogTail::finish_or_go_on() {
+void LogTail::finish_or_continue() {
   const bool all_closed =
       std::all_of(sources_.begin(), sources_.end(), [](const Source& source) { return source.closed; });
   if (!request_.follow()) {

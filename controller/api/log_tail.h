@@ -15,7 +15,7 @@ class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
 
  protected:
   void refill() override;
-  void look_again() override;
+  void recheck_sources() override;
   void on_answer(size_t index, const v1::LogData& data) override;
   void on_unreachable(size_t index, const std::string& why) override;
 
@@ -34,11 +34,11 @@ class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
   bool open();
   void add_sources(const job::AttemptRecord& attempt, bool from_start);
   void ask(size_t index);
-  void finish_or_go_on();
+  void finish_or_continue();
   v1::LogChunk chunk(const Source& source) const;
   void notice(const Source& source, std::string text);
   bool show_kept(Source& source, const std::string& why);
-  std::string why_not_there(const Source& source) const;
+  std::string explain_missing_log(const Source& source) const;
 
   const store::Store& store_;
   const v1::TailLogsRequest request_;

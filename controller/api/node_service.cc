@@ -14,7 +14,7 @@ namespace titan::api {
 namespace {
 
 constexpr absl::Duration kUsualGrace = absl::Seconds(30);
-constexpr size_t kLongestReason = 1024;
+constexpr size_t kMaxReasonBytes = 1024;
 
 // The node as the caller may see it: only jobs of the caller's projects are shown.
 v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
@@ -34,8 +34,8 @@ v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
 
 // The reason is shown with every node and kept in the node's events.
 absl::Status check_reason(const std::string& reason) {
-  if (reason.size() <= kLongestReason) return absl::OkStatus();
-  return rpc::bad_request("REASON_INVALID", {too_long("reason", reason.size(), kLongestReason)});
+  if (reason.size() <= kMaxReasonBytes) return absl::OkStatus();
+  return rpc::bad_request("REASON_INVALID", {too_long("reason", reason.size(), kMaxReasonBytes)});
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
                                                v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.GetNode"));
-    if (request->name().empty()) return no_name("node");
+    if (request->name().empty()) return name_missing_error("node");
     TITAN_ASSIGN_OR_RETURN(const reconcile::NodeView view, reconciler_.node(node_id(request->name())));
     *response = shown_to(caller, view);
     return rpc::finish_now(reactor);
@@ -81,7 +81,7 @@ grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* c
                                                   const v1::CordonNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.CordonNode"));
-    if (request->name().empty()) return no_name("node");
+    if (request->name().empty()) return name_missing_error("node");
     TITAN_RETURN_IF_ERROR(check_reason(request->reason()));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), true, request->reason(),
@@ -94,7 +94,7 @@ grpc::ServerUnaryReactor* NodeService::DrainNode(grpc::CallbackServerContext* co
                                                  const v1::DrainNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.DrainNode"));
-    if (request->name().empty()) return no_name("node");
+    if (request->name().empty()) return name_missing_error("node");
     TITAN_RETURN_IF_ERROR(check_reason(request->reason()));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill),
@@ -107,7 +107,7 @@ grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* c
                                                   const v1::DeleteNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.DeleteNode"));
-    if (request->name().empty()) return no_name("node");
+    if (request->name().empty()) return name_missing_error("node");
     const std::string node = node_id(request->name());
     const auto answer = [=, allow_missing = request->allow_missing()](const absl::StatusOr<reconcile::NodeView>& view) {
       if (view.ok()) *response = to_proto(*view);
@@ -124,7 +124,7 @@ grpc::ServerUnaryReactor* NodeService::StopUnknown(grpc::CallbackServerContext* 
                                                    const v1::StopUnknownRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.StopUnknown"));
-    if (request->name().empty()) return no_name("node");
+    if (request->name().empty()) return name_missing_error("node");
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     const int64_t grace = request->grace_milliseconds();
     reconciler_.stop_unknown(node_id(request->name()), request->job_uid(),
@@ -138,7 +138,7 @@ grpc::ServerUnaryReactor* NodeService::UncordonNode(grpc::CallbackServerContext*
                                                     const v1::UncordonNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.UncordonNode"));
-    if (request->name().empty()) return no_name("node");
+    if (request->name().empty()) return name_missing_error("node");
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), false, "", rpc::finish<reconcile::NodeView>(reactor, fill),
                        caller.actor);

@@ -24,7 +24,7 @@ class NodeStream : public Stream<Chunk> {
   void wake() override {
     {
       sync::Lock lock(this->mutex_);
-      look_again();
+      recheck_sources();
       if (asking() && ++ticks_waited_ > kTicksToAnswer) give_up("does not answer");
     }
     Stream<Chunk>::wake();
@@ -32,7 +32,7 @@ class NodeStream : public Stream<Chunk> {
 
  protected:
   // All run under the lock.
-  virtual void look_again() = 0;
+  virtual void recheck_sources() = 0;
   virtual void on_answer(size_t index, const Answer& answer) = 0;
   virtual void on_unreachable(size_t index, const std::string& why) = 0;
 
@@ -72,7 +72,7 @@ class NodeStream : public Stream<Chunk> {
 };
 
 // Number of ranks of an attempt, or of the newest one (0); before the first attempt, the number in the job's spec.
-inline int world_of(const reconcile::JobView& view, int attempt = 0) {
+inline int world_size_of(const reconcile::JobView& view, int attempt = 0) {
   for (auto it = view.attempts.rbegin(); it != view.attempts.rend(); ++it) {
     if (attempt == 0 || (*it)->number == attempt) return (*it)->ranks;
   }
@@ -82,7 +82,7 @@ inline int world_of(const reconcile::JobView& view, int attempt = 0) {
 // Errors: InvalidArgument for a rank that the attempt (0: the newest) does not have.
 template <typename Ranks>
 absl::Status check_ranks(const Ranks& ranks, const reconcile::JobView& view, int attempt = 0) {
-  const int world = world_of(view, attempt);
+  const int world = world_size_of(view, attempt);
   for (const int rank : ranks) {
     if (rank >= 0 && rank < world) continue;
     return rpc::bad_request("RANK_NOT_FOUND",

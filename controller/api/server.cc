@@ -125,9 +125,9 @@ void Server::run_ticks() {
 namespace {
 
 // Answers a call with NOT_LEADER.
-class Refusal : public grpc::ServerGenericBidiReactor {
+class NotLeaderReactor : public grpc::ServerGenericBidiReactor {
  public:
-  explicit Refusal(const std::string& leader) {
+  explicit NotLeaderReactor(const std::string& leader) {
     const std::string who = leader.empty() ? "none leads at present" : absl::StrCat(leader, " leads");
     Finish(rpc::to_grpc(rpc::error(absl::StatusCode::kUnavailable, "NOT_LEADER",
                                    absl::StrCat("this controller stands by: ", who), {{"leader", leader}})));
@@ -153,7 +153,7 @@ Standby::~Standby() {
 }
 
 grpc::ServerGenericBidiReactor* Standby::CreateReactor(grpc::GenericCallbackServerContext*) {
-  return new Refusal(leader_());
+  return new NotLeaderReactor(leader_());
 }
 
 }  // namespace titan::api

@@ -88,7 +88,7 @@ bool TraceStream::open() {
   return true;
 }
 
-void TraceStream::look_again() {
+void TraceStream::recheck_sources() {
   for (Source& source : sources_) source.idle = false;
 }
 
@@ -182,13 +182,13 @@ void TraceStream::on_answer(size_t index, const v1::TraceData& answer) {
     source.offset += static_cast<int64_t>(answer.data().size());
     source.idle = false;
     source.closed = source.offset >= answer.total_bytes();
-    tell(source, answer);
+    send_state(source, answer);
   } else if (!std::exchange(source.told, true)) {
-    tell(source, source.seen);
+    send_state(source, source.seen);
   }
 }
 
-void TraceStream::tell(const Source& source, const v1::TraceData& answer) {
+void TraceStream::send_state(const Source& source, const v1::TraceData& answer) {
   v1::TraceChunk chunk;
   chunk.set_state(static_cast<v1::TraceChunk::State>(answer.state()));
   chunk.set_rank(source.rank);

@@ -24,7 +24,7 @@ class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
 
  protected:
   void refill() override;
-  void look_again() override;
+  void recheck_sources() override;
   void on_answer(size_t index, const v1::TraceData& answer) override;
   void on_unreachable(size_t index, const std::string& why) override;
 
@@ -45,7 +45,7 @@ class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
   bool open();
   void plan();
   void ask(size_t index);
-  void tell(const Source& source, const v1::TraceData& answer);
+  void send_state(const Source& source, const v1::TraceData& answer);
   bool ends_for(const Source& source);
 
   const v1::ProfileJobRequest request_;

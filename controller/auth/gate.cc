@@ -151,7 +151,7 @@ absl::Status check(const Caller& caller, absl::string_view method, absl::string_
   return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
 }
 
-std::string stranger(const absl::Status& refusal) {
+std::string refused_actor(const absl::Status& refusal) {
   for (const auto& [field, value] : rpc::metadata(refusal)) {
     if (field == kUserField) return absl::StrCat("local:", value);
   }
@@ -192,7 +192,7 @@ absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& conte
   return on_this_machine(admin(or_else(claimed_user(context), absl::StrCat("local:", *owner))), *owner);
 }
 
-Caller Gate::anybody(const grpc::ServerContextBase& context) const {
+Caller Gate::insecure_caller(const grpc::ServerContextBase& context) const {
   const std::string peer = context.peer();
   Caller caller = admin(or_else(claimed_user(context), peer_actor(peer)));
   if (by_unix_socket(peer)) return on_this_machine(std::move(caller), options_.own);
@@ -214,7 +214,7 @@ std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextB
 }
 
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
-  if (options_.insecure) return anybody(context);
+  if (options_.insecure) return insecure_caller(context);
   std::optional<absl::StatusOr<Caller>> certificate = certified(context);
   if (certificate && (!certificate->ok() || !(*certificate)->node.empty())) return *std::move(certificate);
   const auto [first, end] = context.client_metadata().equal_range(kTokenKey);

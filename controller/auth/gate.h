@@ -24,7 +24,7 @@ struct GateOptions {
   std::string listens;      // Host of --listen. Local clients can be identified only if this is one address.
   bool insecure = false;    // Identifies nobody: anyone who can reach the port is an admin.
   std::string authorities;  // File with certificates of trusted authorities; empty: none.
-  Trust::Clock now = [] { return absl::Now(); };
+  CertificateVerifier::Clock now = [] { return absl::Now(); };
 };
 
 // Every call passes here first. The caller is identified for each call, which takes some microseconds: gRPC does not
@@ -58,11 +58,11 @@ class Gate {
   absl::StatusOr<uid_t> owner_of(const std::string& peer) const;
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;
   // The caller at an insecure port; has a unix user only if it is on this machine.
-  Caller anybody(const grpc::ServerContextBase& context) const;
+  Caller insecure_caller(const grpc::ServerContextBase& context) const;
 
   const GateOptions options_;
   const Tokens& tokens_;
-  mutable Trust trust_;  // Remembers chains that it has verified.
+  mutable CertificateVerifier trust_;  // Remembers chains that it has verified.
   std::atomic<int> port_{0};
 };
 
@@ -70,7 +70,7 @@ class Gate {
 absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity);
 
 // Name of a caller that identify() refused: "local:UID" for another user of this machine, else empty.
-std::string stranger(const absl::Status& refusal);
+std::string refused_actor(const absl::Status& refusal);
 
 // Checks whether `caller` may make the call. Errors: PermissionDenied, which says what is needed.
 absl::Status check(const Caller& caller, absl::string_view method, absl::string_view project);

@@ -47,7 +47,7 @@ std::optional<Ends> ends_of(const LocalConnection& connection) {
   return Ends{*client, *server};
 }
 
-absl::Status nobody(const LocalConnection& connection) {
+absl::Status no_such_socket(const LocalConnection& connection) {
   return absl::NotFoundError(absl::StrCat("no open socket at ", connection.client, " port ", connection.client_port,
                                           " is connected to ", connection.server, " port ", connection.server_port));
 }
@@ -129,10 +129,10 @@ absl::StatusOr<uid_t> owner_in(const std::string& path, const std::string& clien
     const std::optional<Row> row = read_row(line);
     const bool is_it = row && row->local == client && row->remote == server && row->state == "01" && row->inode != 0;
     if (!is_it) continue;
-    if (found && *found != row->uid) return nobody(connection);
+    if (found && *found != row->uid) return no_such_socket(connection);
     found = row->uid;
   }
-  if (!found) return nobody(connection);
+  if (!found) return no_such_socket(connection);
   return static_cast<uid_t>(*found);
 }
 
@@ -140,25 +140,26 @@ absl::StatusOr<uid_t> owner_in(const std::string& path, const std::string& clien
 
 absl::StatusOr<uid_t> owner_by_netlink(const LocalConnection& connection) {
   const std::optional<Ends> ends = ends_of(connection);
-  if (!ends) return nobody(connection);
+  if (!ends) return no_such_socket(connection);
   const Netlink kernel;
   const Question asked = question(*ends, connection);
   TITAN_RETURN_IF_ERROR(kernel.send(&asked, sizeof asked));
   alignas(nlmsghdr) std::array<char, 4096> answer;
   TITAN_ASSIGN_OR_RETURN(const size_t size, kernel.receive(answer.data(), answer.size()));
   nlmsghdr header;
-  if (size < sizeof header) return nobody(connection);
+  if (size < sizeof header) return no_such_socket(connection);
   memcpy(&header, answer.data(), sizeof header);
   inet_diag_msg socket;
-  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || size < NLMSG_HDRLEN + sizeof socket) return nobody(connection);
+  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || size < NLMSG_HDRLEN + sizeof socket)
+    return no_such_socket(connection);
   memcpy(&socket, answer.data() + NLMSG_HDRLEN, sizeof socket);
-  if (socket.idiag_state != TCP_ESTABLISHED || socket.idiag_inode == 0) return nobody(connection);
+  if (socket.idiag_state != TCP_ESTABLISHED || socket.idiag_inode == 0) return no_such_socket(connection);
   return socket.idiag_uid;
 }
 
 absl::StatusOr<uid_t> owner_by_table(const LocalConnection& connection, const std::string& folder) {
   const std::optional<Ends> ends = ends_of(connection);
-  if (!ends) return nobody(connection);
+  if (!ends) return no_such_socket(connection);
   const std::string client_port = absl::StrFormat(":%04X", connection.client_port);
   const std::string server_port = absl::StrFormat(":%04X", connection.server_port);
   const auto look = [&](const std::string& table, const Address& client, const Address& server, int words) {

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
 constexpr size_t kMostKnown = 20'000;  // About 1.5 KB each.
 
-absl::Status turn_away(absl::string_view reason, absl::string_view why) {
+absl::Status reject(absl::string_view reason, absl::string_view why) {
   return rpc::error(absl::StatusCode::kUnauthenticated, reason,
                     absl::StrCat("the certificate that this connection began with ", why,
                                  ": come again with one of `titanctl cluster issue`"));
@@ -25,14 +25,14 @@ absl::Status turn_away(absl::string_view reason, absl::string_view why) {
 
 absl::Status refusal(int error) {
   if (error == X509_V_ERR_CERT_HAS_EXPIRED)
-    return turn_away("CERTIFICATE_ENDED", "has ended, or that of its authority has");
-  return turn_away("CERTIFICATE_UNTRUSTED", absl::StrCat("is of no authority that is trusted here now (",
-                                                         X509_verify_cert_error_string(error), ")"));
+    return reject("CERTIFICATE_ENDED", "has ended, or that of its authority has");
+  return reject("CERTIFICATE_UNTRUSTED", absl::StrCat("is of no authority that is trusted here now (",
+                                                      X509_verify_cert_error_string(error), ")"));
 }
 
 }  // namespace
 
-void Trust::look_again(absl::Time now) {
+void CertificateVerifier::reload_if_changed(absl::Time now) {
   looked_ = now;
   std::ifstream file(path_);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -44,7 +44,7 @@ void Trust::look_again(absl::Time now) {
   ends_.clear();
 }
 
-absl::StatusOr<absl::Time> Trust::verify(const std::string& chain, absl::Time now) const {
+absl::StatusOr<absl::Time> CertificateVerifier::verify(const std::string& chain, absl::Time now) const {
   const std::vector<rpc::CertificatePtr> given = rpc::certificates_in(chain);
   if (given.empty()) return refusal(X509_V_ERR_UNSPECIFIED);
   const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> store(X509_STORE_new(), &X509_STORE_free);
@@ -66,13 +66,13 @@ absl::StatusOr<absl::Time> Trust::verify(const std::string& chain, absl::Time no
   return first;
 }
 
-absl::Status Trust::stands(const std::string& chain) {
+absl::Status CertificateVerifier::stands(const std::string& chain) {
   sync::Lock lock(mutex_);
   const absl::Time now = now_();
-  if (now - looked_ >= kLookAgain || now < looked_) look_again(now);
+  if (now - looked_ >= kLookAgain || now < looked_) reload_if_changed(now);
   const auto known = ends_.find(chain);
   if (known != ends_.end() && now < known->second) return absl::OkStatus();
-  look_again(now);  // TLS may have read the file more recently.
+  reload_if_changed(now);  // TLS may have read the file more recently.
   const absl::StatusOr<absl::Time> end = verify(chain, now);
   if (!end.ok()) return end.status();
   if (ends_.size() >= kMostKnown) ends_.clear();

@@ -15,12 +15,12 @@ namespace titan::auth {
 
 // Checks whether the certificate of a connection is still valid. TLS checks it only when the connection is made, and
 // connections last for months.
-class Trust {
+class CertificateVerifier {
  public:
   using Clock = std::function<absl::Time()>;
 
   // `authorities`: file with the certificates of trusted authorities, in PEM; read again when it changes.
-  Trust(std::string authorities, Clock now) : path_(std::move(authorities)), now_(std::move(now)) {}
+  CertificateVerifier(std::string authorities, Clock now) : path_(std::move(authorities)), now_(std::move(now)) {}
 
   // `chain`: the certificate to check and then those that signed it, in PEM. The first check verifies signatures, later
   // ones look the result up. A file that cannot be read changes nothing. Errors: Unauthenticated when one of the
@@ -28,7 +28,7 @@ class Trust {
   absl::Status stands(const std::string& chain);
 
  private:
-  void look_again(absl::Time now) TITAN_REQUIRES(mutex_);
+  void reload_if_changed(absl::Time now) TITAN_REQUIRES(mutex_);
   // Time at which the first certificate on the way to an authority expires.
   absl::StatusOr<absl::Time> verify(const std::string& chain, absl::Time now) const TITAN_REQUIRES(mutex_);
 

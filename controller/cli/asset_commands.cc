@@ -77,7 +77,7 @@ void print_json(const Globals& globals, const hub::GetRequest& request, const hu
 void print_dry_run(const hub::GetRequest& request, const hub::Plan& plan) {
   Table table({"FILE", "SIZE", "HERE"});
   for (const hub::PlannedFile& file : plan.files)
-    table.add({text::shown(file.remote.name), bytes_text(file.remote.size), state_of(file)});
+    table.add({text::printable_name(file.remote.name), bytes_text(file.remote.size), state_of(file)});
   print(table.text());
   print(absl::StrCat(counted(plan.files.size(), "file"), " of ", bytes_text(plan.size()), ", ", bytes_text(plan.left()),
                      " to download into ", request.folder, "; commit ", plan.commit, "\n"));
@@ -91,7 +91,7 @@ std::string summary(const hub::GetRequest& request, const hub::Plan& plan) {
   return what + (all_there ? "; all there already, nothing to do\n" : "\n");
 }
 
-int told(const absl::Status& status, const hub::GetRequest& request) {
+int report_failed_get(const absl::Status& status, const hub::GetRequest& request) {
   if (absl::IsCancelled(status)) {
     note(absl::StrCat("interrupted: what came is in ", request.folder, ", and the same command goes on with it"));
     return kExitInterrupted;
@@ -111,12 +111,12 @@ int get_assets(const Globals& globals, const AssetsRequest& request) {
   Interrupt::block_signals();
   const Interrupt interrupt([&stop](int) { stop.request_stop(); });
   AssetProgress progress(globals.format != Format::kTable);
-  wanted->transfer.retry.telling = [&progress](const absl::Status& why, absl::Duration wait) {
+  wanted->transfer.retry.on_retry = [&progress](const absl::Status& why, absl::Duration wait) {
     progress.retrying(why, wait);
   };
   const absl::StatusOr<hub::GetResult> result = hub::get(*wanted, progress, stop.get_token());
   progress.end();
-  if (!result.ok()) return told(result.status(), *wanted);
+  if (!result.ok()) return report_failed_get(result.status(), *wanted);
   for (const std::string& nothing : result->unmatched)
     warn(absl::StrCat(wanted->transfer.repo.id, " has no file for ", nothing));
   if (globals.format != Format::kTable) {
@@ -174,7 +174,7 @@ void add_ways(CLI::App& get, AssetsRequest& wanted) {
 
 }  // namespace
 
-void add_asset_verbs(CLI::App& root, Choice& choice) {
+void add_asset_verbs(CLI::App& root, ParsedCommand& choice) {
   CLI::App* assets = root.add_subcommand("assets", "Tokenizers, configurations and weights of a hub")->group("Other");
   assets->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
   auto wanted = std::make_shared<AssetsRequest>();

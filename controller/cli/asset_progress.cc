@@ -49,7 +49,7 @@ void AssetProgress::waiting(const std::string& folder) {
 }
 
 void AssetProgress::checking(const hub::RemoteFile& file) {
-  say(absl::StrCat(text::shown(file.name), " is there already: comparing it with the hub's checksum"));
+  say(absl::StrCat(text::printable_name(file.name), " is there already: comparing it with the hub's checksum"));
 }
 
 void AssetProgress::planned(const hub::Plan& plan) {
@@ -87,14 +87,14 @@ void AssetProgress::draw(absl::Time now) {
 }
 
 void AssetProgress::finished(const hub::RemoteFile& file) {
-  say(absl::StrCat(text::shown(file.name), "  ", bytes_text(file.size)));
+  say(absl::StrCat(text::printable_name(file.name), "  ", bytes_text(file.size)));
 }
 
 void AssetProgress::again(const hub::RemoteFile& file, int64_t lost, const absl::Status& why) {
   sync::Lock lock(mutex_);
   clear();
   there_ -= lost;
-  warn(absl::StrCat(text::shown(file.name), " is fetched anew: ", why.message()));
+  warn(absl::StrCat(text::printable_name(file.name), " is fetched anew: ", why.message()));
 }
 
 void AssetProgress::retrying(const absl::Status& why, absl::Duration wait) {

@@ -57,14 +57,14 @@ absl::Status check_hosts(const IssueRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status issue(const pki::Pair& authority, const Identity& identity, const IssueRequest& request,
+absl::Status issue(const pki::KeyPair& authority, const Identity& identity, const IssueRequest& request,
                    const std::string& folder) {
   const bool listens = identity.kind == Identity::Kind::kController;
   pki::Subject subject = {rpc::to_uri(identity), listens ? request.hosts : std::vector<std::string>{}, listens};
   // Clients on its own machine use these names; they are of no use elsewhere.
   if (subject.server) subject.hosts.insert(subject.hosts.end(), {"localhost", "127.0.0.1", "::1"});
   return pki::issue_into(folder, authority, subject, for_days(request.days),
-                         request.renew ? pki::KeyIs::kKept : pki::KeyIs::kNew);
+                         request.renew ? pki::KeyPolicy::kKept : pki::KeyPolicy::kNew);
 }
 
 struct Issued {
@@ -73,7 +73,7 @@ struct Issued {
   absl::Time end;
 };
 
-void tell(const Globals& globals, const std::vector<Issued>& all) {
+void print_issued(const Globals& globals, const std::vector<Issued>& all) {
   std::vector<nlohmann::ordered_json> json;
   std::string text;
   for (const Issued& one : all) {
@@ -89,7 +89,7 @@ void tell(const Globals& globals, const std::vector<Issued>& all) {
 }
 
 absl::Status make_authority_in(const std::string& folder, double days) {
-  TITAN_ASSIGN_OR_RETURN(const pki::Pair authority, pki::make_authority("Titan cluster authority", for_days(days)));
+  TITAN_ASSIGN_OR_RETURN(const pki::KeyPair authority, pki::make_authority("Titan cluster authority", for_days(days)));
   return pki::write_authority(folder, authority);
 }
 
@@ -110,18 +110,18 @@ int issue_certificate(const Globals& globals, const IssueRequest& request) {
   for (const absl::Status& checked : {check_folders(*subjects), check_hosts(request)}) {
     if (!checked.ok()) return report(checked);
   }
-  const absl::StatusOr<pki::Pair> authority = pki::read_authority(request.authority);
+  const absl::StatusOr<pki::KeyPair> authority = pki::read_authority(request.authority);
   if (!authority.ok()) return report(authority.status(), "`titanctl cluster init-ca DIR` makes an authority");
   std::vector<Issued> all;
   for (const Identity& identity : *subjects) {
     const std::string folder =
         subjects->size() == 1 ? request.out : absl::StrCat(request.out, "/", folder_name(identity));
     if (const absl::Status issued = issue(*authority, identity, request, folder); !issued.ok()) return report(issued);
-    const absl::StatusOr<absl::Time> end = rpc::end_of_certificate(folder + "/tls.crt");
+    const absl::StatusOr<absl::Time> end = rpc::certificate_expiry(folder + "/tls.crt");
     if (!end.ok()) return report(end.status());
     all.push_back({rpc::to_uri(identity), folder, *end});
   }
-  tell(globals, all);
+  print_issued(globals, all);
   return kExitOk;
 }
 
@@ -129,7 +129,7 @@ namespace {
 
 const CLI::Range kDays(0.001, 36'500.0);
 
-void add_init(CLI::App& parent, Choice& choice) {
+void add_init(CLI::App& parent, ParsedCommand& choice) {
   struct Init {
     std::string folder, admin = "admin";
     double days = 3650;
@@ -148,7 +148,7 @@ void add_init(CLI::App& parent, Choice& choice) {
       ->check(kDays);
 }
 
-void add_issue(CLI::App& parent, Choice& choice) {
+void add_issue(CLI::App& parent, ParsedCommand& choice) {
   auto request = std::make_shared<IssueRequest>();
   CLI::App& issue = add_verb(
       parent, choice, "issue", "Certify a controller, nodes, an admin or a user",
@@ -175,7 +175,7 @@ void add_issue(CLI::App& parent, Choice& choice) {
 
 }  // namespace
 
-void add_certificate_verbs(CLI::App& parent, Choice& choice) {
+void add_certificate_verbs(CLI::App& parent, ParsedCommand& choice) {
   add_init(parent, choice);
   add_issue(parent, choice);
 }

@@ -66,7 +66,7 @@ absl::Status to_status(const grpc::Status& status) {
   return out;
 }
 
-void Client::introduce(grpc::ClientContext& context) const {
+void Client::add_credentials(grpc::ClientContext& context) const {
   static const std::string user = [] {
     const char* name = std::getenv("USER");
     if (name == nullptr || *name == '\0') {
@@ -138,7 +138,7 @@ absl::Status Client::fault(const grpc::Status& said) const {
   return all ? looks_[at].fault : absl::OkStatus();
 }
 
-absl::Status Client::nobody(const grpc::Status& said) const {
+absl::Status Client::no_controller_error(const grpc::Status& said) const {
   if (absl::Status plain = to_status(said); rpc::reason(plain) == kNotLeader) return plain;
   if (absl::Status fault = known_fault(); !fault.ok()) return fault;
   return rpc::error(absl::StatusCode::kUnavailable, kNoController,
@@ -149,7 +149,7 @@ absl::Status Client::nobody(const grpc::Status& said) const {
 absl::Status Client::no_answer(absl::Duration waited) const {
   const std::string within = absl::StrCat(" within ", rounded(waited));
   if (!is_connected())
-    return nobody({grpc::StatusCode::UNAVAILABLE, absl::StrCat("it has answered no connection", within)});
+    return no_controller_error({grpc::StatusCode::UNAVAILABLE, absl::StrCat("it has answered no connection", within)});
   return absl::DeadlineExceededError(absl::StrCat("no answer from the controller at ", address(), within));
 }
 
@@ -164,19 +164,19 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
   for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
-    introduce(context);
+    add_credentials(context);
     Response response;
     const grpc::Status status = attempt(context, response);
     if (status.ok()) return response;
     if (!is_unanswered(status)) {
       if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return to_status(status);
-      return unanswered && !is_connected() ? nobody(*unanswered) : no_answer(timeout_);
+      return unanswered && !is_connected() ? no_controller_error(*unanswered) : no_answer(timeout_);
     }
     unanswered = status;
     if (absl::Status wrong = fault(status); !wrong.ok()) return wrong;
     const absl::Time now = absl::Now();
-    turn_away();
-    if (now + pause >= deadline) return nobody(status);
+    use_next_address();
+    if (now + pause >= deadline) return no_controller_error(status);
     if (!said && now - start > kSayWaiting) {
       note(absl::StrCat("waiting for the controller at ", addresses_, " ..."));
       said = true;

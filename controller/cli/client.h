@@ -60,7 +60,7 @@ class Client {
   absl::StatusOr<v1::Token> revoke_token(const std::string& id);
 
   // Adds the caller's identity to a call: the token, and $USER, else the account's name, which is only a claim.
-  void introduce(grpc::ClientContext& context) const;
+  void add_credentials(grpc::ClientContext& context) const;
 
   // For streams, which have no deadline.
   v1::JobService::Stub& jobs() { return *member().jobs; }
@@ -73,7 +73,7 @@ class Client {
   // reading the token. Every call checks it.
   absl::Status check() const;
   // Makes the next call use the next address; for after Unavailable.
-  void turn_away() const { current_ = (current_ + 1) % members_.size(); }
+  void use_next_address() const { current_ = (current_ + 1) % members_.size(); }
   // Waits before the next try: `pause` at most, and only until a missing connection is there.
   void wait(absl::Duration pause) const;
   // Error after a silence of `waited`: Unavailable without a connection, else DeadlineExceeded.
@@ -101,7 +101,7 @@ class Client {
   v1::AuthService::Stub& auth() { return *member().auth; }
   bool is_connected() const;
   // Error for a call that no controller took, in the words of the last try.
-  absl::Status nobody(const grpc::Status& said) const;
+  absl::Status no_controller_error(const grpc::Status& said) const;
   absl::Status known_fault() const;
   template <typename Response>
   absl::StatusOr<Response> call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt);

@@ -109,7 +109,7 @@ constexpr absl::Duration kChunkPatience = absl::Seconds(30);
 absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
   TITAN_RETURN_IF_ERROR(client.get_cluster().status());  // Obeys --timeout, like other verbs.
   grpc::ClientContext context;
-  client.introduce(context);
+  client.add_credentials(context);
   StallWatch stall(context, std::max(client.timeout(), kCopyPatience));
   const auto stream = client.cluster().Backup(&context, v1::BackupRequest());
   v1::BackupChunk first, chunk;

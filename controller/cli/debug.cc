@@ -119,7 +119,7 @@ std::string path_of(const v1::Job& job) {
 void add_events(Client& client, const v1::Job& job, DebugBundle& bundle) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + client.timeout()));
-  client.introduce(context);
+  client.add_credentials(context);
   v1::ListEventsRequest request;
   request.set_job(job.name());
   const auto stream = client.jobs().ListEvents(&context, request);

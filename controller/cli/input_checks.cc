@@ -48,7 +48,7 @@ std::optional<DataProblem> check_listed(const std::string& path) {
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
                                       const config::DataLoader& settings, std::vector<std::string>& warnings) {
   if (path.empty() || hub::is_hub_path(path)) return std::nullopt;
-  if (auto missing = check_listed(path); missing || !config::is_titans_dataset(dataset)) return missing;
+  if (auto missing = check_listed(path); missing || !config::is_builtin_dataset(dataset)) return missing;
   const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
   const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(dataset, path, format);
   if (!found.ok()) return problem_of(found.status(), path);
@@ -64,7 +64,7 @@ std::string check_place_in_data(const nlohmann::json& train_state, const config:
   const std::string path = training.dataset_path.value_or("");
   const config::DataLoader& settings = training.dataloader;
   if (path.empty() || hub::is_hub_path(path) || !settings.sources.empty() || settings.order != "global" ||
-      !config::is_titans_dataset(training.dataset)) {
+      !config::is_builtin_dataset(training.dataset)) {
     return "";
   }
   const nlohmann::json::json_pointer place("/dataloader/cursor");
@@ -93,10 +93,10 @@ json read_json(const std::string& path) {
 }
 
 // Differences, except for numbers that training takes from the weights.
-std::vector<hf_config::Difference> lasting(const hf_config::Model& there, const models::ModelSpec& spec) {
-  std::vector<hf_config::Difference> found =
+std::vector<hf_config::ConfigDifference> lasting(const hf_config::Model& there, const models::ModelSpec& spec) {
+  std::vector<hf_config::ConfigDifference> found =
       hf_config::compare(there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
-  std::erase_if(found, [](const hf_config::Difference& one) { return one.takeable; });
+  std::erase_if(found, [](const hf_config::ConfigDifference& one) { return one.takeable; });
   return found;
 }
 
@@ -112,9 +112,9 @@ std::string fitting_flavor(const hf_config::Model& there) {
 }
 
 // Lists up to four numbers that differ between a manifest and a flavor.
-std::string words_of(const std::vector<models::Difference>& all) {
+std::string words_of(const std::vector<models::SpecDifference>& all) {
   std::vector<std::string> words;
-  for (const models::Difference& one : all) {
+  for (const models::SpecDifference& one : all) {
     if (words.size() == 4) break;
     words.push_back(absl::StrCat(one.name, " ", one.there, ", this model has ", one.here));
   }
@@ -122,27 +122,27 @@ std::string words_of(const std::vector<models::Difference>& all) {
 }
 
 // Checks the weights themselves, whatever lies next to them.
-Misfit misfit_of_weights(const std::string& folder, const models::ModelSpec& spec) {
+WeightsMismatch misfit_of_weights(const std::string& folder, const models::ModelSpec& spec) {
   const absl::StatusOr<std::string> misfit = hf_config::embedding_misfit(folder, spec);
   return {misfit.ok() ? *misfit : std::string(misfit.status().message()), ""};
 }
 
 }  // namespace
 
-Misfit misfit_of_hf_folder(const config::Model& model, const std::string& folder) {
-  const auto spec = config::chosen_model(model);
+WeightsMismatch hf_folder_mismatch(const config::Model& model, const std::string& folder) {
+  const auto spec = config::resolve_model(model);
   const json config = read_json(folder + "/config.json");
   if (!spec.ok()) return {};
   if (config.is_null()) return misfit_of_weights(folder, *spec);
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return {std::string(there.status().message()), ""};
-  const std::vector<hf_config::Difference> found = lasting(*there, *spec);
+  const std::vector<hf_config::ConfigDifference> found = lasting(*there, *spec);
   if (found.empty()) return misfit_of_weights(folder, *spec);
   return {absl::StrCat("config.json says ", hf_config::text_of(found)), fitting_flavor(*there)};
 }
 
-Misfit misfit_of_step(const config::Model& model, const std::string& step_folder) {
-  const auto spec = config::chosen_model(model);
+WeightsMismatch step_mismatch(const config::Model& model, const std::string& step_folder) {
+  const auto spec = config::resolve_model(model);
   const json manifest = read_json(step_folder + "/manifest.json");
   if (!spec.ok() || !manifest.is_object() || !manifest.value("model", json()).is_object()) return {};
   const json& stored = manifest["model"];

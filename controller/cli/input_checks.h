@@ -29,15 +29,15 @@ std::optional<DataProblem> check_data(const std::string& dataset, const std::str
 std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training);
 
 // Explains why the weights in a folder belong to another model than the configuration's.
-struct Misfit {
+struct WeightsMismatch {
   std::string message;  // Empty: they fit, or only a rank knows (a library's model, an old step).
   std::string remedy;   // Names the Titan model that they fit; may be empty.
 };
 
 // Checks config.json next to Hugging Face weights, as ranks do, and the shape of their embedding.
-Misfit misfit_of_hf_folder(const config::Model& model, const std::string& folder);
+WeightsMismatch hf_folder_mismatch(const config::Model& model, const std::string& folder);
 
 // Checks the manifest of a step that Titan saved.
-Misfit misfit_of_step(const config::Model& model, const std::string& step_folder);
+WeightsMismatch step_mismatch(const config::Model& model, const std::string& step_folder);
 
 }  // namespace titan::cli

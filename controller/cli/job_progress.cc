@@ -22,7 +22,7 @@ constexpr absl::Duration kLeastStall = absl::Seconds(60);
 constexpr int kReportsMissing = 5;
 
 // Number of ranks of the newest attempt.
-int world_of(const v1::Job& job) {
+int world_size_of(const v1::Job& job) {
   const int world = job.attempts().empty() ? 0 : job.attempts().rbegin()->ranks();
   return world > 0 ? world : job.spec().ranks();  // An older controller does not report it.
 }
@@ -61,7 +61,7 @@ Pace pace_of(const v1::Job& job, absl::Time now) {
 
   const auto config = nlohmann::json::parse(job.spec().config_json(), nullptr, /*allow_exceptions=*/false);
   const double tokens = rows_of(config) * number_at(config, "training", "seq_len");
-  const double per_second = progress.tokens_per_second() * world_of(job);  // The figure is per device.
+  const double per_second = progress.tokens_per_second() * world_size_of(job);  // The figure is per device.
   if (tokens <= 0 || !(per_second > 0)) return pace;
   pace.step = absl::Seconds(tokens / per_second);
   const int64_t steps = std::max<int64_t>(0, progress.total_steps() - progress.step());

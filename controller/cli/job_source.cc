@@ -123,7 +123,7 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
   return prepared;
 }
 
-absl::StatusOr<v1::JobSpec> respec(const v1::JobSpec& earlier, const std::vector<std::string>& overrides) {
+absl::StatusOr<v1::JobSpec> spec_for_resubmit(const v1::JobSpec& earlier, const std::vector<std::string>& overrides) {
   Prepared prepared{.text = earlier.config_source()};
   TITAN_ASSIGN_OR_RETURN(prepared.loaded,
                          config::load_text(earlier.config_json(), config::Format::kJson, "the earlier job", overrides));

@@ -38,6 +38,6 @@ absl::StatusOr<Prepared> prepare(const Source& source);
 v1::JobSpec to_spec(const Prepared& prepared);
 
 // The spec of a new job from an earlier one, with `overrides`; the id is not copied. Errors: those of prepare().
-absl::StatusOr<v1::JobSpec> respec(const v1::JobSpec& earlier, const std::vector<std::string>& overrides);
+absl::StatusOr<v1::JobSpec> spec_for_resubmit(const v1::JobSpec& earlier, const std::vector<std::string>& overrides);
 
 }  // namespace titan::cli

@@ -24,7 +24,7 @@
 namespace titan::cli {
 namespace {
 
-constexpr size_t kTroublesShown = 5;
+constexpr size_t kProblemsShown = 5;
 constexpr int kMore = 7;  // Indentation of further lines about an attempt.
 
 std::string placement_text(const v1::Attempt& attempt) {
@@ -159,13 +159,13 @@ const v1::RankExit* first_failed(const v1::Attempt& attempt) {
   return first;
 }
 
-void add_trouble(std::deque<v1::Event>& newest, const v1::Event& event) {
+void add_problem(std::deque<v1::Event>& newest, const v1::Event& event) {
   if (event.severity() != "warning" && event.severity() != "error") return;
   std::erase_if(newest, [&](const v1::Event& other) {
     return other.reason() == event.reason() && kind_of(other.message()) == kind_of(event.message());
   });
   newest.push_back(event);
-  if (newest.size() > kTroublesShown) newest.pop_front();
+  if (newest.size() > kProblemsShown) newest.pop_front();
 }
 
 std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last) {

@@ -32,7 +32,7 @@ std::string loss_text(const v1::Progress& progress);
 
 // Adds an event to the warnings and errors that describe_text() shows: the newest five, and only the last of each kind
 // (a reason and the shape of its message), so that repeated events do not push out the rest.
-void add_trouble(std::deque<v1::Event>& newest, const v1::Event& event);
+void add_problem(std::deque<v1::Event>& newest, const v1::Event& event);
 
 // The page of `titanctl describe`, which ends with recent problems and the last lines of the rank that failed first.
 std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last = {});

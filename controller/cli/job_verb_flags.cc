@@ -45,7 +45,7 @@ struct SourceFlags {
     add_configuration_keys(verb);
   }
 
-  Source resolved(const Choice& choice) const {
+  Source resolved(const ParsedCommand& choice) const {
     Source out = source;
     out.overrides = choice.overrides;
     if (!ranks.empty()) out.overrides.insert(out.overrides.end(), {"--nproc", ranks});
@@ -56,7 +56,7 @@ struct SourceFlags {
   }
 };
 
-CLI::App& add_source_verb(CLI::App& parent, Choice& choice, const std::string& name, const std::string& what,
+CLI::App& add_source_verb(CLI::App& parent, ParsedCommand& choice, const std::string& name, const std::string& what,
                           const std::string& examples, SourceFlags& flags, std::function<int()> act) {
   CLI::App& verb = add_verb(parent, choice, name, what, examples, [&choice, act = std::move(act)] {
     choice.takes_overrides = true;
@@ -77,7 +77,7 @@ void add_submit_flags(CLI::App& verb, SubmitOptions& options) {
   verb.add_flag("-q,--quiet", options.quiet, "Only the job's id");
 }
 
-void add_submit(CLI::App& parent, Choice& choice) {
+void add_submit(CLI::App& parent, ParsedCommand& choice) {
   auto flags = std::make_shared<SourceFlags>();
   auto options = std::make_shared<SubmitOptions>();
   CLI::App& verb = add_source_verb(parent, choice, "submit", "Check a job and queue it",
@@ -91,7 +91,7 @@ void add_submit(CLI::App& parent, Choice& choice) {
   add_submit_flags(verb, *options);
 }
 
-void add_resubmit(CLI::App& parent, Choice& choice) {
+void add_resubmit(CLI::App& parent, ParsedCommand& choice) {
   auto options = std::make_shared<SubmitOptions>();
   CLI::App& verb =
       add_verb(parent, choice, "resubmit",
@@ -106,7 +106,7 @@ void add_resubmit(CLI::App& parent, Choice& choice) {
   add_submit_flags(verb, *options);
 }
 
-void add_run(CLI::App& parent, Choice& choice) {
+void add_run(CLI::App& parent, ParsedCommand& choice) {
   auto flags = std::make_shared<SourceFlags>();
   auto options = std::make_shared<RunOptions>();
   CLI::App& verb =
@@ -121,7 +121,7 @@ void add_run(CLI::App& parent, Choice& choice) {
   verb.add_flag("--keep-state", options->keep_state, "Keep the private daemons' folder");
 }
 
-void add_bench(CLI::App& parent, Choice& choice) {
+void add_bench(CLI::App& parent, ParsedCommand& choice) {
   auto flags = std::make_shared<SourceFlags>();
   auto options = std::make_shared<BenchOptions>();
   CLI::App& verb = add_source_verb(
@@ -156,7 +156,7 @@ void add_bench(CLI::App& parent, Choice& choice) {
       ->check(CLI::ExistingDirectory);
 }
 
-void add_validate(CLI::App& parent, Choice& choice) {
+void add_validate(CLI::App& parent, ParsedCommand& choice) {
   auto flags = std::make_shared<SourceFlags>();
   add_source_verb(parent, choice, "validate", "Check a configuration; needs no controller",
                   "titanctl validate configs/llama3_8b.toml --nproc 64 --no-file-checks\ntitanctl validate job.toml -o "
@@ -165,7 +165,7 @@ void add_validate(CLI::App& parent, Choice& choice) {
                   *flags, [&choice, flags] { return validate(choice.globals, flags->resolved(choice)); });
 }
 
-void add_reading_verbs(CLI::App& parent, Choice& choice) {
+void add_reading_verbs(CLI::App& parent, ParsedCommand& choice) {
   auto list_options = std::make_shared<ListOptions>();
   CLI::App& list_verb = add_verb(parent, choice, "list", "Jobs, newest first",
                                  "titanctl list --state running,queued\ntitanctl list -o wide\n"
@@ -187,7 +187,7 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
   list_verb.add_option("-l,--label", query.labels, "KEY=VALUE, KEY!=VALUE or KEY; may be given several times")
       ->allow_extra_args(false);
   list_verb.add_option("--owner", query.owner, "Only jobs of this user; me: of yourself");
-  list_verb.add_option("--limit", query.limit, "At most this many")->check(whole_number(1));
+  list_verb.add_option("--limit", query.limit, "At most this many")->check(integer_range(1));
 
   auto described = std::make_shared<std::string>();
   add_job(add_verb(parent, choice, "describe", "One job: state, progress, every attempt and why it ended",
@@ -202,7 +202,7 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
                [&choice, diagnosed] { return diagnose(choice.globals, diagnosed->first, diagnosed->second); });
   add_job(diagnose_verb, diagnosed->first).required();
   diagnose_verb.add_option("--attempt", diagnosed->second, "Of this attempt (default: the newest that stood still)")
-      ->check(whole_number(1));
+      ->check(integer_range(1));
 
   auto log_options = std::make_shared<LogsOptions>();
   CLI::App& logs_verb = add_verb(parent, choice, "logs", "What the ranks printed",
@@ -213,10 +213,10 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
   logs_verb.add_option("--rank", log_options->ranks, "Only these ranks (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)  // `--rank 0,7 my-job`
-      ->check(whole_number(0));
+      ->check(integer_range(0));
   logs_verb.add_option("--attempt", log_options->attempt, "Of this attempt (default: the newest)")
-      ->check(whole_number(1));
-  logs_verb.add_option("--tail", log_options->tail, "Only the last lines")->check(whole_number(0));
+      ->check(integer_range(1));
+  logs_verb.add_option("--tail", log_options->tail, "Only the last lines")->check(integer_range(0));
 
   auto event_options = std::make_shared<EventsOptions>();
   CLI::App& events_verb =
@@ -226,10 +226,10 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
   add_job(events_verb, event_options->job, "Job: ID or PROJECT/ID (default: everything)");
   events_verb.add_option("--node", event_options->node, "Events of this node");
   events_verb.add_flag("-f,--follow", event_options->follow, "Later events too");
-  events_verb.add_option("--after", event_options->after, "Only events after this revision")->check(whole_number(0));
+  events_verb.add_option("--after", event_options->after, "Only events after this revision")->check(integer_range(0));
 }
 
-void add_acting_verbs(CLI::App& parent, Choice& choice) {
+void add_acting_verbs(CLI::App& parent, ParsedCommand& choice) {
   auto cancelled = std::make_shared<CancelOptions>();
   CLI::App& cancel_verb =
       add_verb(parent, choice, "cancel", "Stop jobs for good; they save at a step edge first",
@@ -247,7 +247,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
                [&choice, updated] { return update(choice.globals, *updated); });
   add_selection(update_verb, updated->selection, "that is queued or running", "-l,--selector");
   update_verb.add_option("--priority", updated->priority, "Jobs with a higher priority are placed first")
-      ->check(whole_number(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
+      ->check(integer_range(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   update_verb.add_option("--title", updated->title, "What `titanctl list` shows");
   update_verb
       .add_option("--label", updated->set_labels, "KEY=VALUE, or KEY- to take it away; may be given several times")
@@ -291,7 +291,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
   profile_verb.add_option("--ranks", profiled->ranks, "Of these ranks")
       ->delimiter(',')
       ->allow_extra_args(false)  // `--ranks 0,7 my-job`
-      ->check(whole_number(0))
+      ->check(integer_range(0))
       ->default_str("0");
   profile_verb.add_option("--steps", profiled->steps, "So many steps, at most 100")
       ->check(CLI::Range(1, 100))
@@ -301,7 +301,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
 
 }  // namespace
 
-void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group) {
+void add_job_verbs(CLI::App& parent, ParsedCommand& choice, const std::string& group) {
   add_submit(parent, choice);
   add_resubmit(parent, choice);
   add_run(parent, choice);

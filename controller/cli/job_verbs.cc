@@ -24,7 +24,7 @@ std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
   std::deque<v1::Event> newest;
   Stopper stopper;
   (void)stream_events(client, {.job = job}, stopper, [&newest](const v1::Event& event) {
-    add_trouble(newest, event);
+    add_problem(newest, event);
     return true;
   });
   return {newest.begin(), newest.end()};

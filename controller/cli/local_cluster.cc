@@ -29,7 +29,7 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(20);
 constexpr absl::Duration kPortPoll = absl::Milliseconds(2);
 
 // Runs in the new process between fork and exec: async-signal-safe calls only.
-[[noreturn]] void become(const std::vector<char*>& arguments, int log, pid_t parent) {
+[[noreturn]] void exec_child(const std::vector<char*>& arguments, int log, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Child>> Child::start(const std::vector<std::strin
   arguments.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) become(arguments, log, parent);
+  if (pid == 0) exec_child(arguments, log, parent);
   const int error = errno;
   close(log);
   if (pid < 0) return errno_status(error, "fork for " + command[0]);

@@ -136,7 +136,7 @@ void clean_run_folders(const std::string& base, absl::Time now) {
   }
   std::sort(ended.rbegin(), ended.rend());
   for (size_t i = kKeptAtLeast; i < ended.size(); ++i) {
-    if (i >= kMostRunFolders || now - ended[i].first > kKeptFor) fs::remove_all(ended[i].second, error);
+    if (i >= kMaxRunFolders || now - ended[i].first > kKeptFor) fs::remove_all(ended[i].second, error);
   }
 }
 

@@ -51,9 +51,9 @@ class RunFolder {
 absl::StatusOr<std::string> run_base();
 
 // Limit on the folders of failed runs; a later run removes the rest.
-inline constexpr size_t kMostRunFolders = 10;
+inline constexpr size_t kMaxRunFolders = 10;
 
-// Removes folders of runs that ended: all but the newest kMostRunFolders, and of those the ones that ended more than a
+// Removes folders of runs that ended: all but the newest kMaxRunFolders, and of those the ones that ended more than a
 // day before `now`, except for the newest few. Leaves folders that are in use or were to be kept.
 void clean_run_folders(const std::string& base, absl::Time now);
 

@@ -257,7 +257,7 @@ class Program {
   }
 
   Arguments arguments_;
-  Choice choice_;
+  ParsedCommand choice_;
   CLI::App app_;
   std::string output_ = "table";
   bool utc_ = false;

@@ -57,7 +57,7 @@ int config_help(const std::string& section) {
   return kExitOk;
 }
 
-void add_schedule_verbs(CLI::App& root, Choice& choice) {
+void add_schedule_verbs(CLI::App& root, ParsedCommand& choice) {
   CLI::App* schedule = root.add_subcommand("schedule", "Pipeline schedules")->group("Other");
   schedule->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
 
@@ -95,7 +95,7 @@ void add_schedule_verbs(CLI::App& root, Choice& choice) {
   add_configuration_keys(show);
 }
 
-void add_config_verbs(CLI::App& root, Choice& choice) {
+void add_config_verbs(CLI::App& root, ParsedCommand& choice) {
   CLI::App* config = root.add_subcommand("config", "Show configurations and their keys")->group("Other");
   config->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
 
@@ -126,7 +126,7 @@ void add_config_verbs(CLI::App& root, Choice& choice) {
 
 }  // namespace
 
-CLI::App& add_verb(CLI::App& parent, Choice& choice, const std::string& name, const std::string& what,
+CLI::App& add_verb(CLI::App& parent, ParsedCommand& choice, const std::string& name, const std::string& what,
                    const std::string& examples, std::function<int()> act) {
   CLI::App* verb = parent.add_subcommand(name, what);
   verb->footer(examples);
@@ -146,7 +146,7 @@ void add_configuration_keys(CLI::App& verb, const std::string& argument) {
 
 bool takes_configuration_keys(const CLI::App& verb) { return verb.get_option_no_throw(kAnyKey) != nullptr; }
 
-void add_node_verbs(CLI::App& parent, Choice& choice) {
+void add_node_verbs(CLI::App& parent, ParsedCommand& choice) {
   add_verb(parent, choice, "list", "Nodes by name", "titanctl node list",
            [&choice] { return list_nodes(choice.globals); });
 
@@ -215,7 +215,7 @@ void add_node_verbs(CLI::App& parent, Choice& choice) {
       "its ranks to end no longer do");
 }
 
-void add_cluster_verbs(CLI::App& parent, Choice& choice) {
+void add_cluster_verbs(CLI::App& parent, ParsedCommand& choice) {
   add_verb(parent, choice, "info", "Which cluster this is, its nodes and jobs", "titanctl cluster info",
            [&choice] { return show_cluster(choice.globals); });
 
@@ -251,7 +251,7 @@ void add_cluster_verbs(CLI::App& parent, Choice& choice) {
   back.add_option("--state", taken->state, "The controller's --state: empty or missing")->required();
 }
 
-void add_other_verbs(CLI::App& root, Choice& choice) {
+void add_other_verbs(CLI::App& root, ParsedCommand& choice) {
   add_verb(root, choice, "version", "The version", "titanctl version -o json", [&choice] {
     return show_version(choice.globals);
   }).group("Other");

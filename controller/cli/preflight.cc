@@ -168,7 +168,7 @@ class Checker {
   }
 
   void check_own_text(const std::string& key, const std::string& dataset, const std::optional<std::string>& path) {
-    if (config::comes_with_titan(dataset) && !path.has_value()) check_asset(key, dataset, dataset);
+    if (config::is_bundled_dataset(dataset) && !path.has_value()) check_asset(key, dataset, dataset);
   }
 
   void check_asset(const std::string& key, const std::string& value, const std::string& name) {
@@ -260,7 +260,7 @@ class Checker {
     if (in_hf) return check_hf_weights(key, path);
     if (holds_dcp(path)) return;
     check_manifest(key, path, path);
-    refuse_misfit(key, path, misfit_of_step(config_.model, path));
+    refuse_misfit(key, path, step_mismatch(config_.model, path));
   }
 
   void check_hf_weights(const std::string& key, const std::string& path) {
@@ -272,10 +272,10 @@ class Checker {
                  kGetWeights);
     }
     // A job with its own steps resumes from them.
-    if (newest_own_step().empty()) refuse_misfit(key, path, misfit_of_hf_folder(config_.model, path));
+    if (newest_own_step().empty()) refuse_misfit(key, path, hf_folder_mismatch(config_.model, path));
   }
 
-  void refuse_misfit(const std::string& key, const std::string& path, const Misfit& misfit) {
+  void refuse_misfit(const std::string& key, const std::string& path, const WeightsMismatch& misfit) {
     if (!misfit.message.empty()) bad(key, path, misfit.message, misfit.remedy);
   }
 
@@ -289,7 +289,7 @@ class Checker {
     if (config_.checkpoint.load_step >= 0) return;
     const std::string newest = newest_own_step();
     if (newest.empty()) return;
-    refuse_misfit("job.dump_folder", newest, misfit_of_step(config_.model, newest));
+    refuse_misfit("job.dump_folder", newest, step_mismatch(config_.model, newest));
     check_place_in_step(newest);
   }
 

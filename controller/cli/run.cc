@@ -29,9 +29,9 @@ bool is_in_logs(const std::string& reason) {
 
 // Reports what is not in the log: restarts, refused checkpoints, errors. Everything is reported once: a rank's own
 // words are in its log, and the end of the job is reported at the end.
-class Troubles {
+class EventReporter {
  public:
-  explicit Troubles(bool shows_all_logs) : shows_all_logs_(shows_all_logs) {}
+  explicit EventReporter(bool shows_all_logs) : shows_all_logs_(shows_all_logs) {}
 
   void take(const v1::Event& event) {
     if (event.reason() == "JobFailed") return ending_.clear();
@@ -62,8 +62,8 @@ class Troubles {
   std::string ending_;
 };
 
-void tell_warnings(Client& client, const std::string& job, bool shows_all_logs, Stopper& stopper) {
-  Troubles troubles(shows_all_logs);
+void report_events(Client& client, const std::string& job, bool shows_all_logs, Stopper& stopper) {
+  EventReporter troubles(shows_all_logs);
   const auto status = stream_events(client, {.job = job, .follow = true}, stopper, [&](const v1::Event& event) {
     troubles.take(event);
     return true;
@@ -95,7 +95,7 @@ class Run {
     } else {
       note(absl::StrCat("logs of the private daemons: ", folder_->path(),
                         options_.keep_state ? ""
-                                            : absl::StrCat(" (kept while it is one of the newest ", kMostRunFolders,
+                                            : absl::StrCat(" (kept while it is one of the newest ", kMaxRunFolders,
                                                            "; `--keep-state` keeps it)")));
     }
     return interrupt.count() > 0 ? static_cast<int>(kExitInterrupted) : code;
@@ -104,7 +104,7 @@ class Run {
  private:
   int run_in(const std::string& folder, const Prepared& prepared) {
     if (const absl::Status started = job_.start(folder, prepared); !started.ok()) return report(started);
-    std::thread warnings([&] { tell_warnings(job_.client(), job_.name(), options_.all_ranks, events_); });
+    std::thread warnings([&] { report_events(job_.client(), job_.name(), options_.all_ranks, events_); });
     const int code = follow();
     events_.cancel();
     warnings.join();

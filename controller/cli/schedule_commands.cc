@@ -135,7 +135,7 @@ absl::StatusOr<pipeline::Costs> parse_costs(const ScheduleRequest& request, cons
 absl::StatusOr<Subject> subject_of_config(const ScheduleRequest& request) {
   TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(request.source));
   const config::JobConfig& config = prepared.loaded.config;
-  const auto spec = config::chosen_model(config.model);
+  const auto spec = config::resolve_model(config.model);
   TITAN_ASSIGN_OR_RETURN(pipeline::Plan plan, config::pipeline_plan(config, spec.ok() ? spec->n_layers : 0));
   if (request.by_flops && !spec.ok())
     return absl::InvalidArgumentError(
@@ -208,7 +208,7 @@ absl::StatusOr<Subject> make_subject(const ScheduleRequest& request) {
     subject.schedule = *std::move(schedule);
     return subject;
   }
-  TITAN_ASSIGN_OR_RETURN(const pipeline::Kind kind, pipeline::find_kind(request.name.value_or("1F1B")));
+  TITAN_ASSIGN_OR_RETURN(const pipeline::ScheduleKind kind, pipeline::find_schedule(request.name.value_or("1F1B")));
   TITAN_ASSIGN_OR_RETURN(subject.schedule,
                          pipeline::generate(kind.name, request.ranks.value_or(4),
                                             request.stages_per_rank.value_or(kind.default_stages_per_rank),
@@ -216,9 +216,9 @@ absl::StatusOr<Subject> make_subject(const ScheduleRequest& request) {
   return subject;
 }
 
-nlohmann::ordered_json memory_json(const std::vector<pipeline::Held>& held, bool bytes) {
+nlohmann::ordered_json memory_json(const std::vector<pipeline::HeldActivations>& held, bool bytes) {
   nlohmann::ordered_json points = nlohmann::ordered_json::array();
-  for (const pipeline::Held& now : held) {
+  for (const pipeline::HeldActivations& now : held) {
     points.push_back({{"time", now.time}, {"activations", now.activations}});
     if (bytes) points.back()["bytes"] = now.bytes;
   }
@@ -237,14 +237,14 @@ nlohmann::ordered_json to_json(const Subject& subject, const pipeline::Simulatio
   out["ranks"] = nlohmann::ordered_json::array();
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const pipeline::RankTimeline& timeline = simulation.ranks[rank];
-    const std::vector<pipeline::Held> held = pipeline::held_over_time(timeline, subject.stage_bytes);
+    const std::vector<pipeline::HeldActivations> held = pipeline::held_over_time(timeline, subject.stage_bytes);
     nlohmann::ordered_json actions = nlohmann::ordered_json::array();
     for (const pipeline::TimedAction& timed : timeline.actions)
       actions.push_back({{"action", to_string(timed.action)}, {"start", timed.start}, {"end", timed.end}});
     nlohmann::ordered_json entry{{"stages", schedule.stages_of(rank)},
                                  {"bubble", timeline.bubble},
                                  {"peak_activations", timeline.peak_activations}};
-    if (bytes) entry["peak_bytes"] = pipeline::most_held(held).bytes;
+    if (bytes) entry["peak_bytes"] = pipeline::peak_held(held).bytes;
     entry["actions"] = std::move(actions);
     entry["memory"] = memory_json(held, bytes);
     out["ranks"].push_back(std::move(entry));

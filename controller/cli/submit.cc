@@ -92,7 +92,7 @@ int wait_for_end(const Globals& globals, Client& client, const std::string& name
 }
 
 // Reports what happens right after a job was queued: it starts, or the scheduler says what it waits for.
-void tell_start(Client& client, const v1::Job& queued) {
+void report_start(Client& client, const v1::Job& queued) {
   Stopper stopper;
   const auto seen = watch_job(client, queued.name(), absl::Now() + kSchedulerPatience, stopper, [](const v1::Job& now) {
     return now.state() != v1::Job::QUEUED || !now.pending_message().empty();
@@ -120,7 +120,7 @@ absl::StatusOr<v1::JobSpec> spec_of_job(Client& client, const std::string& name,
                                         std::map<std::string, std::string>& labels) {
   TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.get_job(name));
   labels.insert(job.labels().begin(), job.labels().end());  // Labels of the command line win.
-  return respec(job.spec(), overrides);
+  return spec_for_resubmit(job.spec(), overrides);
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ int submit(const Globals& globals, const SubmitOptions& options) {
     print(job_json(*job), globals.format);
   }
   if (!options.wait) {
-    if (globals.format == Format::kTable && !options.quiet) tell_start(client, *job);
+    if (globals.format == Format::kTable && !options.quiet) report_start(client, *job);
     return kExitOk;
   }
   Stopper stopper;

@@ -116,7 +116,7 @@ int revoke_token(const Globals& globals, const std::string& id) {
   return kExitOk;
 }
 
-void add_token_verbs(CLI::App& parent, Choice& choice) {
+void add_token_verbs(CLI::App& parent, ParsedCommand& choice) {
   auto made = std::make_shared<TokenRequest>();
   CLI::App& create = add_verb(parent, choice, "create", "Make a token and print it, this once",
                               "titanctl auth token create --user alice --role operator --project vision --expires 30d\n"

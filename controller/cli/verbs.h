@@ -19,7 +19,7 @@ namespace titan::cli {
 
 // Checks that a flag is an integer of at least `least`. CLI11's own check reports a word as a number out of a range
 // that ends with the largest double, written out.
-inline CLI::Validator whole_number(int least) {
+inline CLI::Validator integer_range(int least) {
   const auto check = [least](const std::string& text) -> std::string {
     int64_t number = 0;
     if (absl::SimpleAtoi(text, &number) && number >= least) return "";
@@ -29,7 +29,7 @@ inline CLI::Validator whole_number(int least) {
 }
 
 // The same from `least` to `most`.
-inline CLI::Validator whole_number(int least, int most) {
+inline CLI::Validator integer_range(int least, int most) {
   const auto check = [least, most](const std::string& text) -> std::string {
     int64_t number = 0;
     if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return "";
@@ -39,7 +39,7 @@ inline CLI::Validator whole_number(int least, int most) {
 }
 
 // Choices of the command line; filled while CLI11 parses, run afterwards.
-struct Choice {
+struct ParsedCommand {
   Globals globals;
   std::vector<std::string> overrides;  // Configuration keys, in order.
   bool takes_overrides = false;        // The chosen verb reads a configuration.
@@ -48,27 +48,27 @@ struct Choice {
 };
 
 // Adds the verbs of jobs to `titanctl job` and, as flat aliases, to `titanctl` itself.
-void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group);
-void add_node_verbs(CLI::App& parent, Choice& choice);
-void add_cluster_verbs(CLI::App& parent, Choice& choice);
+void add_job_verbs(CLI::App& parent, ParsedCommand& choice, const std::string& group);
+void add_node_verbs(CLI::App& parent, ParsedCommand& choice);
+void add_cluster_verbs(CLI::App& parent, ParsedCommand& choice);
 // Adds the verbs for the cluster's authority.
-void add_certificate_verbs(CLI::App& parent, Choice& choice);
+void add_certificate_verbs(CLI::App& parent, ParsedCommand& choice);
 // Adds the verbs of `titanctl auth token`.
-void add_token_verbs(CLI::App& parent, Choice& choice);
+void add_token_verbs(CLI::App& parent, ParsedCommand& choice);
 // Adds the verbs of `titanctl assets`.
-void add_asset_verbs(CLI::App& root, Choice& choice);
+void add_asset_verbs(CLI::App& root, ParsedCommand& choice);
 // Adds version, completion, schema, config, schedule and assets.
-void add_other_verbs(CLI::App& root, Choice& choice);
+void add_other_verbs(CLI::App& root, ParsedCommand& choice);
 
 // Adds a subcommand with its examples, which help shows first. `act` becomes the choice's action when it is chosen.
-CLI::App& add_verb(CLI::App& parent, Choice& choice, const std::string& name, const std::string& what,
+CLI::App& add_verb(CLI::App& parent, ParsedCommand& choice, const std::string& name, const std::string& what,
                    const std::string& examples, std::function<int()> act);
 
 // How the help of a verb writes a configuration key.
 inline constexpr char kAnyKey[] = "--section.key";
 
 // Says in the verb's help that it takes any configuration key after its argument; the keys themselves reach
-// `Choice::overrides`.
+// `ParsedCommand::overrides`.
 void add_configuration_keys(CLI::App& verb, const std::string& argument = "file");
 // Whether add_configuration_keys was called on it.
 bool takes_configuration_keys(const CLI::App& verb);

@@ -68,7 +68,7 @@ absl::Status follow_stream(
   bool said = false;
   while (!stopper.cancelled()) {
     grpc::ClientContext context;
-    client.introduce(context);
+    client.add_credentials(context);
     if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
     const Stopper::Scope scope(stopper, context);
     auto reader = open(context);
@@ -85,7 +85,7 @@ absl::Status follow_stream(
     if (stopper.cancelled()) break;
     if (!is_unanswered(status)) return to_status(status);
     if (absl::Status fault = client.fault(status); !fault.ok()) return fault;
-    client.turn_away();
+    client.use_next_address();
     const absl::Time now = absl::Now();
     if (lost == absl::InfinitePast()) lost = now;
     // Without `reconnect`, --timeout limits the wait for the controller; otherwise it may take its time to come back.

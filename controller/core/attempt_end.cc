@@ -50,9 +50,9 @@ void begin_failure(Step& step, LiveJob& job, Change& change, absl::Duration sinc
   // the user. But a node that is silent here may be connected to a later leader. Only the write shows that there is
   // none.
   attempt.stop_waits = step.options.leader_epoch != 0 && !is_known_to_fail(attempt);
-  const bool is_asked = !attempt.stop_waits && ask_ranks(step, job);
+  const bool is_asked = !attempt.stop_waits && begin_diagnosis(step, job);
   if (attempt.stop_waits) {
-    step.expect(change, Tell{job.key(), Command::kStop, attempt.nodes()});
+    step.expect(change, SendCommand{job.key(), Command::kStop, attempt.nodes()});
   } else if (!is_asked) {
     set_stop_deadline(step.now, job);
     stop_everywhere(step, job);
@@ -83,7 +83,7 @@ void retry_or_fail(Step& step, LiveJob& job, const job::AttemptEnd& end, int64_t
       .add("message", end.message);
   if (verdict.delay_seconds > 0) {
     const int restarts = job.record.history.without_progress + job.record.history.taken_devices;
-    const bool is_refused = job::is_refusal_of_node(end) || job::is_want_of_devices(end);
+    const bool is_refused = job::is_refusal_of_node(end) || job::lacks_devices(end);
     job.pending_reason = "BACKOFF";
     job.pending_message =
         absl::StrCat("next attempt in ", rounded(absl::Seconds(verdict.delay_seconds)), " after ",
@@ -138,7 +138,7 @@ job::AttemptRecord ended_record(const Step& step, LiveJob& job, const job::Attem
   record.end_time_ns = step.now.wall_ns();
   record.end_cause = std::string(job::name(end.cause));
   record.end_message = absl::StrCat(end.message, not_saved(job, record, attempt.exits));
-  record.exits = job::most_telling(attempt.exits);
+  record.exits = job::most_relevant(attempt.exits);
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost && !part.overdue && step.state.left.may_train(node, {job.record.uid, record.number}))
       record.left_on.push_back(node);
@@ -150,9 +150,9 @@ void measure_end(Step& step, LiveJob& job, const job::AttemptEnd& end) {
   const std::optional<absl::Duration> failed_at = job.attempt->failed_at;
   if (failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(step.now.monotonic - *failed_at);
   if (end.cause != Cause::kFinished && !is_as_asked(end)) {
-    for (const auto& [phase, seconds] : job.lost_seconds) step.measure(Measure::kLost, seconds, phase);
+    for (const auto& [phase, seconds] : job.lost_seconds) step.measure(MetricSample::kLost, seconds, phase);
   }
-  step.measure(Measure::kAttemptEnded, 1, std::string(job::name(end.cause)));
+  step.measure(MetricSample::kAttemptEnded, 1, std::string(job::name(end.cause)));
 }
 
 void forget_everywhere(const Nodes& nodes, const LiveAttempt& attempt, const AttemptKey& key, Change& change) {
@@ -236,7 +236,7 @@ void carry_out_stop(Step& step, LiveJob& job, JobEvent over, Change change) {
     intent.deadline_ns = intent.deadline_ns == 0 ? by : std::min(intent.deadline_ns, by);
     apply(job, JobEvent::kStopRequested);
     put_job(change, job);
-    step.expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
+    step.expect(change, SendCommand{job.key(), Command::kStop, job.attempt->nodes()});
     return step.commit(std::move(change));
   }
   end_or_leave(step, job, over, change);

@@ -14,7 +14,7 @@ void note_phase(Step& step, LiveJob& job, const std::string& phase, std::optiona
   if (!since || !job.attempt) return;
   const double seconds = absl::ToDoubleSeconds(step.now.monotonic - *since);
   job.attempt->record.phase_seconds[phase] = seconds;
-  if (job.attempt->record.number > 1) step.measure(Measure::kLost, seconds, phase);
+  if (job.attempt->record.number > 1) step.measure(MetricSample::kLost, seconds, phase);
 }
 
 void note_first_step(Step& step, LiveJob& job, Change& change) {
@@ -44,7 +44,7 @@ void take_progress(Step& step, LiveJob& job, int64_t train_step, int64_t commit,
   note_phase(step, job, "replay", attempt.loaded_at);
   double total = 0;
   for (const auto& [phase, seconds] : attempt.record.phase_seconds) total += seconds;
-  step.measure(Measure::kRecovered, total);
+  step.measure(MetricSample::kRecovered, total);
   put_attempt(change, job, attempt.record);
   show(change, job);
 }

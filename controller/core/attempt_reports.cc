@@ -139,7 +139,7 @@ void start_part(Step& step, LiveJob& job, NodePart& part) {
 void end_part(Step& step, LiveJob& job, const std::string& node, const AttemptReport& report, Change& change) {
   const LiveAttempt& attempt = *job.attempt;
   NodePart& part = job.attempt->parts.at(node);
-  if (part.lost && !report.holds_devices) end_given_up(step, job, node, change);
+  if (part.lost && !report.holds_devices) end_abandoned_part(step, job, node, change);
   if (part.ended) return;
   const bool was_to_run = !attempt.failing && job.record.state != job::JobState::kStopping;
   if (!report.error_reason.empty()) {
@@ -147,7 +147,7 @@ void end_part(Step& step, LiveJob& job, const std::string& node, const AttemptRe
   } else if (was_to_run && attempt.exits_on(node) < part.placement.num_ranks) {
     add_refusal(job, ended_early(node, report.stopped), change);
   }
-  if (report.holds_devices) leave_devices(step, job, node);
+  if (report.holds_devices) abandon_part(step, job, node);
   part.ended = true;
 }
 
@@ -174,7 +174,7 @@ bool take_phase(Step& step, LiveJob& job, const std::string& node, const Attempt
 
 }  // namespace
 
-bool left_well(const job::RankExit& exit) { return rank_protocol::left_as_asked(exit.exit_code, exit.signal); }
+bool left_well(const job::RankExit& exit) { return rank_protocol::ended_as_expected(exit.exit_code, exit.signal); }
 
 void on_report(Step& step, Node& node, const AttemptReport& report) {
   const std::string& name = node.record.name;

@@ -62,7 +62,7 @@ void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placeme
   step.state.queue.place(job.record.uid);
   job.clear_pending();
   if (job.record.attempts == 1 && job.idle_since) {
-    step.measure(Measure::kQueueWait, absl::ToDoubleSeconds(step.now.monotonic - *job.idle_since));
+    step.measure(MetricSample::kQueueWait, absl::ToDoubleSeconds(step.now.monotonic - *job.idle_since));
   }
   note_phase(step, job, "place", job.idle_since);
   job.idle_since.reset();
@@ -73,7 +73,7 @@ void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placeme
       {.attempt = job.record.attempts, .reason = "AttemptPlaced", .message = where(job.attempt->record.placements)});
   put_attempt(change, job, job.attempt->record);
   put_job(change, job);
-  step.expect(change, Tell{job.key(), Command::kPrepare, job.attempt->nodes()});
+  step.expect(change, SendCommand{job.key(), Command::kPrepare, job.attempt->nodes()});
   step.commit(std::move(change));
 }
 
@@ -104,7 +104,7 @@ void start_when_prepared(Step& step, LiveJob& job, Change& change) {
   const Node* leader = step.state.nodes.find(attempt.leader());
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
   attempt.start_sent = attempt.start_waits = true;  // begin_watch() starts to watch when Start is sent.
-  step.expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});
+  step.expect(change, SendCommand{job.key(), Command::kStart, attempt.nodes()});
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
   line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));
   put_attempt(change, job, attempt.record);

@@ -75,7 +75,7 @@ void cordon_by_controller(Step& step, Node& node, const std::string& why, Change
   node.record.cordon_reason = absl::StrCat(kByController, why);
   node.record.blames.clear();  // An operator who uncordons it has repaired it.
   add_node_event(step, change, node, "NodeCordoned", node.record.cordon_reason, "warning");
-  tell_of(step, node);
+  update_scheduler_node(step, node);
 }
 
 // A failure on every node is not the fault of one, and a small cluster has no spare nodes. Nodes that an operator

@@ -23,7 +23,7 @@ std::string domain_of(const std::map<std::string, std::string>& labels) {
 
 }  // namespace
 
-void tell_of(Step& step, const Node& node) {
+void update_scheduler_node(Step& step, const Node& node) {
   const job::NodeRecord& record = node.record;
   step.touch(record.name);
   step.state.queue.set_node({record.name, record.device, record.devices, domain_of(record.labels),
@@ -31,7 +31,7 @@ void tell_of(Step& step, const Node& node) {
 }
 
 // If others own its devices, the node will report it.
-void lose(Step& step, LiveJob& job, const std::string& node) {
+void release_part(Step& step, LiveJob& job, const std::string& node) {
   NodePart& part = job.attempt->parts.at(node);
   part.ended = part.lost = true;
   step.touch(node);
@@ -69,17 +69,17 @@ void enter_queue(Step& step, LiveJob& job) {
   waiting.time_limit = time_left(step.now, job);
   waiting.reserved = job.held;
   waiting.avoided = {record.avoided_nodes.begin(), record.avoided_nodes.end()};
-  std::optional<absl::Duration> choosy_until;
+  std::optional<absl::Duration> prefers_until;
   if (!job.held.empty() || !record.avoided_nodes.empty()) {
-    choosy_until = step.now.monotonic + step.options.reserve_grace;
+    prefers_until = step.now.monotonic + step.options.reserve_grace;
   }
-  step.state.queue.enter(std::move(waiting), choosy_until);
+  step.state.queue.enter(std::move(waiting), prefers_until);
 }
 
 // A node that never comes back would leave the job's other devices idle for ever. Devices that somebody else holds for
 // ever would keep the job away from the nodes that it avoids.
-void give_up_wishes(Step& step) {
-  for (const std::string& uid : step.state.queue.take_choosy(step.now.monotonic)) {
+void drop_expired_preferences(Step& step) {
+  for (const std::string& uid : step.state.queue.take_expired_preferences(step.now.monotonic)) {
     LiveJob& job = step.state.jobs.at(uid);
     const bool held = !job.held.empty();
     job.record.reserved.clear();

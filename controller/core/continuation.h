@@ -42,12 +42,12 @@ struct Dismissed {
 };
 // Sent to the listed nodes if the attempt is still the current one of its job.
 enum class Command { kPrepare, kStart, kCheckpoint, kStop };
-struct Tell {
+struct SendCommand {
   AttemptKey attempt;
   Command command = Command::kPrepare;
   std::vector<std::string> nodes;
 };
-using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordoned, Deleted, Dismissed, Tell>;
+using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordoned, Deleted, Dismissed, SendCommand>;
 
 // Continuations that wait for the outcome of a transaction, by token. Each runs at most once: no token is reused.
 class Expected {

@@ -35,7 +35,7 @@ absl::Duration stop_grace(const LiveJob& job) {
 
 void give_up_part(Step& step, LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
   LiveAttempt& attempt = *job.attempt;
-  leave_devices(step, job, name);
+  abandon_part(step, job, name);
   // If the attempt had failed before, this is not what ended it.
   if (attempt.failing) {
     blame_nodes(step, job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});
@@ -144,10 +144,10 @@ void check_deadlines(Step& step) {
 }
 
 // The job continues without the part.
-void leave_devices(Step& step, LiveJob& job, const std::string& name) {
+void abandon_part(Step& step, LiveJob& job, const std::string& name) {
   NodePart& part = job.attempt->parts.at(name);
   const std::vector<int> devices = part.devices;
-  lose(step, job, name);
+  release_part(step, job, name);
   part.overdue = true;
   Stray& stray = step.state.strays.add(name, job.key());
   stray.job = job.record.name;
@@ -173,7 +173,7 @@ void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& 
   conclude(step, job, std::move(change), absl::ZeroDuration());
 }
 
-void end_given_up(Step& step, LiveJob& job, const std::string& node, Change& change) {
+void end_abandoned_part(Step& step, LiveJob& job, const std::string& node, Change& change) {
   drop_stray(step, node, job.key());
   if (std::optional<Send> told = forget(step.state.nodes, job.key(), node))
     change.then.sends.push_back(*std::move(told));

@@ -82,7 +82,7 @@ void take(Step& step, const DeleteJob& input) {
   remove(step, input.request, over, input.actor);
 }
 
-void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
+void on_outcome(Step& step, const Deleted& deleted, const absl::Status& status) {
   const job::JobRecord& record = *deleted.view->record;
   step.state.deletions.end(record.uid);
   if (!status.ok()) {
@@ -93,7 +93,7 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
   reply.request = deleted.request;
   reply.deleted = deleted.view;
   if (step.state.deletions.contains(record.uid)) return;  // Two clients deleted it at the same time.
-  bury(step.state, step.now, record.uid, deleted.tombstone);
+  remember_deleted(step.state, step.now, record.uid, deleted.tombstone);
   step.state.jobs.remove(*deleted.view);
   step.state.kept_logs.erase_job(record.uid);
   journal::Line line{journal::Level::kInfo, "JobDeleted", {}};
@@ -103,7 +103,7 @@ void go_on(Step& step, const Deleted& deleted, const absl::Status& status) {
 
 // The request_id is remembered as long as the tombstone: a client that repeats the request has not heard of the
 // deletion and must not get a second job.
-void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone) {
+void remember_deleted(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone) {
   if (state.deletions.contains(uid)) return;
   if (tombstone.time_ns == 0) tombstone.time_ns = now.wall_ns();  // The record was lost: it was deleted before now.
   state.requests.add_if_new(tombstone.request_id, uid);

@@ -64,7 +64,7 @@ void send_diagnose(Step& step, const LiveJob& job, const std::string& node) {
 
 }  // namespace
 
-bool ask_ranks(Step& step, LiveJob& job) {
+bool begin_diagnosis(Step& step, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   const Question question = question_of(attempt);
   if (question == Question::kNone) return false;
@@ -113,7 +113,7 @@ void check_diagnoses(Step& step) {
 
 // An earlier controller process had decided to end the attempt, and may have sent the query already. The nodes are
 // queried once they are connected.
-void restore_question(const Cycles& cycles, LiveJob& job) {
+void restore_diagnosis(const Cycles& cycles, LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   attempt.diagnosed = attempt.record.diagnosed;
   const Question question = question_of(attempt);

@@ -23,7 +23,7 @@ bool is_draining(const Nodes& nodes, const std::string& name) {
 // leave, and the next attempt finds the node cordoned. A job that cannot save would lose its training, so it stays to
 // its end. An attempt that is about to start is stopped when it has started. A restarted controller stops it when the
 // node registers.
-void empty_node(Step& step, const std::string& name) {
+void drain_ranks(Step& step, const std::string& name) {
   if (!is_draining(step.state.nodes, name)) return;
   const std::string actor = step.state.nodes.find(name)->record.drain.actor;
   for (const std::string& uid : step.state.placed.on(name)) {
@@ -41,13 +41,13 @@ void empty_node(Step& step, const std::string& name) {
                .message = leaves ? "the ranks save and go on elsewhere" : "the job cannot save, so it stays to its end",
                .actor = actor});
     put_job(change, job);
-    if (leaves) step.expect(change, Tell{job.key(), Command::kStop, {name}});
+    if (leaves) step.expect(change, SendCommand{job.key(), Command::kStop, {name}});
     step.commit(std::move(change));
   }
 }
 
 void ask_to_leave(Step& step, const std::string& name, RequestId request) {
-  empty_node(step, name);
+  drain_ranks(step, name);
   Change last;
   Reply& reply = last.then.replies.emplace_back();
   reply.request = request;

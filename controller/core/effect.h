@@ -39,7 +39,7 @@ struct Reply {
 };
 
 // One sample for the metrics page.
-struct Measure {
+struct MetricSample {
   enum Kind {
     kAttemptEnded,
     kLost,
@@ -63,7 +63,7 @@ struct Release {
   std::vector<Send> sends;
   std::vector<Reply> replies;
   std::vector<journal::Line> lines;
-  std::vector<Measure> measures;
+  std::vector<MetricSample> measures;
 
   bool empty() const {
     return views.empty() && deleted.empty() && sends.empty() && replies.empty() && lines.empty() && measures.empty();

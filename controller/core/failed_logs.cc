@@ -14,7 +14,7 @@ void KeptLogs::add(const AttemptKey& key, int64_t bytes) {
   bytes_ += bytes;
 }
 
-void KeptLogs::may_go(const AttemptKey& key, int64_t end_time_ns) {
+void KeptLogs::mark_ended(const AttemptKey& key, int64_t end_time_ns) {
   const auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.end_time_ns) return;
   found->second.end_time_ns = end_time_ns;
@@ -24,7 +24,7 @@ void KeptLogs::may_go(const AttemptKey& key, int64_t end_time_ns) {
 int64_t KeptLogs::erase(const AttemptKey& key) {
   const auto found = attempts_.find(key);
   if (found == attempts_.end()) return 0;
-  const Of of = found->second;
+  const Entry of = found->second;
   if (of.end_time_ns) by_age_.erase({*of.end_time_ns, key});
   attempts_.erase(found);
   bytes_ -= of.bytes;
@@ -74,7 +74,7 @@ void drop_logs(Step& step, std::shared_ptr<const job::AttemptRecord>& attempt, L
   change.erased_prefixes.push_back(failed_logs_prefix(job.record.uid, record.number));
   put_attempt(change, job, record);
   attempt = std::make_shared<const job::AttemptRecord>(std::move(record));
-  step.measure(Measure::kLogsDropped, static_cast<double>(dropped), why);
+  step.measure(MetricSample::kLogsDropped, static_cast<double>(dropped), why);
 }
 
 // The logs of a job that is being deleted go with it: nothing is written alongside its deletion.
@@ -105,9 +105,9 @@ bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::
   if (said.text.empty() || exit.kept_log_bytes > 0 || !is_wanted(*job.attempt, exit)) return false;
   job::FailedLog log{said.offset, rank_protocol::failed_log(said.text)};
   const auto size = static_cast<int64_t>(log.text.size());
-  if (!make_room_for_logs(step, size)) {
+  if (!evict_logs(step, size)) {
     job.attempt->record.logs_dropped = job::kNoRoom;  // This is written with the attempt's end.
-    step.measure(Measure::kLogsDropped, static_cast<double>(size), job::kNoRoom);
+    step.measure(MetricSample::kLogsDropped, static_cast<double>(size), job::kNoRoom);
     return false;
   }
   log.offset += static_cast<int64_t>(said.text.size()) - size;
@@ -120,13 +120,13 @@ bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::
 
 // The logs of the attempt that has just ended may be dropped from now on. Those of the oldest one are now one too many.
 void close_failed_logs(Step& step, LiveJob& job, Change& change) {
-  step.state.kept_logs.may_go({job.record.uid, job.past.back()->number}, step.now.wall_ns());
+  step.state.kept_logs.mark_ended({job.record.uid, job.past.back()->number}, step.now.wall_ns());
   if (job.past.size() <= kAttemptsWithLogs) return;
   drop_logs(step, job.past[job.past.size() - 1 - kAttemptsWithLogs], job, job::kNewerAttempts, change);
 }
 
 // Drops the oldest first.
-bool make_room_for_logs(Step& step, int64_t bytes) {
+bool evict_logs(Step& step, int64_t bytes) {
   while (step.state.kept_logs.bytes() + bytes > step.options.kept_logs_bytes) {
     const std::optional<AttemptKey> oldest = step.state.kept_logs.oldest();
     if (!oldest) return false;
@@ -141,7 +141,7 @@ void count_kept_logs(KeptLogs& kept_logs, const JobView& view) {
     const AttemptKey key{view.record->uid, attempt->number};
     kept_logs.erase(key);
     for (const job::RankExit& exit : attempt->exits) kept_logs.add(key, exit.kept_log_bytes);
-    if (attempt->end_time_ns != 0) kept_logs.may_go(key, attempt->end_time_ns);
+    if (attempt->end_time_ns != 0) kept_logs.mark_ended(key, attempt->end_time_ns);
   }
 }
 

@@ -18,7 +18,7 @@ class KeptLogs {
  public:
   void add(const AttemptKey& key, int64_t bytes);
   // Call when the attempt has ended. From then on oldest() may return it.
-  void may_go(const AttemptKey& key, int64_t end_time_ns);
+  void mark_ended(const AttemptKey& key, int64_t end_time_ns);
   int64_t erase(const AttemptKey& key);  // Returns the bytes that the attempt had.
   void erase_job(const std::string& uid);
 
@@ -26,11 +26,11 @@ class KeptLogs {
   std::optional<AttemptKey> oldest() const;  // The attempt that ended first. Nothing if no ended attempt has logs.
 
  private:
-  struct Of {
+  struct Entry {
     int64_t bytes = 0;
     std::optional<int64_t> end_time_ns;
   };
-  std::map<AttemptKey, Of> attempts_;
+  std::map<AttemptKey, Entry> attempts_;
   std::set<std::pair<int64_t, AttemptKey>> by_age_;
   int64_t bytes_ = 0;
 };

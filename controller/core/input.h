@@ -131,7 +131,7 @@ struct OpenSession {
   Registration hello;
   std::string peer = "";  // Address of the worker: "peer:ADDRESS".
 };
-struct Heard {
+struct MessageReceived {
   std::string node;
   SessionId session = 0;
   NodeReport report;
@@ -164,8 +164,8 @@ struct Compared {
   bool stuck = false;  // Copied from the findings.
 };
 
-using Input =
-    std::variant<CreateJob, UpdateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
-                 DeleteNode, StopUnknown, OpenSession, Heard, CloseSession, Tick, Durable, SpecUnreadable, Compared>;
+using Input = std::variant<CreateJob, UpdateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
+                           DeleteNode, StopUnknown, OpenSession, MessageReceived, CloseSession, Tick, Durable,
+                           SpecUnreadable, Compared>;
 
 }  // namespace titan::core

@@ -129,7 +129,7 @@ void adopt(Step& step, LiveJob& job, const AttemptInventory& item, std::vector<j
     job::NodeRecord unheard;  // This node, too, has one lease to register.
     unheard.name = placement.node;
     step.state.nodes.restore(std::move(unheard), step.now.monotonic);
-    tell_of(step, *step.state.nodes.find(placement.node));
+    update_scheduler_node(step, *step.state.nodes.find(placement.node));
   }
   attempt.start_sent = true;
   attempt.loaded = attempt.record.last_step > 0;  // The event for it may have gone to the newer store.
@@ -163,7 +163,7 @@ bool catch_up(Step& step, Node& node, const AttemptInventory& item) {
   LiveJob* live = step.state.jobs.find(item.attempt.first);
   if (live == nullptr || item.attempt.second <= live->record.attempts) return false;
   LiveJob& job = *live;
-  if (node.sessions_here > 1 || item.attempt.second - job.record.attempts > kMostBehind) {
+  if (node.sessions_here > 1 || item.attempt.second - job.record.attempts > kMaxAttemptsAhead) {
     note_foreign(step, node,
                  absl::StrCat("attempt ", item.attempt.second, " of job ", job.record.name, ", of which there are ",
                               job.record.attempts),
@@ -189,7 +189,7 @@ bool catch_up(Step& step, Node& node, const AttemptInventory& item) {
 }
 
 void end_part_that_is_gone(Step& step, LiveJob& job, const std::string& node) {
-  lose(step, job, node);
+  release_part(step, job, node);
   Change change;
   add_refusal(job, {node, "SHIM_LOST", "the node came back without the attempt"}, change);
   conclude(step, job, std::move(change), absl::ZeroDuration());

@@ -88,7 +88,7 @@ void check_leases(Step& step) {
     const NodeState state = runs ? NodeState::kUnreachable : NodeState::kLost;
     if (node.state == state) continue;
     node.state = state;
-    tell_of(step, node);
+    update_scheduler_node(step, node);
     Change change;
     add_node_event(step, change, node, runs ? "NodeUnreachable" : "NodeLost",
                    absl::StrCat(node.deaf ? "hears nothing for " : "silent for ",
@@ -102,7 +102,7 @@ void check_leases(Step& step) {
 
 void lose_part(Step& step, LiveJob& job, const std::string& node) {
   const NodePart& part = job.attempt->parts.at(node);
-  lose(step, job, node);
+  release_part(step, job, node);
   leave_behind(step, job, node);
   Change change;
   add_event(step, change, job,

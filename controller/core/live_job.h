@@ -125,10 +125,10 @@ struct LiveAttempt {
 };
 
 // A node may report attempts that an older copy of the store lacks. More than this many are not believed.
-inline constexpr int kMostBehind = 10'000;
+inline constexpr int kMaxAttemptsAhead = 10'000;
 
 inline void note_newer_attempt(LiveAttempt& attempt, int number) {
-  number = std::min(number, attempt.record.number + kMostBehind);
+  number = std::min(number, attempt.record.number + kMaxAttemptsAhead);
   if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
 }
 

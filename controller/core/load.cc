@@ -128,11 +128,11 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
   const bool knows_steps = attempt.longest_step > absl::ZeroDuration();
   for (auto& [node, part] : attempt.parts) part.steps_measured = knows_steps ? kStepsToKnow - 1 : 0;
   if (attempt.failing) attempt.stop_time_ns = step.now.wall_ns();
-  attempt.record.exits = job::most_telling(attempt.exits);
+  attempt.record.exits = job::most_relevant(attempt.exits);
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
   if (!attempt.start_sent) attempt.prepare_by = step.state.cycles.earliest() + step.options.prepare_timeout;
   set_attempt(step, job, std::move(attempt));
-  restore_question(step.state.cycles, job);
+  restore_diagnosis(step.state.cycles, job);
   if (job.attempt->failing || job.stops()) restore_stop_deadline(step.now, job);
 }
 
@@ -292,20 +292,21 @@ void load_all(Step& step, const std::vector<store::Record>& records, const std::
     std::optional<job::NodeRecord> node = read<job::NodeRecord>(step, record);
     step.state.nodes.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), step.now.monotonic + grace);
   }
-  for (const auto& [name, node] : step.state.nodes.all()) tell_of(step, node);
+  for (const auto& [name, node] : step.state.nodes.all()) update_scheduler_node(step, node);
   // A fresh cluster has no known nodes to wait for. This is set before anything below can schedule.
   step.state.cycles.wait_until(nodes.empty() ? step.now.monotonic : step.now.monotonic + step.options.lease + grace);
   load_jobs(step, records, lost);
   for (const store::Record& record : below("deleted/", records)) {
-    bury(step.state, step.now, rest(record, "deleted/"), read<job::Tombstone>(step, record).value_or(job::Tombstone()));
+    remember_deleted(step.state, step.now, rest(record, "deleted/"),
+                     read<job::Tombstone>(step, record).value_or(job::Tombstone()));
   }
   // For lost records, the key alone may say what matters.
   for (const std::string& key : lost) {
     if (const auto name = after("node/", key); name && step.state.nodes.find(*name) == nullptr) {
       step.state.nodes.restore(damaged_node(*name), step.now.monotonic + grace);
-      tell_of(step, *step.state.nodes.find(*name));
+      update_scheduler_node(step, *step.state.nodes.find(*name));
     }
-    if (const auto uid = after("deleted/", key)) bury(step.state, step.now, *uid, {});
+    if (const auto uid = after("deleted/", key)) remember_deleted(step.state, step.now, *uid, {});
     if (const auto uid = after("cancel/", key)) start_cancel(step, {/*request=*/0, *uid, /*now=*/false, "", ""});
   }
   // Cancels that were accepted, but whose effect was not written before the earlier controller process died.
@@ -316,7 +317,7 @@ void load_all(Step& step, const std::vector<store::Record>& records, const std::
     start_cancel(step, {/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
   }
   for (const store::Record& record : below("update/", records)) load_update(step, record);
-  make_room_for_logs(step, 0);  // The limit may be lower now.
+  evict_logs(step, 0);  // The limit may be lower now.
 }
 
 }  // namespace titan::core

@@ -7,7 +7,7 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kLongestReason = 1024;
+constexpr size_t kMaxReasonBytes = 1024;
 // Certificates, tokens and the times of events are compared across machines. A warning ends below the second limit.
 constexpr absl::Duration kClockIsOff = absl::Minutes(1), kClockIsRight = absl::Seconds(30);
 constexpr absl::Duration kCaughtUp = absl::Seconds(10);  // Time to handle the messages that waited during a pause.
@@ -18,7 +18,7 @@ void note_unusable(Step& step, Node& node, const std::string& why, Change& chang
   if (before == why) return;
   step.touch(node.record.name);
   if (before.empty() == why.empty()) return;
-  tell_of(step, node);
+  update_scheduler_node(step, node);
   if (why.empty()) {
     add_node_event(step, change, node, "NodeUsable", "it takes ranks again", "info");
     request_schedule(step, /*urgent=*/false);
@@ -55,7 +55,7 @@ void note_clock(Step& step, Node& node, int64_t unix_nanoseconds, Change& change
 
 void note_condition(Step& step, Node& node, const std::string& unusable, int64_t unix_nanoseconds) {
   Change change;
-  note_unusable(step, node, text::shortened(unusable, kLongestReason), change);
+  note_unusable(step, node, text::shortened(unusable, kMaxReasonBytes), change);
   note_clock(step, node, unix_nanoseconds, change);
   if (!change.mutations.empty()) put_node(step, change, node);
   step.commit(std::move(change));

@@ -42,7 +42,7 @@ struct Node {
   int64_t boot_nanoseconds = 0;         // Time since that boot when the Register was written.
   bool suspect = false;                 // It missed three beats, or its stream broke: nothing new is placed there.
   int sessions_here = 0;                // Sessions since this process started.
-  SessionId foreign_told = 0;           // Session in which it was last warned for reporting on others' attempts.
+  SessionId foreign_warned = 0;         // Session in which it was last warned for reporting on others' attempts.
   std::deque<absl::Duration> sessions;  // Start times of the sessions of the last minute.
   bool flapping = false;  // Its link went up and down many times within a minute, and has not been steady since.
 

@@ -26,27 +26,27 @@ void Queue::hold_back(const std::string& uid, const std::map<std::string, std::v
   held_back_.insert(uid);
 }
 
-void Queue::enter(scheduler::Job job, std::optional<absl::Duration> choosy_until) {
+void Queue::enter(scheduler::Job job, std::optional<absl::Duration> prefers_until) {
   const std::string uid = job.uid;
   scheduler_.add_job(std::move(job));
   scheduler_.release(uid);
   held_back_.erase(uid);
-  if (choosy_until) choosy_until_.emplace(uid, *choosy_until);
+  if (prefers_until) prefers_until_.emplace(uid, *prefers_until);
 }
 
 void Queue::leave(const std::string& uid) {
   scheduler_.remove_job(uid);
   scheduler_.release(uid);
   held_back_.erase(uid);
-  choosy_until_.erase(uid);
+  prefers_until_.erase(uid);
 }
 
-std::vector<std::string> Queue::take_choosy(absl::Duration now) {
+std::vector<std::string> Queue::take_expired_preferences(absl::Duration now) {
   std::vector<std::string> over;
-  for (const auto& [uid, until] : choosy_until_) {
+  for (const auto& [uid, until] : prefers_until_) {
     if (now > until) over.push_back(uid);
   }
-  for (const std::string& uid : over) choosy_until_.erase(uid);
+  for (const std::string& uid : over) prefers_until_.erase(uid);
   return over;
 }
 

@@ -31,17 +31,17 @@ class Queue {
 
   // The job waits, but not for devices yet. `held`, its devices by node, stays reserved for it.
   void hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held, absl::Time ends);
-  // The job waits for devices from now on. Until `choosy_until` it insists on its held devices and avoids nodes.
+  // The job waits for devices from now on. Until `prefers_until` it insists on its held devices and avoids nodes.
   // Without that time it does neither.
-  void enter(scheduler::Job job, std::optional<absl::Duration> choosy_until);
+  void enter(scheduler::Job job, std::optional<absl::Duration> prefers_until);
   // The job's attempt got its devices.
-  void place(const std::string& uid) { choosy_until_.erase(uid); }
+  void place(const std::string& uid) { prefers_until_.erase(uid); }
   void leave(const std::string& uid);  // The job neither waits nor owns devices any more.
 
   bool waits(const std::string& uid) const { return scheduler_.waits(uid); }
   const std::set<std::string>& held_back() const { return held_back_; }
-  // Returns the jobs whose `choosy_until` has passed, each once.
-  std::vector<std::string> take_choosy(absl::Duration now);
+  // Returns the jobs whose `prefers_until` has passed, each once.
+  std::vector<std::string> take_expired_preferences(absl::Duration now);
   bool has_work() const { return scheduler_.has_work(); }
   std::vector<scheduler::Outcome> cycle(absl::Time now) { return scheduler_.cycle(now); }
   std::optional<scheduler::Misfit> misfit(const scheduler::Job& job) const { return scheduler_.misfit(job); }
@@ -49,7 +49,7 @@ class Queue {
  private:
   scheduler::Scheduler scheduler_;
   std::set<std::string> held_back_;  // Uids of waiting jobs that are not in the scheduler's queue yet.
-  std::map<std::string, absl::Duration> choosy_until_;  // By uid.
+  std::map<std::string, absl::Duration> prefers_until_;  // By uid.
 };
 
 }  // namespace titan::core

@@ -15,7 +15,7 @@ namespace titan::core {
 namespace {
 
 // The rank that sent the events, and what follows from them.
-struct Word {
+struct EventSource {
   LiveJob& job;
   const int attempt;
   const int rank;
@@ -26,7 +26,8 @@ struct Word {
   bool is_current() const { return job.attempt && job.attempt->record.number == attempt; }
 };
 
-void tell(const Step& step, Word& word, const char* reason, std::string message, const char* severity = "info") {
+void report_event(const Step& step, EventSource& word, const char* reason, std::string message,
+                  const char* severity = "info") {
   add_event(step, word.change, word.job,
             {.node = word.node,
              .attempt = word.attempt,
@@ -38,20 +39,22 @@ void tell(const Step& step, Word& word, const char* reason, std::string message,
 }
 
 // For events that ranks may repeat without end.
-void tell_problem(Step& step, Word& word, const char* reason, std::string message, const char* severity = "warning") {
-  if (!step.state.spools.is_to_be_told({word.job.record.uid, word.attempt}, reason, message)) return;
-  tell(step, word, reason, std::move(message), severity);
+void report_repeating_event(Step& step, EventSource& word, const char* reason, std::string message,
+                            const char* severity = "warning") {
+  if (!step.state.spools.should_report({word.job.record.uid, word.attempt}, reason, message)) return;
+  report_event(step, word, reason, std::move(message), severity);
 }
 
 // A node that reconnects repeats it. The lost events may include the commit that somebody waits for. Nothing shows
 // whether that checkpoint exists, so the wait ends.
-void take_damage(Step& step, Word& word, const SpoolDamage& damage) {
+void take_damage(Step& step, EventSource& word, const SpoolDamage& damage) {
   LiveJob& job = word.job;
   const Spools::Damage noted = step.state.spools.note_damage({job.record.uid, word.attempt, word.rank}, damage.offset);
-  if (noted == Spools::Damage::kNotToBeTold) return;
-  const bool is_last = noted == Spools::Damage::kLastToBeTold;
-  tell(step, word, "SpoolDamaged",
-       absl::StrCat(damage.message, is_last ? "; no more damage of this rank's events is reported" : ""), "warning");
+  if (noted == Spools::Damage::kIgnore) return;
+  const bool is_last = noted == Spools::Damage::kReportLast;
+  report_event(step, word, "SpoolDamaged",
+               absl::StrCat(damage.message, is_last ? "; no more damage of this rank's events is reported" : ""),
+               "warning");
   if (word.rank != 0 || !word.is_current() || !apply(job, job::JobEvent::kCheckpointDone)) return;
   end_explanation(job);
   job.progress.failed_save = "its outcome is not known: events of rank 0 were lost";
@@ -77,10 +80,10 @@ void note_stall(Step& step, LiveAttempt& attempt, const StepLogged& logged) {
   const double each = *logged.checkpoint_seconds;
   const std::optional<int64_t> before = std::exchange(attempt.logged_step, logged.step);
   if (before && logged.step > *before && each > 0)
-    step.measure(Measure::kCheckpointStall, each * static_cast<double>(logged.step - *before));
+    step.measure(MetricSample::kCheckpointStall, each * static_cast<double>(logged.step - *before));
 }
 
-void take_event(Step& step, Word& word, const StepLogged& logged) {
+void take_event(Step& step, EventSource& word, const StepLogged& logged) {
   job::Progress& progress = word.job.progress;
   progress.loss = logged.loss.value_or(progress.loss);
   progress.grad_norm = logged.grad_norm.value_or(progress.grad_norm);
@@ -97,11 +100,11 @@ void take_event(Step& step, Word& word, const StepLogged& logged) {
   show(word.change, word.job);
 }
 
-void take_event(Step& step, Word& word, const Loaded& loaded) {
+void take_event(Step& step, EventSource& word, const Loaded& loaded) {
   if (word.rank != 0) return;
-  tell(step, word, "AttemptLoaded",
-       loaded.source == "checkpoint" ? absl::StrCat("checkpoint of step ", loaded.step)
-                                     : absl::StrCat("initial weights (", loaded.source, ")"));
+  report_event(step, word, "AttemptLoaded",
+               loaded.source == "checkpoint" ? absl::StrCat("checkpoint of step ", loaded.step)
+                                             : absl::StrCat("initial weights (", loaded.source, ")"));
   if (!word.is_current()) {
     return change_ended(word.job, word.attempt, word.change, [&loaded](job::AttemptRecord& record) {
       return std::exchange(record.resumed_step, loaded.step) != loaded.step;
@@ -116,16 +119,16 @@ void take_event(Step& step, Word& word, const Loaded& loaded) {
   put_attempt(word.change, word.job, attempt.record);
 }
 
-void take_event(Step& step, Word& word, const CheckpointStaged& staged) {
-  if (word.rank == 0) tell(step, word, "CheckpointStaged", absl::StrCat("step ", staged.step));
+void take_event(Step& step, EventSource& word, const CheckpointStaged& staged) {
+  if (word.rank == 0) report_event(step, word, "CheckpointStaged", absl::StrCat("step ", staged.step));
 }
 
-void take_event(Step& step, Word& word, const CheckpointCommitted& committed) {
+void take_event(Step& step, EventSource& word, const CheckpointCommitted& committed) {
   if (word.rank != 0) return;
   LiveJob& job = word.job;
-  tell(step, word, "CheckpointCommitted",
-       absl::StrCat("step ", committed.step, committed.is_full ? "" : " (export, not a resume point)"));
-  if (committed.seconds) step.measure(Measure::kCheckpoint, *committed.seconds);
+  report_event(step, word, "CheckpointCommitted",
+               absl::StrCat("step ", committed.step, committed.is_full ? "" : " (export, not a resume point)"));
+  if (committed.seconds) step.measure(MetricSample::kCheckpoint, *committed.seconds);
   if (committed.seconds.value_or(0) > 0) job.save_seconds = *committed.seconds;
   // Takes the newest commit in time: after a fall-back to an older step the numbers begin lower again.
   if (committed.is_full) {
@@ -141,11 +144,11 @@ void take_event(Step& step, Word& word, const CheckpointCommitted& committed) {
   if (apply(job, job::JobEvent::kCheckpointDone)) end_explanation(job);
 }
 
-void take_event(Step& step, Word& word, const CheckpointFailed& failed) {
+void take_event(Step& step, EventSource& word, const CheckpointFailed& failed) {
   LiveJob& job = word.job;
   job.progress.failed_save = absl::StrCat("step ", failed.step, ": ", failed.reason);
-  tell_problem(step, word, "CheckpointFailed", job.progress.failed_save);
-  step.measure(Measure::kCheckpointFailed, 1);
+  report_repeating_event(step, word, "CheckpointFailed", job.progress.failed_save);
+  step.measure(MetricSample::kCheckpointFailed, 1);
   put_progress(word.change, job);
   show(word.change, job);
   // The save is over. Earlier checkpoints stay, and training continues.
@@ -154,21 +157,21 @@ void take_event(Step& step, Word& word, const CheckpointFailed& failed) {
   word.is_job_changed = true;  // Also when the warning is one of many and makes no event.
 }
 
-void take_event(Step& step, Word& word, const CheckpointRejected& rejected) {
-  tell_problem(step, word, "CheckpointRejected", absl::StrCat("step ", rejected.step, ": ", rejected.reason));
+void take_event(Step& step, EventSource& word, const CheckpointRejected& rejected) {
+  report_repeating_event(step, word, "CheckpointRejected", absl::StrCat("step ", rejected.step, ": ", rejected.reason));
 }
 
-void take_event(Step& step, Word& word, const TraceWritten& trace) {
-  tell(step, word, "TraceRecorded",
-       absl::StrCat("steps ", trace.first_step, " to ", trace.last_step, ", ", mebibytes(trace.bytes)));
+void take_event(Step& step, EventSource& word, const TraceWritten& trace) {
+  report_event(step, word, "TraceRecorded",
+               absl::StrCat("steps ", trace.first_step, " to ", trace.last_step, ", ", mebibytes(trace.bytes)));
 }
 
-void take_event(Step& step, Word& word, const RankWarning& warning) {
-  tell_problem(step, word, "RankWarning", warning.message);
+void take_event(Step& step, EventSource& word, const RankWarning& warning) {
+  report_repeating_event(step, word, "RankWarning", warning.message);
 }
 
-void take_event(Step& step, Word& word, const RankError& error) {
-  tell_problem(step, word, "RankError", absl::StrCat(error.reason, ": ", error.message), "error");
+void take_event(Step& step, EventSource& word, const RankError& error) {
+  report_repeating_event(step, word, "RankError", absl::StrCat(error.reason, ": ", error.message), "error");
   if (!word.is_current()) return;
   add_error(word.job,
             {word.rank, error.error_class, error.reason, error.message, error.holder_job, error.holder_attempt,
@@ -176,15 +179,15 @@ void take_event(Step& step, Word& word, const RankError& error) {
             word.change);
 }
 
-void take_event(Step& step, Word& word, const TrainingEnded& ended) {
+void take_event(Step& step, EventSource& word, const TrainingEnded& ended) {
   if (word.rank != 0) return;
-  if (ended.is_stopped) tell(step, word, "AttemptStopped", absl::StrCat("saved and left at step ", ended.step));
+  if (ended.is_stopped) report_event(step, word, "AttemptStopped", absl::StrCat("saved and left at step ", ended.step));
   take_finished_step(step, word.job, word.attempt, ended.step, word.change);
   put_progress(word.change, word.job);
 }
 
 // Takes each line once: after a reconnect, earlier ones are sent again.
-void take_lines(Step& step, Word& word, const RankEvents& events) {
+void take_lines(Step& step, EventSource& word, const RankEvents& events) {
   int64_t& cursor = step.state.spools.cursor({word.job.record.uid, word.attempt, word.rank});
   for (const SpoolDamage& damage : events.damage) take_damage(step, word, damage);
   for (const RankLine& line : events.lines) {
@@ -206,14 +209,14 @@ void on_rank_events(Step& step, Node& node, const RankEvents& events) {
   const int rank = events.rank;
   if (events.lines.empty() && events.damage.empty()) return;
   if (!knows(step.state, uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
-  if (!may_tell(step.state, node, events.attempt, rank)) {
+  if (!may_report(step.state, node, events.attempt, rank)) {
     return note_foreign(step, node,
                         absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,
                                      ", which is not placed there"));
   }
   Change change;
   if (LiveJob* live = step.state.jobs.find(uid)) {
-    Word word{*live, attempt, rank, node.record.name, change};
+    EventSource word{*live, attempt, rank, node.record.name, change};
     take_lines(step, word, events);
   }
   if (events.lines.empty()) return step.commit(std::move(change));

@@ -19,16 +19,16 @@ constexpr size_t kNamesKept = 1000;                      // Limit for all refuse
 
 }  // namespace
 
-Refusals::Noted Refusals::note(const std::string& node, Refused refused) {
+Refusals::NoteResult Refusals::note(const std::string& node, Refused refused) {
   const auto known = by_node_.find(node);
   const bool is_new = known == by_node_.end();
-  if (is_new && by_node_.size() >= kNamesKept) return Noted::kNoRoom;
+  if (is_new && by_node_.size() >= kNamesKept) return NoteResult::kTableFull;
   const absl::Duration now = refused.at;
   const bool say =
       is_new || known->second.refused.reason != refused.reason || now - known->second.said_at >= kSaidAgain;
   const absl::Duration said_at = say ? now : known->second.said_at;
   by_node_[node] = {std::move(refused), said_at};
-  return say ? Noted::kToBeSaid : Noted::kSaidBefore;
+  return say ? NoteResult::kReport : NoteResult::kAlreadyReported;
 }
 
 void Refusals::forget(const std::string& node) { by_node_.erase(node); }
@@ -70,16 +70,16 @@ absl::Status check_cluster(const Options& options, const Registration& hello) {
 
 void note_refusal(Step& step, const Registration& hello, const absl::Status& why) {
   const std::string reason = rpc::reason(why);
-  step.measure(Measure::kNodeRefused, 1, reason);
+  step.measure(MetricSample::kNodeRefused, 1, reason);
   if (!text::is_id(hello.node)) return;  // Without a valid name there is nothing to list.
   forget_refusals(step);
   const Refused refused{hello.address,     hello.version, hello.instance, reason, std::string(why.message()),
                         step.now.monotonic};
-  const Refusals::Noted noted = step.state.refusals.note(hello.node, refused);
-  if (noted == Refusals::Noted::kNoRoom) return;
+  const Refusals::NoteResult noted = step.state.refusals.note(hello.node, refused);
+  if (noted == Refusals::NoteResult::kTableFull) return;
   step.touch(hello.node);
   Node* node = step.state.nodes.find(hello.node);
-  if (noted == Refusals::Noted::kSaidBefore) return;
+  if (noted == Refusals::NoteResult::kAlreadyReported) return;
   Change change;
   if (node == nullptr) {
     journal::Line line{journal::Level::kWarning, "NodeRefused", {}};

@@ -22,10 +22,10 @@ struct Refused {
 
 class Refusals {
  public:
-  enum class Noted { kNoRoom, kSaidBefore, kToBeSaid };
-  // Records a refusal. kToBeSaid: report it. kSaidBefore: it was reported with this reason within a minute. kNoRoom:
-  // too many names are listed, and it was not recorded.
-  Noted note(const std::string& node, Refused refused);
+  enum class NoteResult { kTableFull, kAlreadyReported, kReport };
+  // Records a refusal. kReport: report it. kAlreadyReported: it was reported with this reason within a minute.
+  // kTableFull: too many names are listed, and it was not recorded.
+  NoteResult note(const std::string& node, Refused refused);
   void forget(const std::string& node);
   // Forgets the workers that were last refused more than a minute ago, and returns their names.
   std::vector<std::string> take_old(absl::Duration now);

@@ -147,7 +147,7 @@ void take(Step& step, const CreateJob& input) {
   step.commit(std::move(change));
 }
 
-void go_on(Step& step, const Created& created, const absl::Status& status) {
+void on_outcome(Step& step, const Created& created, const absl::Status& status) {
   Creation creation = step.state.jobs.end_creation(created.uid);
   if (status.ok()) {
     hold_back(step.state.queue, step.state.jobs.add(std::move(creation.job)));
@@ -178,7 +178,7 @@ void take(Step& step, const CancelJob& input) {
   step.commit(std::move(change));
 }
 
-void go_on(Step& step, const CancelAccepted& accepted, const absl::Status& status) {
+void on_outcome(Step& step, const CancelAccepted& accepted, const absl::Status& status) {
   if (!status.ok()) return step.refuse(accepted.request, status);
   start_cancel(step, accepted);
 }
@@ -238,7 +238,7 @@ void take(Step& step, const CheckpointJob& input) {
              .message = "at the next step edge",
              .actor = input.actor});
   put_job(change, job);
-  step.expect(change, Tell{job.key(), Command::kCheckpoint, job.attempt->nodes()});
+  step.expect(change, SendCommand{job.key(), Command::kCheckpoint, job.attempt->nodes()});
   step.commit(std::move(change));
   answer_when_shown(step, input.request, input.uid);
 }
@@ -281,7 +281,7 @@ void cordon(Step& step, const CordonNode& input, bool leave) {
   step.commit(std::move(change));
 }
 
-void go_on(Step& step, const Cordoned& cordoned, const absl::Status& status) {
+void on_outcome(Step& step, const Cordoned& cordoned, const absl::Status& status) {
   const CordonNode& asked = cordoned.asked;
   if (!status.ok()) return step.refuse(asked.request, status);
   Node* node = step.state.nodes.find(asked.node);
@@ -291,7 +291,7 @@ void go_on(Step& step, const Cordoned& cordoned, const absl::Status& status) {
   Change again;  // A session that registered meanwhile has written the record as it was before.
   put_node(step, again, *node);
   step.commit(std::move(again));
-  tell_of(step, *node);
+  update_scheduler_node(step, *node);
   request_schedule(step, /*urgent=*/true);
   if (cordoned.leave) return ask_to_leave(step, asked.node, asked.request);
   Reply& reply = step.effects.now.replies.emplace_back();

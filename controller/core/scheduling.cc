@@ -96,7 +96,7 @@ void request_schedule(Step& step, bool urgent) {
 }
 
 // A start with thousands of nodes takes time.
-void say_who_is_awaited(Step& step) {
+void explain_reconciling(Step& step) {
   const auto awaited = std::count_if(step.state.nodes.all().begin(), step.state.nodes.all().end(), is_awaited);
   const std::string message = absl::StrCat("the controller has just started and waits for ", counted(awaited, "node"),
                                            " of ", step.state.nodes.all().size());

@@ -44,13 +44,13 @@ void welcome(Step& step, Node& node, const Registration& hello) {
   const std::string& name = hello.node;
   step.effects.now.sends.push_back(
       {node.session, Welcome{node.record.lease_epoch, step.options.lease, step.options.cluster}});
-  tell_of(step, node);  // Passes on its properties. It can take ranks only once it is known what it runs.
+  update_scheduler_node(step, node);  // Passes on its properties. It can take ranks only once it is known what it runs.
   node.state = NodeState::kReady;
   end_waiting_for(step, name);
   excuse_parts(step.state, step.now, name);
   compare_inventory(step, node, hello);
-  empty_node(step, name);
-  tell_of(step, node);
+  drain_ranks(step, name);
+  update_scheduler_node(step, node);
   request_schedule(step, /*urgent=*/false);
 }
 
@@ -104,10 +104,10 @@ void take(Step& step, const OpenSession& input) {
 
 void take(Step& step, const CloseSession& input) {
   step.state.nodes.close_session(input.node, input.session);
-  if (const Node* node = step.state.nodes.find(input.node); node != nullptr) tell_of(step, *node);
+  if (const Node* node = step.state.nodes.find(input.node); node != nullptr) update_scheduler_node(step, *node);
 }
 
-void take(Step& step, Heard& input) {
+void take(Step& step, MessageReceived& input) {
   Node* node = step.state.nodes.owner(input.node, input.session);
   if (node == nullptr) return;
   const bool could_take_ranks = node->can_take_ranks();
@@ -128,7 +128,7 @@ void take(Step& step, Heard& input) {
   }
   if (beat == nullptr) step.touch(input.node);
   hear(step, *node, input.report);
-  if (!could_take_ranks) tell_of(step, *node);
+  if (!could_take_ranks) update_scheduler_node(step, *node);
   if (is_back) step.touch(input.node);
   // After it has reported what still runs there. Thousands of nodes may come back.
   if (is_back) request_schedule(step, /*urgent=*/false);

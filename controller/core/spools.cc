@@ -20,7 +20,7 @@ bool is_power_of_ten(int64_t number) {
 
 }  // namespace
 
-bool Spools::is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message) {
+bool Spools::should_report(const AttemptKey& attempt, const std::string& reason, std::string& message) {
   std::map<std::string, int64_t>& counts = warnings_[attempt];
   std::string kind = absl::StrCat(reason, " ", text::shape_of(message));
   if (counts.size() >= kMostKinds && counts.count(kind) == 0) kind = reason;
@@ -33,8 +33,8 @@ bool Spools::is_to_be_told(const AttemptKey& attempt, const std::string& reason,
 
 Spools::Damage Spools::note_damage(const RankKey& rank, int64_t offset) {
   std::set<int64_t>& told = damage_[rank];
-  if (told.size() >= kDamageTold || !told.insert(offset).second) return Damage::kNotToBeTold;
-  return told.size() == kDamageTold ? Damage::kLastToBeTold : Damage::kToBeTold;
+  if (told.size() >= kDamageTold || !told.insert(offset).second) return Damage::kIgnore;
+  return told.size() == kDamageTold ? Damage::kReportLast : Damage::kReport;
 }
 
 std::vector<RankKey> Spools::drop(const std::string& uid) {

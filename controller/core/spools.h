@@ -22,10 +22,10 @@ class Spools {
 
   // Counts the message and appends the count to it. True for the first few messages of a kind, then only for the 10th,
   // the 100th and so on, to show that it continues. A restarted controller counts from zero.
-  bool is_to_be_told(const AttemptKey& attempt, const std::string& reason, std::string& message);
+  bool should_report(const AttemptKey& attempt, const std::string& reason, std::string& message);
 
   // Damage is reported once per offset, up to a limit per rank.
-  enum class Damage { kNotToBeTold, kToBeTold, kLastToBeTold };
+  enum class Damage { kIgnore, kReport, kReportLast };
   Damage note_damage(const RankKey& rank, int64_t offset);
 
   std::vector<RankKey> drop(const std::string& uid);  // Forgets a job. Returns the ranks that had cursors, in order.

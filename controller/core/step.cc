@@ -26,17 +26,17 @@ void Step::refuse(RequestId request, const absl::Status& why) {
   reply.status = why;
 }
 
-void Step::measure(Measure::Kind kind, double value, std::string label) {
+void Step::measure(MetricSample::Kind kind, double value, std::string label) {
   effects.now.measures.push_back({kind, std::move(label), value});
 }
 
 void take(Step& step, const Durable& input) {
   const std::optional<Continuation> continuation = step.state.expected.take(input.token);
   if (!continuation) return;
-  std::visit([&](const auto& next) { go_on(step, next, input.status); }, *continuation);
+  std::visit([&](const auto& next) { on_outcome(step, next, input.status); }, *continuation);
 }
 
-void go_on(Step& step, const Tell& tell, const absl::Status& status) {
+void on_outcome(Step& step, const SendCommand& tell, const absl::Status& status) {
   LiveJob* live = step.state.jobs.find(tell.attempt.first);
   if (!status.ok() || live == nullptr || !live->attempt) return;
   LiveJob& job = *live;
@@ -64,7 +64,7 @@ void go_on(Step& step, const Tell& tell, const absl::Status& status) {
     }
   }
   if (tell.command != Command::kStart) return;
-  for (const std::string& node : tell.nodes) empty_node(step, node);  // It was drained while the attempt prepared.
+  for (const std::string& node : tell.nodes) drain_ranks(step, node);  // It was drained while the attempt prepared.
 }
 
 void answer_when_shown(Step& step, RequestId request, const std::string& job) {

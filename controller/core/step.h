@@ -37,7 +37,7 @@ struct Step {
   void send(const std::string& node, NodeCommand command);
   // Answers the request with an error.
   void refuse(RequestId request, const absl::Status& why);
-  void measure(Measure::Kind kind, double value, std::string label = "");
+  void measure(MetricSample::Kind kind, double value, std::string label = "");
   void touch(const std::string& node) { touched.insert(node); }
 };
 
@@ -53,20 +53,20 @@ void take(Step& step, const DrainNode& input);
 void take(Step& step, const DeleteNode& input);
 void take(Step& step, const StopUnknown& input);
 void take(Step& step, const OpenSession& input);
-void take(Step& step, Heard& input);  // Moves out of `input`.
+void take(Step& step, MessageReceived& input);  // Moves out of `input`.
 void take(Step& step, const CloseSession& input);
 void take(Step& step, const Tick& input);
 void take(Step& step, const Durable& input);
 void take(Step& step, const SpecUnreadable& input);
 void take(Step& step, const Compared& input);
 // Continue once the awaited change is durable or was refused.
-void go_on(Step& step, const Created& what, const absl::Status& status);
-void go_on(Step& step, const CancelAccepted& what, const absl::Status& status);
-void go_on(Step& step, const UpdateAccepted& what, const absl::Status& status);
-void go_on(Step& step, const Cordoned& what, const absl::Status& status);
-void go_on(Step& step, const Deleted& what, const absl::Status& status);
-void go_on(Step& step, const Dismissed& what, const absl::Status& status);
-void go_on(Step& step, const Tell& tell, const absl::Status& status);
+void on_outcome(Step& step, const Created& what, const absl::Status& status);
+void on_outcome(Step& step, const CancelAccepted& what, const absl::Status& status);
+void on_outcome(Step& step, const UpdateAccepted& what, const absl::Status& status);
+void on_outcome(Step& step, const Cordoned& what, const absl::Status& status);
+void on_outcome(Step& step, const Deleted& what, const absl::Status& status);
+void on_outcome(Step& step, const Dismissed& what, const absl::Status& status);
+void on_outcome(Step& step, const SendCommand& tell, const absl::Status& status);
 
 // attempt_end.cc
 // Call it last for everything that may end the attempt. It stops the rest once a part has failed, decides what follows
@@ -133,9 +133,9 @@ bool apply(LiveJob& job, job::JobEvent event);
 
 // claims.cc
 // Passes the node's present properties to the scheduler.
-void tell_of(Step& step, const Node& node);
+void update_scheduler_node(Step& step, const Node& node);
 // Gives up the part and releases its devices.
-void lose(Step& step, LiveJob& job, const std::string& node);
+void release_part(Step& step, LiveJob& job, const std::string& node);
 // Takes over the devices that the node reports for its part.
 void note_devices(Queue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item);
 // The job waits for the end of its backoff. Its held devices stay reserved.
@@ -143,7 +143,7 @@ void hold_back(Queue& queue, LiveJob& job);
 // The job waits for devices from now on.
 void enter_queue(Step& step, LiveJob& job);
 // Ends the reservations and avoidances that jobs have waited for long enough.
-void give_up_wishes(Step& step);
+void drop_expired_preferences(Step& step);
 
 // commands.cc
 // Send the attempt's command to its nodes, except to those without a session.
@@ -170,15 +170,15 @@ absl::Duration prepare_time(const Options& options, const Now& now, const LiveAt
 // Gives up parts that missed a deadline although their node is connected.
 void check_deadlines(Step& step);
 // Gives up the part. It becomes a stray that keeps its devices until the node reports them free.
-void leave_devices(Step& step, LiveJob& job, const std::string& name);
+void abandon_part(Step& step, LiveJob& job, const std::string& name);
 // Handles a node's report that ranks do not end.
 void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& message);
 // Handles the end of a part that was given up before.
-void end_given_up(Step& step, LiveJob& job, const std::string& node, Change& change);
+void end_abandoned_part(Step& step, LiveJob& job, const std::string& node, Change& change);
 
 // deletions.cc
 // Remembers a deleted job and the request that created it.
-void bury(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone);
+void remember_deleted(State& state, const Now& now, const std::string& uid, job::Tombstone tombstone);
 // Forgets jobs that were deleted more than a day ago, once every node is READY.
 void forget_deleted_jobs(Step& step);
 // Checks a repeated request against job `uid`, which it created before. Ok: that job is the answer.
@@ -188,21 +188,21 @@ void delete_old_jobs(Step& step);
 
 // diagnosis.cc
 // Queries the attempt's nodes for what its ranks do, if its end leaves that open. False: nothing was sent.
-bool ask_ranks(Step& step, LiveJob& job);
+bool begin_diagnosis(Step& step, LiveJob& job);
 // Repeats the query to a node's new session.
 void ask_again(Step& step, LiveJob& job, const Node& node);
 void on_diagnosis(Step& step, Node& node, Diagnosis answer);
 // Ends diagnoses that have all answers, or no more time.
 void check_diagnoses(Step& step);
 // Continues the diagnosis of a loaded attempt.
-void restore_question(const Cycles& cycles, LiveJob& job);
+void restore_diagnosis(const Cycles& cycles, LiveJob& job);
 // Hands the findings out for comparison.
 void end_diagnosis(Step& step, LiveJob& job);
 
 // drain.cc
 bool is_draining(const Nodes& nodes, const std::string& name);
 // Lets the ranks on a draining node save and leave.
-void empty_node(Step& step, const std::string& name);
+void drain_ranks(Step& step, const std::string& name);
 // Does the same and answers the request with the node.
 void ask_to_leave(Step& step, const std::string& name, RequestId request);
 
@@ -212,7 +212,7 @@ bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::
 // Call when the newest attempt in job.past has just ended. Drops the logs of the attempt that is now one too many.
 void close_failed_logs(Step& step, LiveJob& job, Change& change);
 // Drops the oldest logs until `bytes` more fit. False: the remaining logs belong to attempts that have not ended.
-bool make_room_for_logs(Step& step, int64_t bytes);
+bool evict_logs(Step& step, int64_t bytes);
 // Counts the logs of a job from its view.
 void count_kept_logs(KeptLogs& kept_logs, const JobView& view);
 
@@ -230,7 +230,7 @@ const job::AttemptRecord* recorded(const Jobs& jobs, const AttemptKey& key);
 // True if the attempt has a record that places nothing on the node.
 bool is_elsewhere(const Jobs& jobs, const std::string& node, const AttemptKey& key);
 // True if the node may report on the rank.
-bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank);
+bool may_report(const State& state, const Node& node, const AttemptKey& key, int rank);
 // False if the node already has too many strays.
 bool may_list(Step& step, Node& node, const AttemptKey& key);
 // Records, once per session, that the node reported on what is not its own.
@@ -322,7 +322,7 @@ void cordon(Step& step, const CordonNode& input, bool leave);
 // Runs a scheduling cycle now or, if it is not urgent, after the pause between cycles.
 void request_schedule(Step& step, bool urgent);
 // Shows in waiting jobs that nodes have not registered since the controller's start.
-void say_who_is_awaited(Step& step);
+void explain_reconciling(Step& step);
 // Sets why the job waits. Publishes its view if that changed.
 void set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change);
 bool schedule_is_due(State& state, const Now& now);

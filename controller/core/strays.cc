@@ -225,7 +225,7 @@ void take(Step& step, const StopUnknown& input) {
   step.commit(std::move(change));
 }
 
-void go_on(Step& step, const Dismissed& dismissed, const absl::Status& status) {
+void on_outcome(Step& step, const Dismissed& dismissed, const absl::Status& status) {
   const StopUnknown& asked = dismissed.asked;
   if (!status.ok()) return step.refuse(asked.request, status);
   const Node* node = step.state.nodes.find(asked.node);

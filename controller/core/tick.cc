@@ -6,7 +6,7 @@ namespace titan::core {
 
 void take(Step& step, const Tick&) {
   excuse_own_pause(step);
-  for (const Node* node : step.state.nodes.mark_suspects(step.now.monotonic)) tell_of(step, *node);
+  for (const Node* node : step.state.nodes.mark_suspects(step.now.monotonic)) update_scheduler_node(step, *node);
   for (Node* node : step.state.nodes.end_flapping(step.now.monotonic)) note_steady(step, *node);
   check_leases(step);
   check_hangs(step);
@@ -16,10 +16,10 @@ void take(Step& step, const Tick&) {
   check_left_behind(step);
   estimate_ends(step.state, step.now);
   explain_waits(step);
-  give_up_wishes(step);
+  drop_expired_preferences(step);
   forget_refusals(step);
   if (schedule_is_due(step.state, step.now)) request_schedule(step, /*urgent=*/true);
-  if (!step.state.cycles.has_begun()) say_who_is_awaited(step);
+  if (!step.state.cycles.has_begun()) explain_reconciling(step);
   delete_old_jobs(step);
   forget_deleted_jobs(step);
 }

@@ -125,7 +125,7 @@ void take(Step& step, const UpdateJob& input) {
   step.commit(std::move(change));
 }
 
-void go_on(Step& step, const UpdateAccepted& accepted, const absl::Status& status) {
+void on_outcome(Step& step, const UpdateAccepted& accepted, const absl::Status& status) {
   if (!status.ok()) return step.refuse(accepted.asked.request, status);
   start_update(step, accepted.asked);
 }

@@ -19,7 +19,7 @@ constexpr int kLosses = 3;
 }  // namespace
 
 bool blames_node(const AttemptEnd& end) {
-  if (end.node.empty() || is_want_of_devices(end) || end.reason == "STALE_ATTEMPT") return false;
+  if (end.node.empty() || lacks_devices(end) || end.reason == "STALE_ATTEMPT") return false;
   return end.cause == Cause::kLaunchFailed || end.cause == Cause::kShimLost;
 }
 
@@ -28,7 +28,7 @@ std::vector<std::string> nodes_to_avoid(const AttemptEnd& end) {
   // Another node may have the folder, or the user.
   const bool is_of_node =
       end.reason == "DUMP_FOLDER_UNUSABLE" || end.reason == "NO_SUCH_USER" || end.reason == "FOLDER_NOT_ALLOWED";
-  const bool avoids = blames_node(end) || is_want_of_devices(end) || is_lost_folder(end) || is_of_node;
+  const bool avoids = blames_node(end) || lacks_devices(end) || is_lost_folder(end) || is_of_node;
   if (end.node.empty() || !avoids) return {};
   return {end.node};
 }

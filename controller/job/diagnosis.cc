@@ -82,7 +82,7 @@ void add_stacks(const Findings& findings, const std::vector<int>& first, std::st
     const std::string& stacks = findings.ranks.at(shown).stacks;
     std::sort(block.begin(), block.end());
     const std::string head =
-        absl::StrCat("\nstacks of rank", block.size() == 1 ? " " : "s ", rank_protocol::shortened(block),
+        absl::StrCat("\nstacks of rank", block.size() == 1 ? " " : "s ", rank_protocol::format_rank_list(block),
                      block.size() == 1 ? "" : absl::StrCat(", here of rank ", shown), "\n");
     if (report.size() + head.size() + stacks.size() > kMostReport - 4096) {
       left_out += block.size();
@@ -96,8 +96,8 @@ void add_stacks(const Findings& findings, const std::vector<int>& first, std::st
   }
   for (auto& [why, ranks] : missing) {
     std::sort(ranks.begin(), ranks.end());
-    absl::StrAppend(&report, "\nno stacks of rank", ranks.size() == 1 ? " " : "s ", rank_protocol::shortened(ranks),
-                    why.empty() ? "" : ": ", why, "\n");
+    absl::StrAppend(&report, "\nno stacks of rank", ranks.size() == 1 ? " " : "s ",
+                    rank_protocol::format_rank_list(ranks), why.empty() ? "" : ": ", why, "\n");
     if (report.size() > kMostReport) break;
   }
 }
@@ -122,7 +122,7 @@ std::string ranks_without_answer(const Findings& findings) {
   }
   if (silent.empty()) return "";
   return absl::StrCat("no answer of the nodes of rank", silent.size() == 1 ? " " : "s ",
-                      rank_protocol::shortened(silent), "\n");
+                      rank_protocol::format_rank_list(silent), "\n");
 }
 
 }  // namespace

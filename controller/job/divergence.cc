@@ -41,7 +41,7 @@ std::map<uint64_t, KnownGroup> groups_of(const std::vector<rank_protocol::RankFl
     }
   }
   for (auto& [key, group] : groups) {
-    for (const int member : rank_protocol::listed(group.group->members)) {
+    for (const int member : rank_protocol::parse_rank_list(group.group->members)) {
       if (group.issued.count(member) == 0) group.unknown.push_back(member);
     }
     const auto is_less = [](const auto& a, const auto& b) { return a.second < b.second; };
@@ -86,37 +86,37 @@ std::map<int64_t, std::vector<const rank_protocol::FlightCall*>> stretches_of(co
 }
 
 // Where a rank departs from its calls between two earlier meetings. The present stretch may be incomplete.
-struct Turn {
+struct Deviation {
   const rank_protocol::FlightCall* usual = nullptr;
   const rank_protocol::FlightCall* present = nullptr;
 };
 
-std::optional<Turn> turn_between(const rank_protocol::RankFlight& rank,
-                                 const std::vector<const rank_protocol::FlightCall*>& usual,
-                                 const std::vector<const rank_protocol::FlightCall*>& present) {
+std::optional<Deviation> deviation_between(const rank_protocol::RankFlight& rank,
+                                           const std::vector<const rank_protocol::FlightCall*>& usual,
+                                           const std::vector<const rank_protocol::FlightCall*>& present) {
   for (size_t i = 0; i < std::min(present.size(), usual.size()); ++i) {
-    if (step_of(rank, *present[i]) != step_of(rank, *usual[i])) return Turn{usual[i], present[i]};
+    if (step_of(rank, *present[i]) != step_of(rank, *usual[i])) return Deviation{usual[i], present[i]};
   }
   return std::nullopt;
 }
 
 // Returns the last turn. A rank that went astray may have come to the next meeting before anybody noticed.
-std::optional<Turn> turn_of(const rank_protocol::RankFlight& rank) {
+std::optional<Deviation> deviation_of(const rank_protocol::RankFlight& rank) {
   const auto stretches = stretches_of(rank);
   if (stretches.size() < 2) return std::nullopt;
   const auto last = std::prev(stretches.end()), before = std::prev(last);
   if (before != stretches.begin()) {
-    if (std::optional<Turn> turn = turn_between(rank, std::prev(before)->second, before->second)) return turn;
+    if (std::optional<Deviation> turn = deviation_between(rank, std::prev(before)->second, before->second)) return turn;
   }
-  return turn_between(rank, before->second, last->second);
+  return deviation_between(rank, before->second, last->second);
 }
 
 // Ranks that made a turn where most did not: a validation is a turn of all ranks.
-std::map<int, Turn> turns_of(const std::vector<rank_protocol::RankFlight>& ranks) {
-  std::map<int, Turn> turns;
+std::map<int, Deviation> deviations_of(const std::vector<rank_protocol::RankFlight>& ranks) {
+  std::map<int, Deviation> turns;
   std::map<int64_t, size_t> at_mark;
   for (const rank_protocol::RankFlight& rank : ranks) {
-    const std::optional<Turn> turn = turn_of(rank);
+    const std::optional<Deviation> turn = deviation_of(rank);
     if (!turn) continue;
     turns[rank.rank] = *turn;
     ++at_mark[turn->present->mark];
@@ -126,7 +126,7 @@ std::map<int, Turn> turns_of(const std::vector<rank_protocol::RankFlight>& ranks
 }
 
 // How much supports the ranks that came with one shape: their number, and how many of them made no turn.
-std::pair<size_t, int64_t> worth(const std::vector<Made>& made, const std::map<int, Turn>& turns) {
+std::pair<size_t, int64_t> worth(const std::vector<Made>& made, const std::map<int, Deviation>& turns) {
   const auto as_before = [&](const Made& one) { return turns.count(one.by->rank) == 0; };
   return {made.size(), std::count_if(made.begin(), made.end(), as_before)};
 }
@@ -146,7 +146,7 @@ using Shapes = std::map<Shape, std::vector<Made>>;
 
 // The majority is right. Between equally many ranks, those that do what they did before are right. If nothing decides
 // it, all of them differ.
-Divergence mismatch_of(const KnownGroup& group, const Shapes& shapes, const std::map<int, Turn>& turns) {
+Divergence mismatch_of(const KnownGroup& group, const Shapes& shapes, const std::map<int, Deviation>& turns) {
   const auto worth_of = [&turns](const auto& one) { return worth(one.second, turns); };
   const auto is_less = [&](const auto& a, const auto& b) { return worth_of(a) < worth_of(b); };
   const auto most = std::max_element(shapes.begin(), shapes.end(), is_less);
@@ -168,7 +168,7 @@ Divergence mismatch_of(const KnownGroup& group, const Shapes& shapes, const std:
 
 // The earliest collective to which members came with different operations, types or sizes.
 std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& groups,
-                                         const std::map<int, Turn>& turns) {
+                                         const std::map<int, Deviation>& turns) {
   std::optional<Divergence> first;
   for (const auto& [key, group] : groups) {
     for (const auto& [sequence, made] : group.by_sequence) {
@@ -278,7 +278,7 @@ std::optional<Divergence> first_of(const std::map<int, Awaited>& of, Divergence:
 
 // For ranks that wait in a circle: returns the one that made a turn first.
 std::optional<Divergence> first_skipped(const std::vector<rank_protocol::RankFlight>& ranks, const Waits& waits,
-                                        const std::map<int, Turn>& turns) {
+                                        const std::map<int, Deviation>& turns) {
   std::optional<Divergence> first;
   for (const rank_protocol::RankFlight& rank : ranks) {
     const auto turn = turns.find(rank.rank);
@@ -318,7 +318,7 @@ std::string Divergence::message() const {
 
 std::optional<Divergence> first_divergence(const std::vector<rank_protocol::RankFlight>& ranks) {
   const std::map<uint64_t, KnownGroup> groups = groups_of(ranks);
-  const std::map<int, Turn> turns = turns_of(ranks);
+  const std::map<int, Deviation> turns = deviations_of(ranks);
   if (std::optional<Divergence> mismatch = first_mismatch(groups, turns)) return mismatch;
   const Waits waits = waits_of(ranks, groups);
   if (std::optional<Divergence> found = first_missing(waits, groups)) return found;

@@ -81,7 +81,7 @@ const RankExit* find_root(const EndFacts& facts) {
   const RankExit* root = nullptr;
   for (const bool take_collateral : {false, true}) {
     for (const RankExit& exit : facts.exits) {
-      if (is_collateral(exit, facts.stop_time_ns) != take_collateral || kind_of(exit) == ExitKind::kAsAsked) continue;
+      if (is_collateral(exit, facts.stop_time_ns) != take_collateral || kind_of(exit) == ExitKind::kExpected) continue;
       if (was_ended_by_titan(exit)) continue;  // It was alive, so no peer had lost it.
       const auto order = [](const RankExit& e) { return std::make_tuple(kind_of(e), e.report, e.time_ns); };
       if (root == nullptr || order(exit) < order(*root)) root = &exit;
@@ -277,7 +277,7 @@ AttemptEnd classify(const EndFacts& facts) {
                        facts.exits.size() == 1 ? " was" : " were", " seen leaving")};
 }
 
-std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
+std::vector<RankExit> most_relevant(const std::map<int, RankExit>& exits) {
   std::vector<RankExit> kept;
   for (const auto& [rank, exit] : exits) kept.push_back(exit);
   if (kept.size() <= kExitsKept) return kept;
@@ -291,7 +291,7 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
   return kept;
 }
 
-bool is_want_of_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN"; }
+bool lacks_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN"; }
 
 bool is_refusal_of_node(const AttemptEnd& end) {
   constexpr absl::string_view kBeforeRanks[] = {"STATE_FOLDER_UNUSABLE", "PREPARE_TIMEOUT", "LAUNCH_FAILED",
@@ -352,7 +352,7 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
                                      "th time: does another controller run a copy of this one's store?"));
   }
   // The job waits for devices, like a job in the queue: no number of refusals makes it fail.
-  if (is_want_of_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
+  if (lacks_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
   // The same holds for a node that refuses. The first time another node may do at once. Later the same node is tried
   // again, and a disk or an installation takes longer to repair than devices take to become free.
   if (is_refusal_of_node(end)) {

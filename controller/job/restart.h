@@ -77,7 +77,7 @@ struct AttemptEnd {
 bool is_lost_folder(const AttemptEnd& end);
 
 // True if the node does not have the requested devices because others hold them. This says nothing about the job.
-bool is_want_of_devices(const AttemptEnd& end);
+bool lacks_devices(const AttemptEnd& end);
 
 // True if a node could not even begin its part: its state folder is full, it is stopping, or its shim does not start.
 // This says nothing about the job, which then waits like a queued one. False if the job's own launch file or dump
@@ -89,7 +89,7 @@ bool is_refusal_of_node(const AttemptEnd& end);
 AttemptEnd classify(const EndFacts& facts);
 
 // Selects the exits to keep and show: at most kExitsKept, causes before consequences. Returns them by rank.
-std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits);
+std::vector<RankExit> most_relevant(const std::map<int, RankExit>& exits);
 
 // Records a finished step or full commit. True: it was never reached before, and the counters start over.
 bool note_progress(RestartHistory& history, int64_t step, int64_t commit);

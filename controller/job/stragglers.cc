@@ -73,12 +73,12 @@ std::optional<Stragglers::Change> Stragglers::take(int rank, const Slow& figures
   seen.fair = figures.score >= kPaceScore ? seen.fair + 1 : 0;
   const auto known = slow_.find(rank);
   if (known == slow_.end()) {
-    if (seen.low < kWindowsToTell) return std::nullopt;
+    if (seen.low < kWindowsToReport) return std::nullopt;
     slow_[rank] = figures;
     return Change{rank, true, figures};
   }
   known->second = figures;
-  if (seen.fair < kWindowsToTell) return std::nullopt;
+  if (seen.fair < kWindowsToReport) return std::nullopt;
   slow_.erase(known);
   return Change{rank, false, figures};
 }

@@ -14,7 +14,7 @@ namespace titan::job {
 // Compares ranks over windows. The steps of a rank between two calls of see() have a mean, and its own time in a window
 // is the median of these means: a pause affects only one of them. A rank's score is the median of its peers' own times
 // divided by its own time, at most 1. For an even number of peers the lower median counts, so that half of the ranks
-// may be slow, and of two ranks the faster one is the measure. A rank that scores below kSlowScore in kWindowsToTell
+// may be slow, and of two ranks the faster one is the measure. A rank that scores below kSlowScore in kWindowsToReport
 // windows in a row is slow until it has scored at least kPaceScore as often. A window in which nothing is known of the
 // rank breaks either row and changes nothing else.
 class Stragglers {
@@ -24,7 +24,7 @@ class Stragglers {
   static constexpr int64_t kStepsAWindow = 5;
   static constexpr double kSlowScore = 0.75;
   static constexpr double kPaceScore = 0.85;
-  static constexpr int kWindowsToTell = 3;
+  static constexpr int kWindowsToReport = 3;
   // Per step. A smaller difference is within the cost of one log line.
   static constexpr absl::Duration kLeastDifference = absl::Milliseconds(1);
 

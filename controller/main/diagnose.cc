@@ -52,7 +52,7 @@ void add_store(const Flags& flags, const store::Store& store, google::protobuf::
 
 }  // namespace
 
-v1::Diagnostics diagnose(const Flags& flags, const journal::Recent& journal, const metrics::Metrics& metrics,
+v1::Diagnostics diagnose(const Flags& flags, const journal::RecentLines& journal, const metrics::Metrics& metrics,
                          const store::Store& store) {
   v1::Diagnostics all;
   for (const std::string& line : journal.lines()) all.add_journal(text::valid_utf8(redact::text(line)));

@@ -9,7 +9,7 @@
 namespace titan {
 
 // Reports what this controller knows about itself, without secrets. Thread-safe.
-v1::Diagnostics diagnose(const Flags& flags, const journal::Recent& journal, const metrics::Metrics& metrics,
+v1::Diagnostics diagnose(const Flags& flags, const journal::RecentLines& journal, const metrics::Metrics& metrics,
                          const store::Store& store);
 
 }  // namespace titan

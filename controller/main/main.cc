@@ -53,7 +53,7 @@ absl::Status list_failpoints() {
   return absl::OkStatus();
 }
 
-absl::Status run_service(const Flags& flags, const std::shared_ptr<journal::Recent>& journal) {
+absl::Status run_service(const Flags& flags, const std::shared_ptr<journal::RecentLines>& journal) {
   TITAN_RETURN_IF_ERROR(failpoint::arm_from_environment());
   if (flags.store.empty()) TITAN_RETURN_IF_ERROR(check_for_old_state(flags));
   return serve(flags, journal);
@@ -77,11 +77,11 @@ int run_once(const absl::Status& status) {
 int run(const Flags& flags) {
   if (flags.list_failpoints) return run_once(list_failpoints());
   if (!flags.restore.empty()) return run_once(run_restore(flags));
-  const auto journal = std::make_shared<journal::Recent>(journal::on_stderr(flags.log_format), kKeptLines);
+  const auto journal = std::make_shared<journal::RecentLines>(journal::on_stderr(flags.log_format), kKeptLines);
   const absl::Status status = run_service(flags, journal);
   if (status.ok()) return 0;
   journal->write(journal::Level::kError, "StartFailed", std::string(status.message()));
-  return systemd::exit_code_of_failed_start(status);
+  return systemd::startup_exit_code(status);
 }
 
 }  // namespace

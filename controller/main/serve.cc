@@ -83,7 +83,7 @@ int take_signal(absl::Duration wait, journal::Journal& journal) {
   const timespec limit = absl::ToTimespec(wait);
   const int received = std::max(0, sigtimedwait(&signals, nullptr, &limit));
   if (received == 0 || host::ends_daemon(received)) return received;
-  journal.write(journal::Level::kInfo, "SignalIgnored", host::going_on(received));
+  journal.write(journal::Level::kInfo, "SignalIgnored", host::ignored_signal_message(received));
   return 0;
 }
 
@@ -120,9 +120,10 @@ int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::Chan
   }
 }
 
-std::shared_ptr<metrics::AskedGauge> gauge_of_end(const std::string& certificate) {
-  return std::make_shared<metrics::AskedGauge>(rpc::kEndSeries, rpc::kEndHelp, metrics::Labels(),
-                                               [certificate] { return rpc::seconds_of_end(certificate); });
+std::shared_ptr<metrics::CallbackGauge> gauge_of_end(const std::string& certificate) {
+  return std::make_shared<metrics::CallbackGauge>(
+      rpc::kExpiryMetric, rpc::kExpiryHelp, metrics::Labels(),
+      [certificate] { return rpc::certificate_expiry_seconds(certificate); });
 }
 
 // --listen with the bound port.
@@ -160,7 +161,7 @@ struct Candidate {
   std::string leader TITAN_GUARDED_BY(mutex);  // Last leader that was seen.
 };
 
-absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, systemd::Service& service) {
+absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, systemd::Notifier& service) {
   std::string told = "nobody";
   while (true) {
     service.alive();
@@ -182,7 +183,7 @@ absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, syste
 }
 
 absl::Status stand_by(const Flags& flags, const std::shared_ptr<grpc::ServerCredentials>& credentials, int metrics_port,
-                      Candidate& candidate, journal::Journal& journal, systemd::Service& service) {
+                      Candidate& candidate, journal::Journal& journal, systemd::Notifier& service) {
   TITAN_ASSIGN_OR_RETURN(const store::EtcdAddress etcd, store::parse_etcd_address(flags.store));
   TITAN_ASSIGN_OR_RETURN(candidate.standby, api::Standby::start(
                                                 flags.listen,
@@ -204,12 +205,12 @@ absl::Status stand_by(const Flags& flags, const std::shared_ptr<grpc::ServerCred
 
 }  // namespace
 
-absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& journal) {
+absl::Status serve(const Flags& flags, const std::shared_ptr<journal::RecentLines>& journal) {
   block_signals();
   host::raise_descriptor_limit();  // Every client and worker takes one.
   TITAN_ASSIGN_OR_RETURN(const auto credentials, rpc::server_credentials(flags.listen, flags.security));
   warn_if_open(flags, *journal);
-  rpc::CertificateEnd certificate(flags.security.cert);
+  rpc::CertificateExpiryWarning certificate(flags.security.cert);
   const auto warn_of_its_end = [&] {
     if (const auto said = certificate.due(absl::Now()))
       journal->write(journal::Level::kWarning, "CertificateEnds", *said);
@@ -218,7 +219,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   metrics::Metrics metrics;
   if (!flags.security.cert.empty()) metrics.add(gauge_of_end(flags.security.cert));
   reconcile::Measures measures(metrics);
-  systemd::Service service(systemd::Service::from_environment(), system_clock());
+  systemd::Notifier service(systemd::Notifier::from_environment(), system_clock());
   const auto ids = std::make_shared<Ids>();
   int metrics_port = -1;
   const auto serve_metrics = [&]() -> absl::Status {
@@ -255,16 +256,16 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
   options.journal = journal;
-  options.on_superseded = end_at_once(journal, measures);
+  options.on_superseded = fatal_handler(journal, measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
                          reconcile::Reconciler::open(*open.store, system_clock(), options, measures));
   const absl::Cleanup before_it_goes = [&metrics] { metrics.stop_serving(); };  // Also runs when something below fails.
   measures.leads(true);
   metrics.add(std::make_shared<api::Gauges>(*reconciler, *open.store));
-  if (flags.store.empty()) metrics.add(std::make_shared<metrics::OwnFolder>("state", flags.state));
+  if (flags.store.empty()) metrics.add(std::make_shared<metrics::LocalFolderSpace>("state", flags.state));
   if (flags.store.empty()) {
     TITAN_ASSIGN_OR_RETURN(state, StateWatch::begin(flags.state, open.check_files, journal));
-    metrics.add(std::make_shared<metrics::AskedGauge>(
+    metrics.add(std::make_shared<metrics::CallbackGauge>(
         "titan_state_folder_usable", "1 while the daemon's state folder is there and takes writes.", metrics::Labels(),
         [&state] { return std::optional(state->problem().empty() ? 1.0 : 0.0); }));
   }

@@ -10,6 +10,6 @@ namespace titan {
 
 // Serves until SIGTERM or SIGINT. With a store in etcd it stands by until it leads. Errors: those of the store and of
 // the addresses to listen on.
-absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& journal);
+absl::Status serve(const Flags& flags, const std::shared_ptr<journal::RecentLines>& journal);
 
 }  // namespace titan

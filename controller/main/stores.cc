@@ -51,7 +51,7 @@ absl::Status clear_scratch(const std::string& scratch) {
                 : absl::OkStatus();
 }
 
-void tell_backup(const absl::StatusOr<store::StoreInfo>& made, const std::string& actor, journal::Journal& journal) {
+void log_backup(const absl::StatusOr<store::StoreInfo>& made, const std::string& actor, journal::Journal& journal) {
   journal::Line line{
       made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
   if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));
@@ -64,7 +64,7 @@ std::function<absl::StatusOr<store::StoreInfo>(const std::string&, const std::st
     const store::SqliteStore& store, const std::shared_ptr<journal::Journal>& journal) {
   return [&store, journal](const std::string& copy, const std::string& actor) {
     absl::StatusOr<store::StoreInfo> made = store.back_up(copy);
-    tell_backup(made, actor, *journal);
+    log_backup(made, actor, *journal);
     return made;
   };
 }
@@ -73,13 +73,13 @@ std::function<absl::StatusOr<store::StoreImage>(const std::string&)> image(
     const store::SqliteStore& store, const std::shared_ptr<journal::Journal>& journal) {
   return [&store, journal](const std::string& actor) {
     absl::StatusOr<store::StoreImage> made = store.image();
-    tell_backup(made.ok() ? absl::StatusOr<store::StoreInfo>(made->info) : made.status(), actor, *journal);
+    log_backup(made.ok() ? absl::StatusOr<store::StoreInfo>(made->info) : made.status(), actor, *journal);
     return made;
   };
 }
 
-std::function<void(const store::Quarantined&)> tell_damage(const std::shared_ptr<journal::Journal>& journal,
-                                                           reconcile::Measures& measures) {
+std::function<void(const store::Quarantined&)> damage_logger(const std::shared_ptr<journal::Journal>& journal,
+                                                             reconcile::Measures& measures) {
   return [journal, &measures](const store::Quarantined& damaged) {
     measures.record_damaged();
     journal::Line line{journal::Level::kError, damaged.key.empty() ? "StoreDamaged" : "RecordSetAside", {}};
@@ -90,8 +90,8 @@ std::function<void(const store::Quarantined&)> tell_damage(const std::shared_ptr
 
 }  // namespace
 
-std::function<void(const absl::Status&)> end_at_once(const std::shared_ptr<journal::Journal>& journal,
-                                                     reconcile::Measures& measures) {
+std::function<void(const absl::Status&)> fatal_handler(const std::shared_ptr<journal::Journal>& journal,
+                                                       reconcile::Measures& measures) {
   return [journal, &measures](const absl::Status& status) {
     measures.store_failed();
     journal->write(journal::Level::kError, "StoreFailed", absl::StrCat(status.message(), "; ending"));
@@ -104,9 +104,9 @@ absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<jo
   TITAN_RETURN_IF_ERROR(make_state_folder(flags.state));
   TITAN_RETURN_IF_ERROR(check_rescued(flags.state));
   store::SqliteOptions options;
-  options.on_fatal = end_at_once(journal, measures);
+  options.on_fatal = fatal_handler(journal, measures);
   options.on_commit = [&measures](int transactions, absl::Duration took) { measures.store_commit(transactions, took); };
-  options.on_damage = tell_damage(journal, measures);
+  options.on_damage = damage_logger(journal, measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store,
                          store::SqliteStore::open(absl::StrCat(flags.state, "/", store::kDatabaseName), options));
   OpenStore open;
@@ -124,9 +124,9 @@ absl::StatusOr<OpenStore> open_in_etcd(std::unique_ptr<store::Elector> elector, 
                                        const std::shared_ptr<journal::Journal>& journal,
                                        reconcile::Measures& measures) {
   store::EtcdStoreOptions options;
-  options.on_lost = end_at_once(journal, measures);
+  options.on_lost = fatal_handler(journal, measures);
   options.on_commit = [&measures](int transactions, absl::Duration took) { measures.store_commit(transactions, took); };
-  options.on_damage = tell_damage(journal, measures);
+  options.on_damage = damage_logger(journal, measures);
   OpenStore open;
   open.where = flags.store;
   TITAN_ASSIGN_OR_RETURN(open.store, store::EtcdStore::open(std::move(elector), options));

@@ -29,8 +29,8 @@ struct OpenStore {
 
 // Ends this process with a line that says why. After a failed write nothing in memory can be trusted, and a former
 // leader no longer knows the state: the supervisor starts a fresh process that reads the store.
-std::function<void(const absl::Status&)> end_at_once(const std::shared_ptr<journal::Journal>& journal,
-                                                     reconcile::Measures& measures);
+std::function<void(const absl::Status&)> fatal_handler(const std::shared_ptr<journal::Journal>& journal,
+                                                       reconcile::Measures& measures);
 
 // Both end this process when the store can no longer work.
 absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<journal::Journal>& journal,

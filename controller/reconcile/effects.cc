@@ -78,12 +78,12 @@ void Reconciler::write(core::Change change, Answers& answers) {
     // Nodes get the command under the lock, so the configuration is read before. If it cannot be read, that is reported
     // when the command is sent.
     if (!placed.empty() && revision.ok()) config_of(placed).IgnoreError();
-    settle(ticket, revision);
+    on_committed(ticket, revision);
   });
 }
 
 // Transactions become durable in order. One that a full disk refuses overtakes those that wait for space.
-void Reconciler::settle(int64_t ticket, const absl::StatusOr<int64_t>& revision) {
+void Reconciler::on_committed(int64_t ticket, const absl::StatusOr<int64_t>& revision) {
   if (absl::IsUnavailable(revision.status())) return;  // The store has failed and this process is about to end.
   Answers answers;
   {
@@ -113,11 +113,11 @@ void Reconciler::release(core::Release& what, int64_t revision, Answers& answers
   if (!what.views.empty()) {
     published_.publish(what.views, revision);
     // Without a transaction nothing wakes the watchers afterwards: the next tick does.
-    soft_changes_ = soft_changes_ || revision == 0;
+    published_without_commit_ = published_without_commit_ || revision == 0;
   }
   for (const std::string& uid : what.deleted) published_.erase(uid, revision);
   write(what.lines);
-  for (const core::Measure& one : what.measures) measure(one);
+  for (const core::MetricSample& one : what.measures) measure(one);
   if (!what.replies.empty()) failpoints::before_answering();
   for (const core::Reply& reply : what.replies) answer(reply, answers);
   if (!what.sends.empty()) failpoints::before_sending();
@@ -183,25 +183,25 @@ absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch
   return (with_addresses ? to_json(launch) : to_folded_json(launch)).dump();
 }
 
-void Reconciler::measure(const core::Measure& one) {
+void Reconciler::measure(const core::MetricSample& one) {
   switch (one.kind) {
-    case core::Measure::kAttemptEnded:
+    case core::MetricSample::kAttemptEnded:
       return measures_.attempt_ended(one.label);
-    case core::Measure::kLost:
+    case core::MetricSample::kLost:
       return measures_.lost(one.label, one.value);
-    case core::Measure::kRecovered:
+    case core::MetricSample::kRecovered:
       return measures_.recovered(one.value);
-    case core::Measure::kCheckpoint:
+    case core::MetricSample::kCheckpoint:
       return measures_.checkpoint(one.value);
-    case core::Measure::kCheckpointStall:
+    case core::MetricSample::kCheckpointStall:
       return measures_.checkpoint_stall(one.value);
-    case core::Measure::kCheckpointFailed:
+    case core::MetricSample::kCheckpointFailed:
       return measures_.checkpoint_failed();
-    case core::Measure::kQueueWait:
+    case core::MetricSample::kQueueWait:
       return measures_.queue_wait(absl::Seconds(one.value));
-    case core::Measure::kNodeRefused:
+    case core::MetricSample::kNodeRefused:
       return measures_.refused(one.label);
-    case core::Measure::kLogsDropped:
+    case core::MetricSample::kLogsDropped:
       return measures_.logs_dropped(one.label, one.value);
   }
 }

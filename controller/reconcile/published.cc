@@ -14,7 +14,7 @@ absl::Status fell_behind() {
 
 }  // namespace
 
-size_t kept_bytes(const JobView& view) {
+size_t approximate_bytes(const JobView& view) {
   size_t bytes = 2048;
   if (!view.attempts.empty()) {
     bytes += 160 * view.attempts.back()->placements.size() + 400 * view.attempts.back()->exits.size();
@@ -22,9 +22,9 @@ size_t kept_bytes(const JobView& view) {
   return bytes;
 }
 
-ShownPtr Published::show(const JobView& view, int64_t revision) {
-  auto shown = std::make_shared<Shown>(view);
-  ShownPtr& present = by_uid_[view.record->uid];
+PublishedViewPtr Published::show(const JobView& view, int64_t revision) {
+  auto shown = std::make_shared<PublishedView>(view);
+  PublishedViewPtr& present = by_uid_[view.record->uid];
   const bool known = present != nullptr;
   shown->revision = revision != 0 ? revision : known ? present->revision : 0;
   present = shown;
@@ -50,7 +50,7 @@ void Published::erase(const std::string& uid, int64_t revision) {
   sync::Lock lock(mutex_);
   const auto it = by_uid_.find(uid);
   if (it == by_uid_.end()) return;
-  auto last = std::make_shared<Shown>(static_cast<const JobView&>(*it->second));
+  auto last = std::make_shared<PublishedView>(static_cast<const JobView&>(*it->second));
   last->revision = revision;
   last->deleted = true;
   uid_by_order_.erase(last->record->order);
@@ -60,9 +60,9 @@ void Published::erase(const std::string& uid, int64_t revision) {
   keep_for_watchers(std::move(last));
 }
 
-void Published::keep_for_watchers(ShownPtr shown) {
+void Published::keep_for_watchers(PublishedViewPtr shown) {
   const auto last = last_change_.try_emplace(shown->record->name, -1).first;
-  const size_t bytes = kept_bytes(*shown);
+  const size_t bytes = approximate_bytes(*shown);
   ring_.push_back({std::move(shown), std::exchange(last->second, ring_end()), revision_, bytes});
   ring_bytes_ += bytes;
   // The newest change is always kept.
@@ -130,7 +130,7 @@ void Published::each(const std::function<void(const JobView&)>& visit) const {
   int64_t last = 0;
   while (true) {
     const Batch batch = page(last, kPage);
-    for (const ShownPtr& view : batch.views) visit(*view);
+    for (const PublishedViewPtr& view : batch.views) visit(*view);
     if (batch.views.size() < kPage) return;
     last = batch.views.back()->record->order;
   }

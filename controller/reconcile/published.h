@@ -40,8 +40,8 @@ class Wakers {
 };
 
 // A published view. Its encoded bytes are made once, when they are first needed, and shared by all readers.
-struct Shown : JobView {
-  explicit Shown(const JobView& view) : JobView(view) {}
+struct PublishedView : JobView {
+  explicit PublishedView(const JobView& view) : JobView(view) {}
   template <typename Make>
   const std::string& bytes(const Make& make) const {
     std::call_once(made_, [&] { bytes_ = make(*this); });
@@ -52,10 +52,10 @@ struct Shown : JobView {
   mutable std::once_flag made_;
   mutable std::string bytes_;
 };
-using ShownPtr = std::shared_ptr<const Shown>;
+using PublishedViewPtr = std::shared_ptr<const PublishedView>;
 
 // Approximate memory of a view and its encoded bytes. Ended attempts are shared with other views.
-size_t kept_bytes(const JobView& view);
+size_t approximate_bytes(const JobView& view);
 
 class Published {
  public:
@@ -82,7 +82,7 @@ class Published {
 
   // Changes for watchers. A cursor is a place in the ring. A slow reader holds nothing but its cursor.
   struct Batch {
-    std::vector<ShownPtr> views;
+    std::vector<PublishedViewPtr> views;
     std::vector<int64_t> cursors;  // Place of each change.
     int64_t next_cursor = 0;
     int64_t revision = 0;  // Everything up to this revision is in this batch or an earlier one.
@@ -108,14 +108,14 @@ class Published {
 
  private:
   struct Change {
-    ShownPtr shown;
+    PublishedViewPtr shown;
     int64_t previous = -1;  // Cursor of the previous change of the same name. -1: none since this process started.
     int64_t revision = 0;   // Log revision at publication. It grows, even if the view repeats an older revision.
     size_t bytes = 0;
   };
 
-  ShownPtr show(const JobView& view, int64_t revision) TITAN_REQUIRES(mutex_);
-  void keep_for_watchers(ShownPtr shown) TITAN_REQUIRES(mutex_);
+  PublishedViewPtr show(const JobView& view, int64_t revision) TITAN_REQUIRES(mutex_);
+  void keep_for_watchers(PublishedViewPtr shown) TITAN_REQUIRES(mutex_);
   int64_t ring_end() const TITAN_REQUIRES(mutex_) { return ring_begin_ + static_cast<int64_t>(ring_.size()); }
   const Change& change(int64_t cursor) const TITAN_REQUIRES(mutex_) {
     return ring_[static_cast<size_t>(cursor - ring_begin_)];
@@ -123,7 +123,7 @@ class Published {
 
   const int64_t floor_;  // Changes up to this revision happened before this process.
   mutable sync::Mutex mutex_;
-  absl::flat_hash_map<std::string, ShownPtr> by_uid_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, PublishedViewPtr> by_uid_ TITAN_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::string> uid_by_name_ TITAN_GUARDED_BY(mutex_);
   std::map<int64_t, std::string> uid_by_order_ TITAN_GUARDED_BY(mutex_);
   std::deque<Change> ring_ TITAN_GUARDED_BY(mutex_);

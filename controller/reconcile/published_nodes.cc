@@ -19,7 +19,7 @@ bool same_devices(const NodeView& a, const NodeView& b) {
          one.device_memory_bytes == other.device_memory_bytes;
 }
 
-planner::Room room_of(const job::NodeRecord& record) {
+planner::NodeMemory room_of(const job::NodeRecord& record) {
   // A worker of an older version does not report the memory of its devices. CPU ranks share the host's memory.
   const int64_t share = record.device == "cpu" ? record.memory_bytes / record.devices : 0;
   return {record.devices, record.device_memory_bytes > 0 ? record.device_memory_bytes : share};
@@ -95,7 +95,7 @@ std::vector<NodeView> PublishedNodes::all() const {
   }
 }
 
-std::vector<planner::Room> PublishedNodes::rooms(const std::string& device) const {
+std::vector<planner::NodeMemory> PublishedNodes::rooms(const std::string& device) const {
   std::shared_ptr<const Rooms> rooms;
   {
     sync::Lock lock(mutex_);

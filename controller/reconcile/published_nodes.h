@@ -33,14 +33,14 @@ class PublishedNodes {
   // without the lock.
   void each(const std::function<void(const core::NodeView&, absl::Time last_beat)>& visit) const;
   // Returns the devices and memory of the nodes that have this kind of device.
-  std::vector<planner::Room> rooms(const std::string& device) const;
+  std::vector<planner::NodeMemory> rooms(const std::string& device) const;
 
  private:
   struct Shown {
     core::NodeViewPtr view;
     absl::Time last_beat;  // Time of the view, or a later one.
   };
-  using Rooms = std::vector<planner::Room>;
+  using Rooms = std::vector<planner::NodeMemory>;
 
   static core::NodeView as_of_now(const Shown& shown);
   std::vector<Shown> shown_after(const std::string& name, size_t limit) const;

@@ -143,7 +143,7 @@ void Reconciler::on_message(const std::string& node, const std::shared_ptr<Sessi
     sync::Lock lock(mutex_);
     const auto id = session_ids_.find(session.get());
     if (id == session_ids_.end()) return;
-    take(core::Heard{node, id->second, std::move(report)}, answers);
+    take(core::MessageReceived{node, id->second, std::move(report)}, answers);
   }
   for (const auto& answer : answers) answer();
 }
@@ -191,7 +191,7 @@ void Reconciler::tick() {
   {
     sync::Lock lock(mutex_);
     take(core::Tick{}, answers);
-    wake = std::exchange(soft_changes_, false);
+    wake = std::exchange(published_without_commit_, false);
   }
   for (const auto& answer : answers) answer();
   if (wake) published_.wakers().wake_all();  // Without the lock: watchers may call the reconciler.

@@ -85,7 +85,7 @@ class Reconciler {
   absl::StatusOr<JobViewPtr> would_update(const core::UpdateJob& request) const;
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
   // Reads what is published, without waiting for decisions under way.
-  std::vector<planner::Room> rooms(const std::string& device) const { return nodes_.rooms(device); }
+  std::vector<planner::NodeMemory> rooms(const std::string& device) const { return nodes_.rooms(device); }
   std::vector<NodeView> nodes() const { return nodes_.all(); }  // By name.
   void each_node(const std::function<void(const NodeView&, absl::Time last_beat)>& visit) const { nodes_.each(visit); }
   std::vector<NodeView> nodes_after(const std::string& name, size_t limit) const { return nodes_.page(name, limit); }
@@ -133,7 +133,7 @@ class Reconciler {
   void run(core::Effects effects, Answers& answers) TITAN_REQUIRES(mutex_);
   void write(core::Change change, Answers& answers) TITAN_REQUIRES(mutex_);
   void compare(const core::Comparison& wanted);
-  void settle(int64_t ticket, const absl::StatusOr<int64_t>& revision);
+  void on_committed(int64_t ticket, const absl::StatusOr<int64_t>& revision);
   absl::StatusOr<ConfigCache::Config> config_of(const std::string& uid) const;
   void release(core::Release& what, int64_t revision, Answers& answers) TITAN_REQUIRES(mutex_);
   void release_waiting(Answers& answers) TITAN_REQUIRES(mutex_);
@@ -141,7 +141,7 @@ class Reconciler {
   void send_all(const std::vector<core::Send>& sends, Answers& answers) TITAN_REQUIRES(mutex_);
   absl::Status make_launch_file(const core::Prepare& prepare, LaunchFiles& files) const;
   absl::StatusOr<std::string> launch_json(rank_protocol::Launch launch, bool with_addresses) const;
-  void measure(const core::Measure& one);
+  void measure(const core::MetricSample& one);
   void note_later_leader(const std::string& node, int64_t epoch) const;
   void write(const std::vector<journal::Line>& lines) const;
 
@@ -162,7 +162,7 @@ class Reconciler {
   int64_t next_ticket_ TITAN_GUARDED_BY(mutex_) = 1;
   core::RequestId next_request_ TITAN_GUARDED_BY(mutex_) = 1;
   core::SessionId next_session_ TITAN_GUARDED_BY(mutex_) = 1;
-  bool soft_changes_ TITAN_GUARDED_BY(mutex_) = false;
+  bool published_without_commit_ TITAN_GUARDED_BY(mutex_) = false;
 
   std::shared_ptr<void> subscription_;  // Destroyed first: its listener uses all of this object.
 };

@@ -7,30 +7,30 @@
 
 namespace titan::scheduler {
 
-Pool::Shunned Pool::shun(const Waiting& job) const {
+Pool::ExcludedNodes Pool::excluded_nodes(const Waiting& job) const {
   const Request& request = job.request;
   const auto counts = [&](const NodeState* node) {
     return node->standing.usable && node->node.device == job.job.device;
   };
-  Shunned shunned;
+  ExcludedNodes excluded;
   int64_t room = nodes_.usable().room(request);
   for (NodeState* node : job.refused) {
     if (!counts(node)) continue;
     room -= request.share(node->standing.devices);
-    shunned.hidden.push_back(node);
+    excluded.hidden.push_back(node);
   }
   int64_t others = room;
   for (NodeState* node : job.avoided) {
     if (!counts(node)) continue;
     others -= request.share(node->standing.devices);
-    shunned.last.push_back(node);
+    excluded.last.push_back(node);
   }
   if (others >= request.ranks) {
-    shunned.hidden.insert(shunned.hidden.end(), shunned.last.begin(), shunned.last.end());
-    shunned.last.clear();
+    excluded.hidden.insert(excluded.hidden.end(), excluded.last.begin(), excluded.last.end());
+    excluded.last.clear();
   }
-  shunned.fits_idle = request.divides() && room >= request.ranks;
-  return shunned;
+  excluded.fits_idle = request.divides() && room >= request.ranks;
+  return excluded;
 }
 
 // True for that job itself, for jobs before it, and for jobs that end before it can start.
@@ -41,28 +41,28 @@ bool Pool::may_use_promised(const Waiting& job, absl::Time now) const {
 }
 
 // Upper bound on what the job can get. It is cheap, and nearly always exact.
-int64_t Pool::most_room(const Waiting& job, const Shunned& shunned, bool promised) const {
+int64_t Pool::most_room(const Waiting& job, const ExcludedNodes& excluded, bool promised) const {
   int64_t room = nodes_.unclaimed(false).room(job.request);
   if (promised) room += nodes_.unclaimed(true).room(job.request);
-  for (const NodeState* node : shunned.hidden) {
+  for (const NodeState* node : excluded.hidden) {
     if (promised || !node->targeted) room -= job.request.share(node->standing.unclaimed);
   }
   return room;
 }
 
 std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
-  const Shunned shunned = shun(job);
+  const ExcludedNodes excluded = excluded_nodes(job);
   const bool promised = may_use_promised(job, now);
-  if (!shunned.fits_idle || most_room(job, shunned, promised) < job.request.ranks) return std::nullopt;
-  for (NodeState* node : shunned.hidden) nodes_.hide(*node, true);
+  if (!excluded.fits_idle || most_room(job, excluded, promised) < job.request.ranks) return std::nullopt;
+  for (NodeState* node : excluded.hidden) nodes_.hide(*node, true);
   lift(job, true);
   std::vector<Waiting*> lifted = {&job};
   Shares shares;
   NodeIndex* index = make_room(job, promised, lifted);
-  if (index != nullptr) shares = choose(*index, job, shunned);
+  if (index != nullptr) shares = choose(*index, job, excluded);
   std::optional<std::vector<Run>> runs;
   if (index != nullptr) runs = settle(job, std::move(shares), now);
-  for (NodeState* node : shunned.hidden) nodes_.hide(*node, false);
+  for (NodeState* node : excluded.hidden) nodes_.hide(*node, false);
   for (Waiting* other : lifted) lift(*other, false);
   nodes_.merge(promise_.nodes, false);
   if (!runs) return std::nullopt;
@@ -119,13 +119,13 @@ NodeIndex* Pool::make_room(const Waiting& job, bool promised, std::vector<Waitin
 
 // Chooses the fewest nodes, first those that the job came from, in the fewest domains, with the tightest fit. The job
 // must fit into the index.
-Pool::Shares Pool::choose(NodeIndex& index, const Waiting& job, const Shunned& shunned) {
+Pool::Shares Pool::choose(NodeIndex& index, const Waiting& job, const ExcludedNodes& excluded) {
   Shares shares;
   int left = job.request.ranks;
-  for (NodeState* node : shunned.last) nodes_.hide(*node, true);
+  for (NodeState* node : excluded.last) nodes_.hide(*node, true);
   choose_own(index, job, left, shares);
   choose_more(index, job.request, left, shares);
-  for (NodeState* node : shunned.last) nodes_.hide(*node, false);
+  for (NodeState* node : excluded.last) nodes_.hide(*node, false);
   choose_more(index, job.request, left, shares);
   return shares;
 }

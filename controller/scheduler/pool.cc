@@ -36,14 +36,14 @@ void Pool::add(Waiting& job) {
     }
   }
   if (queue_.add(job)) dirty_ = true;
-  never_told_.insert(&job);
+  never_reported_.insert(&job);
   ++facts_;
 }
 
 void Pool::remove(Waiting& job) {
   if (promise_.job == &job) drop_promise();
   queue_.remove(job);
-  never_told_.erase(&job);
+  never_reported_.erase(&job);
   if (job.held.empty()) return;
   holders_.erase(&job);
   useless_.erase(&job);
@@ -82,14 +82,14 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
         shape->blocked_at = version_;
       }
       if (!waits) {
-        const Shunned shunned = shun(job);
-        waits = shunned.fits_idle;
-        if (waits) promise_to(job, shunned);
+        const ExcludedNodes excluded = excluded_nodes(job);
+        waits = excluded.fits_idle;
+        if (waits) promise_to(job, excluded);
       }
       shape = queue_.after(here);
     }
   }
-  tell_reasons(limits.reasons, totals, outcomes);
+  report_reasons(limits.reasons, totals, outcomes);
 }
 
 // EASY backfill, by nodes. The first job that must wait although the cluster could hold it is promised enough nodes to
@@ -101,23 +101,23 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
 // shadow time nothing starts on promised nodes, so they are free once the jobs that run there have ended. With one,
 // jobs that start there end by then, and afterwards nothing starts there. Even jobs that outstay their limits only
 // delay it until they end. An exchange of nodes (improve_promise) brings a ready node for one that is not.
-void Pool::promise_to(Waiting& job, const Shunned& shunned) {
+void Pool::promise_to(Waiting& job, const ExcludedNodes& excluded) {
   // Nodes that it accepted earlier may be avoided now that there are others.
-  const bool still_wanted =
-      std::none_of(shunned.hidden.begin(), shunned.hidden.end(), [](const NodeState* node) { return node->targeted; });
-  if (promise_.job == &job && still_wanted) return improve_promise(shunned);
+  const bool still_wanted = std::none_of(excluded.hidden.begin(), excluded.hidden.end(),
+                                         [](const NodeState* node) { return node->targeted; });
+  if (promise_.job == &job && still_wanted) return improve_promise(excluded);
   drop_promise();  // The promise may belong to a job that is now later in the queue.
-  set_promise(job, nodes_.soonest(job.request, {shunned.hidden.begin(), shunned.hidden.end()}));
+  set_promise(job, nodes_.soonest(job.request, {excluded.hidden.begin(), excluded.hidden.end()}));
 }
 
 // Exchanges promised nodes that cannot take their share of the job now for other nodes that can. Each exchange brings
 // ranks that could start, so there are no more exchanges than ranks.
-void Pool::improve_promise(const Shunned& shunned) {
+void Pool::improve_promise(const ExcludedNodes& excluded) {
   const Request& request = promise_.job->request;
   const NodeIndex& open = nodes_.index(false);
   bool exchanged = false;
   // Otherwise one of them could be the tightest and hide others.
-  for (NodeState* node : shunned.hidden) nodes_.hide(*node, true);
+  for (NodeState* node : excluded.hidden) nodes_.hide(*node, true);
   while (open.counts().at_least(request.least()) > 0) {
     NodeState* slow = nodes_.slowest(request);
     if (slow == nullptr) break;
@@ -129,7 +129,7 @@ void Pool::improve_promise(const Shunned& shunned) {
     nodes_.target(*ready, true);
     exchanged = true;
   }
-  for (NodeState* node : shunned.hidden) nodes_.hide(*node, false);
+  for (NodeState* node : excluded.hidden) nodes_.hide(*node, false);
   // It also changes when the end of a job that runs there becomes known, or is earlier than expected.
   const absl::Time shadow = std::min(promise_.shadow, nodes_.targets_drained());
   if (!exchanged && shadow == promise_.shadow) return;

@@ -44,7 +44,7 @@ class Pool {
   // Places jobs that fit, in queue order, and appends an outcome for each. Then appends the reasons that changed. The
   // devices of placed jobs are claimed, and these jobs have left the queue.
   void cycle(absl::Time now, const Limits& limits, const NodeTotals& totals, std::vector<Outcome>& outcomes);
-  bool has_work() const { return dirty_ || facts_ != told_facts_ || to_visit_ > 0; }
+  bool has_work() const { return dirty_ || facts_ != reported_facts_ || to_visit_ > 0; }
   void facts_changed() { ++facts_; }  // Reasons also depend on nodes of other kinds.
 
   std::optional<Misfit> misfit(const Job& job, const NodeTotals& totals) const;
@@ -62,7 +62,7 @@ class Pool {
     absl::Time shadow = absl::InfiniteFuture();
   };
   // Nodes that a job does not use: refused nodes, and avoided ones if the other nodes could hold the job when idle.
-  struct Shunned {
+  struct ExcludedNodes {
     std::vector<NodeState*> hidden;
     std::vector<NodeState*> last;  // Avoided, but needed: used last.
     bool fits_idle = false;        // The job would fit if all nodes that it may use were idle.
@@ -75,20 +75,20 @@ class Pool {
     dirty_ = true;
   }
 
-  void promise_to(Waiting& job, const Shunned& shunned);
-  void improve_promise(const Shunned& shunned);
+  void promise_to(Waiting& job, const ExcludedNodes& excluded);
+  void improve_promise(const ExcludedNodes& excluded);
   void set_promise(Waiting& job, NodeSet nodes);
   void drop_promise();
 
   // placing.cc
-  Shunned shun(const Waiting& job) const;
+  ExcludedNodes excluded_nodes(const Waiting& job) const;
   std::optional<std::vector<Run>> place(Waiting& job, absl::Time now);
   bool may_use_promised(const Waiting& job, absl::Time now) const;
-  int64_t most_room(const Waiting& job, const Shunned& shunned, bool promised) const;
+  int64_t most_room(const Waiting& job, const ExcludedNodes& excluded, bool promised) const;
   bool could_ever_run(const Waiting& job) const;
   void find_useless();
   NodeIndex* make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted);
-  Shares choose(NodeIndex& index, const Waiting& job, const Shunned& shunned);
+  Shares choose(NodeIndex& index, const Waiting& job, const ExcludedNodes& excluded);
   void choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& shares);
   void choose_more(NodeIndex& index, const Request& request, int& left, Shares& shares);
   void take(NodeState& node, int ranks, int& left, Shares& shares);
@@ -96,10 +96,10 @@ class Pool {
   void lift(Waiting& job, bool lifted);
 
   // reasons.cc
-  void tell_reasons(int visits, const NodeTotals& totals, std::vector<Outcome>& outcomes);
-  void tell_reason(Waiting& job, const NodeTotals& totals, std::vector<Outcome>& outcomes);
+  void report_reasons(int visits, const NodeTotals& totals, std::vector<Outcome>& outcomes);
+  void report_reason(Waiting& job, const NodeTotals& totals, std::vector<Outcome>& outcomes);
   Misfit reason_of(const Waiting& job, const NodeTotals& totals) const;
-  Misfit lack(const Waiting& job, const Shunned& shunned, int nodes) const;
+  Misfit lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) const;
 
   Ledger& ledger_;
   Nodes nodes_;
@@ -114,11 +114,11 @@ class Pool {
   std::optional<Place> cut_;  // Where the last cycle reached its limit. Not set: it saw all jobs.
 
   // Reasons go to the front of the queue, to jobs that have none yet, and to all other jobs in rotation.
-  uint64_t facts_ = 1;       // Grows with every change that may affect a reason.
-  uint64_t told_facts_ = 0;  // Value of facts_ at the start of this round.
-  size_t to_visit_ = 0;      // Jobs that this round has not visited yet.
-  Place visited_;            // Last place that this round has visited.
-  std::set<Waiting*, InPlace> never_told_;
+  uint64_t facts_ = 1;           // Grows with every change that may affect a reason.
+  uint64_t reported_facts_ = 0;  // Value of facts_ at the start of this round.
+  size_t to_visit_ = 0;          // Jobs that this round has not visited yet.
+  Place visited_;                // Last place that this round has visited.
+  std::set<Waiting*, InPlace> never_reported_;
 };
 
 }  // namespace titan::scheduler

@@ -74,9 +74,9 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
                                                            : absl::StrCat("all ", totals.ready, " ready nodes are"),
                                          " cordoned; see titanctl node uncordon")};
   }
-  const Shunned shunned = shun(job);
+  const ExcludedNodes excluded = excluded_nodes(job);
   const int usable = nodes_.usable().at_least(0);
-  const int nodes = usable - static_cast<int>(shunned.hidden.size());
+  const int nodes = usable - static_cast<int>(excluded.hidden.size());
   if (usable == 0) {
     return {"WRONG_DEVICE", absl::StrCat("the job asks for ", asks.device, " devices and no ready node has any")};
   }
@@ -85,10 +85,10 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
                                         absl::StrJoin(asks.refused, ", "))};
   }
   if (!job.request.divides()) return indivisible(asks);
-  if (!shunned.fits_idle) {
+  if (!excluded.fits_idle) {
     int wide = nodes_.usable().at_least(job.request.least());
     int64_t devices = nodes_.usable().devices(), room = nodes_.usable().room(job.request);
-    for (const NodeState* node : shunned.hidden) {
+    for (const NodeState* node : excluded.hidden) {
       wide -= node->standing.devices >= job.request.least() ? 1 : 0;
       devices -= node->standing.devices;
       room -= job.request.share(node->standing.devices);
@@ -96,11 +96,11 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
     if (asks.ranks_per_node > 0) return too_few_wide_nodes(asks, wide, nodes, "");
     if (devices >= asks.ranks) return too_few_units(asks, room / job.request.unit);
   }
-  return lack(job, shunned, nodes);
+  return lack(job, excluded, nodes);
 }
 
 // The nodes would suffice, or nearly. The free devices do not.
-Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
+Misfit Pool::lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) const {
   const Job& asks = job.job;
   const bool behind = promise_.job != nullptr && promise_.job->place < job.place;
   int64_t devices = nodes_.usable().devices();
@@ -111,7 +111,7 @@ Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
     kept += nodes_.unclaimed(promised).devices() - nodes_.index(promised).counts().devices();
     room += nodes_.index(promised).counts().room(job.request);
   }
-  for (const NodeState* node : shunned.hidden) {
+  for (const NodeState* node : excluded.hidden) {
     devices -= node->standing.devices;
     if (behind && node->targeted) continue;
     free -= node->standing.free;
@@ -128,11 +128,11 @@ Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
                     counted(asks.ranks / job.request.unit, "group"), " of ", job.request.unit);
   }
   if (kept > 0) absl::StrAppend(&counts, ", ", kept, " kept for jobs that recover");
-  if (!shunned.hidden.empty() && !asks.avoided.empty() && shunned.last.empty()) {
+  if (!excluded.hidden.empty() && !asks.avoided.empty() && excluded.last.empty()) {
     absl::StrAppend(&counts, " (avoided: ", absl::StrJoin(asks.avoided, ", "), ")");
   }
   if (!asks.refused.empty()) absl::StrAppend(&counts, " (refused: ", absl::StrJoin(asks.refused, ", "), ")");
-  if (behind && shunned.fits_idle) {
+  if (behind && excluded.fits_idle) {
     const std::string& first = promise_.job->job.name;
     // A user who sees this job may not be allowed to see the first one.
     const bool foreign = project_of(first) != project_of(asks.name);
@@ -141,9 +141,9 @@ Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
   return {"INSUFFICIENT_DEVICES", counts};
 }
 
-void Pool::tell_reason(Waiting& job, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
+void Pool::report_reason(Waiting& job, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
   Misfit misfit = reason_of(job, totals);
-  never_told_.erase(&job);
+  never_reported_.erase(&job);
   if (misfit.reason == job.reason && misfit.message == job.message) return;
   job.reason = misfit.reason;
   job.message = misfit.message;
@@ -152,26 +152,26 @@ void Pool::tell_reason(Waiting& job, const NodeTotals& totals, std::vector<Outco
 
 // A third of the visits each goes to the front of the queue, to jobs without a reason, and to all jobs in rotation. A
 // job gets no reason before a cycle has looked at it.
-void Pool::tell_reasons(int visits, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
+void Pool::report_reasons(int visits, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
   const auto seen = [&](const Waiting* job) { return !cut_ || job->place < *cut_; };
   const std::set<Waiting*, InPlace>& jobs = queue_.jobs();
-  if (told_facts_ != facts_) to_visit_ = jobs.size();
-  told_facts_ = facts_;
+  if (reported_facts_ != facts_) to_visit_ = jobs.size();
+  reported_facts_ = facts_;
   to_visit_ = std::min(to_visit_, jobs.size());
   if (to_visit_ == 0) return;
   int left = std::max(1, visits / 3);
   for (auto it = jobs.begin(); it != jobs.end() && seen(*it) && left > 0; ++it, --left) {
-    tell_reason(**it, totals, outcomes);
+    report_reason(**it, totals, outcomes);
   }
   left = std::max(1, visits / 3);
-  while (!never_told_.empty() && seen(*never_told_.begin()) && left-- > 0) {
-    tell_reason(**never_told_.begin(), totals, outcomes);
+  while (!never_reported_.empty() && seen(*never_reported_.begin()) && left-- > 0) {
+    report_reason(**never_reported_.begin(), totals, outcomes);
   }
   left = std::max(1, visits / 3);
   for (auto it = jobs.upper_bound(visited_); left > 0 && to_visit_ > 0; --left, --to_visit_) {
     if (it == jobs.end() || !seen(*it)) it = jobs.begin();
     if (!seen(*it)) return;
-    tell_reason(**it, totals, outcomes);
+    report_reason(**it, totals, outcomes);
     visited_ = (*it)->place;
     ++it;
   }

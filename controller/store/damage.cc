@@ -117,7 +117,7 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
 // have not passed it read the records again.
 absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
   sqlite3* db = write_->database.get();
-  while (meta_.compacted_row < row && !stuck_) TITAN_RETURN_IF_ERROR(compact(meta_.last_row - row));
+  while (meta_.compacted_row < row && !compaction_stopped_) TITAN_RETURN_IF_ERROR(compact(meta_.last_row - row));
   {
     TITAN_ASSIGN_OR_RETURN(Statement next,
                            Statement::prepare(db, "SELECT revision FROM log WHERE id > ? ORDER BY id LIMIT 1"));

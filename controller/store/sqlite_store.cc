@@ -166,7 +166,7 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
   // Under load the WAL is folded at 8 MB, since that costs two more fsyncs. Otherwise idle() does it. The group is
   // durable in any case.
   if (log_pages_ > 2000) {
-    const absl::Status folded = fold_log();
+    const absl::Status folded = checkpoint_wal();
     if (!folded.ok()) writer_->fail(folded);
   }
   if (options_.on_commit) options_.on_commit(static_cast<int>(group.size()), absl::Now() - start);
@@ -296,7 +296,7 @@ absl::Status SqliteStore::mark_time() {
 // Drops superseded changes that are older than the last `keep` changes, one step at a time.
 absl::Status SqliteStore::compact(int64_t keep) {
   const int64_t limit = meta_.last_row - keep;
-  if (limit <= meta_.compacted_row || stuck_) return absl::OkStatus();
+  if (limit <= meta_.compacted_row || compaction_stopped_) return absl::OkStatus();
   struct Row {
     int64_t id, previous;
     std::string key;
@@ -314,7 +314,7 @@ absl::Status SqliteStore::compact(int64_t keep) {
     // The log is damaged: old changes stay, and new ones are still written.
     if (!more.ok() || walk.integer(0) <= before) {
       walk.reset();
-      stuck_ = true;
+      compaction_stopped_ = true;
       return absl::OkStatus();
     }
     const std::string key = walk.text(2);

@@ -122,7 +122,7 @@ class SqliteStore : public Store {
   absl::Status mark_time();
   absl::Status compact(int64_t keep);
   absl::StatusOr<int64_t> pragma(const char* query);
-  absl::Status fold_log();
+  absl::Status checkpoint_wal();
   void idle();
 
   Loaded load(Connection& connection, const Head& head) const;
@@ -147,7 +147,7 @@ class SqliteStore : public Store {
   std::unique_ptr<Connection> write_;          // This member and the next four are for the writing thread only.
   Meta meta_;
   int log_pages_ = 0;                 // Pages of SQLite's WAL after the last transaction.
-  bool stuck_ = false;                // Compaction met damage and was given up.
+  bool compaction_stopped_ = false;   // Compaction met damage and was given up.
   std::vector<std::string> written_;  // Lost records that the present transaction writes.
   mutable std::unique_ptr<Connection> read_ TITAN_GUARDED_BY(read_mutex_);
   mutable sync::Mutex read_mutex_;

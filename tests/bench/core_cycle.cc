@@ -44,7 +44,7 @@ class Cluster : public BenchCore {
     running_.pop_front();
     AttemptReport report{.attempt = attempt, .phase = PartPhase::kEnded};
     for (int rank = 0; rank < kDevices; ++rank) report.exits.emplace_back().exit.rank = rank;
-    take(Heard{absl::StrCat("node", session - 1), session, std::move(report)});
+    take(MessageReceived{absl::StrCat("node", session - 1), session, std::move(report)});
   }
 
   size_t running() const { return running_.size(); }

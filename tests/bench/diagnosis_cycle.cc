@@ -101,7 +101,7 @@ class Job : public BenchCore {
     }
   }
   void say(SessionId session, NodeReport report) {
-    take(Heard{absl::StrCat("node", session - 1), session, std::move(report)});
+    take(MessageReceived{absl::StrCat("node", session - 1), session, std::move(report)});
   }
 
   void take(Input input) override {

@@ -30,7 +30,7 @@ BENCHMARK(plain);
 
 // With the newest calls in a file besides, where the second argument says so.
 void recorded(benchmark::State& state) {
-  FlightRecorder recorder(state.range(0), FlightRecorder::Waits::kEndIt);
+  FlightRecorder recorder(state.range(0), FlightRecorder::Waits::kCompletesOnWait);
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / ("titan-recorder-bench-" + std::to_string(::getpid()));
   if (state.range(1) != 0) recorder.attach(rank_protocol::FlightTail::create(file, 0).value());
@@ -44,7 +44,7 @@ void recorded(benchmark::State& state) {
 BENCHMARK(recorded)->ArgsProduct({{2'000, 20'000, 1'000'000}, {0, 1}});
 
 void written(benchmark::State& state) {
-  FlightRecorder recorder(state.range(0), FlightRecorder::Waits::kEndIt);
+  FlightRecorder recorder(state.range(0), FlightRecorder::Waits::kCompletesOnWait);
   const int group = recorder.add_group("fsdp", {0, 1, 2, 3});
   const at::Tensor tensor = at::empty({8, 2048, 4096}, at::TensorOptions(at::kMeta).dtype(at::kBFloat16));
   for (int64_t i = 0; i < state.range(0); ++i) {

@@ -63,7 +63,7 @@ TITAN_FUZZ(hub_headers, 3000) {
   if (const auto range = http::parse_content_range(text))
     require(range->range.begin >= 0 && range->range.begin < range->range.end && range->range.end <= range->size,
             "a range");
-  for (const char c : text::shown(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
+  for (const char c : text::printable_name(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
 }
 
 // Where a job's data lies, as its user says it.

@@ -86,7 +86,7 @@ TITAN_FUZZ(node_state, 400) {
   (void)state.highest_attempt("u1");
   (void)state.leader_epoch();
   (void)state.cluster();
-  (void)state.mend_records();
+  (void)state.repair_records();
   (void)daemon::look_at({.key = {"u1", 1}}, folder);
   for (const daemon::AttemptRecord& record : state.load_all()) {
     require(state.save(record).ok(), "a record that was read is written");

@@ -100,7 +100,7 @@ TITAN_FUZZ(credentials, 4000) {
 
 // An authority's files, of which one or both are not what they should be.
 TITAN_FUZZ(certificate, 100) {
-  static const auto* const own = new pki::Pair(*pki::make_authority("test", {absl::UnixEpoch(), absl::Hours(1)}));
+  static const auto* const own = new pki::KeyPair(*pki::make_authority("test", {absl::UnixEpoch(), absl::Hours(1)}));
   static const auto* const key = new std::string(*pki::make_key());
   Parts parts(bytes);
   const std::string one(parts.next()), two(parts.next());

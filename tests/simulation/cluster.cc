@@ -368,7 +368,7 @@ void Cluster::start_controller() {
   check_acknowledged();
   if (on_start) on_start();
   is_starting = true;
-  for (const reconcile::ShownPtr& view : all.views) {
+  for (const reconcile::PublishedViewPtr& view : all.views) {
     if (on_view) on_view(*view);
   }
   is_starting = false;
@@ -416,8 +416,8 @@ void Cluster::watch() {
   while (controller != nullptr) {
     const absl::StatusOr<reconcile::Published::Batch> batch = controller->published().changes(cursor_, 100);
     if (!batch.ok()) return violate(absl::StrCat("the watch fell behind: ", batch.status().message()));
-    for (const reconcile::ShownPtr& view : batch->views) {
-      history_.push_back({view->revision, view->record->uid, reconcile::kept_bytes(*view)});
+    for (const reconcile::PublishedViewPtr& view : batch->views) {
+      history_.push_back({view->revision, view->record->uid, reconcile::approximate_bytes(*view)});
       if (on_view) on_view(*view);
     }
     cursor_ = batch->next_cursor;
@@ -447,7 +447,7 @@ void Cluster::resume_watch() {
   for (const Change& one : history_) {
     if (is_newer(one.revision)) expected.emplace_back(one.revision, one.uid);
   }
-  for (const reconcile::ShownPtr& view : after->views) {
+  for (const reconcile::PublishedViewPtr& view : after->views) {
     if (is_newer(view->revision)) shown.emplace_back(view->revision, view->record->uid);
   }
   if (shown != expected)

@@ -32,7 +32,7 @@ constexpr bool kOnSharedStorage = std::is_same_v<E, node::PrepareFolder> || std:
 template <typename E>
 constexpr bool kAtOnce =
     std::is_same_v<E, node::Send> || std::is_same_v<E, node::WatchSpools> || std::is_same_v<E, node::UnwatchSpools> ||
-    std::is_same_v<E, node::ResetSession> || std::is_same_v<E, node::Log> || std::is_same_v<E, node::TellShim> ||
+    std::is_same_v<E, node::ResetSession> || std::is_same_v<E, node::Log> || std::is_same_v<E, node::SendToShim> ||
     std::is_same_v<E, node::KillShim>;
 
 node::LaunchFacts read_facts(const std::string& launch_json) {
@@ -91,12 +91,13 @@ void Machine::start_daemon() {
   core_ = std::make_unique<node::NodeCore>(config, disk_.cluster, disk_.epoch, now());
   for (const auto& [key, record] : disk_.records) {
     if (record.phase == node::AttemptRecord::Phase::kForgotten) continue;
-    node::Found found;
+    node::RecoveredAttempt found;
     found.record = record;
     found.places = disk_.places[key];
     found.facts = disk_.facts[key];
     const SimShim* there = shim(key);
-    found.shim = there != nullptr && there->alive ? node::Found::Shim::kAlive : node::Found::Shim::kGone;
+    found.shim =
+        there != nullptr && there->alive ? node::RecoveredAttempt::Shim::kAlive : node::RecoveredAttempt::Shim::kGone;
     if (there != nullptr) {
       found.status = there->written;
       for (const Rank& rank : there->ranks) {
@@ -107,7 +108,7 @@ void Machine::start_daemon() {
   }
   wake();
   timeline_.after(absl::Milliseconds(500), [this, life = life_] {
-    if (life == life_) look_at_beacons();
+    if (life == life_) read_beacons();
   });
 }
 
@@ -301,10 +302,10 @@ void Machine::perform(node::Effect& effect) {
                    for (const int rank : record.ranks) made.ranks.push_back({.rank = rank});
                    made.written = status_of(made);
                    feed(node::ShimSpawned{it.op, made.pid, made.pid, ""});
-                   say(it.key, {.kind = node::ShimSaid::Kind::kStatus, .status = *made.written});
+                   say(it.key, {.kind = node::ShimEvent::Kind::kStatus, .status = *made.written});
                  },
                  [&](const node::FindShim& it) {
-                   node::ShimFound found;
+                   node::ShimLookup found;
                    found.op = it.op;
                    SimShim* there = shim(it.key);
                    if (unreadable) {
@@ -312,12 +313,12 @@ void Machine::perform(node::Effect& effect) {
                      return feed(found);
                    }
                    if (there != nullptr && there->alive) {
-                     found.is = node::ShimFound::Is::kLinked;
+                     found.state = node::ShimLookup::State::kLinked;
                      there->link = it.op;
                      feed(found);
-                     return say(it.key, {.kind = node::ShimSaid::Kind::kStatus, .status = status_of(*there)});
+                     return say(it.key, {.kind = node::ShimEvent::Kind::kStatus, .status = status_of(*there)});
                    }
-                   found.is = node::ShimFound::Is::kGone;
+                   found.state = node::ShimLookup::State::kGone;
                    if (there != nullptr) {
                      found.status = there->written;
                      for (const Rank& rank : there->ranks) {
@@ -327,7 +328,7 @@ void Machine::perform(node::Effect& effect) {
                    feed(found);
                  },
                  [&](const node::CheckRanks& it) {
-                   node::RanksSeen seen;
+                   node::RanksChecked seen;
                    seen.op = it.op;
                    seen.same_boot = it.boot == boot_;
                    if (unreadable) {
@@ -344,7 +345,7 @@ void Machine::perform(node::Effect& effect) {
                    feed(seen);
                  },
                  [&](const node::KillShim& it) { kill_shim(it.key); },
-                 [&](const node::TellShim& it) {
+                 [&](const node::SendToShim& it) {
                    SimShim* there = shim(it.key);
                    if (there != nullptr && there->alive && there->link == it.link) shim_does(it.key, it.command);
                  },
@@ -411,12 +412,12 @@ void Machine::perform(node::Effect& effect) {
              effect);
 }
 
-void Machine::look_at_beacons() {
-  node::BeaconsSeen seen;
+void Machine::read_beacons() {
+  node::BeaconsRead seen;
   for (const auto& [key, shim] : shims_) {
     for (const Rank& rank : shim.ranks) {
       if (!rank.running) continue;
-      node::BeaconsSeen::Item& item = seen.items.emplace_back();
+      node::BeaconsRead::Item& item = seen.items.emplace_back();
       item.key = key;
       item.status.set_rank(rank.rank);
       item.status.set_step(rank.step);
@@ -426,9 +427,9 @@ void Machine::look_at_beacons() {
     }
   }
   if (!seen.items.empty()) feed(seen);
-  feed(node::StateFolderSeen{disk_full ? kNoRoom : ""});
+  feed(node::StateFolderChecked{disk_full ? kNoRoom : ""});
   timeline_.after(absl::Milliseconds(500), [this, life = life_] {
-    if (life == life_) look_at_beacons();
+    if (life == life_) read_beacons();
   });
 }
 
@@ -476,7 +477,7 @@ node::ShimStatus Machine::status_of(const SimShim& shim) const {
   return status;
 }
 
-void Machine::say(const node::AttemptKey& key, node::ShimSaid said) {
+void Machine::say(const node::AttemptKey& key, node::ShimEvent said) {
   const SimShim& there = shims_.at(key);
   if (there.link == 0) return;
   said.key = key;
@@ -493,14 +494,14 @@ void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& co
     case Kind::kLease:
       there.orphan_at =
           timeline_.now() - absl::Milliseconds(command.silence_milliseconds) + absl::Seconds(there.orphan_timeout);
-      say(key, {.kind = node::ShimSaid::Kind::kLease});
+      say(key, {.kind = node::ShimEvent::Kind::kLease});
       return run_shims();
     case Kind::kStart:
       if (!there.stop_reason.empty()) {
-        return say(key, {.kind = node::ShimSaid::Kind::kStartFailed, .error = "the attempt was stopped"});
+        return say(key, {.kind = node::ShimEvent::Kind::kStartFailed, .error = "the attempt was stopped"});
       }
       if (std::exchange(there.started, true)) {
-        return say(key, {.kind = node::ShimSaid::Kind::kStarted, .status = status_of(there)});
+        return say(key, {.kind = node::ShimEvent::Kind::kStarted, .status = status_of(there)});
       }
       note_start(key);
       for (Rank& rank : there.ranks) {
@@ -508,12 +509,12 @@ void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& co
         rank.running = true;
       }
       there.written = status_of(there);
-      say(key, {.kind = node::ShimSaid::Kind::kStarted, .status = *there.written});
+      say(key, {.kind = node::ShimEvent::Kind::kStarted, .status = *there.written});
       return training_.started(*this, key);
     case Kind::kCheckpoint:
       return training_.asked_to_save(key, /*leave=*/false);
     case Kind::kStacks:
-      return say(key, {.kind = node::ShimSaid::Kind::kStacks});
+      return say(key, {.kind = node::ShimEvent::Kind::kStacks});
     case Kind::kStop:
       break;
   }
@@ -574,7 +575,7 @@ void Machine::exit_rank(const node::AttemptKey& key, int number, int code, int s
   exit.signal = signal;
   exit.time_ns = now().wall_ns();
   if (signal == kSigkill) exit.stop_reason = shims_.at(key).stop_reason;
-  if (shims_.at(key).alive) say(key, {.kind = node::ShimSaid::Kind::kExit, .exit = exit});
+  if (shims_.at(key).alive) say(key, {.kind = node::ShimEvent::Kind::kExit, .exit = exit});
   training_.rank_gone(key, name_);
   end_if_over(key);
 }
@@ -585,7 +586,7 @@ void Machine::end_if_over(const node::AttemptKey& key) {
   if (!there.alive || there.ended || any || (!there.started && there.stop_reason.empty())) return;
   there.ended = true;
   there.written = status_of(there);
-  say(key, {.kind = node::ShimSaid::Kind::kEnded, .status = *there.written});
+  say(key, {.kind = node::ShimEvent::Kind::kEnded, .status = *there.written});
   if (there.link != 0) {
     later(link_ready_[key] - timeline_.now(), node::ShimClosed{key, there.link});
   }

@@ -121,14 +121,14 @@ class Machine {
   void plan(node::Effect effect);
   void perform(node::Effect& effect);
   void later(absl::Duration delay, node::Input input);
-  void say(const node::AttemptKey& key, node::ShimSaid said);
+  void say(const node::AttemptKey& key, node::ShimEvent said);
   void shim_does(const node::AttemptKey& key, const node::ShimCommand& command);
   void kill_ranks(const node::AttemptKey& key);
   void note_start(const node::AttemptKey& key);
   void end_if_over(const node::AttemptKey& key);
   node::ShimStatus status_of(const SimShim& shim) const;
   void wake();
-  void look_at_beacons();
+  void read_beacons();
   void run_shims();
   absl::Duration delay();
 

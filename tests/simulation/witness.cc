@@ -58,7 +58,7 @@ std::set<std::string> Witness::shown_now() {
   const absl::StatusOr<reconcile::Published::Batch> batch = published_->changes(cursor_, 1 << 20);
   if (!batch.ok()) return shown;
   cursor_ = batch->next_cursor;
-  for (const reconcile::ShownPtr& view : batch->views) {
+  for (const reconcile::PublishedViewPtr& view : batch->views) {
     shown.insert(view->record->uid);
     if (view->revision > store_.revision()) {
       violated_(absl::StrCat("job ", view->record->uid, " is shown at revision ", view->revision,

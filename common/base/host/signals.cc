@@ -22,7 +22,7 @@ void block_daemon_signals() {
 
 bool ends_daemon(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
-std::string going_on(int signal) {
+std::string ignored_signal_message(int signal) {
   const char* const name = ::sigabbrev_np(signal);
   const bool is_timer = signal == SIGALRM || signal == SIGVTALRM || signal == SIGPROF || signal == SIGXCPU;
   return absl::StrCat(

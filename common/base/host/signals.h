@@ -23,7 +23,7 @@ void block_daemon_signals();
 bool ends_daemon(int signal);
 
 // Returns the log message for a signal that does not end the daemon, such as "SIGHUP: there is nothing to reload".
-std::string going_on(int signal);
+std::string ignored_signal_message(int signal);
 
 // Signals, besides SIGTERM, by which other schedulers warn a job that its time is nearly over: Slurm's --signal and
 // scancel --signal, Grid Engine's -notify and soft limits, and a terminal or login that ends. Any of them may reach one

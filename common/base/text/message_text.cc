@@ -11,7 +11,7 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 
 }  // namespace
 
-std::string shown(const std::string& name) {
+std::string printable_name(const std::string& name) {
   std::string out = name.substr(0, kLongestShown);
   for (char& c : out) c = is_control(c) || static_cast<unsigned char>(c) >= 0x80 ? '?' : c;
   return name.size() > kLongestShown ? out + "..." : out;

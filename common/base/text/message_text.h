@@ -8,7 +8,7 @@
 namespace titan::text {
 
 // Returns the name for messages: '?' replaces bytes that are not printable ASCII, and names over 200 bytes are cut.
-std::string shown(const std::string& name);
+std::string printable_name(const std::string& name);
 
 // Returns the text with each run of digits replaced by one '#', at most its first 200 bytes. Messages of one kind,
 // which differ in a step, a rank or a count, have the same shape.

@@ -11,7 +11,7 @@ namespace titan {
 namespace {
 
 // Short spellings that no edit distance connects to their meaning.
-constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
+constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
     {"bf16", "bfloat16"},   {"fp32", "float32"},    {"fp16", "float16"}, {"f32", "float32"},      {"fp64", "float64"},
     {"double", "float64"},  {"half", "float16"},    {"gpu", "cuda"},     {"off", "disabled"},     {"false", "disabled"},
     {"true", "always"},     {"sync", "disabled"},   {"ignore", "skip"},  {"constant", "linear"},  {"cos", "cosine"},
@@ -57,7 +57,7 @@ size_t limit_of(const std::string& given) { return std::max<size_t>(2, given.siz
 }  // namespace
 
 std::string nearest(const std::string& given, const std::vector<std::string>& candidates) {
-  for (const auto& [spelling, meaning] : kMeant) {
+  for (const auto& [spelling, meaning] : kSynonyms) {
     if (given != spelling) continue;
     const auto found = std::find(candidates.begin(), candidates.end(), meaning);
     if (found != candidates.end()) return *found;

@@ -126,7 +126,7 @@ class Gzip final : public Decompressor {
     stream_.next_out = reinterpret_cast<Bytef*>(out);
     stream_.avail_out = static_cast<uInt>(size);
     while (stream_.avail_out == size && (full_ || !input.empty())) {
-      if (behind_) TITAN_RETURN_IF_ERROR(pass_padding(input));
+      if (between_members_) TITAN_RETURN_IF_ERROR(pass_padding(input));
       if (input.empty() && !full_) break;
       stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
       stream_.avail_in = static_cast<uInt>(input.size());
@@ -136,7 +136,7 @@ class Gzip final : public Decompressor {
       full_ = stream_.avail_out == 0;
       if (code == Z_STREAM_END) {
         inside_ = full_ = false;  // Another member may follow.
-        behind_ = ended_ = true;
+        between_members_ = ended_ = true;
         inflateReset(&stream_);
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
         if (!ended_ && stream_.total_out == 0 && absl::NullSafeStringView(stream_.msg) == "incorrect header check") {
@@ -157,7 +157,7 @@ class Gzip final : public Decompressor {
     auto same = std::make_unique<Gzip>(path_);
     if (inflateCopy(&same->stream_, const_cast<z_stream*>(&stream_)) != Z_OK) return nullptr;
     same->inside_ = inside_;
-    same->behind_ = behind_;
+    same->between_members_ = between_members_;
     same->padded_ = padded_;
     same->ended_ = ended_;
     return same;
@@ -170,16 +170,16 @@ class Gzip final : public Decompressor {
     padded_ |= zeros > 0;
     input.remove_prefix(zeros);
     if (input.empty()) return absl::OkStatus();
-    behind_ = false;
+    between_members_ = false;
     return padded_ ? damaged(path_, "the gzip data is damaged (more follows the zeros behind it)") : absl::OkStatus();
   }
 
   const std::string path_;
   z_stream stream_{};
-  bool inside_ = false;                   // A member has begun and not ended.
-  bool behind_ = false, padded_ = false;  // A member has ended and none begun since; zeros followed.
-  bool ended_ = false;                    // At least one member has ended.
-  bool full_ = false;                     // The output buffer was filled; more output may be pending.
+  bool inside_ = false;                            // A member has begun and not ended.
+  bool between_members_ = false, padded_ = false;  // A member has ended and none begun since; zeros followed.
+  bool ended_ = false;                             // At least one member has ended.
+  bool full_ = false;                              // The output buffer was filled; more output may be pending.
 };
 
 // Window of `zstd --long=31`. It takes up to 2 GiB of memory, but only for data that was written with it.

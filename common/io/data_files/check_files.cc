@@ -62,9 +62,9 @@ std::string excerpt(std::string_view line) {
   return text::shortened(text::printable(line.substr(0, line.find_last_not_of("\r\n") + 1)), kLongest);
 }
 
-class Look {
+class FirstRowsCheck {
  public:
-  explicit Look(const RowRules& rules) : rules_(rules) {}
+  explicit FirstRowsCheck(const RowRules& rules) : rules_(rules) {}
 
   absl::Status over(const DatasetFiles& files) {
     for (const std::string& file : files.files) {
@@ -127,7 +127,9 @@ class Look {
 
 }  // namespace
 
-absl::Status check_first_rows(const DatasetFiles& files, const RowRules& rules) { return Look(rules).over(files); }
+absl::Status check_first_rows(const DatasetFiles& files, const RowRules& rules) {
+  return FirstRowsCheck(rules).over(files);
+}
 
 std::string first_reasons(const std::vector<std::string>& reasons) {
   const size_t shown = std::min(reasons.size(), kMostReasons);

@@ -13,11 +13,11 @@
 namespace titan::data_files {
 
 // Identifies the tokenizer of tokens: the checksum of the file that defines it, and the tokens that surround documents.
-struct TokenizerMark {
+struct TokenizerFingerprint {
   uint32_t sum = 0;  // CRC-32C of the defining file.
   int64_t bos = -1, eos = -1, max_id = 0;
 
-  bool operator==(const TokenizerMark&) const = default;
+  bool operator==(const TokenizerFingerprint&) const = default;
 };
 
 // Value of dataloader.train_on and --train-on: "all" or "assistant".
@@ -31,7 +31,7 @@ struct TokenManifest {
     int64_t malformed = 0;   // Documents of the source that were left out.
     uint32_t index_sum = 0;  // CRC-32C of its .index file.
   };
-  TokenizerMark tokenizer;
+  TokenizerFingerprint tokenizer;
   bool marked = false;                    // Whether the index marks labels: format version 2, here and in the shards.
   std::optional<bool> train_on_all = {};  // Whether all messages are labels; older marked indexes do not record it.
   std::vector<Shard> shards;

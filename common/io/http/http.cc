@@ -134,7 +134,7 @@ void Http::State::set_options(const std::string& url, std::optional<Range> range
 // The hub issues a new address each time, so the next one may succeed where this server of bytes refuses.
 absl::Status Http::State::elsewhere_error(const std::string& url) const {
   return absl::UnavailableError(
-      absl::StrCat(text::shown(origin(url)), ", where the hub sends for the bytes, answers ", answer.code));
+      absl::StrCat(text::printable_name(origin(url)), ", where the hub sends for the bytes, answers ", answer.code));
 }
 
 absl::Status Http::State::one_request(const std::string& url, std::optional<Range> range) {
@@ -152,7 +152,7 @@ absl::Status Http::State::one_request(const std::string& url, std::optional<Rang
   if (is_redirect(answer.code)) return absl::OkStatus();
   if (answer.code != 200 && answer.code != 206)
     return absl::FailedPreconditionError(
-        absl::StrCat(text::shown(origin(url)), " answers ", answer.code, " to a plain request"));
+        absl::StrCat(text::printable_name(origin(url)), " answers ", answer.code, " to a plain request"));
   begin_body();
   return said;
 }
@@ -164,10 +164,11 @@ absl::Status Http::State::follow(const std::string& first, std::optional<Range> 
     if (!is_redirect(answer.code)) return absl::OkStatus();
     const std::string next = redirected(url, location);
     if (next.empty())
-      return absl::FailedPreconditionError(absl::StrCat(text::shown(origin(url)), " sends to what is no http address"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(text::printable_name(origin(url)), " sends to what is no http address"));
     if (absl::StartsWith(origin(url), "https:") && !absl::StartsWith(origin(next), "https:"))
       return absl::FailedPreconditionError(
-          absl::StrCat(text::shown(origin(url)), " sends from https to http, which is not followed"));
+          absl::StrCat(text::printable_name(origin(url)), " sends from https to http, which is not followed"));
     if (origin(next) != origin(settings.endpoint)) {
       from_hub = false;
       if (linked_etag.empty()) linked_etag = own_etag;
@@ -175,7 +176,7 @@ absl::Status Http::State::follow(const std::string& first, std::optional<Range> 
     url = next;
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(text::shown(origin(first)), " sends from one address to the next without end"));
+      absl::StrCat(text::printable_name(origin(first)), " sends from one address to the next without end"));
 }
 
 Http::Http(const Settings& settings) : state_(std::make_unique<State>(settings)) {}
@@ -190,7 +191,7 @@ Outcome Http::get(const std::string& url, std::optional<Range> range, Sink& sink
   state.from_hub = true, state.begun = false;
   if (!state.settings.token.empty() && !state.takes_token(state.settings.endpoint))
     return {absl::FailedPreconditionError(absl::StrCat("the token would go to ",
-                                                       text::shown(origin(state.settings.endpoint)),
+                                                       text::printable_name(origin(state.settings.endpoint)),
                                                        " in the clear: use https, or --insecure if that is meant")),
             std::nullopt};
   const absl::Status status = state.follow(url, range);
@@ -202,7 +203,7 @@ namespace {
 constexpr char kNameToken[] = "HF_TOKEN or --token-file names one";
 
 std::string said(const Answer& answer) {
-  return answer.error_message.empty() ? "" : absl::StrCat(" (\"", text::shown(answer.error_message), "\")");
+  return answer.error_message.empty() ? "" : absl::StrCat(" (\"", text::printable_name(answer.error_message), "\")");
 }
 
 absl::Status refused(const Answer& answer, bool with_token) {

@@ -10,7 +10,7 @@
 namespace titan::http {
 namespace {
 
-constexpr absl::Duration kWorthTelling = absl::Milliseconds(900);
+constexpr absl::Duration kNotifyAfter = absl::Milliseconds(900);
 
 // Spreads out the retries of clients that were rejected at the same time.
 double jitter() {
@@ -41,11 +41,11 @@ absl::Status with_retries(const RetryPolicy& policy, const std::stop_token& stop
     if (!absl::IsUnavailable(outcome.status)) return outcome.status;
     if (brought() > before) failed = 0, wait = policy.first_wait;
     if (++failed >= policy.attempts) return gave_up(outcome.status, failed);
-    const absl::Duration asked = std::min(outcome.retry_after.value_or(absl::ZeroDuration()), policy.longest_asked);
+    const absl::Duration asked = std::min(outcome.retry_after.value_or(absl::ZeroDuration()), policy.max_retry_after);
     const absl::Duration pause = std::max(asked, wait * jitter());
-    if (policy.telling && pause >= kWorthTelling) policy.telling(outcome.status, pause);
+    if (policy.on_retry && pause >= kNotifyAfter) policy.on_retry(outcome.status, pause);
     if (!wait_for(pause, stop)) return absl::CancelledError("interrupted");
-    wait = std::min(wait * 2, policy.longest_wait);
+    wait = std::min(wait * 2, policy.max_backoff);
   }
 }
 

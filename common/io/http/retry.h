@@ -12,10 +12,10 @@ namespace titan::http {
 struct RetryPolicy {
   int attempts = 8;                                // Attempts in a row without progress.
   absl::Duration first_wait = absl::Seconds(0.5);  // Doubled each time, with random jitter of 25%.
-  absl::Duration longest_wait = absl::Seconds(30);
-  absl::Duration longest_asked = absl::Seconds(600);  // Limit of the wait that a server requests by Retry-After.
+  absl::Duration max_backoff = absl::Seconds(30);
+  absl::Duration max_retry_after = absl::Seconds(600);  // Limit of the wait that a server requests by Retry-After.
   // Called before waits that a person would notice, on the waiting thread.
-  std::function<void(const absl::Status&, absl::Duration)> telling = nullptr;
+  std::function<void(const absl::Status&, absl::Duration)> on_retry = nullptr;
 };
 
 // Waits for `duration`. Returns false when `stop` is requested.

@@ -42,8 +42,8 @@ void set_usual_options(CURL* curl, char* error, const std::string& url, const Tr
 }
 
 absl::Status transfer_error(CURLcode code, const char* error, const std::string& url) {
-  const std::string what =
-      absl::StrCat(text::shown(origin(url)), ": ", error[0] != '\0' ? text::shown(error) : curl_easy_strerror(code));
+  const std::string what = absl::StrCat(text::printable_name(origin(url)), ": ",
+                                        error[0] != '\0' ? text::printable_name(error) : curl_easy_strerror(code));
   return is_lasting(code) ? absl::FailedPreconditionError(what) : absl::UnavailableError(what);
 }
 

@@ -71,14 +71,14 @@ int64_t size_at(const json& object) {
 absl::StatusOr<RemoteFile> parse_file(const json& entry) {
   RemoteFile file{text_at(entry, "path"), size_at(entry), text_at(entry, "oid"), ""};
   TITAN_RETURN_IF_ERROR(check_file_name(file.name));
-  if (file.size < 0) return no_hub(absl::StrCat(text::shown(file.name), " has no size"));
-  if (!is_hex(file.oid, 40)) return no_hub(absl::StrCat(text::shown(file.name), " has no git object id"));
+  if (file.size < 0) return no_hub(absl::StrCat(text::printable_name(file.name), " has no size"));
+  if (!is_hex(file.oid, 40)) return no_hub(absl::StrCat(text::printable_name(file.name), " has no git object id"));
   const auto lfs = entry.find("lfs");
   if (lfs == entry.end() || !lfs->is_object()) return file;
   file.sha256 = text_at(*lfs, "oid");
   file.size = size_at(*lfs);
   if (!is_hex(file.sha256, 64) || file.size < 0)
-    return no_hub(absl::StrCat(text::shown(file.name), " has no sha256 or size of its large object"));
+    return no_hub(absl::StrCat(text::printable_name(file.name), " has no sha256 or size of its large object"));
   return file;
 }
 

@@ -52,7 +52,7 @@ absl::StatusOr<std::string> Client::text(const std::string& url, std::string& li
 absl::StatusOr<std::string> Client::resolve(const Repo& repo, const std::string& revision,
                                             const std::stop_token& stop) {
   TITAN_RETURN_IF_ERROR(check_revision(revision));
-  const std::string what = absl::StrCat(of(repo), " at ", text::shown(revision));
+  const std::string what = absl::StrCat(of(repo), " at ", text::printable_name(revision));
   std::string link;
   absl::StatusOr<std::string> info = text(info_url(settings_.endpoint, repo, revision), link, stop);
   if (!info.ok()) return annotate(info.status(), what);
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std
 }
 
 absl::Status Client::read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
-                          RangeEnd end, const Taker& taker, const std::stop_token& stop) {
+                          RangeEnd end, const Receiver& taker, const std::stop_token& stop) {
   const std::string url = file_url(settings_.endpoint, repo, commit, file);
   const absl::Status got = http::with_retries(
       retry_, stop,
@@ -91,19 +91,19 @@ absl::Status Client::read(const Repo& repo, const std::string& commit, const std
         return outcome;
       },
       [&range] { return range.begin; });
-  return got.ok() ? got : annotate(got, absl::StrCat(text::shown(file), " of ", of(repo)));
+  return got.ok() ? got : annotate(got, absl::StrCat(text::printable_name(file), " of ", of(repo)));
 }
 
 absl::Status RangeSink::begin(const http::Answer& answer) {
   if (!answer.commit.empty() && answer.commit != commit_)
     return absl::UnavailableError(
-        absl::StrCat("the server answers with commit ", text::shown(answer.commit), " instead of ", commit_));
+        absl::StrCat("the server answers with commit ", text::printable_name(answer.commit), " instead of ", commit_));
   if (answer.code != 206) return begin_whole(answer);
   const std::optional<http::ContentRange> range = http::parse_content_range(answer.content_range);
   const bool as_asked =
       range && range->range.begin == asked_.begin && range->range.end == std::min(asked_.end, range->size);
   if (!as_asked)
-    return absl::UnavailableError(absl::StrCat("the server sends '", text::shown(answer.content_range),
+    return absl::UnavailableError(absl::StrCat("the server sends '", text::printable_name(answer.content_range),
                                                "' instead of bytes ", asked_.begin, " to ", asked_.end));
   at_ = asked_.begin;
   asked_.end = range->range.end;

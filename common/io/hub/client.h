@@ -39,7 +39,7 @@ class Client {
 
   // Receives a file's bytes as they arrive. `facts` is called before the first byte of each answer, `bytes` with their
   // offset in the file. An error from any of these ends the read.
-  struct Taker {
+  struct Receiver {
     std::function<absl::Status(const FileFacts&)> facts;
     std::function<absl::Status(int64_t offset, std::string_view bytes)> bytes;
     std::function<absl::Status()> idle = [] { return absl::OkStatus(); };
@@ -47,7 +47,7 @@ class Client {
   // Reads a range. After a failure it resumes after the bytes that arrived. With kOpen the file may end before the
   // range does. Errors include OutOfRange when the file ends before the range begins.
   absl::Status read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
-                    RangeEnd end, const Taker& taker, const std::stop_token& stop);
+                    RangeEnd end, const Receiver& taker, const std::stop_token& stop);
 
  private:
   absl::StatusOr<std::string> text(const std::string& url, std::string& link, const std::stop_token& stop);
@@ -62,7 +62,7 @@ class Client {
 // commit, or too many bytes.
 class RangeSink : public http::Sink {
  public:
-  RangeSink(http::Range asked, RangeEnd end, std::string commit, const Client::Taker& taker)
+  RangeSink(http::Range asked, RangeEnd end, std::string commit, const Client::Receiver& taker)
       : asked_(asked), end_(end), commit_(std::move(commit)), taker_(taker) {}
 
   absl::Status begin(const http::Answer& answer) override;
@@ -80,7 +80,7 @@ class RangeSink : public http::Sink {
   http::Range asked_;
   RangeEnd end_;
   std::string commit_;
-  const Client::Taker& taker_;
+  const Client::Receiver& taker_;
   int64_t at_ = 0;  // Offset in the file of the answer's next byte.
   int64_t reached_ = asked_.begin;
   bool whole_ = false;  // The answer is the whole file.

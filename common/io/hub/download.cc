@@ -60,8 +60,8 @@ absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> fil
   std::stable_sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.size < b.size; });
   Plan plan{commit, {}};
   for (RemoteFile& remote : files) {
-    if (is_taken_name(remote.name))
-      return absl::InvalidArgumentError(absl::StrCat("a file ", text::shown(remote.name),
+    if (is_reserved_name(remote.name))
+      return absl::InvalidArgumentError(absl::StrCat("a file ", text::printable_name(remote.name),
                                                      " cannot be kept here: what is called so "
                                                      "belongs to downloads; leave it out with --exclude"));
     PlannedFile file;
@@ -86,10 +86,10 @@ absl::Status check_space(const Folder& folder, const Plan& plan) {
 
 namespace {
 
-constexpr int kFreshStarts = 1;  // How often a file with wrong content is downloaded again.
+constexpr int kMaxRestarts = 1;  // How often a file with wrong content is downloaded again.
 
 // A file that is not done, with the pieces that no thread has taken yet. The crew's lock guards all but `remote`.
-struct Job {
+struct FileDownload {
   RemoteFile remote;
   std::deque<http::Range> pieces;
   std::unique_ptr<PartFile> part;  // Created with the first piece.
@@ -99,13 +99,13 @@ struct Job {
   bool finishing = false, finished = false;
 };
 
-class Crew {
+class Downloader {
  public:
-  Crew(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory, Watcher& watcher)
+  Downloader(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory, Watcher& watcher)
       : transfer_(transfer), folder_(folder), commit_(plan.commit), inventory_(inventory), watcher_(watcher) {
     for (const PlannedFile& file : plan.files) {
       if (file.done) continue;
-      Job& job = jobs_.emplace_back();
+      FileDownload& job = jobs_.emplace_back();
       job.remote = file.remote;
       give_pieces(job, file.there.missing(file.remote.size));
     }
@@ -116,7 +116,7 @@ class Crew {
     std::vector<std::jthread> threads;
     for (int i = 0; i < transfer_.parallel; ++i) threads.emplace_back([this] { work(); });
     threads.clear();  // Joins them.
-    for (Job& job : jobs_) {
+    for (FileDownload& job : jobs_) {
       if (job.part && !job.finished) static_cast<void>(job.part->save());
     }
     sync::Lock lock(mutex_);
@@ -126,7 +126,7 @@ class Crew {
 
  private:
   // A complete file gets an empty piece, so that a thread finishes it.
-  void give_pieces(Job& job, const std::vector<http::Range>& missing) {
+  void give_pieces(FileDownload& job, const std::vector<http::Range>& missing) {
     const std::vector<http::Range> pieces = http::cut(missing, transfer_.piece);
     job.pieces.assign(pieces.begin(), pieces.end());
     if (pieces.empty()) job.pieces.push_back({job.remote.size, job.remote.size});
@@ -134,19 +134,19 @@ class Crew {
 
   void work() {
     Client client(transfer_.settings, transfer_.retry);
-    while (Job* job = next()) {
+    while (FileDownload* job = next()) {
       const absl::Status status = fetch(client, *job);
       if (!settle(*job, status)) return;
     }
   }
 
   // Returns a job that has a piece to fetch, marked active. Waits while other threads may still give one back.
-  Job* next() {
+  FileDownload* next() {
     sync::Lock lock(mutex_);
     for (;;) {
       if (!failed_.ok() || stop_.stop_requested()) return nullptr;
       bool busy = false;
-      for (Job& job : jobs_) {
+      for (FileDownload& job : jobs_) {
         busy = busy || job.active > 0;
         if (job.pieces.empty() || !job.spoiled.ok()) continue;
         ++job.active;
@@ -157,7 +157,7 @@ class Crew {
     }
   }
 
-  absl::Status fetch(Client& client, Job& job) {
+  absl::Status fetch(Client& client, FileDownload& job) {
     http::Range piece;
     PartFile* part = nullptr;
     {
@@ -171,23 +171,23 @@ class Crew {
       job.pieces.pop_front();
     }
     if (piece.size() == 0) return absl::OkStatus();
-    const Client::Taker taker{[part](const FileFacts& facts) { return part->accept(facts); },
-                              [this, part](int64_t offset, std::string_view bytes) {
-                                TITAN_RETURN_IF_ERROR(part->write(offset, bytes));
-                                tell_arrived(static_cast<int64_t>(bytes.size()));
-                                return absl::OkStatus();
-                              },
-                              [part] { return part->save_if_due(); }};
+    const Client::Receiver taker{[part](const FileFacts& facts) { return part->accept(facts); },
+                                 [this, part](int64_t offset, std::string_view bytes) {
+                                   TITAN_RETURN_IF_ERROR(part->write(offset, bytes));
+                                   notify_arrived(static_cast<int64_t>(bytes.size()));
+                                   return absl::OkStatus();
+                                 },
+                                 [part] { return part->save_if_due(); }};
     return client.read(transfer_.repo, commit_, job.remote.name, piece, RangeEnd::kKnown, taker, stop_.get_token());
   }
 
-  void tell_arrived(int64_t bytes) {
-    sync::Lock lock(telling_);
+  void notify_arrived(int64_t bytes) {
+    sync::Lock lock(watcher_mutex_);
     watcher_.arrived(bytes);
   }
 
   // Handles the end of a piece. Returns false when this thread has no more work.
-  bool settle(Job& job, const absl::Status& status) {
+  bool settle(FileDownload& job, const absl::Status& status) {
     bool finish = false;
     {
       sync::Lock lock(mutex_);
@@ -206,10 +206,10 @@ class Crew {
   }
 
   // Finishes or restarts a job. All its pieces have ended, and only this thread uses it.
-  void close(Job& job) {
+  void close(FileDownload& job) {
     absl::Status status = job.spoiled;
     if (status.ok()) status = finish(job);
-    if (absl::IsAborted(status) || absl::IsDataLoss(status)) status = begin_anew(job, status);
+    if (absl::IsAborted(status) || absl::IsDataLoss(status)) status = restart(job, status);
     {
       sync::Lock lock(mutex_);
       if (!status.ok()) fail_locked(status);
@@ -218,7 +218,7 @@ class Crew {
     changed_.notify_all();
   }
 
-  absl::Status finish(Job& job) {
+  absl::Status finish(FileDownload& job) {
     TITAN_RETURN_IF_ERROR(job.part->finish(
         [this] { return stop_.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus(); }));
     TITAN_ASSIGN_OR_RETURN(const auto about, folder_.find(job.remote.name));
@@ -229,19 +229,19 @@ class Crew {
       if (about) inventory_.add(job.remote, *about);
       TITAN_RETURN_IF_ERROR(inventory_.save(folder_));
     }
-    sync::Lock lock(telling_);
+    sync::Lock lock(watcher_mutex_);
     watcher_.finished(job.remote);
     return absl::OkStatus();
   }
 
-  absl::Status begin_anew(Job& job, const absl::Status& why) {
+  absl::Status restart(FileDownload& job, const absl::Status& why) {
     TITAN_ASSIGN_OR_RETURN(const int64_t lost, job.part->reset());
-    if (++job.fresh_starts > kFreshStarts)
+    if (++job.fresh_starts > kMaxRestarts)
       return absl::DataLossError(absl::StrCat(why.message(),
                                               ", also when it was fetched anew: the hub or a mirror has a "
                                               "damaged file; nothing of it was kept"));
     {
-      sync::Lock lock(telling_);
+      sync::Lock lock(watcher_mutex_);
       watcher_.again(job.remote, lost, why);
     }
     sync::Lock lock(mutex_);
@@ -260,10 +260,10 @@ class Crew {
   const std::string commit_;
   Inventory& inventory_;
   Watcher& watcher_;
-  sync::Mutex telling_;
+  sync::Mutex watcher_mutex_;
   sync::Mutex mutex_;
   sync::Condition changed_;
-  std::deque<Job> jobs_;
+  std::deque<FileDownload> jobs_;
   absl::Status failed_ TITAN_GUARDED_BY(mutex_);
   std::stop_source stop_;
 };
@@ -273,7 +273,7 @@ class Crew {
 absl::Status download(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory,
                       Watcher& watcher, const std::stop_token& stop) {
   TITAN_RETURN_IF_ERROR(check_space(folder, plan));
-  return Crew(transfer, folder, plan, inventory, watcher).run(stop);
+  return Downloader(transfer, folder, plan, inventory, watcher).run(stop);
 }
 
 }  // namespace titan::hub

@@ -108,7 +108,7 @@ std::string some_names(const std::vector<RemoteFile>& files) {
   constexpr size_t kSome = 5;
   std::string out;
   for (size_t i = 0; i < files.size() && i < kSome; ++i)
-    absl::StrAppend(&out, i == 0 ? "" : ", ", text::shown(files[i].name));
+    absl::StrAppend(&out, i == 0 ? "" : ", ", text::printable_name(files[i].name));
   return files.size() > kSome ? absl::StrCat(out, " and ", files.size() - kSome, " more") : out;
 }
 

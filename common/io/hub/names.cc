@@ -39,8 +39,9 @@ absl::StatusOr<Repo> parse_repo(RepoKind kind, const std::string& id) {
   const bool good =
       id.size() <= kLongestId && parts.size() <= 2 && std::all_of(parts.begin(), parts.end(), is_repo_part);
   if (good) return Repo{kind, id};
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", text::shown(id), "' is no repository: write ORG/NAME as in its page's address, such as Qwen/Qwen3-0.6B"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text::printable_name(id),
+                   "' is no repository: write ORG/NAME as in its page's address, such as Qwen/Qwen3-0.6B"));
 }
 
 absl::Status check_revision(const std::string& revision) {
@@ -48,7 +49,7 @@ absl::Status check_revision(const std::string& revision) {
                     std::none_of(revision.begin(), revision.end(), is_control) && !absl::StrContains(revision, "..");
   if (good) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--revision is '", text::shown(revision), "': it must be a branch, a tag or a commit"));
+      absl::StrCat("--revision is '", text::printable_name(revision), "': it must be a branch, a tag or a commit"));
 }
 
 bool is_hex(const std::string& text, size_t digits) {
@@ -61,8 +62,8 @@ bool is_commit(const std::string& revision) { return is_hex(revision, 40); }
 absl::Status check_file_name(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '/');
   if (name.size() <= kLongestName && std::all_of(parts.begin(), parts.end(), is_path_part)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the server lists a file '", text::shown(name), "', which may not be written below a folder"));
+  return absl::InvalidArgumentError(absl::StrCat("the server lists a file '", text::printable_name(name),
+                                                 "', which may not be written below a folder"));
 }
 
 namespace {

@@ -73,7 +73,7 @@ absl::Status write_at(int file, int64_t offset, std::string_view bytes) {
 
 }  // namespace
 
-bool is_taken_name(const std::string& name) {
+bool is_reserved_name(const std::string& name) {
   const std::string last = name.substr(name.rfind('/') + 1);
   return absl::StartsWith(name, ".titan-assets") || absl::EndsWith(name, ".part") ||
          absl::EndsWith(name, ".part.json") || absl::EndsWith(name, ".part.json.new") || last.size() > kLongestLastPart;
@@ -119,7 +119,7 @@ absl::Status PartFile::accept(const FileFacts& facts) {
 
 absl::Status PartFile::write(int64_t offset, std::string_view bytes) {
   if (absl::Status written = write_at(file_.get(), offset, bytes); !written.ok())
-    return annotate(written, absl::StrCat(folder_.path(), "/", text::shown(remote_.name)));
+    return annotate(written, absl::StrCat(folder_.path(), "/", text::printable_name(remote_.name)));
   {
     sync::Lock lock(mutex_);
     there_.add({offset, offset + static_cast<int64_t>(bytes.size())});
@@ -151,7 +151,7 @@ absl::StatusOr<int64_t> PartFile::reset() {
   there_ = {};
   etag_.clear();
   if (ftruncate(file_.get(), 0) != 0)
-    return errno_status(errno, absl::StrCat("empty ", folder_.path(), "/", text::shown(part_name(remote_))));
+    return errno_status(errno, absl::StrCat("empty ", folder_.path(), "/", text::printable_name(part_name(remote_))));
   TITAN_RETURN_IF_ERROR(save_locked());
   return was_there;
 }
@@ -159,7 +159,7 @@ absl::StatusOr<int64_t> PartFile::reset() {
 absl::Status PartFile::finish(const std::function<absl::Status()>& idle) {
   TITAN_RETURN_IF_ERROR(check_content(file_, remote_, idle));
   if (fsync(file_.get()) != 0)
-    return errno_status(errno, absl::StrCat("sync ", folder_.path(), "/", text::shown(part_name(remote_))));
+    return errno_status(errno, absl::StrCat("sync ", folder_.path(), "/", text::printable_name(part_name(remote_))));
   TITAN_RETURN_IF_ERROR(folder_.rename(part_name(remote_), remote_.name));
   return remove_parts(folder_, remote_);
 }

@@ -59,6 +59,6 @@ class PartFile {
 absl::Status remove_parts(const Folder& folder, const RemoteFile& remote);
 
 // Whether the folder reserves this name for its records, or the name is too long for them; a hub's file cannot have it.
-bool is_taken_name(const std::string& name);
+bool is_reserved_name(const std::string& name);
 
 }  // namespace titan::hub

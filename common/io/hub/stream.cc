@@ -111,13 +111,13 @@ absl::Status ChunkCache::keep(const std::string& key, const Chunk& chunk, const 
   const auto size = static_cast<int64_t>(text.size());
   if (size > limit_) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const Lock held, lock_named(folder_, "room", stop));
-  TITAN_RETURN_IF_ERROR(make_room(size));
+  TITAN_RETURN_IF_ERROR(evict(size));
   absl::Status kept = folder_.write(key, text);
   if (!kept.ok()) static_cast<void>(folder_.remove(key + ".new"));  // After a full disk, frees the space at once.
   return kept;
 }
 
-absl::Status ChunkCache::make_room(int64_t bytes) const {
+absl::Status ChunkCache::evict(int64_t bytes) const {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, storage::posix_files().list(folder_.path()));
   std::vector<Kept> all;
   int64_t sum = bytes;
@@ -182,11 +182,11 @@ class ChunkedStream : public Stream {
   absl::StatusOr<Chunk> fetch_chunk(int64_t index) {
     Chunk chunk;
     const http::Range range{index * options_.chunk_bytes, (index + 1) * options_.chunk_bytes};
-    const Client::Taker taker{[&](const FileFacts& facts) { return accept(facts, chunk); },
-                              [&](int64_t, std::string_view bytes) {
-                                chunk.bytes += bytes;
-                                return absl::OkStatus();
-                              }};
+    const Client::Receiver taker{[&](const FileFacts& facts) { return accept(facts, chunk); },
+                                 [&](int64_t, std::string_view bytes) {
+                                   chunk.bytes += bytes;
+                                   return absl::OkStatus();
+                                 }};
     const absl::Status got = client_.read(repo_, commit_, file_, range, RangeEnd::kOpen, taker, stop_);
     if (!got.ok() && !absl::IsOutOfRange(got)) return got;
     const auto size = static_cast<int64_t>(chunk.bytes.size());

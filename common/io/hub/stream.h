@@ -37,7 +37,7 @@ class ChunkCache {
   ChunkCache(Folder folder, int64_t limit) : folder_(std::move(folder)), limit_(limit) {}
   std::optional<Chunk> find(const std::string& key) const;
   absl::Status keep(const std::string& key, const Chunk& chunk, const std::stop_token& stop) const;
-  absl::Status make_room(int64_t bytes) const;
+  absl::Status evict(int64_t bytes) const;
 
   const Folder folder_;
   const int64_t limit_;

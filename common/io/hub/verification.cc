@@ -39,10 +39,10 @@ absl::Status check_content(const host::Descriptor& file, const RemoteFile& remot
     digest.add(head.c_str(), head.size() + 1);
   }
   absl::Status read = add_file(file, digest, idle);
-  if (!read.ok()) return annotate(read, text::shown(remote.name));
+  if (!read.ok()) return annotate(read, text::printable_name(remote.name));
   const std::string found = digest.hex();
   if (found == remote.digest()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(text::shown(remote.name), " has another checksum than the hub's: ",
+  return absl::DataLossError(absl::StrCat(text::printable_name(remote.name), " has another checksum than the hub's: ",
                                           large ? "sha256 " : "git blob ", found, " instead of ", remote.digest()));
 }
 

@@ -32,7 +32,7 @@ const Value& Bound::at(size_t i) const {
 
 absl::StatusOr<int64_t> Bound::whole(size_t i, int64_t otherwise) const {
   if (!values_[i]) return otherwise;
-  if (const auto number = as_whole(at(i))) return *number;
+  if (const auto number = as_integer(at(i))) return *number;
   return absl::InvalidArgumentError(
       absl::StrCat("\"", names_[i], "\" has to be a whole number, is ", type_name(at(i))));
 }

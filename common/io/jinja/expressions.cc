@@ -20,7 +20,7 @@ Result Renderer::evaluate(const Expression& expression) {
   Result value = value_of(expression);
   run_.leave();
   if (value.ok()) TITAN_RETURN_IF_ERROR(run_.check_value(*value));
-  if (value.ok() || is_placed(value.status())) return value;
+  if (value.ok() || has_position(value.status())) return value;
   return annotate(value.status(), absl::StrCat("line ", expression.place.line, ", column ", expression.place.column));
 }
 

@@ -109,7 +109,7 @@ std::optional<double> read_number(const Value& value) {
 Result whole(Run&, const Value& value, const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const Bound bound, Bound::bind(arguments, {"default"}));
   if (const auto* undefined = std::get_if<Undefined>(&value)) return absl::InvalidArgumentError(undefined->why);
-  if (const auto number = as_whole(value)) return *number;
+  if (const auto number = as_integer(value)) return *number;
   int64_t exact = 0;
   const std::string* text = as_text(value);
   if (text != nullptr && absl::SimpleAtoi(strip(*text, std::nullopt, true, true), &exact)) return exact;
@@ -129,7 +129,7 @@ Result json(Run& run, const Value& value, const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const Bound bound,
                          Bound::bind(arguments, {"ensure_ascii", "indent", "separators", "sort_keys"}));
   JsonStyle style{.ascii = bound.flag(0, false), .sorted = bound.flag(3, false)};
-  if (const auto spaces = as_whole(bound.at(1))) {
+  if (const auto spaces = as_integer(bound.at(1))) {
     if (*spaces > 64) return absl::InvalidArgumentError("\"indent\" is at most 64");
     style.indent = std::string(std::max<int64_t>(0, *spaces), ' ');
   } else {
@@ -286,7 +286,7 @@ Result reverse(Run& run, const Value& value, const Arguments& arguments) {
 
 Result absolute(Run&, const Value& value, const Arguments& arguments) {
   TITAN_RETURN_IF_ERROR(Bound::bind(arguments, {}).status());
-  const auto number = as_whole(value);
+  const auto number = as_integer(value);
   if (number && *number != INT64_MIN) return std::abs(*number);
   if (const auto* real = std::get_if<double>(&value)) return std::fabs(*real);
   return absl::InvalidArgumentError("takes a number");
@@ -299,7 +299,7 @@ Result rounded(Run&, const Value& value, const Arguments& arguments) {
   const auto number = as_number(value);
   if (!number || digits < 0 || digits > 15) return absl::InvalidArgumentError("takes a number, and 0 to 15 digits");
   if (method == "common") {
-    if (const auto whole = as_whole(value)) return *whole;
+    if (const auto whole = as_integer(value)) return *whole;
     double real = 0;
     if (!absl::SimpleAtod(absl::StrFormat("%.*f", static_cast<int>(digits), *number), &real)) return *number;
     return real;
@@ -333,7 +333,7 @@ Result indent(Run& run, const Value& value, const Arguments& arguments) {
   return out;
 }
 
-Arguments behind_first(const Arguments& arguments, size_t count) {
+Arguments after_first(const Arguments& arguments, size_t count) {
   Arguments rest;
   rest.keywords = arguments.keywords;
   if (arguments.positional.size() > count) {
@@ -371,7 +371,7 @@ Result map(Run& run, const Value& value, const Arguments& arguments) {
   } else {
     TITAN_ASSIGN_OR_RETURN(const std::string name, name_among(arguments, 0, is_filter, "filter"));
     for (const Value& item : all) {
-      TITAN_ASSIGN_OR_RETURN(mapped.emplace_back(), apply_filter(run, name, item, behind_first(arguments, 1)));
+      TITAN_ASSIGN_OR_RETURN(mapped.emplace_back(), apply_filter(run, name, item, after_first(arguments, 1)));
     }
   }
   return list(std::move(mapped), Sequence::Kind::kGenerator);
@@ -395,7 +395,7 @@ Result select(Run& run, const Value& value, const Arguments& arguments) {
     }
     bool passes = truth(tested);
     if (!name.empty()) {
-      TITAN_ASSIGN_OR_RETURN(passes, apply_test(run, name, tested, behind_first(arguments, test + 1)));
+      TITAN_ASSIGN_OR_RETURN(passes, apply_test(run, name, tested, after_first(arguments, test + 1)));
     }
     if (passes == kWanted) kept.push_back(item);
   }

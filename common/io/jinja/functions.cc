@@ -17,7 +17,7 @@ absl::StatusOr<Value> range(Run& run, const Arguments& arguments) {
   constexpr int64_t kLongest = 100'000;  // The limit of Jinja's sandbox.
   std::vector<int64_t> numbers;
   for (const Value& value : arguments.positional) {
-    const auto number = as_whole(value);
+    const auto number = as_integer(value);
     if (!number) return absl::InvalidArgumentError("takes whole numbers");
     numbers.push_back(*number);
   }

@@ -14,13 +14,13 @@
 namespace titan::jinja {
 namespace {
 
-constexpr std::string_view kOfTexts[] = {
+constexpr std::string_view kStringMethods[] = {
     "capitalize", "count",  "endswith", "find",   "isalnum",    "isalpha",      "isdigit",      "islower", "isspace",
     "isupper",    "join",   "lower",    "lstrip", "partition",  "removeprefix", "removesuffix", "replace", "rfind",
     "rpartition", "rsplit", "rstrip",   "split",  "splitlines", "startswith",   "strip",        "title",   "upper"};
-constexpr std::string_view kOfLists[] = {"count"};
-constexpr std::string_view kOfMappings[] = {"get", "items", "keys", "values"};
-constexpr std::string_view kOfLoops[] = {"changed", "cycle"};
+constexpr std::string_view kListMethods[] = {"count"};
+constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values"};
+constexpr std::string_view kLoopMethods[] = {"changed", "cycle"};
 
 template <size_t N>
 bool among(const std::string_view (&names)[N], std::string_view name) {
@@ -227,15 +227,15 @@ absl::StatusOr<Value> of_loop(const Loop& loop, const std::string& name, const A
 }  // namespace
 
 bool is_method(std::string_view name) {
-  return among(kOfTexts, name) || among(kOfMappings, name) || among(kOfLoops, name);
+  return among(kStringMethods, name) || among(kDictMethods, name) || among(kLoopMethods, name);
 }
 
 bool has_method(const Value& self, const std::string& name) {
-  if (as_text(self) != nullptr) return among(kOfTexts, name);
-  if (as_mapping(self) != nullptr) return among(kOfMappings, name);
+  if (as_text(self) != nullptr) return among(kStringMethods, name);
+  if (as_mapping(self) != nullptr) return among(kDictMethods, name);
   const Sequence* sequence = as_sequence(self);
-  if (sequence != nullptr) return sequence->kind <= Sequence::Kind::kRange && among(kOfLists, name);
-  return std::holds_alternative<const Loop*>(self) && among(kOfLoops, name);
+  if (sequence != nullptr) return sequence->kind <= Sequence::Kind::kRange && among(kListMethods, name);
+  return std::holds_alternative<const Loop*>(self) && among(kLoopMethods, name);
 }
 
 absl::StatusOr<Value> call_method(Run& run, const Value& self, const std::string& name, const Arguments& arguments) {

@@ -93,7 +93,7 @@ Result joined_lists(Run& run, const Sequence& left, const Sequence& right) {
 
 Result binary_operation(Run& run, const std::string& name, const Value& left, const Value& right) {
   if (name == "%" && as_text(left) != nullptr) return absl::InvalidArgumentError("\"%\" of a text is not supported");
-  const auto a = as_whole(left), b = as_whole(right);
+  const auto a = as_integer(left), b = as_integer(right);
   if (a && b) return of_whole(name, *a, *b);
   const auto x = as_number(left), y = as_number(right);
   if (x && y) return of_real(name, *x, *y);
@@ -110,7 +110,7 @@ Result binary_operation(Run& run, const std::string& name, const Value& left, co
 }
 
 Result negative(const Value& value) {
-  if (const auto whole = as_whole(value)) return of_whole("-", 0, *whole);
+  if (const auto whole = as_integer(value)) return of_whole("-", 0, *whole);
   if (const auto* real = std::get_if<double>(&value)) return -*real;
   return absl::InvalidArgumentError(absl::StrCat("a sign before a value of type ", type_name(value)));
 }

@@ -124,7 +124,7 @@ ExpressionParser::Made ExpressionParser::comparison() {
       chain.operators.push_back(take().text);
     } else if (skip_word("in")) {
       chain.operators.emplace_back("in");
-    } else if (is_word("not") && token_behind().kind == Token::Kind::kName && token_behind().text == "in") {
+    } else if (is_word("not") && next_token().kind == Token::Kind::kName && next_token().text == "in") {
       take();
       take();
       chain.operators.emplace_back("not in");
@@ -325,7 +325,7 @@ absl::Status ExpressionParser::arguments(Expression& call) {
     if (is_operator("*") || is_operator("**")) {
       return wrong(token().place, "arguments that are spread with * are not supported");
     }
-    const Token& behind = token_behind();
+    const Token& behind = next_token();
     const bool keyword =
         token().kind == Token::Kind::kName && behind.kind == Token::Kind::kOperator && behind.text == "=";
     if (!keyword && !call.keywords.empty()) {

@@ -38,7 +38,7 @@ class Parser {
     if (++depth_ > kDeepestBlocks) return wrong(in_.token().place, "blocks are nested too deeply");
     Statements all;
     while (in_.token().kind != Token::Kind::kEnd) {
-      const Token& behind = in_.token_behind();
+      const Token& behind = in_.next_token();
       const bool closes = in_.token().kind == Token::Kind::kBlockBegin && behind.kind == Token::Kind::kName &&
                           std::ranges::find(ends, behind.text) != ends.end();
       if (closes) {

@@ -27,7 +27,7 @@ class ExpressionParser {
   absl::StatusOr<ExpressionPtr> tuple(bool with_conditional = true);  // One, or several with commas between.
 
   const Token& token() const { return tokens_[at_]; }
-  const Token& token_behind() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
+  const Token& next_token() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   bool is(Token::Kind kind, std::string_view text) const { return token().kind == kind && token().text == text; }
   bool is_operator(std::string_view text) const { return is(Token::Kind::kOperator, text); }
   bool is_word(std::string_view text) const { return is(Token::Kind::kName, text); }

@@ -32,7 +32,7 @@ absl::StatusOr<Renderer::End> Renderer::execute(const Statement& statement) {
   TITAN_RETURN_IF_ERROR(run_.enter());
   absl::StatusOr<End> end = entered(statement);
   run_.leave();
-  if (end.ok() || is_placed(end.status())) return end;
+  if (end.ok() || has_position(end.status())) return end;
   return annotate(end.status(), absl::StrCat("line ", statement.place.line, ", column ", statement.place.column));
 }
 

@@ -12,7 +12,7 @@
 namespace titan::jinja {
 
 // Whether an error already names its place in the template.
-inline bool is_placed(const absl::Status& status) { return absl::StartsWith(status.message(), "line "); }
+inline bool has_position(const absl::Status& status) { return absl::StartsWith(status.message(), "line "); }
 
 // Limits of one rendering, so that an endless template is reported as an error.
 struct Limits {

@@ -83,7 +83,7 @@ std::optional<Value> item_of(const Value& value, const Value& key) {
     const Value* found = entries->find(key);
     return found == nullptr ? std::nullopt : std::optional<Value>(*found);
   }
-  const std::optional<int64_t> index = as_whole(key);
+  const std::optional<int64_t> index = as_integer(key);
   if (!index) return std::nullopt;
   if (const Sequence* sequence = as_sequence(value)) {
     if (sequence->kind == Sequence::Kind::kGenerator || sequence->kind == Sequence::Kind::kView) return std::nullopt;
@@ -107,7 +107,7 @@ struct Slice {
 // Same as Python's slice.indices.
 absl::StatusOr<Slice> slice_indices(const Value& begin, const Value& end, const Value& step, int64_t size) {
   const auto part = [](const Value& value, std::optional<int64_t>& out) {
-    out = as_whole(value);
+    out = as_integer(value);
     return out.has_value() || is_none(value);
   };
   std::optional<int64_t> from, to, by;
@@ -198,7 +198,7 @@ absl::StatusOr<Value> attribute_of(Run&, const Value& value, const std::string& 
 }
 
 absl::StatusOr<Value> attribute_at(Run& run, const Value& value, const Value& path) {
-  if (as_whole(path)) return item_of(value, path).value_or(Undefined{"there is no such item"});
+  if (as_integer(path)) return item_of(value, path).value_or(Undefined{"there is no such item"});
   const std::string* text = as_text(path);
   if (text == nullptr) return absl::InvalidArgumentError("an attribute is named by a text");
   Value found = value;

@@ -71,7 +71,7 @@ absl::StatusOr<bool> same(Run&, const Value& value, const Value& other) {
 absl::StatusOr<bool> divisible(Run&, const Value& value, const Value& other) {
   const auto number = as_number(value), by = as_number(other);
   if (!number || !by || *by == 0) return absl::InvalidArgumentError("takes numbers other than 0");
-  const auto whole = as_whole(value), by_whole = as_whole(other);
+  const auto whole = as_integer(value), by_whole = as_integer(other);
   if (whole && by_whole) return *by_whole == -1 || *whole % *by_whole == 0;
   return std::fmod(*number, *by) == 0;
 }
@@ -111,7 +111,7 @@ absl::StatusOr<bool> of_a_kind(Run& run, const std::string& name, const Value& v
   if (name == "odd" || name == "even") {
     const auto number = as_number(value);
     if (!number) return absl::InvalidArgumentError("takes a number");
-    const auto whole = as_whole(value);
+    const auto whole = as_integer(value);
     const double rest = whole ? static_cast<double>(std::abs(*whole % 2)) : std::fmod(std::fmod(*number, 2) + 2, 2);
     return rest == (name == "odd" ? 1 : 0);
   }

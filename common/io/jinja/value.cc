@@ -101,7 +101,7 @@ std::string type_name(const Value& value) {
   return std::visit(Name(), value);
 }
 
-std::optional<int64_t> as_whole(const Value& value) {
+std::optional<int64_t> as_integer(const Value& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return *number;
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? 1 : 0;
   return std::nullopt;
@@ -109,7 +109,7 @@ std::optional<int64_t> as_whole(const Value& value) {
 
 std::optional<double> as_number(const Value& value) {
   if (const auto* number = std::get_if<double>(&value)) return *number;
-  const std::optional<int64_t> whole = as_whole(value);
+  const std::optional<int64_t> whole = as_integer(value);
   return whole ? std::optional<double>(static_cast<double>(*whole)) : std::nullopt;
 }
 
@@ -157,7 +157,7 @@ bool is_hashable(const Value& value) {
 }
 
 bool equal(const Value& one, const Value& other) {
-  const std::optional<int64_t> a = as_whole(one), b = as_whole(other);
+  const std::optional<int64_t> a = as_integer(one), b = as_integer(other);
   if (a && b) return *a == *b;
   const std::optional<double> x = as_number(one), y = as_number(other);
   if (x && y) return *x == *y;
@@ -176,7 +176,7 @@ bool equal(const Value& one, const Value& other) {
 }
 
 absl::StatusOr<int> compare(const Value& one, const Value& other) {
-  const std::optional<int64_t> a = as_whole(one), b = as_whole(other);
+  const std::optional<int64_t> a = as_integer(one), b = as_integer(other);
   if (a && b) return *a < *b ? -1 : *a > *b;
   const std::optional<double> x = as_number(one), y = as_number(other);
   if (x && y) return *x < *y ? -1 : *x > *y;

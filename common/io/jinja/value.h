@@ -95,7 +95,7 @@ inline bool is_none(const Value& value) { return std::holds_alternative<None>(va
 // Returns Python's name of the type: "str", "list" and so on.
 std::string type_name(const Value& value);
 // Returns an integer; True and False count as integers. Nothing for other values.
-std::optional<int64_t> as_whole(const Value& value);
+std::optional<int64_t> as_integer(const Value& value);
 // Returns any number. Nothing for other values.
 std::optional<double> as_number(const Value& value);
 

@@ -115,7 +115,7 @@ absl::Status Client::look_at_bucket(const Request& request, const absl::Status& 
 
 absl::Status Client::call(const char* doing, const Request& request, Response& response) {
   http::RetryPolicy policy = retry_;
-  if (hurried_) policy.attempts = 1;
+  if (retries_disabled_) policy.attempts = 1;
   absl::Status status = http::with_retries(
       policy, std::stop_token(),
       [&]() -> http::Outcome {
@@ -173,8 +173,8 @@ absl::StatusOr<std::string> Client::text(const std::string& key, Facts& facts) {
 }
 
 // The condition does not hold: because of another write, or because this one succeeded and its answer was lost.
-absl::Status Client::own_after_all(const std::string& key, const std::string& writer, const absl::Status& refused,
-                                   std::string* etag) {
+absl::Status Client::check_lost_answer(const std::string& key, const std::string& writer, const absl::Status& refused,
+                                       std::string* etag) {
   const absl::StatusOr<Facts> there = head(key);
   if (absl::IsNotFound(there.status())) return refused;
   TITAN_RETURN_IF_ERROR(there.status());
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> Client::put(const std::string& key, const std::strin
   // A missing object never fulfills kSame.
   if (condition.kind == Condition::kSame && absl::IsNotFound(status)) return absl::AlreadyExistsError(status.message());
   if (absl::IsAlreadyExists(status)) {
-    TITAN_RETURN_IF_ERROR(own_after_all(key, writer, status, &etag));
+    TITAN_RETURN_IF_ERROR(check_lost_answer(key, writer, status, &etag));
     return etag;
   }
   TITAN_RETURN_IF_ERROR(status);
@@ -292,7 +292,7 @@ absl::Status Client::complete(const Upload& upload, const std::vector<Part>& par
                                    response);
   // An upload that does not exist any more may have been completed by the previous try.
   if (!absl::IsAlreadyExists(status) && !absl::IsNotFound(status)) return status;
-  return own_after_all(upload.key, upload.writer, status, nullptr);
+  return check_lost_answer(upload.key, upload.writer, status, nullptr);
 }
 
 absl::Status Client::abort(const Upload& upload) {

@@ -77,10 +77,10 @@ class Client {
   absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Neither completed nor aborted.
 
   // Disables retries, for a caller that ends and must not wait for a store that does not answer.
-  void hurry() { hurried_ = true; }
+  void disable_retries() { retries_disabled_ = true; }
 
   // Whether the store was seen to honor conditions, for object_fence.h.
-  std::atomic<bool> keeps_conditions{false};
+  std::atomic<bool> supports_conditions{false};
 
   const std::string& bucket() const { return bucket_; }
   std::string place(const std::string& key) const;  // Returns "s3://BUCKET/KEY".
@@ -93,14 +93,14 @@ class Client {
   absl::Status once(const Request& request, Response& response);
   absl::Status renew_credentials(const Credentials& used, absl::Status why);
   absl::Status look_at_bucket(const Request& request, const absl::Status& said);
-  absl::Status own_after_all(const std::string& key, const std::string& writer, const absl::Status& refused,
-                             std::string* etag);
+  absl::Status check_lost_answer(const std::string& key, const std::string& writer, const absl::Status& refused,
+                                 std::string* etag);
 
   const Settings settings_;
   const std::string bucket_;
   const CredentialSource source_;
   const http::RetryPolicy retry_;
-  std::atomic<bool> bucket_seen_{false}, hurried_{false};
+  std::atomic<bool> bucket_seen_{false}, retries_disabled_{false};
   sync::Mutex mutex_;
   Credentials credentials_ TITAN_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Exchange>> idle_ TITAN_GUARDED_BY(mutex_);

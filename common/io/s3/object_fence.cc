@@ -18,7 +18,7 @@ namespace {
 constexpr char kFile[] = "fence.json";
 constexpr char kAlive[] = ".fence-alive";
 constexpr char kProbe[] = ".fence-probe";
-constexpr absl::Duration kLook = absl::Seconds(1);
+constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 constexpr int kTries = 20;  // Each is lost to a concurrent change.
 
 Condition as_found(const std::string& etag) {
@@ -95,14 +95,14 @@ absl::Status ObjectFence::change(absl::FunctionRef<absl::Status(Record&)> how) {
   return absl::AbortedError(status.message());
 }
 
-// Whether no sign of life was seen for kObjectSilence, by the store's clock or by watching.
+// Whether no sign of life was seen for kObjectHeartbeatTimeout, by the store's clock or by watching.
 absl::StatusOr<bool> ObjectFence::silent(const Holder& holder) {
-  if (storage::certainly_gone(holder.process)) return true;
+  if (storage::process_has_ended(holder.process)) return true;
   const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
   if (absl::IsNotFound(beat.status())) return true;
   if (!beat.ok()) return beat.status();
   const bool told = beat->modified != absl::InfinitePast();
-  return watched_ == beat->etag || (told && beat->now - beat->modified >= kObjectSilence);
+  return watched_ == beat->etag || (told && beat->now - beat->modified >= kObjectHeartbeatTimeout);
 }
 
 absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
@@ -122,7 +122,7 @@ absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
 
 // A store that treats a conditional write as a plain one would let two attempts write.
 absl::Status ObjectFence::probe() {
-  if (client_->keeps_conditions) return absl::OkStatus();
+  if (client_->supports_conditions) return absl::OkStatus();
   const std::string place = absl::StrCat(key(kProbe), "-", absl::ToUnixNanos(absl::Now()), "-", attempt_);
   TITAN_ASSIGN_OR_RETURN(const std::string etag, client_->put(place, "1", {.kind = Condition::kAbsent}));
   const absl::Status again = client_->put(place, "2", {.kind = Condition::kAbsent}).status();
@@ -137,11 +137,11 @@ absl::Status ObjectFence::probe() {
                        "at once; choose another store, or a folder of a file system"));
     if (!absl::IsAlreadyExists(one)) return one;
   }
-  client_->keeps_conditions = true;
+  client_->supports_conditions = true;
   return absl::OkStatus();
 }
 
-absl::Status ObjectFence::give_up_uploads() {
+absl::Status ObjectFence::abort_uploads() {
   TITAN_ASSIGN_OR_RETURN(const std::vector<Upload> left, client_->uploads(key("")));
   const size_t begin = key("").size();
   for (const Upload& one : left) {
@@ -167,7 +167,7 @@ absl::Status ObjectFence::raise(const Claim& claim, Taken& taken) {
     taken.committed = record.holder.committed;
     storage::hand_over(record.holder, claim, claim.attempt);
     // Precedes the record that names this job, because the next contender must find it alive.
-    if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(show_life());
+    if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(put_heartbeat());
     status = write(record);
     if (status.ok()) break;
     if (!absl::IsAlreadyExists(status)) return status;
@@ -176,12 +176,12 @@ absl::Status ObjectFence::raise(const Claim& claim, Taken& taken) {
   TITAN_RETURN_IF_ERROR(settle());
   TITAN_ASSIGN_OR_RETURN(const Holder now, holder());
   taken.committed = now.committed;
-  return give_up_uploads();
+  return abort_uploads();
 }
 
 absl::Status ObjectFence::take(Claim claim, const Watch& watch, Taken& taken) {
   std::optional<std::string> seen;
-  for (absl::Duration waited;; waited += kLook) {
+  for (absl::Duration waited;; waited += kWatchInterval) {
     const absl::Status status = raise(claim, taken);
     if (!storage::is_in_use(status)) return status;
     const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
@@ -189,25 +189,25 @@ absl::Status ObjectFence::take(Claim claim, const Watch& watch, Taken& taken) {
     if (seen && *seen != beat->etag) return status;  // The holder is alive.
     if (!seen && watch.say) {
       watch.say(absl::StrCat(the_folder(), " was not given back by its last job: it is free after ",
-                             absl::FormatDuration(kObjectSilence), " without a sign of life"));
+                             absl::FormatDuration(kObjectHeartbeatTimeout), " without a sign of life"));
     }
     seen = beat->etag;
-    if (waited >= kObjectSilence) watched_ = seen;
-    watch.sleep ? watch.sleep(kLook) : absl::SleepFor(kLook);
+    if (waited >= kObjectHeartbeatTimeout) watched_ = seen;
+    watch.sleep ? watch.sleep(kWatchInterval) : absl::SleepFor(kWatchInterval);
   }
 }
 
 // The text never repeats, so that its etag distinguishes beats.
-absl::Status ObjectFence::show_life() {
+absl::Status ObjectFence::put_heartbeat() {
   return client_->put(key(kAlive), absl::StrCat(job_uid_, " ", absl::ToUnixNanos(absl::Now())), {}).status();
 }
 
 absl::Status ObjectFence::beat() {
   TITAN_RETURN_IF_ERROR(check());
-  return show_life();
+  return put_heartbeat();
 }
 
-void ObjectFence::keep_beating(absl::Duration every) {
+void ObjectFence::start_heartbeat(absl::Duration every) {
   // A single failed beat does no harm; only a fence that names another holder ends them.
   beating_ = std::jthread([this, every](const std::stop_token& stop) {
     while (http::wait_for(every, stop) && !storage::is_fenced(beat())) {
@@ -215,14 +215,14 @@ void ObjectFence::keep_beating(absl::Duration every) {
   });
 }
 
-void ObjectFence::fall_silent() {
+void ObjectFence::stop_heartbeat() {
   if (!beating_.joinable()) return;
   beating_.request_stop();
   beating_.join();
 }
 
 absl::Status ObjectFence::release() {
-  fall_silent();
+  stop_heartbeat();
   TITAN_RETURN_IF_ERROR(settle());
   return change([](Record& record) {
     record.holder.released = true;
@@ -240,7 +240,7 @@ absl::StatusOr<std::string> ObjectFence::etag_of(const std::string& key) {
 
 // Afterwards the put has happened, or cannot happen any more.
 absl::Status ObjectFence::seal(const Pending& pending) {
-  const std::string mark = gone_mark();
+  const std::string mark = make_tombstone();
   const absl::Status status = client_->put(pending.key, mark, as_found(pending.etag)).status();
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
@@ -257,7 +257,7 @@ absl::Status ObjectFence::settle() {
     const absl::StatusOr<Facts> there = client_->head(one.key);
     if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
     if (!there.ok()) continue;
-    TITAN_ASSIGN_OR_RETURN(const bool gone, is_gone(*client_, one.key, there->size));
+    TITAN_ASSIGN_OR_RETURN(const bool gone, is_tombstone(*client_, one.key, there->size));
     if (!gone) happened.push_back(one);
   }
   return change([&](Record& now) {
@@ -323,7 +323,7 @@ std::optional<storage::Fence::Holder> other_holder(const std::string& path, cons
   const absl::StatusOr<Location> location = parse_location(path);
   const absl::StatusOr<std::shared_ptr<Client>> client = client_of(path);
   if (!location.ok() || !client.ok()) return std::nullopt;
-  (*client)->hurry();
+  (*client)->disable_retries();
   absl::StatusOr<storage::Fence::Holder> there = ObjectFence(*client, location->key).holder();
   if (!there.ok() || there->job_uid.empty() || there->job_uid == holder) return std::nullopt;
   return *std::move(there);

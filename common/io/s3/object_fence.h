@@ -14,13 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/io/s3/client.h"
-#include "common/io/s3/gone.h"
+#include "common/io/s3/tombstone.h"
 #include "common/io/storage/fence.h"
 
 namespace titan::s3 {
 
-inline constexpr absl::Duration kObjectBeat = absl::Seconds(5);
-inline constexpr absl::Duration kObjectSilence = absl::Seconds(30);
+inline constexpr absl::Duration kObjectHeartbeatInterval = absl::Seconds(5);
+inline constexpr absl::Duration kObjectHeartbeatTimeout = absl::Seconds(30);
 
 // {folder}/fence.json names the one job, and its highest attempt, that may change what readers see: which manifests
 // there are. It is changed by a put on the condition that it is still what was read, so that only one of two contenders
@@ -28,8 +28,8 @@ inline constexpr absl::Duration kObjectSilence = absl::Seconds(30);
 //
 // Before a holder changes a manifest, it records the change in the fence (`pending`). The change is a put on the
 // condition that the manifest is still what the fence says. The next holder finds puts that may still be under way, and
-// replaces what they expect (gone.h): either the step was there before, or the late put fails. So an attempt that was
-// paused anywhere changes nothing once another one has the fence.
+// replaces what they expect (tombstone.h): either the step was there before, or the late put fails. So an attempt that
+// was paused anywhere changes nothing once another one has the fence.
 class ObjectFence {
  public:
   using Claim = storage::Fence::Claim;
@@ -40,7 +40,7 @@ class ObjectFence {
   // `folder`: the key of the checkpoint folder.
   ObjectFence(std::shared_ptr<Client> client, std::string folder)
       : client_(std::move(client)), folder_(std::move(folder)) {}
-  ~ObjectFence() { fall_silent(); }
+  ~ObjectFence() { stop_heartbeat(); }
 
   // Like storage::Fence::raise() and take(). They also fail with FailedPrecondition for a store that does not honor
   // conditions, and abort the unfinished uploads of killed attempts.
@@ -50,7 +50,8 @@ class ObjectFence {
   // The calls below are for the holder. Others get an error for which is_fenced() is true.
   absl::Status check();
   absl::Status beat();
-  void keep_beating(absl::Duration every = kObjectBeat);  // In a separate thread, until the end or release().
+  void start_heartbeat(
+      absl::Duration every = kObjectHeartbeatInterval);  // In a separate thread, until the end or release().
   absl::Status release();
 
   struct Commit {
@@ -92,16 +93,17 @@ class ObjectFence {
   absl::Status seal(const Pending& pending);
   absl::StatusOr<std::string> etag_of(const std::string& key);
   absl::Status probe();
-  absl::Status show_life();
-  absl::Status give_up_uploads();
+  absl::Status put_heartbeat();
+  absl::Status abort_uploads();
   absl::Status publish_once(const Commit& commit, bool& unknown);
-  void fall_silent();
+  void stop_heartbeat();
 
   const std::shared_ptr<Client> client_;
   const std::string folder_;
   std::string job_uid_;  // The holder's, after raise().
   int attempt_ = 0;
-  std::optional<std::string> watched_;  // Etag of a beat that did not change while it was watched for kObjectSilence.
+  std::optional<std::string>
+      watched_;  // Etag of a beat that did not change while it was watched for kObjectHeartbeatTimeout.
   std::jthread beating_;
 };
 

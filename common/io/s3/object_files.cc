@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/base/sync/sync.h"
-#include "common/io/s3/gone.h"
 #include "common/io/s3/location.h"
+#include "common/io/s3/tombstone.h"
 #include "common/io/storage/file.h"
 
 namespace titan::s3 {
@@ -35,10 +35,10 @@ absl::StatusOr<std::string> ObjectFiles::key_of(const std::string& path) const {
   return absl::InternalError(absl::StrCat(path, " is asked of the bucket ", client_->bucket()));
 }
 
-// Returns the facts of an object; NotFound for a mark (gone.h).
+// Returns the facts of an object; NotFound for a mark (tombstone.h).
 absl::StatusOr<Facts> ObjectFiles::look(const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const Facts facts, client_->head(key));
-  TITAN_ASSIGN_OR_RETURN(const bool gone, is_gone(*client_, key, facts.size));
+  TITAN_ASSIGN_OR_RETURN(const bool gone, is_tombstone(*client_, key, facts.size));
   if (gone) return absl::NotFoundError(absl::StrCat("look at ", client_->place(key), ": it was taken away"));
   return facts;
 }
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::string>> ObjectFiles::list(const std::string& fo
   std::vector<std::string> names;
   for (const std::string& one : all.folders) names.push_back(one.substr(prefix.size()));
   for (const Object& object : all.objects) {
-    TITAN_ASSIGN_OR_RETURN(const bool gone, is_gone(*client_, object.key, object.size));
+    TITAN_ASSIGN_OR_RETURN(const bool gone, is_tombstone(*client_, object.key, object.size));
     // Skips the folder itself, for which some tools make an object.
     if (!gone && object.key != prefix) names.push_back(object.key.substr(prefix.size()));
   }

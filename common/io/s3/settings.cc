@@ -95,7 +95,7 @@ absl::Status check_endpoint(const std::string& endpoint, bool plain_allowed) {
   if (absl::StartsWith(http::origin(endpoint), "https:") || plain_allowed || http::is_loopback(endpoint))
     return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "AWS_ENDPOINT_URL: what goes to ", text::shown(http::origin(endpoint)),
+      "AWS_ENDPOINT_URL: what goes to ", text::printable_name(http::origin(endpoint)),
       " could be read and changed on its way: use https, or TITAN_RANK_S3_PLAIN_HTTP=1 if that network is trusted"));
 }
 

@@ -203,7 +203,7 @@ absl::Status Exchange::perform(const Request& request, const Credentials& creden
   curl_slist_free_all(headers);
   curl_easy_setopt(state.curl, CURLOPT_USERPWD, nullptr);
   if (state.refused != nullptr)
-    return absl::UnavailableError(absl::StrCat(text::shown(http::origin(url)), ": ", state.refused));
+    return absl::UnavailableError(absl::StrCat(text::printable_name(http::origin(url)), ": ", state.refused));
   if (code != CURLE_OK) return http::transfer_error(code, state.error.data(), url);
   return absl::OkStatus();
 }
@@ -211,17 +211,19 @@ absl::Status Exchange::perform(const Request& request, const Credentials& creden
 absl::Status answer_error(const Response& response, const Settings& settings, const std::string& bucket) {
   const absl::StatusOr<Element> xml = parse_xml(response.body);
   const std::string code = xml.ok() ? xml->value("Code") : "";
-  std::string what = absl::StrCat("the store answers ", response.code, code.empty() ? "" : " ", text::shown(code));
-  if (xml.ok() && !xml->value("Message").empty()) absl::StrAppend(&what, ": ", text::shown(xml->value("Message")));
+  std::string what =
+      absl::StrCat("the store answers ", response.code, code.empty() ? "" : " ", text::printable_name(code));
+  if (xml.ok() && !xml->value("Message").empty())
+    absl::StrAppend(&what, ": ", text::printable_name(xml->value("Message")));
   if (code == "NoSuchBucket")
     return absl::FailedPreconditionError(absl::StrCat("there is no bucket ", bucket, " at ",
-                                                      text::shown(http::origin(server(settings, bucket))),
+                                                      text::printable_name(http::origin(server(settings, bucket))),
                                                       ": make it, or name another one"));
   if (response.code == 301 || response.code == 307 || code == "AuthorizationHeaderMalformed") {
     const std::string& region = response.header("x-amz-bucket-region");
     return absl::FailedPreconditionError(absl::StrCat("the bucket is not in the region ", settings.region,
                                                       ": set AWS_REGION", region.empty() ? "" : " = ",
-                                                      text::shown(region), " (", what, ")"));
+                                                      text::printable_name(region), " (", what, ")"));
   }
   for (const KnownCode& known : kKnownCodes) {
     if (code == known.code) return absl::Status(known.status, absl::StrCat(what, known.advice));

@@ -157,7 +157,7 @@ bool on_local_disk(int fd) {
 
 // Where allocation is not supported, the writes report a full disk. A size that is known not to fit is not tried,
 // because others write here too.
-absl::Status take_room(int fd, const std::string& path, int64_t bytes) {
+absl::Status allocate_space(int fd, const std::string& path, int64_t bytes) {
   struct statfs info;
   if (::fstatfs(fd, &info) == 0 && bytes / info.f_bsize > static_cast<int64_t>(info.f_bfree)) {
     return failure_of(ENOSPC, "allocate", path);
@@ -175,7 +175,7 @@ absl::Status take_room(int fd, const std::string& path, int64_t bytes) {
 absl::StatusOr<std::unique_ptr<WritableFile>> write_directly(int fd, const std::string& path, int64_t bytes) {
   if (!on_local_disk(fd) || !DirectFile::set_direct(fd, true)) return nullptr;
   auto file = std::make_unique<DirectFile>(fd, path);
-  TITAN_RETURN_IF_ERROR(take_room(fd, path, bytes));
+  TITAN_RETURN_IF_ERROR(allocate_space(fd, path, bytes));
   return file;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // A release that would wait for longer is skipped: the next job then waits for the silence.
 constexpr absl::Duration kReleasePatience = absl::Seconds(2);
-constexpr absl::Duration kLook = absl::Milliseconds(250);
+constexpr absl::Duration kWatchInterval = absl::Milliseconds(250);
 
 std::string the_folder(const std::string& dump_folder) { return "the dump folder " + dump_folder; }
 
@@ -34,13 +34,13 @@ absl::Status Fence::write(const Holder& holder) const {
   return atomic_write(files_, path(kFenceFile), to_json(holder).dump() + "\n");
 }
 
-// Same as fell_silent(), but also true when the beat was watched for long enough.
+// Same as holder_is_silent(), but also true when the beat was watched for long enough.
 absl::StatusOr<bool> Fence::silent(const Claim& claim, const Holder& holder) const {
-  if (claim.silent_beat) {
+  if (claim.stale_heartbeat) {
     const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
-    if (beat.ok() && claim.silent_beat == *beat) return true;
+    if (beat.ok() && claim.stale_heartbeat == *beat) return true;
   }
-  return fell_silent(files_, dump_folder_, holder);
+  return holder_is_silent(files_, dump_folder_, holder);
 }
 
 // Returns OK when `claim` may take the folder from `holder`.
@@ -63,7 +63,7 @@ absl::Status Fence::admit(const Claim& claim, const Holder& holder) const {
 
 absl::StatusOr<Fence::Taken> Fence::raise(const Claim& claim) const {
   if (claim.create_folder) TITAN_RETURN_IF_ERROR(files_.make_folders(dump_folder_));
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFencePatience));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFenceLockTimeout));
   TITAN_ASSIGN_OR_RETURN(Holder holder, this->holder());
   TITAN_RETURN_IF_ERROR(admit(claim, holder));
   Taken taken{.attempt = claim.attempt};
@@ -86,7 +86,7 @@ absl::StatusOr<Fence::Taken> Fence::raise(const Claim& claim) const {
 
 absl::StatusOr<Fence::Taken> Fence::take(Claim claim, const Watch& watch) const {
   std::optional<absl::Time> seen;
-  for (absl::Duration waited;; waited += kLook) {
+  for (absl::Duration waited;; waited += kWatchInterval) {
     absl::StatusOr<Taken> taken = raise(claim);
     if (!is_in_use(taken.status())) return taken;
     const absl::StatusOr<absl::Time> beat = files_.modified(path(kFenceAlive));
@@ -96,11 +96,11 @@ absl::StatusOr<Fence::Taken> Fence::take(Claim claim, const Watch& watch) const 
       const absl::StatusOr<Holder> holder = this->holder();
       watch.say(absl::StrCat("the dump folder ", dump_folder_, " was not given back by ",
                              holder.ok() ? describe(*holder) : "its last job", ": it is free after ",
-                             absl::FormatDuration(kFenceSilence), " without a sign of life"));
+                             absl::FormatDuration(kFenceHeartbeatTimeout), " without a sign of life"));
     }
     seen = *beat;
-    if (waited >= kFenceSilence) claim.silent_beat = seen;
-    watch.sleep ? watch.sleep(kLook) : absl::SleepFor(kLook);
+    if (waited >= kFenceHeartbeatTimeout) claim.stale_heartbeat = seen;
+    watch.sleep ? watch.sleep(kWatchInterval) : absl::SleepFor(kWatchInterval);
   }
 }
 
@@ -121,7 +121,7 @@ absl::Status Fence::release(const std::string& job_uid, int attempt) const {
 }
 
 absl::Status Fence::publish(const std::string& job_uid, int attempt, absl::FunctionRef<absl::Status()> effect) const {
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFencePatience));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kFenceLockTimeout));
   TITAN_ASSIGN_OR_RETURN(const Holder holder, this->holder());
   if (holder.job_uid != job_uid || holder.attempt != attempt)
     return fenced_status(the_folder(dump_folder_), job_uid, attempt, holder);
@@ -140,40 +140,40 @@ absl::Status Fence::publish_step(const std::string& job_uid, int attempt, const 
   });
 }
 
-absl::StatusOr<bool> fell_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder) {
-  if (certainly_gone(holder.process)) return true;
+absl::StatusOr<bool> holder_is_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder) {
+  if (process_has_ended(holder.process)) return true;
   const absl::StatusOr<absl::Time> beat = files.modified(join_path(dump_folder, kFenceAlive));
   if (absl::IsNotFound(beat.status())) return true;  // Holders of older versions show none.
   if (!beat.ok()) return beat.status();
   const std::string probe = join_path(dump_folder, kFenceProbe);
   TITAN_ASSIGN_OR_RETURN(const absl::Time now, files.touch(probe));
   files.remove(probe).IgnoreError();
-  return now - *beat >= kFenceSilence;
+  return now - *beat >= kFenceHeartbeatTimeout;
 }
 
 absl::Status while_idle(Files& files, const std::string& dump_folder,
                         absl::FunctionRef<absl::Status(const Fence::Holder& last)> effect) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held,
-                         files.lock(join_path(dump_folder, kFenceLock), LockMode::kExclusive, kFencePatience));
+                         files.lock(join_path(dump_folder, kFenceLock), LockMode::kExclusive, kFenceLockTimeout));
   TITAN_ASSIGN_OR_RETURN(const Fence::Holder holder, Fence(dump_folder, files).holder());
   if (!holder.job_uid.empty() && !holder.released) {
-    TITAN_ASSIGN_OR_RETURN(const bool silent, fell_silent(files, dump_folder, holder));
+    TITAN_ASSIGN_OR_RETURN(const bool silent, holder_is_silent(files, dump_folder, holder));
     if (!silent) return in_use_status("the dump folder " + dump_folder, holder, "a folder that no job uses");
   }
   return effect(holder);
 }
 
-FenceHold::FenceHold(Fence fence, std::string job_uid, int attempt, absl::Duration every)
+FenceLease::FenceLease(Fence fence, std::string job_uid, int attempt, absl::Duration every)
     : fence_(std::move(fence)), job_uid_(std::move(job_uid)), attempt_(attempt), every_(every), thread_([this] {
         beat();
       }) {}
 
-FenceHold::~FenceHold() {
+FenceLease::~FenceLease() {
   sync::Lock lock(ending_);
   stop();
 }
 
-void FenceHold::stop() {
+void FenceLease::stop() {
   {
     sync::Lock lock(mutex_);
     stop_ = true;
@@ -182,7 +182,7 @@ void FenceHold::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void FenceHold::release() {
+void FenceLease::release() {
   sync::Lock lock(ending_);
   if (released_) return;
   released_ = true;
@@ -191,7 +191,7 @@ void FenceHold::release() {
 }
 
 // A single failed beat does no harm; only a fence that names another holder ends them.
-void FenceHold::beat() {
+void FenceLease::beat() {
   while (!is_fenced(fence_.beat(job_uid_, attempt_))) {
     sync::Lock lock(mutex_);
     if (!stop_) stopping_.wait_for(mutex_, absl::ToChronoNanoseconds(every_));

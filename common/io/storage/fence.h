@@ -20,17 +20,17 @@
 namespace titan::storage {
 
 // A live holder touches {dump}/.fence-alive this often.
-inline constexpr absl::Duration kFenceBeat = absl::Seconds(2);
+inline constexpr absl::Duration kFenceHeartbeatInterval = absl::Seconds(2);
 // A holder that was silent for this long may lose the folder to another job.
-inline constexpr absl::Duration kFenceSilence = absl::Seconds(15);
+inline constexpr absl::Duration kFenceHeartbeatTimeout = absl::Seconds(15);
 
 // {dump}/fence.json names the one job, and its highest attempt, that may publish there. Publishing (manifest rename,
 // metrics append) holds an exclusive lock on {dump}/.fence.lock from the check to its effect, so that a paused old
 // attempt that wakes up changes nothing.
 //
 // The job's own next attempt takes the fence at once. Another job takes it only when the holder has released it, its
-// process is seen to be gone, or it has shown no sign of life for kFenceSilence. A job that lost the fence never gets
-// it back, unless it is started by hand.
+// process is seen to be gone, or it has shown no sign of life for kFenceHeartbeatTimeout. A job that lost the fence
+// never gets it back, unless it is started by hand.
 class Fence {
  public:
   // The newest full step that was published under a checkpoint folder, and the job that did.
@@ -62,7 +62,7 @@ class Fence {
     std::string process;        // Empty: it shows no signs of life.
     bool create_folder = true;  // Create the dump folder when it is missing.
     // This beat was watched for long enough and did not change: it counts as silence whatever the clocks say.
-    std::optional<absl::Time> silent_beat;
+    std::optional<absl::Time> stale_heartbeat;
   };
 
   struct Taken {
@@ -86,7 +86,7 @@ class Fence {
   // job holds it and may be alive.
   absl::StatusOr<Taken> raise(const Claim& claim) const;
   // Same as raise(), but watches the signs of life of another job that holds the folder. Returns is_in_use() as soon as
-  // it sees one, and takes the folder after kFenceSilence without any.
+  // it sees one, and takes the folder after kFenceHeartbeatTimeout without any.
   absl::StatusOr<Taken> take(Claim claim, const Watch& watch) const;
   // Calls raise() with only the names.
   absl::Status raise(const std::string& job_uid, int attempt) const {
@@ -126,9 +126,9 @@ bool is_fenced(const absl::Status& status);
 // Whether the status says that another job uses the folder.
 bool is_in_use(const absl::Status& status);
 
-// Whether the holder showed no sign of life for kFenceSilence, by the file system's clock, or its process is seen to be
-// gone.
-absl::StatusOr<bool> fell_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder);
+// Whether the holder showed no sign of life for kFenceHeartbeatTimeout, by the file system's clock, or its process is
+// seen to be gone.
+absl::StatusOr<bool> holder_is_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder);
 
 // For programs that are not jobs and tidy up in a dump folder. Runs `effect` under the fence's lock, while no job holds
 // the folder and none can begin to. The fence names the same holder afterwards. Errors: is_in_use() when a job holds it
@@ -138,12 +138,12 @@ absl::Status while_idle(Files& files, const std::string& dump_folder,
 
 // Shows that the holder of a fence is alive, on a separate thread that training cannot block, and releases the folder
 // at the end.
-class FenceHold {
+class FenceLease {
  public:
-  FenceHold(Fence fence, std::string job_uid, int attempt, absl::Duration every = kFenceBeat);
-  ~FenceHold();  // Stops without releasing the folder.
-  FenceHold(const FenceHold&) = delete;
-  FenceHold& operator=(const FenceHold&) = delete;
+  FenceLease(Fence fence, std::string job_uid, int attempt, absl::Duration every = kFenceHeartbeatInterval);
+  ~FenceLease();  // Stops without releasing the folder.
+  FenceLease(const FenceLease&) = delete;
+  FenceLease& operator=(const FenceLease&) = delete;
 
   // Lets another job take the folder at once. Takes a few seconds at most, and does nothing when the fence has another
   // holder by now. Thread-safe; only the first call has an effect.

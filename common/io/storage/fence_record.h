@@ -15,7 +15,7 @@ namespace titan::storage {
 inline constexpr char kFenceFile[] = "fence.json", kFenceLock[] = ".fence.lock", kFenceAlive[] = ".fence-alive",
                       kFenceProbe[] = ".fence-probe";
 // Publishing takes milliseconds, so a process that holds the lock this long was stopped in the middle of it.
-inline constexpr absl::Duration kFencePatience = absl::Seconds(30);
+inline constexpr absl::Duration kFenceLockTimeout = absl::Seconds(30);
 
 // Parses a fence; `path` is for messages. Errors: DataLoss, which says what to do.
 absl::StatusOr<Fence::Holder> holder_from_text(const std::string& path, const std::string& text);

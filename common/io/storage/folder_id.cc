@@ -39,7 +39,7 @@ absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump
   return id;
 }
 
-absl::StatusOr<std::string> settle_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience) {
+absl::StatusOr<std::string> ensure_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience) {
   absl::StatusOr<std::string> known = read_folder_id(files, dump_folder);
   if (!absl::IsNotFound(known.status())) return known;
   TITAN_RETURN_IF_ERROR(files.make_folders(dump_folder));
@@ -48,20 +48,21 @@ absl::StatusOr<std::string> settle_folder_id(Files& files, const std::string& du
   return make_folder_id(files, dump_folder);
 }
 
-absl::StatusOr<FolderIs> compare_folder(Files& files, const std::string& dump_folder, const std::string& known_id) {
+absl::StatusOr<FolderComparison> compare_folder(Files& files, const std::string& dump_folder,
+                                                const std::string& known_id) {
   const absl::StatusOr<std::string> id = read_folder_id(files, dump_folder);
-  if (absl::IsNotFound(id.status())) return FolderIs::kMissing;
+  if (absl::IsNotFound(id.status())) return FolderComparison::kMissing;
   if (!id.ok()) return id.status();
-  return *id == known_id ? FolderIs::kSame : FolderIs::kAnother;
+  return *id == known_id ? FolderComparison::kSame : FolderComparison::kAnother;
 }
 
-const char* lost_folder_reason(FolderIs is) {
-  return is == FolderIs::kMissing ? "CHECKPOINTS_GONE" : "DUMP_FOLDER_REPLACED";
+const char* folder_mismatch_reason(FolderComparison is) {
+  return is == FolderComparison::kMissing ? "CHECKPOINTS_GONE" : "DUMP_FOLDER_REPLACED";
 }
 
-std::string lost_folder_message(FolderIs is, const std::string& dump_folder, int64_t committed_step) {
+std::string folder_mismatch_message(FolderComparison is, const std::string& dump_folder, int64_t committed_step) {
   return absl::StrCat("the job's dump folder ", dump_folder, " is not here: there is ",
-                      is == FolderIs::kMissing ? "no folder with an id (.titan-folder)" : "another folder",
+                      is == FolderComparison::kMissing ? "no folder with an id (.titan-folder)" : "another folder",
                       " under that name",
                       committed_step < 0 ? "" : absl::StrCat(", and step ", committed_step, " was committed"),
                       "; mount or restore it, or submit the job anew to begin from scratch");

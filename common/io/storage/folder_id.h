@@ -19,19 +19,20 @@ absl::StatusOr<std::string> read_folder_id(Files& files, const std::string& dump
 absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump_folder);
 // Does the same, and makes the folder and takes the lock itself. Unavailable when the lock is held for longer than
 // `patience`.
-absl::StatusOr<std::string> settle_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience);
+absl::StatusOr<std::string> ensure_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience);
 
-enum class FolderIs {
+enum class FolderComparison {
   kSame,
   kMissing,  // No folder, or one without an id.
   kAnother,
 };
 // Compares the folder under this name with the one that had this id. Creates nothing.
-absl::StatusOr<FolderIs> compare_folder(Files& files, const std::string& dump_folder, const std::string& known_id);
+absl::StatusOr<FolderComparison> compare_folder(Files& files, const std::string& dump_folder,
+                                                const std::string& known_id);
 
 // Return why an attempt must not use a folder that is not the job's: as an UPPER_SNAKE reason, and as a message for
 // people. `committed_step`: newest full step that the job has committed; -1: none.
-const char* lost_folder_reason(FolderIs is);
-std::string lost_folder_message(FolderIs is, const std::string& dump_folder, int64_t committed_step);
+const char* folder_mismatch_reason(FolderComparison is);
+std::string folder_mismatch_message(FolderComparison is, const std::string& dump_folder, int64_t committed_step);
 
 }  // namespace titan::storage

@@ -47,7 +47,7 @@ std::string process_identity() {
   return view.empty() || !start ? "" : absl::StrCat(view, " ", pid, " ", *start);
 }
 
-bool certainly_gone(const std::string& identity) {
+bool process_has_ended(const std::string& identity) {
   const std::vector<std::string> parts = absl::StrSplit(identity, ' ');
   const std::string view = process_view();
   if (parts.size() != 4 || view.empty() || !absl::StartsWith(identity, view + " ")) return false;

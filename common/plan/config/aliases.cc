@@ -17,14 +17,14 @@ constexpr Alias kAliases[] = {
     {"parallelism.pp_degree", "parallelism.pipeline_parallel_degree"},
     {"parallelism.cp_degree", "parallelism.context_parallel_degree"},
     {"parallelism.ep_degree", "parallelism.expert_parallel_degree"},
-    {"parallelism.sharding_strategy", "parallelism.fsdp_reshard_after_forward", Turn::kSharding},
+    {"parallelism.sharding_strategy", "parallelism.fsdp_reshard_after_forward", ValueConversion::kSharding},
     {"training.hsdp_degree", "parallelism.data_parallel_shard_degree"},
     {"training.replica_degree", "parallelism.data_parallel_replicate_degree"},
     {"training.dp_degree", "parallelism.data_parallel_shard_degree"},
     {"training.tp_degree", "parallelism.tensor_parallel_degree"},
     {"training.pp_degree", "parallelism.pipeline_parallel_degree"},
     {"training.cp_degree", "parallelism.context_parallel_degree"},
-    {"training.sharding_strategy", "parallelism.fsdp_reshard_after_forward", Turn::kSharding},
+    {"training.sharding_strategy", "parallelism.fsdp_reshard_after_forward", ValueConversion::kSharding},
     {"training.max_seq_len", "training.seq_len"},
     {"model.max_seq_len", "training.seq_len"},
     {"training.batch_size", "training.local_batch_size"},
@@ -42,7 +42,7 @@ constexpr Alias kAliases[] = {
     {"parallelism.pp_schedule", "parallelism.pipeline_parallel_schedule"},
     {"parallelism.pipeline_schedule", "parallelism.pipeline_parallel_schedule"},
     {"parallelism.sequence_parallel", "parallelism.enable_sequence_parallel"},
-    {"parallelism.enable_loss_parallel", "parallelism.disable_loss_parallel", Turn::kNot},
+    {"parallelism.enable_loss_parallel", "parallelism.disable_loss_parallel", ValueConversion::kNot},
     {"parallelism.cpu_offload", "training.enable_cpu_offload"},
     {"parallelism.enable_cpu_offload", "training.enable_cpu_offload"},
     {"training.micro_batch_size", "training.local_batch_size"},
@@ -81,7 +81,7 @@ constexpr Alias kAliases[] = {
     {"training.context_parallel_degree", "parallelism.context_parallel_degree"},
     {"training.fsdp_reshard_after_forward", "parallelism.fsdp_reshard_after_forward"},
     {"training.disable_loss_parallel", "parallelism.disable_loss_parallel"},
-    {"training.enable_loss_parallel", "parallelism.disable_loss_parallel", Turn::kNot},
+    {"training.enable_loss_parallel", "parallelism.disable_loss_parallel", ValueConversion::kNot},
     {"training.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel"},
     {"experimental.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel"},
     {"experimental.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree"},
@@ -95,7 +95,7 @@ constexpr Alias kAliases[] = {
     {"training.sequence_parallel_degree", "parallelism.tensor_parallel_degree"},
     {"training.checkpoint_interval", "checkpoint.interval"},
     {"training.checkpoint_folder", "checkpoint.folder"},
-    {"training.enable_fp8_linear", "model.converters", Turn::kFloat8Converter},
+    {"training.enable_fp8_linear", "model.converters", ValueConversion::kFloat8Converter},
     {"training.enable_fsdp_fp8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"},
     {"training.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"},
     {"training.precompute_float8_dynamic_scale_for_fsdp",
@@ -113,19 +113,19 @@ constexpr Alias kAliases[] = {
     {"training.seed", "debug.seed"},
     {"training.deterministic", "debug.deterministic"},
     {"training.deterministic_warn_only", "debug.deterministic_warn_only"},
-    {"optimizer.fused", "optimizer.implementation", Turn::kFused},
+    {"optimizer.fused", "optimizer.implementation", ValueConversion::kFused},
     {"optimizer.early_step_in_bwd", "optimizer.early_step_in_backward"},
-    {"model.tokenizer_path", "model.hf_assets_path", Turn::kFolder},
+    {"model.tokenizer_path", "model.hf_assets_path", ValueConversion::kFolder},
     {"checkpoint.enable_checkpoint", "checkpoint.enable"},
     {"checkpoint.model_weights_only", "checkpoint.last_save_model_only"},
     {"checkpoint.last_save_model_weights_only", "checkpoint.last_save_model_only"},
     {"checkpoint.initial_load_model_weights_only", "checkpoint.initial_load_model_only"},
-    {"metrics.enable_color_printing", "metrics.disable_color_printing", Turn::kNot},
-    {"metrics.rank_0_only", "metrics.save_for_all_ranks", Turn::kNot},
+    {"metrics.enable_color_printing", "metrics.disable_color_printing", ValueConversion::kNot},
+    {"metrics.rank_0_only", "metrics.save_for_all_ranks", ValueConversion::kNot},
     {"validation.enabled", "validation.enable"},
     {"memory_estimation.enabled", "memory_estimation.enable"},
-    {"training.enable_float8_linear", "model.converters", Turn::kFloat8Converter},
-    {"float8.enable_float8_linear", "model.converters", Turn::kFloat8Converter},
+    {"training.enable_float8_linear", "model.converters", ValueConversion::kFloat8Converter},
+    {"float8.enable_float8_linear", "model.converters", ValueConversion::kFloat8Converter},
     {"float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"},
     {"float8.precompute_float8_dynamic_scale_for_fsdp",
      "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"},
@@ -167,14 +167,14 @@ constexpr ValueAlias kValueAliases[] = {
 };
 
 // A value with two meanings elsewhere: the second meaning, as a separate key.
-struct Second {
+struct ImpliedValue {
   std::string_view key;
   std::string_view spelling;
   std::string_view other_key;
   std::string_view value;
 };
 
-constexpr Second kSecond[] = {
+constexpr ImpliedValue kImpliedValues[] = {
     {"optimizer.implementation", "fused_opt_states_bf16", "optimizer.state_dtype", "bfloat16"},
 };
 
@@ -296,7 +296,7 @@ constexpr Note kUnknown[] = {
     {"experimental.enable_compiled_autograd", "there is no autograd compiler here"},
 };
 
-struct Spent {
+struct IgnoredKey {
   std::string_view key;
   std::optional<std::string_view> value;  // The only value that may be ignored; nothing: any value.
   std::string_view reason;
@@ -305,7 +305,7 @@ struct Spent {
 constexpr std::string_view kNoFloat8Weights = "float8 weights are never kept for the backward pass";
 constexpr std::string_view kEachStep = "scales are always those of each step";
 
-constexpr Spent kWithoutEffect[] = {
+constexpr IgnoredKey kIgnoredKeys[] = {
     {"job.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
     {"metrics.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
     {"float8.force_recompute_fp8_weight_in_bwd", std::nullopt, kNoFloat8Weights},
@@ -333,18 +333,18 @@ constexpr Spent kWithoutEffect[] = {
     {"experimental.pipeline_parallel_split_points", "[]", "the stages follow from the number of layers"},
 };
 
-std::optional<bool> truth(const Raw& value) {
-  if (value.kind == Raw::Kind::kBool) return value.boolean;
-  if (value.kind == Raw::Kind::kWord && absl::AsciiStrToLower(value.text) == "true") return true;
-  if (value.kind == Raw::Kind::kWord && absl::AsciiStrToLower(value.text) == "false") return false;
+std::optional<bool> truth(const RawValue& value) {
+  if (value.kind == RawValue::Kind::kBool) return value.boolean;
+  if (value.kind == RawValue::Kind::kWord && absl::AsciiStrToLower(value.text) == "true") return true;
+  if (value.kind == RawValue::Kind::kWord && absl::AsciiStrToLower(value.text) == "false") return false;
   return std::nullopt;
 }
 
-std::optional<Complaint> turn_sharding(Raw& value) {
+std::optional<FieldError> turn_sharding(RawValue& value) {
   const ShardingStrategy* strategy = find_sharding_strategy(value.text);
   if (strategy == nullptr) {
-    return Complaint{"is not one of PyTorch's FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, NO_SHARD",
-                     "set parallelism.fsdp_reshard_after_forward and the data_parallel degrees instead"};
+    return FieldError{"is not one of PyTorch's FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, NO_SHARD",
+                      "set parallelism.fsdp_reshard_after_forward and the data_parallel degrees instead"};
   }
   value.text = strategy->reshard_after_forward;
   return std::nullopt;
@@ -359,18 +359,19 @@ const Alias* find_alias(std::string_view spelling) {
   return nullptr;
 }
 
-std::optional<Complaint> turn_value(Turn turn, Raw& value) {
+std::optional<FieldError> convert_value(ValueConversion turn, RawValue& value) {
   const int line = value.line;
   const std::optional<bool> boolean = truth(value);
-  const bool needs_boolean = turn == Turn::kNot || turn == Turn::kFused || turn == Turn::kFloat8Converter;
-  if (needs_boolean && !boolean) return Complaint{"expects true or false", ""};
+  const bool needs_boolean =
+      turn == ValueConversion::kNot || turn == ValueConversion::kFused || turn == ValueConversion::kFloat8Converter;
+  if (needs_boolean && !boolean) return FieldError{"expects true or false", ""};
   switch (turn) {
-    case Turn::kSame:
+    case ValueConversion::kSame:
       break;
-    case Turn::kNot:
+    case ValueConversion::kNot:
       value = raw_bool(!*boolean);
       break;
-    case Turn::kFolder:
+    case ValueConversion::kFolder:
       for (const char* file : {"/tokenizer.json", "/original/tokenizer.model", "/tokenizer.model"}) {
         if (absl::EndsWith(value.text, file)) {
           value.text.resize(value.text.size() - std::string_view(file).size());
@@ -378,28 +379,28 @@ std::optional<Complaint> turn_value(Turn turn, Raw& value) {
         }
       }
       break;
-    case Turn::kFused:
+    case ValueConversion::kFused:
       value = raw_string(*boolean ? "fused" : "foreach");
       break;
-    case Turn::kFloat8Converter:
+    case ValueConversion::kFloat8Converter:
       value = raw_string(*boolean ? "quantize.linear.float8" : "");
       break;
-    case Turn::kSharding:
-      if (std::optional<Complaint> bad = turn_sharding(value)) return bad;
+    case ValueConversion::kSharding:
+      if (std::optional<FieldError> bad = turn_sharding(value)) return bad;
       break;
   }
   value.line = line;
   return std::nullopt;
 }
 
-void replace_value_aliases(std::string_view key, Raw& value) {
-  if (value.kind == Raw::Kind::kList) {
-    for (Raw& item : value.items) replace_value_aliases(key, item);
+void replace_value_aliases(std::string_view key, RawValue& value) {
+  if (value.kind == RawValue::Kind::kList) {
+    for (RawValue& item : value.items) replace_value_aliases(key, item);
     return;
   }
   for (const ValueAlias& alias : kValueAliases) {
     if (alias.key != key) continue;
-    if (value.kind == Raw::Kind::kBool) {
+    if (value.kind == RawValue::Kind::kBool) {
       if (display(value) != alias.spelling) continue;
       const int line = value.line;
       value = raw_string(std::string(alias.value));
@@ -418,8 +419,8 @@ void replace_value_aliases(std::string_view key, Raw& value) {
   }
 }
 
-std::optional<Implied> implied_by(std::string_view key, const Raw& value) {
-  for (const Second& second : kSecond) {
+std::optional<Implied> implied_by(std::string_view key, const RawValue& value) {
+  for (const ImpliedValue& second : kImpliedValues) {
     if (second.key == key && second.spelling == value.text) return Implied{second.other_key, second.value};
   }
   return std::nullopt;
@@ -432,10 +433,10 @@ std::string_view explain_unknown(std::string_view key) {
   return {};
 }
 
-std::string_view explain_without_effect(std::string_view key, const Raw& value) {
-  for (const Spent& spent : kWithoutEffect) {
+std::string_view explain_without_effect(std::string_view key, const RawValue& value) {
+  for (const IgnoredKey& spent : kIgnoredKeys) {
     if (spent.key != key) continue;
-    const bool is_text = value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord;
+    const bool is_text = value.kind == RawValue::Kind::kString || value.kind == RawValue::Kind::kWord;
     if (!spent.value || *spent.value == (is_text ? value.text : display(value))) return spent.reason;
   }
   return {};

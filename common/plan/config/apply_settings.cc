@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/text/nearest.h"
 #include "common/plan/config/aliases.h"
-#include "common/plan/config/any_spelling.h"
 #include "common/plan/config/assign.h"
+#include "common/plan/config/normalize_spelling.h"
 #include "common/plan/config/other_trainers.h"
 
 namespace titan::config {
@@ -54,8 +54,9 @@ bool is_flag(const std::string& word) { return absl::StartsWith(word, "--"); }
 // Whether the key, or the successor of an older spelling, takes true or false.
 bool is_boolean(const std::string& key, const Catalog& catalog) {
   const Alias* alias = find_alias(key);
-  if (alias != nullptr && alias->turn != Turn::kSame) {
-    return alias->turn == Turn::kNot || alias->turn == Turn::kFused || alias->turn == Turn::kFloat8Converter;
+  if (alias != nullptr && alias->turn != ValueConversion::kSame) {
+    return alias->turn == ValueConversion::kNot || alias->turn == ValueConversion::kFused ||
+           alias->turn == ValueConversion::kFloat8Converter;
   }
   const Field* field = catalog.find(alias != nullptr ? alias->key : std::string_view(key));
   return field != nullptr && std::holds_alternative<bool*>(field->ref);
@@ -126,7 +127,9 @@ class Parser {
     add(key, raw_word(*value));
   }
 
-  void add(const std::string& key, Raw value) { overrides_.settings.push_back({key, std::move(value), {kSource, 0}}); }
+  void add(const std::string& key, RawValue value) {
+    overrides_.settings.push_back({key, std::move(value), {kSource, 0}});
+  }
 
   void complain(const std::string& key, const std::string& value, std::string message, std::string suggestion) {
     problems_.push_back({{kSource, 0}, key, value, std::move(message), std::move(suggestion)});
@@ -156,10 +159,10 @@ std::string where(const Origin& origin) {
 }
 
 // Returns one text for a value or a list, since converters are written both ways.
-std::string value_text(const Raw& value) {
-  if (value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord) return value.text;
-  if (value.kind != Raw::Kind::kList) return display(value);
-  return absl::StrJoin(value.items, ",", [](std::string* out, const Raw& item) { out->append(value_text(item)); });
+std::string value_text(const RawValue& value) {
+  if (value.kind == RawValue::Kind::kString || value.kind == RawValue::Kind::kWord) return value.text;
+  if (value.kind != RawValue::Kind::kList) return display(value);
+  return absl::StrJoin(value.items, ",", [](std::string* out, const RawValue& item) { out->append(value_text(item)); });
 }
 
 }  // namespace
@@ -174,7 +177,7 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   const Alias* alias = catalog_.find(setting.key) == nullptr ? find_alias(setting.key) : nullptr;
   if (alias != nullptr) {
     setting.key = std::string(alias->key);
-    if (std::optional<Complaint> bad = turn_value(alias->turn, setting.value)) {
+    if (std::optional<FieldError> bad = convert_value(alias->turn, setting.value)) {
       return complain(written, bad->message, bad->suggestion);
     }
   }
@@ -188,19 +191,20 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   replace_value_aliases(setting.key, setting.value);
   const std::string as_taken = display(setting.value);
   if (!check_repeat(setting.key, setting.value, written, repeats)) return;
-  const std::vector<std::string> remarks = use_listed_spelling(*field, setting.value);
-  if (std::optional<Complaint> bad = assign(*field, setting.value)) {
+  const std::vector<std::string> remarks = normalize_spelling(*field, setting.value);
+  if (std::optional<FieldError> bad = assign(*field, setting.value)) {
     return complain(written, bad->message, bad->suggestion);
   }
   if (alias != nullptr) {
-    const std::string becomes = alias->turn == Turn::kSame ? "" : absl::StrCat(" = ", display(setting.value));
+    const std::string becomes =
+        alias->turn == ValueConversion::kSame ? "" : absl::StrCat(" = ", display(setting.value));
     warn(written, absl::StrCat("is an older spelling of ", setting.key, becomes));
   }
   // torchtitan itself uses the short names of converters, too.
   const bool is_older = as_taken != as_turned && !implied && setting.key != "model.converters";
   if (is_older) warn(written, absl::StrCat("= ", as_turned, " is read as ", as_taken));
   for (const std::string& remark : remarks) warn(written, absl::StrCat("= ", display(written.value), " ", remark));
-  if (alias != nullptr && alias->turn == Turn::kSharding) sharding_ = written;
+  if (alias != nullptr && alias->turn == ValueConversion::kSharding) sharding_ = written;
   if (!field->no_effect.empty()) warn(written, absl::StrCat("has no effect: ", std::string(field->no_effect)));
   loaded_->origins[setting.key] = setting.origin;
   if (!implied) return;
@@ -211,7 +215,7 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
 }
 
 // Returns false when the same source has set the key before and the meant value is ambiguous.
-bool Applier::check_repeat(const std::string& key, const Raw& value, const Setting& written, Repeats repeats) {
+bool Applier::check_repeat(const std::string& key, const RawValue& value, const Setting& written, Repeats repeats) {
   const std::string text = value_text(value);
   const auto [first, is_new] = seen_.emplace(key, Seen{written, text});
   const Setting& before = first->second.written;
@@ -233,20 +237,20 @@ bool Applier::check_repeat(const std::string& key, const Raw& value, const Setti
 
 // Returns "set ..." or "did you mean ...?" for a key that does not exist; empty when nothing is near.
 std::string Applier::hint_for(const std::string& key) const {
-  if (std::string text = explain_word(name_of(key)); !text.empty()) return text;
+  if (std::string text = explain_unknown_name(name_of(key)); !text.empty()) return text;
   const std::string near = nearest_key(key, catalog_.keys());
   return near.empty() ? "" : absl::StrCat("did you mean ", near, "?");
 }
 
 void Applier::report_unknown(const Setting& setting) {
   if (problems_.size() >= kMostHints) return complain(setting, "unknown key", "");
-  const bool is_table = setting.value.kind == Raw::Kind::kTable;
+  const bool is_table = setting.value.kind == RawValue::Kind::kTable;
   const std::string note(explain_unknown(is_table ? absl::StrCat(setting.key, ".") : setting.key));
   if (!note.empty()) return complain(setting, is_table ? "unknown section" : "unknown key", note);
   const std::string section = section_of(setting.key);
   if (catalog_.is_section(setting.key)) {
     if (is_table) return;  // An empty section.
-    const std::string word = explain_word(setting.key);
+    const std::string word = explain_unknown_name(setting.key);
     return complain(setting, "is a section, not a key",
                     absl::StrCat("write [", setting.key, "] with keys below it", word.empty() ? "" : ": ", word));
   }
@@ -290,12 +294,12 @@ void Applier::check_sharding() {
   if (!sharding_ || !problems_.empty()) return;
   const ShardingStrategy* strategy = find_sharding_strategy(sharding_->value.text);
   if (strategy == nullptr) return;
-  if (std::optional<Complaint> bad = check_degrees(*strategy, loaded_->config)) {
+  if (std::optional<FieldError> bad = check_degrees(*strategy, loaded_->config)) {
     complain(*sharding_, bad->message, bad->suggestion);
   }
 }
 
-void Applier::free_placement() {
+void Applier::clear_placement() {
   if (seen_.contains("resources.ranks_per_node")) return;
   loaded_->config.resources.ranks_per_node = Resources{}.ranks_per_node;
   loaded_->origins.erase("resources.ranks_per_node");

@@ -60,7 +60,7 @@ class Applier {
   // Applies --nodes M, after all other settings: ranks_per_node = ranks / M.
   void apply_nodes(const Setting& nodes);
   // Applies --nproc N without --nodes: leaves placement to the scheduler, unless the last source sets ranks_per_node.
-  void free_placement();
+  void clear_placement();
 
   // Checks, after all other settings, that the degrees agree with a sharding strategy that was set.
   void check_sharding();
@@ -73,7 +73,7 @@ class Applier {
 
  private:
   void apply_one(Setting setting, Repeats repeats);
-  bool check_repeat(const std::string& key, const Raw& value, const Setting& written, Repeats repeats);
+  bool check_repeat(const std::string& key, const RawValue& value, const Setting& written, Repeats repeats);
   std::string hint_for(const std::string& key) const;
   void report_unknown(const Setting& setting);
   void complain(const Setting& setting, std::string message, std::string suggestion);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 constexpr char kC4[] = "hf://datasets/allenai/c4";
 
 void resolve_dataset(const fs::path& assets, const std::string& dataset, std::optional<std::string>& path) {
-  if (comes_with_titan(dataset) && !path.has_value()) path = (assets / dataset).string();
+  if (is_bundled_dataset(dataset) && !path.has_value()) path = (assets / dataset).string();
 }
 
 void resolve_sources(const fs::path& assets, std::vector<DataSource>& sources) {
@@ -35,10 +35,10 @@ void resolve_c4(JobConfig& config) {
 
 }  // namespace
 
-bool comes_with_titan(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
+bool is_bundled_dataset(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
 
-bool is_titans_dataset(std::string_view dataset) {
-  return std::find(std::begin(kTitansDatasets), std::end(kTitansDatasets), dataset) != std::end(kTitansDatasets);
+bool is_builtin_dataset(std::string_view dataset) {
+  return std::find(std::begin(kBuiltinDatasets), std::end(kBuiltinDatasets), dataset) != std::end(kBuiltinDatasets);
 }
 
 bool streams_c4(const JobConfig& config) {

@@ -15,11 +15,11 @@ namespace titan::config {
 std::string assets_folder();
 
 // Datasets that a job can select by name alone; a library may add others (experimental.custom_import).
-inline constexpr std::string_view kTitansDatasets[] = {"c4_test", "c4", "c4_validation"};
-bool is_titans_dataset(std::string_view dataset);
+inline constexpr std::string_view kBuiltinDatasets[] = {"c4_test", "c4", "c4_validation"};
+bool is_builtin_dataset(std::string_view dataset);
 
 // Whether the dataset is part of the installation.
-bool comes_with_titan(std::string_view dataset);
+bool is_bundled_dataset(std::string_view dataset);
 
 // Whether the job trains on allenai/c4 from a hub: c4 by name, without a path. c4_validation is then from there, too.
 bool streams_c4(const JobConfig& config);

@@ -17,8 +17,8 @@
 namespace titan::config {
 namespace {
 
-using Kind = Raw::Kind;
-using Outcome = std::optional<Complaint>;
+using Kind = RawValue::Kind;
+using Outcome = std::optional<FieldError>;
 
 // Larger maxima only keep products within 64 bits; messages name them only when a value exceeds them.
 constexpr double kSanityLimit = 1 << 20;
@@ -26,13 +26,13 @@ constexpr double kSanityLimit = 1 << 20;
 // absl::string_view is not std::string_view in the packaged version.
 std::string str(std::string_view text) { return std::string(text); }
 
-bool means_none(const Raw& raw) {
+bool means_none(const RawValue& raw) {
   if (raw.kind == Kind::kNull) return true;
   if (raw.kind != Kind::kWord && raw.kind != Kind::kString) return false;
   return raw.text == "None" || raw.text == "none" || raw.text == "null";
 }
 
-Complaint wrong_type(const Field& field, const Raw& raw) {
+FieldError wrong_type(const Field& field, const RawValue& raw) {
   const bool word = raw.kind == Kind::kWord;
   return {absl::StrCat("expects ", expected(field), word ? "" : ", not ", word ? "" : str(kind_name(raw.kind))), ""};
 }
@@ -42,21 +42,21 @@ Outcome check_bounds(const Field& field, double value) {
   const bool low = value < field.minimum || (field.positive && value <= 0);
   if (!low && value <= field.maximum) return std::nullopt;
   if (!low && field.maximum >= kSanityLimit) {
-    return Complaint{absl::StrCat("out of range: at most ", static_cast<std::int64_t>(field.maximum)), ""};
+    return FieldError{absl::StrCat("out of range: at most ", static_cast<std::int64_t>(field.maximum)), ""};
   }
-  return Complaint{absl::StrCat("out of range: expects ", expected(field)), ""};
+  return FieldError{absl::StrCat("out of range: expects ", expected(field)), ""};
 }
 
 Outcome check_allowed(const Field& field, const std::string& value) {
-  if (field.allowed.empty() || field.of_library) return std::nullopt;
+  if (field.allowed.empty() || field.allows_library_names) return std::nullopt;
   std::vector<std::string> choices;
   for (const std::string_view choice : field.allowed) {
     if (choice == value) return std::nullopt;
     choices.emplace_back(choice);
   }
   const std::string near = nearest(value, choices);
-  return Complaint{absl::StrCat("not one of the allowed values ", absl::StrJoin(choices, ", ")),
-                   near.empty() ? "" : absl::StrCat("did you mean ", near, "?")};
+  return FieldError{absl::StrCat("not one of the allowed values ", absl::StrJoin(choices, ", ")),
+                    near.empty() ? "" : absl::StrCat("did you mean ", near, "?")};
 }
 
 // Replaces a value by its listed spelling if the field ignores case.
@@ -68,12 +68,12 @@ void restore_case(const Field& field, std::string& value) {
 
 // Every text is written to JSON, messages and file names.
 Outcome check_text(const std::string& value) {
-  if (!text::is_utf8(value)) return Complaint{"is not valid UTF-8", ""};
-  if (value.find('\0') != std::string::npos) return Complaint{"holds a null character", ""};
+  if (!text::is_utf8(value)) return FieldError{"is not valid UTF-8", ""};
+  if (value.find('\0') != std::string::npos) return FieldError{"holds a null character", ""};
   return std::nullopt;
 }
 
-Outcome set(const Field& field, const Raw& raw, bool& member) {
+Outcome set(const Field& field, const RawValue& raw, bool& member) {
   if (raw.kind == Kind::kBool) {
     member = raw.boolean;
     return std::nullopt;
@@ -89,7 +89,7 @@ Outcome set(const Field& field, const Raw& raw, bool& member) {
 }
 
 template <typename Int>
-Outcome set_integer(const Field& field, const Raw& raw, Int& member) {
+Outcome set_integer(const Field& field, const RawValue& raw, Int& member) {
   std::int64_t value = raw.integer;
   if (raw.kind == Kind::kWord) {
     if (!absl::SimpleAtoi(raw.text, &value)) return wrong_type(field, raw);
@@ -98,29 +98,29 @@ Outcome set_integer(const Field& field, const Raw& raw, Int& member) {
   }
   if (Outcome bad = check_bounds(field, static_cast<double>(value))) return bad;
   if (value < std::numeric_limits<Int>::min() || value > std::numeric_limits<Int>::max()) {
-    return Complaint{absl::StrCat("out of range: at most ", std::numeric_limits<Int>::max()), ""};
+    return FieldError{absl::StrCat("out of range: at most ", std::numeric_limits<Int>::max()), ""};
   }
   member = static_cast<Int>(value);
   return std::nullopt;
 }
 
-Outcome set(const Field& field, const Raw& raw, int& member) { return set_integer(field, raw, member); }
-Outcome set(const Field& field, const Raw& raw, std::int64_t& member) { return set_integer(field, raw, member); }
+Outcome set(const Field& field, const RawValue& raw, int& member) { return set_integer(field, raw, member); }
+Outcome set(const Field& field, const RawValue& raw, std::int64_t& member) { return set_integer(field, raw, member); }
 
-Outcome set(const Field& field, const Raw& raw, double& member) {
+Outcome set(const Field& field, const RawValue& raw, double& member) {
   double value = raw.kind == Kind::kInt ? static_cast<double>(raw.integer) : raw.number;
   if (raw.kind == Kind::kWord) {
     if (!absl::SimpleAtod(raw.text, &value)) return wrong_type(field, raw);
   } else if (raw.kind != Kind::kInt && raw.kind != Kind::kFloat) {
     return wrong_type(field, raw);
   }
-  if (!std::isfinite(value)) return Complaint{absl::StrCat("expects a finite number: ", expected(field)), ""};
+  if (!std::isfinite(value)) return FieldError{absl::StrCat("expects a finite number: ", expected(field)), ""};
   if (Outcome bad = check_bounds(field, value)) return bad;
   member = value;
   return std::nullopt;
 }
 
-Outcome set(const Field& field, const Raw& raw, std::string& member) {
+Outcome set(const Field& field, const RawValue& raw, std::string& member) {
   std::string value = raw.text;
   if (raw.kind == Kind::kInt && field.number_as_text) {
     value = absl::StrCat(raw.integer);
@@ -135,12 +135,12 @@ Outcome set(const Field& field, const Raw& raw, std::string& member) {
 }
 
 // A list may also be one text, as on the command line.
-Outcome set(const Field& field, const Raw& raw, std::vector<std::string>& member) {
+Outcome set(const Field& field, const RawValue& raw, std::vector<std::string>& member) {
   std::vector<std::string> values;
   if (raw.kind == Kind::kString || raw.kind == Kind::kWord) {
     if (Outcome bad = read_text_list(raw.text, values)) return bad;
   } else if (raw.kind == Kind::kList) {
-    for (const Raw& item : raw.items) {
+    for (const RawValue& item : raw.items) {
       if (item.kind != Kind::kString && item.kind != Kind::kWord) return wrong_type(field, item);
       values.push_back(item.text);
     }
@@ -155,7 +155,7 @@ Outcome set(const Field& field, const Raw& raw, std::vector<std::string>& member
   return std::nullopt;
 }
 
-Outcome set(const Field& field, const Raw& raw, StringLists& member) {
+Outcome set(const Field& field, const RawValue& raw, StringLists& member) {
   StringLists lists;
   // A text contains JSON: [["tok_embeddings","layers.0"],["layers.1","norm"]].
   if (raw.kind == Kind::kWord || raw.kind == Kind::kString) {
@@ -170,10 +170,10 @@ Outcome set(const Field& field, const Raw& raw, StringLists& member) {
       }
     }
   } else if (raw.kind == Kind::kList) {
-    for (const Raw& list : raw.items) {
+    for (const RawValue& list : raw.items) {
       if (list.kind != Kind::kList) return wrong_type(field, list);
       lists.emplace_back();
-      for (const Raw& item : list.items) {
+      for (const RawValue& item : list.items) {
         if (item.kind != Kind::kString && item.kind != Kind::kWord) return wrong_type(field, item);
         lists.back().push_back(item.text);
       }
@@ -190,18 +190,18 @@ Outcome set(const Field& field, const Raw& raw, StringLists& member) {
   return std::nullopt;
 }
 
-Outcome set(const Field& field, const Raw& raw, std::vector<ParamGroup>& member) {
+Outcome set(const Field& field, const RawValue& raw, std::vector<ParamGroup>& member) {
   if (raw.kind != Kind::kList && raw.kind != Kind::kWord && raw.kind != Kind::kString) return wrong_type(field, raw);
   return read_group_list(raw, member);
 }
 
-Outcome set(const Field& field, const Raw& raw, std::vector<DataSource>& member) {
+Outcome set(const Field& field, const RawValue& raw, std::vector<DataSource>& member) {
   if (raw.kind != Kind::kList && raw.kind != Kind::kWord && raw.kind != Kind::kString) return wrong_type(field, raw);
   return read_source_list(raw, member);
 }
 
-Outcome set(const Field& field, const Raw& raw, std::vector<std::int64_t>& member) {
-  const std::optional<std::vector<Raw>> items = integers_of(raw);
+Outcome set(const Field& field, const RawValue& raw, std::vector<std::int64_t>& member) {
+  const std::optional<std::vector<RawValue>> items = integers_of(raw);
   if (!items) return wrong_type(field, raw);
   std::vector<std::int64_t> values(items->size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -212,7 +212,7 @@ Outcome set(const Field& field, const Raw& raw, std::vector<std::int64_t>& membe
 }
 
 template <typename T>
-Outcome set(const Field& field, const Raw& raw, std::optional<T>& member) {
+Outcome set(const Field& field, const RawValue& raw, std::optional<T>& member) {
   if (means_none(raw)) {
     member.reset();
     return std::nullopt;
@@ -247,7 +247,7 @@ std::string type_text(const Field& field, const T*) {
   if constexpr (std::is_same_v<T, double>) return absl::StrCat("a number", bounds(field));
   if constexpr (std::is_same_v<T, std::string>) {
     if (choices.empty()) return field.path ? "a path (string)" : "a string";
-    return absl::StrCat("one of ", choices, field.of_library ? ", or one that a library brings" : "");
+    return absl::StrCat("one of ", choices, field.allows_library_names ? ", or one that a library brings" : "");
   }
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return choices.empty() ? "a list of strings" : absl::StrCat("a list of ", choices);
@@ -265,7 +265,7 @@ std::string type_text(const Field& field, const std::optional<T>*) {
 
 }  // namespace
 
-std::optional<Complaint> assign(const Field& field, const Raw& raw) {
+std::optional<FieldError> assign(const Field& field, const RawValue& raw) {
   return std::visit([&](auto* member) { return set(field, raw, *member); }, field.ref);
 }
 

@@ -8,13 +8,13 @@
 
 namespace titan::config {
 
-struct Complaint {
+struct FieldError {
   std::string message;
   std::string suggestion;
 };
 
 // Writes the value into the field's member if its type, bounds and allowed values fit; otherwise returns what is wrong.
-std::optional<Complaint> assign(const Field& field, const Raw& raw);
+std::optional<FieldError> assign(const Field& field, const RawValue& raw);
 
 // Returns what a field takes, for messages and help: "one of AdamW, Adam", "an integer (steps), at least 1".
 std::string expected(const Field& field);

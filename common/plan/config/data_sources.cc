@@ -218,7 +218,7 @@ void check_library_dataset(Checker& check, const Place& place, const std::string
 }
 
 void refuse_name(Checker& check, const std::string& key, const std::string& dataset) {
-  const std::vector<std::string> known(std::begin(kTitansDatasets), std::end(kTitansDatasets));
+  const std::vector<std::string> known(std::begin(kBuiltinDatasets), std::end(kBuiltinDatasets));
   const std::string near = nearest(dataset, known);
   const std::string path = name_of(key) == "sources" ? "the source's dataset_path" : section_of(key) + ".dataset_path";
   check.fail(key, dataset,
@@ -234,7 +234,7 @@ void check_dataset_names(Checker& check) {
   const JobConfig& config = check.config();
   if (!config.experimental.custom_import.empty()) return;
   const auto named = [&](const std::string& key, const std::string& dataset) {
-    if (!is_titans_dataset(dataset)) refuse_name(check, key, dataset);
+    if (!is_builtin_dataset(dataset)) refuse_name(check, key, dataset);
   };
   const auto section = [&](const std::string& name, const std::string& dataset, const DataLoader& settings) {
     named(name + ".dataset", dataset);
@@ -251,7 +251,7 @@ void check_datasets(Checker& check, const std::string& section, const std::strin
                     const std::optional<std::string>& dataset_path, const DataLoader& settings) {
   if (check.config().experimental.custom_import.empty()) return;  // check_dataset_names() has reported it.
   const std::string loader = absl::StrCat(section, ".dataloader"), sources = absl::StrCat(loader, ".sources");
-  if (settings.sources.empty() && !is_titans_dataset(dataset)) {
+  if (settings.sources.empty() && !is_builtin_dataset(dataset)) {
     const Place place{absl::StrCat(section, ".dataset"), absl::StrCat(section, ".dataset_path"), loader};
     check_library_dataset(check, place, dataset, dataset_path,
                           {settings.format, settings.text_key, settings.text_documents, settings.shuffle});
@@ -259,7 +259,7 @@ void check_datasets(Checker& check, const std::string& section, const std::strin
   // Values inherited from the dataloader are meant for the other sources.
   const DataLoader own;
   for (const DataSource& source : settings.sources) {
-    if (!source.dataset || is_titans_dataset(*source.dataset)) continue;
+    if (!source.dataset || is_builtin_dataset(*source.dataset)) continue;
     check_library_dataset(
         check, {sources, sources, sources, true, source.name}, *source.dataset, source.dataset_path,
         {source.format.value_or(own.format), source.text_key.value_or(own.text_key),

@@ -159,7 +159,7 @@ std::vector<Field> fields_of(LrScheduler& c) {
 
 std::vector<Field> fields_of(Training& c) {
   return {
-      Field("dataset", c.dataset, "Data to train on").one_of({"c4_test", "c4", "c4_validation"}).or_of_library(),
+      Field("dataset", c.dataset, "Data to train on").one_of({"c4_test", "c4", "c4_validation"}).or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank and microbatch")
           .in("sequences")
@@ -262,7 +262,7 @@ std::vector<Field> fields_of(DataLoader& c) {
 std::vector<Field> fields_of(DataSource& c) {
   return {
       Field("name", c.name, "Name in metrics and checkpoints"),
-      Field("dataset", c.dataset, "Name of a dataset").one_of({"c4_test", "c4", "c4_validation"}).or_of_library(),
+      Field("dataset", c.dataset, "Name of a dataset").one_of({"c4_test", "c4", "c4_validation"}).or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files").is_path(),
       Field("weight", c.weight, "Share of the rows, beside the other sources' weights").between(0, 1e6),
       Field("weight_at_step", c.weight_at_step, "Weights from a step on, each as STEP: WEIGHT"),
@@ -355,7 +355,7 @@ std::vector<Field> fields_of(Comm& c) {
 std::vector<Field> fields_of(Validation& c) {
   return {
       Field("enable", c.enable, "Measure the loss on other data while training"),
-      Field("dataset", c.dataset, "Data to validate on").one_of({"c4_validation", "c4_test", "c4"}).or_of_library(),
+      Field("dataset", c.dataset, "Data to validate on").one_of({"c4_validation", "c4_test", "c4"}).or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank")
           .in("sequences")

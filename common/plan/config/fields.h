@@ -35,13 +35,13 @@ struct Field {
   std::string_view unit;
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
-  bool positive = false;          // Excludes 0 where minimum is 0.
-  std::optional<double> special;  // A value outside the bounds with a special meaning, such as -1.
-  bool path = false;              // A file or folder; titanctl makes it absolute.
-  bool number_as_text = false;    // Accepts 2 for "2".
-  bool of_library = false;        // Also accepts names from the job's library; check() requires that there is one.
-  bool any_case = false;          // Allowed values match in any case, and are stored as listed.
-  std::string_view no_effect;     // Not empty: the key is accepted with a warning that gives this reason.
+  bool positive = false;              // Excludes 0 where minimum is 0.
+  std::optional<double> special;      // A value outside the bounds with a special meaning, such as -1.
+  bool path = false;                  // A file or folder; titanctl makes it absolute.
+  bool number_as_text = false;        // Accepts 2 for "2".
+  bool allows_library_names = false;  // Also accepts names from the job's library; check() requires that there is one.
+  bool any_case = false;              // Allowed values match in any case, and are stored as listed.
+  std::string_view no_effect;         // Not empty: the key is accepted with a warning that gives this reason.
 
   Field& one_of(std::initializer_list<std::string_view> values) { return allowed = values, *this; }
   Field& in(std::string_view name) { return unit = name, *this; }
@@ -50,7 +50,7 @@ struct Field {
   Field& above_zero() { return minimum = 0, positive = true, *this; }
   Field& or_value(double value) { return special = value, *this; }
   Field& is_path() { return path = true, *this; }
-  Field& or_of_library() { return of_library = true, *this; }
+  Field& or_library_name() { return allows_library_names = true, *this; }
   Field& in_any_case() { return any_case = true, *this; }
   Field& takes_number() { return number_as_text = true, *this; }
   Field& without_effect(std::string_view reason) { return no_effect = reason, *this; }

@@ -143,7 +143,7 @@ struct Training {
   std::int64_t global_batch_size = -1;  // -1: see global_batch().
   std::int64_t seq_len = 2048;
   double max_norm = 1.0;
-  std::int64_t max_logits_mib = -1;  // See most_logit_bytes().
+  std::int64_t max_logits_mib = -1;  // See max_logit_bytes().
   std::int64_t steps = 10000;
   bool enable_cpu_offload = false;
   std::string dtype = "float32";

@@ -59,8 +59,8 @@ bool is_nested_deeper(const json& value, int levels) {
                      [levels](const json& item) { return is_nested_deeper(item, levels - 1); });
 }
 
-Raw to_raw(const json& value) {
-  Raw raw;
+RawValue to_raw(const json& value) {
+  RawValue raw;
   switch (value.type()) {
     case json::value_t::boolean:
       return raw_bool(value.get<bool>());
@@ -74,11 +74,11 @@ Raw to_raw(const json& value) {
     case json::value_t::string:
       return raw_string(value.get<std::string>());
     case json::value_t::array:
-      raw.kind = Raw::Kind::kList;
+      raw.kind = RawValue::Kind::kList;
       for (const json& item : value) raw.items.push_back(to_raw(item));
       break;
     case json::value_t::object:
-      raw.kind = Raw::Kind::kTable;
+      raw.kind = RawValue::Kind::kTable;
       for (const auto& [name, member] : value.items()) raw.members.push_back({name, to_raw(member)});
       break;
     default:
@@ -218,7 +218,7 @@ json field_schema(const Field& field) {
       std::string(field.meaning) + (field.unit.empty() ? "" : absl::StrCat(" (", std::string(field.unit), ")"));
   schema["default"] = value_of(field);
   if (!field.no_effect.empty()) schema["deprecated"] = true;
-  if (field.of_library) {
+  if (field.allows_library_names) {
     for (const std::string_view choice : field.allowed) schema["examples"].push_back(std::string(choice));
   } else if (!field.allowed.empty()) {
     json choices = json::array();

@@ -16,7 +16,7 @@
 namespace titan::config {
 namespace {
 
-using Kind = Raw::Kind;
+using Kind = RawValue::Kind;
 
 std::vector<std::string> names_of(const std::vector<Field>& fields) {
   std::vector<std::string> names;
@@ -42,29 +42,29 @@ void add(nlohmann::json&, const std::string&, const std::vector<DataSource>&) {}
 
 }  // namespace
 
-std::optional<std::vector<Raw>> tables_of(const Raw& raw) {
+std::optional<std::vector<RawValue>> tables_of(const RawValue& raw) {
   if (raw.kind == Kind::kList) return raw.items;
   std::vector<Problem> problems;
-  Raw root = read_json(absl::StrCat("{\"list\": ", raw.text, "\n}"), "", problems);
+  RawValue root = read_json(absl::StrCat("{\"list\": ", raw.text, "\n}"), "", problems);
   if (!problems.empty() || root.members.size() != 1 || root.members[0].value.kind != Kind::kList) return std::nullopt;
   return std::move(root.members[0].value.items);
 }
 
-std::optional<Complaint> MemberSetter::set(const std::string& name, const Raw& value) {
+std::optional<FieldError> MemberSetter::set(const std::string& name, const RawValue& value) {
   if (std::find(seen_.begin(), seen_.end(), name) != seen_.end()) {
-    return Complaint{absl::StrCat(name, ": set twice"), ""};
+    return FieldError{absl::StrCat(name, ": set twice"), ""};
   }
   seen_.push_back(name);
   for (const Field& field : fields_) {
     if (field.key != name) continue;
-    std::optional<Complaint> bad = assign(field, value);
+    std::optional<FieldError> bad = assign(field, value);
     if (bad) bad->message = absl::StrCat(name, " = ", display(value), ": ", bad->message);
     return bad;
   }
   const std::string near = nearest(name, names_of(fields_));
-  return Complaint{absl::StrCat("unknown member ", printable(name)),
-                   near.empty() ? absl::StrCat("members are ", absl::StrJoin(names_of(fields_), ", "))
-                                : absl::StrCat("did you mean ", near, "?")};
+  return FieldError{absl::StrCat("unknown member ", printable(name)),
+                    near.empty() ? absl::StrCat("members are ", absl::StrJoin(names_of(fields_), ", "))
+                                 : absl::StrCat("did you mean ", near, "?")};
 }
 
 nlohmann::json table_json(const std::vector<Field>& fields) {
@@ -86,38 +86,38 @@ namespace {
 // Reads one group, member by member.
 class GroupReader {
  public:
-  std::optional<Complaint> read(const Raw& table) {
+  std::optional<FieldError> read(const RawValue& table) {
     if (table.kind != Kind::kTable) {
-      return Complaint{absl::StrCat("expects a table with a pattern, not ", std::string(kind_name(table.kind))), ""};
+      return FieldError{absl::StrCat("expects a table with a pattern, not ", std::string(kind_name(table.kind))), ""};
     }
     for (const Member& member : table.members) {
-      if (std::optional<Complaint> bad = read(member.name, member.value)) return bad;
+      if (std::optional<FieldError> bad = read(member.name, member.value)) return bad;
     }
-    if (group_.pattern.empty()) return Complaint{"has no pattern", "set pattern = \"...\""};
+    if (group_.pattern.empty()) return FieldError{"has no pattern", "set pattern = \"...\""};
     return std::nullopt;
   }
   ParamGroup take() { return std::move(group_); }
 
  private:
-  std::optional<Complaint> read(const std::string& name, const Raw& value) {
+  std::optional<FieldError> read(const std::string& name, const RawValue& value) {
     if (name == "optimizer_name") return set("name", value);
     if (name == "adjust_lr_fn") return set("adjust_lr", value);
     if (name == "betas") return read_betas(value);
     if (name != "optimizer_kwargs") return set(name, value);
-    if (value.kind != Kind::kTable) return Complaint{"optimizer_kwargs: expects a table", ""};
+    if (value.kind != Kind::kTable) return FieldError{"optimizer_kwargs: expects a table", ""};
     for (const Member& member : value.members) {
-      if (std::optional<Complaint> bad = read(member.name, member.value)) return bad;
+      if (std::optional<FieldError> bad = read(member.name, member.value)) return bad;
     }
     return std::nullopt;
   }
 
-  std::optional<Complaint> read_betas(const Raw& value) {
-    if (value.kind != Kind::kList || value.items.size() != 2) return Complaint{"betas: expects a list of two", ""};
-    if (std::optional<Complaint> bad = set("beta1", value.items[0])) return bad;
+  std::optional<FieldError> read_betas(const RawValue& value) {
+    if (value.kind != Kind::kList || value.items.size() != 2) return FieldError{"betas: expects a list of two", ""};
+    if (std::optional<FieldError> bad = set("beta1", value.items[0])) return bad;
     return set("beta2", value.items[1]);
   }
 
-  std::optional<Complaint> set(const std::string& name, const Raw& value) { return setter_.set(name, value); }
+  std::optional<FieldError> set(const std::string& name, const RawValue& value) { return setter_.set(name, value); }
 
   ParamGroup group_;
   MemberSetter setter_{fields_of(group_)};
@@ -125,13 +125,13 @@ class GroupReader {
 
 }  // namespace
 
-std::optional<Complaint> read_group_list(const Raw& raw, std::vector<ParamGroup>& groups) {
-  const std::optional<std::vector<Raw>> tables = tables_of(raw);
-  if (!tables) return Complaint{absl::StrCat("expects ", group_list_form()), ""};
+std::optional<FieldError> read_group_list(const RawValue& raw, std::vector<ParamGroup>& groups) {
+  const std::optional<std::vector<RawValue>> tables = tables_of(raw);
+  if (!tables) return FieldError{absl::StrCat("expects ", group_list_form()), ""};
   std::vector<ParamGroup> all;
-  for (const Raw& item : *tables) {
+  for (const RawValue& item : *tables) {
     GroupReader reader;
-    if (std::optional<Complaint> bad = reader.read(item)) {
+    if (std::optional<FieldError> bad = reader.read(item)) {
       bad->message = absl::StrCat("group ", all.size() + 1, ": ", bad->message);
       return bad;
     }
@@ -154,26 +154,26 @@ std::string group_list_form() {
 
 namespace {
 
-std::optional<Complaint> read_source(const Raw& table, DataSource& source) {
-  if (table.kind != Raw::Kind::kTable) {
-    return Complaint{absl::StrCat("expects a table with a name, not ", std::string(kind_name(table.kind))), ""};
+std::optional<FieldError> read_source(const RawValue& table, DataSource& source) {
+  if (table.kind != RawValue::Kind::kTable) {
+    return FieldError{absl::StrCat("expects a table with a name, not ", std::string(kind_name(table.kind))), ""};
   }
   MemberSetter setter(fields_of(source));
   for (const Member& member : table.members) {
-    if (std::optional<Complaint> bad = setter.set(member.name, member.value)) return bad;
+    if (std::optional<FieldError> bad = setter.set(member.name, member.value)) return bad;
   }
-  if (source.name.empty()) return Complaint{"has no name", "set name = \"...\""};
+  if (source.name.empty()) return FieldError{"has no name", "set name = \"...\""};
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Complaint> read_source_list(const Raw& raw, std::vector<DataSource>& sources) {
-  const std::optional<std::vector<Raw>> tables = tables_of(raw);
-  if (!tables) return Complaint{absl::StrCat("expects ", source_list_form()), ""};
+std::optional<FieldError> read_source_list(const RawValue& raw, std::vector<DataSource>& sources) {
+  const std::optional<std::vector<RawValue>> tables = tables_of(raw);
+  if (!tables) return FieldError{absl::StrCat("expects ", source_list_form()), ""};
   std::vector<DataSource> all(tables->size());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (std::optional<Complaint> bad = read_source((*tables)[i], all[i])) {
+    if (std::optional<FieldError> bad = read_source((*tables)[i], all[i])) {
       bad->message = absl::StrCat("source ", i + 1, ": ", bad->message);
       return bad;
     }
@@ -193,13 +193,13 @@ std::string source_list_form() {
   return table_list_form(fields_of(source));
 }
 
-std::optional<std::vector<Raw>> integers_of(const Raw& raw) {
-  if (raw.kind == Raw::Kind::kList) return raw.items;
-  if (raw.kind == Raw::Kind::kInt) return std::vector<Raw>{raw};
-  if (raw.kind != Raw::Kind::kString && raw.kind != Raw::Kind::kWord) return std::nullopt;
+std::optional<std::vector<RawValue>> integers_of(const RawValue& raw) {
+  if (raw.kind == RawValue::Kind::kList) return raw.items;
+  if (raw.kind == RawValue::Kind::kInt) return std::vector<RawValue>{raw};
+  if (raw.kind != RawValue::Kind::kString && raw.kind != RawValue::Kind::kWord) return std::nullopt;
   absl::string_view text = absl::StripAsciiWhitespace(raw.text);
   if (text.size() >= 2 && text.front() == '[' && text.back() == ']') text = text.substr(1, text.size() - 2);
-  std::vector<Raw> items;
+  std::vector<RawValue> items;
   for (const auto piece : absl::StrSplit(text, ',')) {
     const auto word = absl::StripAsciiWhitespace(piece);
     if (!word.empty()) items.push_back(raw_word(std::string(word)));
@@ -207,12 +207,12 @@ std::optional<std::vector<Raw>> integers_of(const Raw& raw) {
   return items;
 }
 
-std::optional<Complaint> read_text_list(const std::string& text, std::vector<std::string>& items) {
+std::optional<FieldError> read_text_list(const std::string& text, std::vector<std::string>& items) {
   const absl::string_view stripped = absl::StripAsciiWhitespace(text);
   std::vector<std::string> found;
   if (absl::StartsWith(stripped, "[") && absl::EndsWith(stripped, "]")) {
     const nlohmann::json json = nlohmann::json::parse(stripped.begin(), stripped.end(), nullptr, false);
-    const Complaint wrong{"stands in brackets but is not a JSON array of strings", R"(write '["a, b", "c"]', or a,b)"};
+    const FieldError wrong{"stands in brackets but is not a JSON array of strings", R"(write '["a, b", "c"]', or a,b)"};
     if (!json.is_array()) return wrong;
     for (const nlohmann::json& item : json) {
       if (!item.is_string()) return wrong;

@@ -16,13 +16,13 @@
 namespace titan::config {
 
 // Returns the tables of a list, which on a command line is JSON text. Returns nothing when it is not a list of tables.
-std::optional<std::vector<Raw>> tables_of(const Raw& raw);
+std::optional<std::vector<RawValue>> tables_of(const RawValue& raw);
 
 // Sets members of one table, each at most once.
 class MemberSetter {
  public:
   explicit MemberSetter(std::vector<Field> fields) : fields_(std::move(fields)) {}
-  std::optional<Complaint> set(const std::string& name, const Raw& value);
+  std::optional<FieldError> set(const std::string& name, const RawValue& value);
 
  private:
   std::vector<Field> fields_;
@@ -37,7 +37,7 @@ std::string table_list_form(const std::vector<Field>& fields);
 
 // Reads [[optimizer.param_groups]], a list of tables or its JSON text. Also accepts torchtitan's spelling:
 // optimizer_name, and optimizer_kwargs with betas and adjust_lr_fn. The complaint names the group.
-std::optional<Complaint> read_group_list(const Raw& raw, std::vector<ParamGroup>& groups);
+std::optional<FieldError> read_group_list(const RawValue& raw, std::vector<ParamGroup>& groups);
 
 // Returns the groups as JSON, omitting members that are not set.
 nlohmann::json group_list_json(const std::vector<ParamGroup>& groups);
@@ -46,7 +46,7 @@ nlohmann::json group_list_json(const std::vector<ParamGroup>& groups);
 std::string group_list_form();
 
 // Reads [[training.dataloader.sources]], a list of tables or its JSON text. The complaint names the source.
-std::optional<Complaint> read_source_list(const Raw& raw, std::vector<DataSource>& sources);
+std::optional<FieldError> read_source_list(const RawValue& raw, std::vector<DataSource>& sources);
 
 // Returns the sources as JSON, omitting members that are not set.
 nlohmann::json source_list_json(const std::vector<DataSource>& sources);
@@ -56,10 +56,10 @@ std::string source_list_form();
 
 // Returns the items of a list of integers, which on a command line is "4,8,12" or "[4, 8, 12]"; nothing if it is not a
 // list.
-std::optional<std::vector<Raw>> integers_of(const Raw& raw);
+std::optional<std::vector<RawValue>> integers_of(const RawValue& raw);
 
 // Reads a list of strings from one text, as on a command line: a JSON array ('["a, b", "c"]') if it is in brackets,
 // else comma-separated items. Returns a complaint for brackets around anything but a JSON array of strings.
-std::optional<Complaint> read_text_list(const std::string& text, std::vector<std::string>& items);
+std::optional<FieldError> read_text_list(const std::string& text, std::vector<std::string>& items);
 
 }  // namespace titan::config

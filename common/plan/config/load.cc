@@ -10,9 +10,9 @@
 #include "common/base/status/status.h"
 #include "common/io/hub/names.h"
 #include "common/io/s3/location.h"
-#include "common/plan/config/any_spelling.h"
 #include "common/plan/config/apply_settings.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/normalize_spelling.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/raw.h"
 #include "common/plan/config/support.h"
@@ -21,7 +21,7 @@
 namespace titan::config {
 namespace {
 
-Raw read(std::string_view text, Format format, const std::string& name, std::vector<Problem>& problems) {
+RawValue read(std::string_view text, Format format, const std::string& name, std::vector<Problem>& problems) {
   if (text.size() > kMaxFileBytes) {
     problems.push_back(
         {{name, 0}, "", "", absl::StrCat("larger than ", kMaxFileBytes, " bytes: not a configuration"), ""});
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
   return text;
 }
 
-std::optional<Loaded> build(const Raw& file, const std::string& name, const std::vector<std::string>& words,
+std::optional<Loaded> build(const RawValue& file, const std::string& name, const std::vector<std::string>& words,
                             std::vector<Problem>& problems) {
   Applier applier;
   if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
@@ -61,13 +61,13 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
   if (overrides.nodes) {
     applier.apply_nodes(*overrides.nodes);
   } else if (overrides.nproc) {
-    applier.free_placement();
+    applier.clear_placement();
   }
   applier.check_sharding();
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
   Loaded loaded = applier.take();
   loaded.file_sets_keys = file_sets_keys;
-  use_listed_model(loaded);
+  normalize_model_names(loaded);
   Checker names(loaded.config, loaded.origins);  // Reported together with misspelt keys: names that are not allowed
                                                  // values.
   check_dataset_names(names);
@@ -79,7 +79,7 @@ std::optional<Loaded> build(const Raw& file, const std::string& name, const std:
   loaded.warnings.insert(loaded.warnings.end(), pipeline.begin(), pipeline.end());
   const std::vector<std::string> shards = shard_warnings(loaded.config);
   loaded.warnings.insert(loaded.warnings.end(), shards.begin(), shards.end());
-  if (const auto spec = chosen_model(loaded.config.model); spec.ok()) {
+  if (const auto spec = resolve_model(loaded.config.model); spec.ok()) {
     const std::vector<std::string> length = length_warnings(loaded.config, *spec);
     loaded.warnings.insert(loaded.warnings.end(), length.begin(), length.end());
   }
@@ -115,7 +115,7 @@ absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std
 
 std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
                                 const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
-  const Raw raw = read(text, format, name, problems);
+  const RawValue raw = read(text, format, name, problems);
   std::optional<Loaded> loaded = build(raw, name, overrides, problems);
   make_printable(problems);
   return loaded;
@@ -130,8 +130,8 @@ absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std:
 }
 
 absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides) {
-  Raw empty;
-  empty.kind = Raw::Kind::kTable;
+  RawValue empty;
+  empty.kind = RawValue::Kind::kTable;
   std::vector<Problem> problems;
   std::optional<Loaded> loaded = build(empty, "", overrides, problems);
   make_printable(problems);
@@ -155,9 +155,9 @@ Format guess_format(std::string_view text) {
   if (text.size() <= kMaxFileBytes) read_toml(text, "", problems);
   if (problems.empty()) return Format::kToml;
   problems.clear();
-  const Raw yaml = text.size() <= kMaxFileBytes ? read_yaml(text, "", problems) : Raw();
+  const RawValue yaml = text.size() <= kMaxFileBytes ? read_yaml(text, "", problems) : RawValue();
   // For a broken TOML file, TOML's errors are more helpful than YAML's.
-  return problems.empty() && yaml.kind == Raw::Kind::kTable ? Format::kYaml : Format::kToml;
+  return problems.empty() && yaml.kind == RawValue::Kind::kTable ? Format::kYaml : Format::kToml;
 }
 
 std::optional<Loaded> load_job(std::string_view text, Format format, const std::string& name,

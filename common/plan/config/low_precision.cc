@@ -103,7 +103,7 @@ bool gathered_as_float8(const JobConfig& config, std::string_view fqn, const std
 }
 
 std::string unfit_experts(const JobConfig& config, const models::ModelSpec& spec) {
-  for (const models::Tensor& tensor : models::parameters(spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     if (tensor.shape.size() != 3) continue;
     const std::optional<LowPrecision> recipe = low_precision_of(config, tensor.fqn, tensor.shape);
     if (!recipe) continue;

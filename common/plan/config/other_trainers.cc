@@ -168,7 +168,7 @@ std::string explain(std::span<const Meaning> meanings, std::string_view given) {
 
 }  // namespace
 
-std::string explain_word(std::string_view name) { return explain(kMeanings, name); }
+std::string explain_unknown_name(std::string_view name) { return explain(kMeanings, name); }
 
 std::string explain_section(std::string_view section) { return explain(kSections, section); }
 
@@ -219,19 +219,19 @@ const ShardingStrategy* find_sharding_strategy(std::string_view name) {
   return nullptr;
 }
 
-std::optional<Complaint> check_degrees(const ShardingStrategy& strategy, const JobConfig& config) {
+std::optional<FieldError> check_degrees(const ShardingStrategy& strategy, const JobConfig& config) {
   const Parallelism& p = config.parallelism;
   const int copies = p.data_parallel_replicate_degree, shards = p.data_parallel_shard_degree;
   const int ranks = data_ranks(config);
   if (strategy.layout == ShardingStrategy::Layout::kHybrid) {
     const bool shared = shards > 1 || (shards == -1 && copies > 0 && ranks / copies > 1);
     if (copies > 1 && shared) return std::nullopt;
-    return Complaint{"shards inside groups of ranks and replicates across them, which the degrees do not say",
-                     hybrid_degrees(config)};
+    return FieldError{"shards inside groups of ranks and replicates across them, which the degrees do not say",
+                      hybrid_degrees(config)};
   }
   if (strategy.layout == ShardingStrategy::Layout::kReplicated) {
     if (shards == 1 || (shards == -1 && copies == ranks)) return std::nullopt;
-    return Complaint{"gives every rank all weights, which the degrees do not say", degrees(absl::StrCat(ranks), "1")};
+    return FieldError{"gives every rank all weights, which the degrees do not say", degrees(absl::StrCat(ranks), "1")};
   }
   return std::nullopt;
 }

@@ -13,7 +13,7 @@
 namespace titan::config {
 
 // Returns advice for the unknown key `name` (without its section), such as "set optimizer.lr"; empty: not known.
-std::string explain_word(std::string_view name);
+std::string explain_unknown_name(std::string_view name);
 
 // Does the same for a section that does not exist.
 std::string explain_section(std::string_view section);
@@ -31,6 +31,6 @@ struct ShardingStrategy {
 const ShardingStrategy* find_sharding_strategy(std::string_view name);
 
 // Returns what is wrong, with the keys to set, if the degrees contradict the strategy.
-std::optional<Complaint> check_degrees(const ShardingStrategy& strategy, const JobConfig& config);
+std::optional<FieldError> check_degrees(const ShardingStrategy& strategy, const JobConfig& config);
 
 }  // namespace titan::config

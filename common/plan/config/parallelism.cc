@@ -114,13 +114,13 @@ void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
 
 std::vector<std::string> shard_warnings(const JobConfig& config) {
   constexpr double kMuch = 1.25;  // Ratio of gathered bytes to needed ones that triggers the warning.
-  const auto spec = chosen_model(config.model);
+  const auto spec = resolve_model(config.model);
   const auto mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
   if (!spec.ok() || !mesh.ok()) return {};
   const std::int64_t ranks = mesh->size(mesh::Axis::kFsdp);
   double needed = 0, padded = 0;
   std::int64_t short_ones = 0;
-  for (const models::Tensor& tensor : models::parameters(*spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(*spec)) {
     // Experts are sharded along another dimension if there are few of them.
     if (tensor.role == models::Role::kExpert || tensor.shape.empty() || tensor.shape[0] == 0) continue;
     const std::int64_t rows = tensor.shape[0], each = (rows + ranks - 1) / ranks;

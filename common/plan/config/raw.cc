@@ -9,38 +9,39 @@ namespace {
 
 constexpr std::size_t kLongestShown = 120;
 
-std::string full(const Raw& raw) {
+std::string full(const RawValue& raw) {
   switch (raw.kind) {
-    case Raw::Kind::kNull:
+    case RawValue::Kind::kNull:
       return "null";
-    case Raw::Kind::kBool:
+    case RawValue::Kind::kBool:
       return raw.boolean ? "true" : "false";
-    case Raw::Kind::kInt:
+    case RawValue::Kind::kInt:
       return absl::StrCat(raw.integer);
-    case Raw::Kind::kFloat:
+    case RawValue::Kind::kFloat:
       return raw.text.empty() ? absl::StrCat(raw.number) : raw.text;
-    case Raw::Kind::kString:
+    case RawValue::Kind::kString:
       return absl::StrCat("\"", raw.text, "\"");
-    case Raw::Kind::kWord:
-    case Raw::Kind::kOther:
+    case RawValue::Kind::kWord:
+    case RawValue::Kind::kOther:
       return raw.text;
-    case Raw::Kind::kList:
+    case RawValue::Kind::kList:
       return absl::StrCat("[",
                           absl::StrJoin(raw.items, ", ",
-                                        [](std::string* out, const Raw& item) {
+                                        [](std::string* out, const RawValue& item) {
                                           if (out->size() < kLongestShown) out->append(full(item));
                                         }),
                           "]");
-    case Raw::Kind::kTable:
+    case RawValue::Kind::kTable:
       return raw.members.empty() ? "{}" : absl::StrCat("{", raw.members.front().name, " ...}");
   }
   return "";
 }
 
-void flatten_into(const Raw& table, const std::string& prefix, const std::string& file, std::vector<Setting>& out) {
+void flatten_into(const RawValue& table, const std::string& prefix, const std::string& file,
+                  std::vector<Setting>& out) {
   for (const auto& [name, value] : table.members) {
     const std::string key = prefix.empty() ? name : absl::StrCat(prefix, ".", name);
-    if (value.kind == Raw::Kind::kTable && !value.members.empty()) {
+    if (value.kind == RawValue::Kind::kTable && !value.members.empty()) {
       flatten_into(value, key, file, out);
     } else {
       out.push_back({key, value, {file, value.line}});
@@ -50,42 +51,42 @@ void flatten_into(const Raw& table, const std::string& prefix, const std::string
 
 }  // namespace
 
-Raw raw_bool(bool value) {
-  Raw raw;
-  raw.kind = Raw::Kind::kBool;
+RawValue raw_bool(bool value) {
+  RawValue raw;
+  raw.kind = RawValue::Kind::kBool;
   raw.boolean = value;
   return raw;
 }
 
-Raw raw_int(std::int64_t value) {
-  Raw raw;
-  raw.kind = Raw::Kind::kInt;
+RawValue raw_int(std::int64_t value) {
+  RawValue raw;
+  raw.kind = RawValue::Kind::kInt;
   raw.integer = value;
   return raw;
 }
 
-Raw raw_float(double value) {
-  Raw raw;
-  raw.kind = Raw::Kind::kFloat;
+RawValue raw_float(double value) {
+  RawValue raw;
+  raw.kind = RawValue::Kind::kFloat;
   raw.number = value;
   return raw;
 }
 
-Raw raw_string(std::string value) {
-  Raw raw;
-  raw.kind = Raw::Kind::kString;
+RawValue raw_string(std::string value) {
+  RawValue raw;
+  raw.kind = RawValue::Kind::kString;
   raw.text = std::move(value);
   return raw;
 }
 
-Raw raw_word(std::string value) {
-  Raw raw;
-  raw.kind = Raw::Kind::kWord;
+RawValue raw_word(std::string value) {
+  RawValue raw;
+  raw.kind = RawValue::Kind::kWord;
   raw.text = std::move(value);
   return raw;
 }
 
-std::string without_controls(std::string text, bool keep_lines) {
+std::string replace_control_characters(std::string text, bool keep_lines) {
   const bool utf8 = text::is_utf8(text);
   for (char& c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -98,46 +99,46 @@ std::string without_controls(std::string text, bool keep_lines) {
 void make_printable(std::vector<Problem>& problems) {
   for (Problem& problem : problems) {
     for (std::string* text : {&problem.key, &problem.value, &problem.message, &problem.suggestion}) {
-      *text = without_controls(std::move(*text), /*keep_lines=*/true);
+      *text = replace_control_characters(std::move(*text), /*keep_lines=*/true);
     }
   }
 }
 
 std::string printable(std::string text) {
-  text = without_controls(std::move(text), /*keep_lines=*/false);
+  text = replace_control_characters(std::move(text), /*keep_lines=*/false);
   if (text.size() <= kLongestShown) return text;
   std::size_t end = kLongestShown;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // Does not cut inside a character.
   return absl::StrCat(text.substr(0, end), "...");
 }
 
-std::string display(const Raw& raw) { return printable(full(raw)); }
+std::string display(const RawValue& raw) { return printable(full(raw)); }
 
-std::string_view kind_name(Raw::Kind kind) {
+std::string_view kind_name(RawValue::Kind kind) {
   switch (kind) {
-    case Raw::Kind::kNull:
+    case RawValue::Kind::kNull:
       return "nothing";
-    case Raw::Kind::kBool:
+    case RawValue::Kind::kBool:
       return "a boolean";
-    case Raw::Kind::kInt:
+    case RawValue::Kind::kInt:
       return "an integer";
-    case Raw::Kind::kFloat:
+    case RawValue::Kind::kFloat:
       return "a number";
-    case Raw::Kind::kString:
+    case RawValue::Kind::kString:
       return "a string";
-    case Raw::Kind::kWord:
+    case RawValue::Kind::kWord:
       return "a word";
-    case Raw::Kind::kList:
+    case RawValue::Kind::kList:
       return "a list";
-    case Raw::Kind::kTable:
+    case RawValue::Kind::kTable:
       return "a section";
-    case Raw::Kind::kOther:
+    case RawValue::Kind::kOther:
       return "a date or time";
   }
   return "";
 }
 
-std::vector<Setting> flatten(const Raw& table, const std::string& file) {
+std::vector<Setting> flatten(const RawValue& table, const std::string& file) {
   std::vector<Setting> out;
   flatten_into(table, "", file, out);
   return out;

@@ -13,7 +13,7 @@ namespace titan::config {
 
 struct Member;
 
-struct Raw {
+struct RawValue {
   enum class Kind {
     kNull,
     kBool,
@@ -30,49 +30,49 @@ struct Raw {
   std::int64_t integer = 0;
   double number = 0;
   std::string text;  // For kString and kWord; for kFloat and kOther as written.
-  std::vector<Raw> items;
+  std::vector<RawValue> items;
   std::vector<Member> members;  // For kTable, in file order.
   int line = 0;
 };
 
 struct Member {
   std::string name;
-  Raw value;
+  RawValue value;
 };
 
-Raw raw_bool(bool value);
-Raw raw_int(std::int64_t value);
-Raw raw_float(double value);
-Raw raw_string(std::string value);
-Raw raw_word(std::string value);
+RawValue raw_bool(bool value);
+RawValue raw_int(std::int64_t value);
+RawValue raw_float(double value);
+RawValue raw_string(std::string value);
+RawValue raw_word(std::string value);
 
 // Returns the value for messages, close to how the user wrote it and shortened if long.
-std::string display(const Raw& raw);
+std::string display(const RawValue& raw);
 // Replaces control characters by blanks, and in text that is not valid UTF-8 all bytes above ASCII by question marks.
 // `keep_lines` keeps newlines.
-std::string without_controls(std::string text, bool keep_lines);
+std::string replace_control_characters(std::string text, bool keep_lines);
 // Applies that to all texts of problems, which may quote arbitrary input.
 void make_printable(std::vector<Problem>& problems);
 // Returns the text on one line for messages: without control characters and invalid UTF-8, shortened if long.
 std::string printable(std::string text);
 // Returns "a string", "a list", ...
-std::string_view kind_name(Raw::Kind kind);
+std::string_view kind_name(RawValue::Kind kind);
 
 // One key that a source sets.
 struct Setting {
   std::string key;  // Full name as written: "training.steps".
-  Raw value;
+  RawValue value;
   Origin origin;
 };
 
 // Returns every key below `table` in file order. Keeps empty tables, so that a misspelt empty section is reported, too.
-std::vector<Setting> flatten(const Raw& table, const std::string& file);
+std::vector<Setting> flatten(const RawValue& table, const std::string& file);
 
 // Readers. On success the result is a table. Errors are appended to `problems` with their line; the result is then
 // unusable.
-Raw read_toml(std::string_view text, const std::string& file, std::vector<Problem>& problems);
-Raw read_yaml(std::string_view text, const std::string& file, std::vector<Problem>& problems);
-Raw read_json(std::string_view text, const std::string& file, std::vector<Problem>& problems);
+RawValue read_toml(std::string_view text, const std::string& file, std::vector<Problem>& problems);
+RawValue read_yaml(std::string_view text, const std::string& file, std::vector<Problem>& problems);
+RawValue read_json(std::string_view text, const std::string& file, std::vector<Problem>& problems);
 
 inline constexpr std::size_t kMaxFileBytes = 4 << 20;  // Larger files are not configurations.
 inline constexpr int kMaxDepth = 32;

@@ -34,9 +34,9 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   Handler(const std::string& file, const int& line, std::vector<Problem>& problems)
       : file_(file), line_(line), problems_(problems) {}
 
-  Raw take() { return std::move(root_); }
+  RawValue take() { return std::move(root_); }
 
-  bool null() override { return add(Raw()); }
+  bool null() override { return add(RawValue()); }
   bool boolean(bool value) override { return add(raw_bool(value)); }
   bool number_integer(number_integer_t value) override { return add(raw_int(value)); }
   bool number_unsigned(number_unsigned_t value) override {
@@ -44,14 +44,14 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     return add(raw_int(static_cast<std::int64_t>(value)));
   }
   bool number_float(number_float_t value, const string_t& text) override {
-    Raw raw = raw_float(value);
+    RawValue raw = raw_float(value);
     raw.text = text;
     return add(std::move(raw));
   }
   bool string(string_t& value) override { return add(raw_string(value)); }
   bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return open(Raw::Kind::kTable); }
-  bool start_array(std::size_t) override { return open(Raw::Kind::kList); }
+  bool start_object(std::size_t) override { return open(RawValue::Kind::kTable); }
+  bool start_array(std::size_t) override { return open(RawValue::Kind::kList); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
@@ -59,7 +59,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     for (const auto& [other, value] : open_.back().members) {
       if (other == name) complain(name, absl::StrCat("set twice (first in line ", value.line, ")"));
     }
-    open_.back().members.push_back({name, Raw()});
+    open_.back().members.push_back({name, RawValue()});
     open_.back().members.back().value.line = line_;
     return true;
   }
@@ -72,10 +72,10 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  bool add(Raw raw) {
+  bool add(RawValue raw) {
     if (open_.empty()) {
       root_ = std::move(raw);
-    } else if (open_.back().kind == Raw::Kind::kList) {
+    } else if (open_.back().kind == RawValue::Kind::kList) {
       raw.line = line_;
       open_.back().items.push_back(std::move(raw));
     } else {
@@ -85,12 +85,12 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool open(Raw::Kind kind) {
+  bool open(RawValue::Kind kind) {
     if (open_.size() >= static_cast<std::size_t>(kMaxDepth)) {
       complain("", "nested too deeply");
       return false;
     }
-    Raw raw;
+    RawValue raw;
     raw.kind = kind;
     raw.line = line_;
     open_.push_back(std::move(raw));
@@ -98,7 +98,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool close() {
-    Raw done = std::move(open_.back());
+    RawValue done = std::move(open_.back());
     open_.pop_back();
     return add(std::move(done));
   }
@@ -110,20 +110,20 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   const std::string& file_;
   const int& line_;
   std::vector<Problem>& problems_;
-  Raw root_;
-  std::vector<Raw> open_;
+  RawValue root_;
+  std::vector<RawValue> open_;
 };
 
 }  // namespace
 
-Raw read_json(std::string_view text, const std::string& file, std::vector<Problem>& problems) {
+RawValue read_json(std::string_view text, const std::string& file, std::vector<Problem>& problems) {
   int line = 1;
   int end_line = 1;
   Handler handler(file, line, problems);
   const bool read = nlohmann::json::sax_parse(CountingIterator(text.data(), &line),
                                               CountingIterator(text.data() + text.size(), &end_line), &handler);
-  Raw root = handler.take();
-  if (read && root.kind != Raw::Kind::kTable) {
+  RawValue root = handler.take();
+  if (read && root.kind != RawValue::Kind::kTable) {
     problems.push_back({{file, 1}, "", "", "not a configuration: an object with sections is expected", ""});
   }
   return root;

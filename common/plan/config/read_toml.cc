@@ -17,11 +17,11 @@ std::string print(const T& value) {
   return out.str();
 }
 
-Raw convert(const toml::node& node);
+RawValue convert(const toml::node& node);
 
-Raw convert_table(const toml::table& table) {
-  Raw raw;
-  raw.kind = Raw::Kind::kTable;
+RawValue convert_table(const toml::table& table) {
+  RawValue raw;
+  raw.kind = RawValue::Kind::kTable;
   for (auto&& [key, value] : table) {
     raw.members.push_back({std::string(key.str()), convert(value)});
     // The line of a value is that of its first character; dotted keys and table headers have the line of their key.
@@ -33,12 +33,12 @@ Raw convert_table(const toml::table& table) {
   return raw;
 }
 
-Raw convert(const toml::node& node) {
-  Raw raw;
+RawValue convert(const toml::node& node) {
+  RawValue raw;
   if (const auto* table = node.as_table()) {
     raw = convert_table(*table);
   } else if (const auto* array = node.as_array()) {
-    raw.kind = Raw::Kind::kList;
+    raw.kind = RawValue::Kind::kList;
     for (const toml::node& item : *array) raw.items.push_back(convert(item));
   } else if (const auto* text = node.as_string()) {
     raw = raw_string(text->get());
@@ -49,7 +49,7 @@ Raw convert(const toml::node& node) {
   } else if (const auto* boolean = node.as_boolean()) {
     raw = raw_bool(boolean->get());
   } else {
-    raw.kind = Raw::Kind::kOther;
+    raw.kind = RawValue::Kind::kOther;
     if (const auto* date = node.as_date()) raw.text = print(*date);
     if (const auto* time = node.as_time()) raw.text = print(*time);
     if (const auto* date_time = node.as_date_time()) raw.text = print(*date_time);
@@ -60,7 +60,7 @@ Raw convert(const toml::node& node) {
 
 }  // namespace
 
-Raw read_toml(std::string_view text, const std::string& file, std::vector<Problem>& problems) {
+RawValue read_toml(std::string_view text, const std::string& file, std::vector<Problem>& problems) {
   try {
     return convert_table(toml::parse(text));
   } catch (const toml::parse_error& error) {

@@ -17,8 +17,8 @@ class Converter {
  public:
   Converter(const std::string& file, std::vector<Problem>& problems) : file_(file), problems_(problems) {}
 
-  Raw convert(const YAML::Node& node, const std::string& path, int depth) {
-    Raw raw;
+  RawValue convert(const YAML::Node& node, const std::string& path, int depth) {
+    RawValue raw;
     raw.line = node.Mark().line + 1;
     if (node.IsScalar()) text_ += node.Scalar().size();
     if (++nodes_ > kMaxNodes || text_ > kMaxText || depth > kMaxDepth) {
@@ -29,7 +29,7 @@ class Converter {
     if (node.IsScalar()) {
       convert_scalar(node, raw);
     } else if (node.IsSequence()) {
-      raw.kind = Raw::Kind::kList;
+      raw.kind = RawValue::Kind::kList;
       for (const YAML::Node& item : node) {
         raw.items.push_back(convert(item, path, depth + 1));
         if (too_large_) break;
@@ -41,19 +41,19 @@ class Converter {
   }
 
  private:
-  void convert_scalar(const YAML::Node& node, Raw& raw) {
+  void convert_scalar(const YAML::Node& node, RawValue& raw) {
     // Quoted scalars have the tag "!". Plain ones have no type until a key takes them.
     const bool quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
     const std::string& text = node.Scalar();
     raw.text = text;
-    raw.kind = quoted ? Raw::Kind::kString : Raw::Kind::kWord;
+    raw.kind = quoted ? RawValue::Kind::kString : RawValue::Kind::kWord;
     if (!quoted && (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL")) {
-      raw.kind = Raw::Kind::kNull;
+      raw.kind = RawValue::Kind::kNull;
     }
   }
 
-  void convert_map(const YAML::Node& node, const std::string& path, int depth, Raw& raw) {
-    raw.kind = Raw::Kind::kTable;
+  void convert_map(const YAML::Node& node, const std::string& path, int depth, RawValue& raw) {
+    raw.kind = RawValue::Kind::kTable;
     std::map<std::string, int> lines;
     for (const auto& pair : node) {
       const int line = pair.first.Mark().line + 1;
@@ -66,9 +66,10 @@ class Converter {
       const auto [first, is_new] = lines.emplace(key, line);
       if (!is_new) complain(line, full, absl::StrCat("set twice (first in line ", first->second, ")"));
       raw.members.push_back({key, convert(pair.second, full, depth + 1)});
-      Raw& value = raw.members.back().value;
+      RawValue& value = raw.members.back().value;
       value.line = line;
-      if (value.kind == Raw::Kind::kNull && depth == 0) value.kind = Raw::Kind::kTable;  // "training:" without keys.
+      if (value.kind == RawValue::Kind::kNull && depth == 0)
+        value.kind = RawValue::Kind::kTable;  // "training:" without keys.
       if (too_large_) return;
     }
   }
@@ -86,16 +87,16 @@ class Converter {
 
 }  // namespace
 
-Raw read_yaml(std::string_view text, const std::string& file, std::vector<Problem>& problems) {
+RawValue read_yaml(std::string_view text, const std::string& file, std::vector<Problem>& problems) {
   try {
     const YAML::Node root = YAML::Load(std::string(text));
     if (root.IsNull() || !root.IsDefined()) {
-      Raw empty;
-      empty.kind = Raw::Kind::kTable;
+      RawValue empty;
+      empty.kind = RawValue::Kind::kTable;
       return empty;
     }
-    Raw raw = Converter(file, problems).convert(root, "", 0);
-    if (raw.kind != Raw::Kind::kTable) {
+    RawValue raw = Converter(file, problems).convert(root, "", 0);
+    if (raw.kind != RawValue::Kind::kTable) {
       problems.push_back({{file, 1}, "", "", "not a configuration: sections with keys are expected", ""});
       problems.back().suggestion = "write sections, such as \"training:\" with \"  steps: 10\" below";
     }

@@ -30,7 +30,7 @@ const nlohmann::json& default_values() {
 // then the feature exists, or check_support() rejects the switch itself.
 std::string idle_detail(const std::string& key, const nlohmann::json& values, const nlohmann::json& defaults) {
   std::string why;
-  for (const Detail& detail : details()) {
+  for (const DependentKey& detail : dependent_keys()) {
     const bool matches = detail.key == key || (detail.key.back() == '.' && key.rfind(detail.key, 0) == 0);
     if (!matches || key == detail.switch_key) continue;
     const nlohmann::json& value = at(values, detail.switch_key);
@@ -69,7 +69,7 @@ std::string idle_gather(const std::string& key, const JobConfig& config) {
 }
 
 std::string harmless_absence(const std::string& key, const nlohmann::json& values) {
-  for (const Harmless& row : harmless()) {
+  for (const IgnoredFeature& row : ignored_features()) {
     const std::string value = text_of(at(values, key));
     if (row.key == key && (row.only.empty() || row.only == value))
       return absl::StrCat(key, " = ", value, " has no effect: ", std::string(row.instead));
@@ -95,8 +95,8 @@ const std::vector<Unsupported>& unsupported() {
   return table;
 }
 
-const std::vector<Harmless>& harmless() {
-  static const auto& table = *new std::vector<Harmless>{
+const std::vector<IgnoredFeature>& ignored_features() {
+  static const auto& table = *new std::vector<IgnoredFeature>{
       {"parallelism.expert_parallel_comm_backend",
        "DeepEP's kernels are not used yet, tokens travel by the standard exchange", "deepep"},
       {"memory_estimation.disable_fake_mode", "memory is estimated on tensors that hold none"},
@@ -104,8 +104,8 @@ const std::vector<Harmless>& harmless() {
   return table;
 }
 
-const std::vector<Detail>& details() {
-  static const auto& table = *new std::vector<Detail>{
+const std::vector<DependentKey>& dependent_keys() {
+  static const auto& table = *new std::vector<DependentKey>{
       {"profiling.save_traces_folder", "profiling.enable_profiling"},
       {"profiling.profile_freq", "profiling.enable_profiling"},
       {"profiling.profile_freq", "profiling.enable_memory_snapshot"},

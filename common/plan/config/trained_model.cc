@@ -12,10 +12,10 @@
 
 namespace titan::config {
 
-absl::StatusOr<models::ModelSpec> chosen_model(const Model& model) {
+absl::StatusOr<models::ModelSpec> resolve_model(const Model& model) {
   absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
   if (!spec.ok()) return spec;
-  return with_choices(*std::move(spec), model);
+  return apply_model_overrides(*std::move(spec), model);
 }
 
 std::vector<std::string> length_warnings(const JobConfig& config, const models::ModelSpec& spec) {
@@ -31,7 +31,7 @@ std::vector<std::string> length_warnings(const JobConfig& config, const models::
   return warnings;
 }
 
-models::ModelSpec with_choices(models::ModelSpec spec, const Model& model) {
+models::ModelSpec apply_model_overrides(models::ModelSpec spec, const Model& model) {
   if (model.load_balance_coeff && spec.moe) spec.moe->load_balance_coeff = *model.load_balance_coeff;
   if (!model.attn_mask_type) return spec;
   spec.mask = *model.attn_mask_type == "block_causal" ? models::Mask::kBlockCausal : models::Mask::kCausal;
@@ -71,7 +71,7 @@ void check_targets(Checker& check, const models::ModelSpec& spec) {
   const std::vector<std::string>& targets = check.config().lora.targets;
   const std::vector<std::string> standard = Lora().targets;
   std::vector<std::string> layers, others;  // Layers that may and may not have adapters.
-  for (const models::Tensor& tensor : models::parameters(spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     if (models::takes_adapter(tensor)) {
       layers.push_back(models::layer_of(tensor.fqn));
     } else if (tensor.shape.size() > 1) {  // Names of experts' tensors do not end in .weight.
@@ -110,7 +110,7 @@ void check_nf4(Checker& check, const models::ModelSpec& spec) {
                "does not work with lora.base = \"nf4\": overlapped products read whole weights",
                "leave it out, or use lora.base = \"compute\"");
   }
-  for (const models::Tensor& tensor : models::parameters(spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     if (!models::may_be_packed(tensor)) continue;
     const bool rows = absl::EndsWith(tensor.fqn, "wo.weight") || absl::EndsWith(tensor.fqn, ".w2.weight");
     const std::int64_t columns = rows ? tensor.shape[1] / ranks : tensor.shape[1];

@@ -26,7 +26,8 @@ std::optional<std::regex> compile(const std::string& pattern) {
 }
 
 // Returns the group of each parameter: the first one that matches its name, or none.
-std::vector<std::optional<size_t>> group_of(const Optimizer& optimizer, const std::vector<models::Tensor>& parameters) {
+std::vector<std::optional<size_t>> group_of(const Optimizer& optimizer,
+                                            const std::vector<models::ParameterSpec>& parameters) {
   std::vector<std::optional<size_t>> taken(parameters.size());
   for (size_t group = 0; group < optimizer.param_groups.size(); ++group) {
     const std::optional<std::regex> pattern = compile(optimizer.param_groups[group].pattern);
@@ -37,9 +38,9 @@ std::vector<std::optional<size_t>> group_of(const Optimizer& optimizer, const st
   return taken;
 }
 
-bool finds_any(const std::regex& pattern, const std::vector<models::Tensor>& parameters) {
+bool finds_any(const std::regex& pattern, const std::vector<models::ParameterSpec>& parameters) {
   return std::any_of(parameters.begin(), parameters.end(),
-                     [&](const models::Tensor& one) { return std::regex_search(one.fqn, pattern); });
+                     [&](const models::ParameterSpec& one) { return std::regex_search(one.fqn, pattern); });
 }
 
 // Strips regular-expression syntax from the pattern, to compare it with names.
@@ -51,9 +52,9 @@ std::string without_syntax(const std::string& pattern) {
   return text;
 }
 
-std::string names_near(const std::string& pattern, const std::vector<models::Tensor>& parameters) {
+std::string names_near(const std::string& pattern, const std::vector<models::ParameterSpec>& parameters) {
   std::vector<std::string> names, inner;
-  for (const models::Tensor& one : parameters) {
+  for (const models::ParameterSpec& one : parameters) {
     names.push_back(one.fqn);
     // "attention.wq.weight" of any layer, and "attention.wq".
     const size_t layer = absl::StartsWith(one.fqn, "layers.") ? one.fqn.find('.', sizeof("layers.") - 1) : one.fqn.npos;
@@ -103,16 +104,16 @@ bool UpdateRules::use(const std::string& name) const {
   return std::any_of(rules.begin(), rules.end(), [&](const UpdateRule& rule) { return rule.name == name; });
 }
 
-bool asks_for(const Optimizer& optimizer, const std::string& name) {
+bool uses_optimizer(const Optimizer& optimizer, const std::string& name) {
   return optimizer.name == name || std::any_of(optimizer.param_groups.begin(), optimizer.param_groups.end(),
                                                [&](const ParamGroup& group) { return group.name == name; });
 }
 
-bool is_matrix(const models::Tensor& parameter) {
+bool is_matrix(const models::ParameterSpec& parameter) {
   return parameter.shape.size() == (parameter.role == models::Role::kExpert ? 3 : 2);
 }
 
-bool is_hidden_matrix(const models::Tensor& parameter) {
+bool is_hidden_matrix(const models::ParameterSpec& parameter) {
   return is_matrix(parameter) && absl::StartsWith(parameter.fqn, "layers.") &&
          parameter.role != models::Role::kRouter && !absl::StrContains(parameter.fqn, ".router.");
 }
@@ -130,7 +131,8 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer) {
   return problems;
 }
 
-std::vector<GroupProblem> check_groups(const Optimizer& optimizer, const std::vector<models::Tensor>& parameters) {
+std::vector<GroupProblem> check_groups(const Optimizer& optimizer,
+                                       const std::vector<models::ParameterSpec>& parameters) {
   std::vector<GroupProblem> problems = check_groups(optimizer);
   if (!problems.empty()) return problems;
   const std::vector<std::optional<size_t>> taken = group_of(optimizer, parameters);
@@ -153,7 +155,7 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer, const std::ve
   return problems;
 }
 
-UpdateRules update_rules(const Optimizer& optimizer, const std::vector<models::Tensor>& parameters) {
+UpdateRules update_rules(const Optimizer& optimizer, const std::vector<models::ParameterSpec>& parameters) {
   const std::vector<std::optional<size_t>> taken = group_of(optimizer, parameters);
   // Two places per group: its own rule, and AdamW's for parameters that an inherited Muon does not take.
   const size_t none = optimizer.param_groups.size();

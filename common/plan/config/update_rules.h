@@ -34,7 +34,7 @@ struct UpdateRules {
 };
 
 // Whether [optimizer] or a group names this optimizer.
-bool asks_for(const Optimizer& optimizer, const std::string& name);
+bool uses_optimizer(const Optimizer& optimizer, const std::string& name);
 
 // A problem with a group, for messages about optimizer.param_groups.
 struct GroupProblem {
@@ -47,17 +47,18 @@ struct GroupProblem {
 std::vector<GroupProblem> check_groups(const Optimizer& optimizer);
 // Also checks them against the model: a pattern that matches no parameter, or none that earlier groups leave, or one
 // that Muon cannot take.
-std::vector<GroupProblem> check_groups(const Optimizer& optimizer, const std::vector<models::Tensor>& parameters);
+std::vector<GroupProblem> check_groups(const Optimizer& optimizer,
+                                       const std::vector<models::ParameterSpec>& parameters);
 
 // Requires groups without problems. Where Muon comes from [optimizer] rather than from a group, it takes hidden
 // matrices (is_hidden_matrix()), and AdamW with the same options takes the rest.
-UpdateRules update_rules(const Optimizer& optimizer, const std::vector<models::Tensor>& parameters);
+UpdateRules update_rules(const Optimizer& optimizer, const std::vector<models::ParameterSpec>& parameters);
 
 // A matrix, or a stack of one matrix per expert.
-bool is_matrix(const models::Tensor& parameter);
+bool is_matrix(const models::ParameterSpec& parameter);
 // A matrix of a transformer layer except its router's: not an embedding or head. Muon is made for these. The rows of
 // the others are separate vectors, looked up or scored one by one (Jordan et al.,
 // https://kellerjordan.github.io/posts/muon).
-bool is_hidden_matrix(const models::Tensor& parameter);
+bool is_hidden_matrix(const models::ParameterSpec& parameter);
 
 }  // namespace titan::config

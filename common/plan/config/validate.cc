@@ -108,7 +108,8 @@ void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& 
   const JobConfig& config = check.config();
   const Optimizer& optimizer = config.optimizer;
   if (optimizer.momentum == 1) check.fail("optimizer.momentum", optimizer.momentum, "must be below 1", "");
-  const auto trained = spec ? models::trained_tensors(*spec, adapters_of(config)) : std::vector<models::Tensor>();
+  const auto trained =
+      spec ? models::trained_tensors(*spec, adapters_of(config)) : std::vector<models::ParameterSpec>();
   const auto problems = trained.empty() ? check_groups(optimizer) : check_groups(optimizer, trained);
   for (const GroupProblem& problem : problems)
     check.fail("optimizer.param_groups", problem.value, problem.message, problem.suggestion);
@@ -117,7 +118,7 @@ void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& 
 // Returns linear layers inside transformer blocks: "layers.0.attention.wq", ...
 std::vector<std::string> linear_layers(const models::ModelSpec& spec) {
   std::vector<std::string> names;
-  for (const models::Tensor& tensor : models::parameters(spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     if (tensor.shape.size() != 2 || !absl::StartsWith(tensor.fqn, "layers.")) continue;
     names.push_back(tensor.fqn.substr(0, tensor.fqn.rfind('.')));
   }
@@ -234,7 +235,7 @@ void check_early_step(Checker& check) {
   const auto refuse = [&](const std::string& why, const std::string& suggestion) {
     check.fail("optimizer.early_step_in_backward", true, why, suggestion);
   };
-  if (asks_for(config.optimizer, "Muon")) {
+  if (uses_optimizer(config.optimizer, "Muon")) {
     refuse("does not work with Muon, which needs a whole matrix's gradient of all ranks at once",
            "leave it out, or use AdamW");
   }
@@ -397,7 +398,7 @@ std::int64_t accumulation_steps(const JobConfig& config) {
   return global_batch(config) / (config.training.local_batch_size * batch_degree(config));
 }
 
-std::int64_t most_logit_bytes(const JobConfig& config) {
+std::int64_t max_logit_bytes(const JobConfig& config) {
   const std::int64_t automatic = config.resources.device == "cuda" ? 2048 : 64;
   return (config.training.max_logits_mib < 0 ? automatic : config.training.max_logits_mib) << 20;
 }

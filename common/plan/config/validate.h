@@ -40,6 +40,6 @@ std::int64_t accumulation_steps(const JobConfig& config);
 
 // Bytes of a microbatch's logits on a rank above which they are computed in parts; 0: never. The default is 64 MiB on
 // CPUs and 2 GiB on GPUs, where computing in parts costs time (docs/benchmarks/training-gpu.md).
-std::int64_t most_logit_bytes(const JobConfig& config);
+std::int64_t max_logit_bytes(const JobConfig& config);
 
 }  // namespace titan::config

@@ -12,49 +12,49 @@ namespace {
 using nlohmann::json;
 
 // Skipped keys: special tokens, length limits, sampling, and how the computation is done.
-constexpr std::string_view kOfTheCaller[] = {"eos_token_id",
-                                             "bos_token_id",
-                                             "pad_token_id",
-                                             "decoder_start_token_id",
-                                             "do_sample",
-                                             "temperature",
-                                             "top_k",
-                                             "top_p",
-                                             "min_p",
-                                             "typical_p",
-                                             "epsilon_cutoff",
-                                             "eta_cutoff",
-                                             "max_length",
-                                             "max_new_tokens",
-                                             "max_time",
-                                             "transformers_version",
-                                             "use_cache",
-                                             "cache_implementation",
-                                             "cache_config",
-                                             "return_legacy_cache",
-                                             "prefill_chunk_size",
-                                             "compile_config",
-                                             "disable_compile",
-                                             "num_return_sequences",
-                                             "output_attentions",
-                                             "output_hidden_states",
-                                             "output_scores",
-                                             "output_logits",
-                                             "return_dict_in_generate",
-                                             "early_stopping",
-                                             "length_penalty",
-                                             "low_memory",
-                                             "is_assistant",
-                                             "assistant_confidence_threshold",
-                                             "assistant_early_exit",
-                                             "assistant_lookbehind",
-                                             "target_lookbehind",
-                                             "num_assistant_tokens",
-                                             "num_assistant_tokens_schedule",
-                                             "max_matching_ngram_size",
-                                             "prompt_lookup_num_tokens",
-                                             "language",
-                                             "trust_remote_code"};
+constexpr std::string_view kIgnoredSettings[] = {"eos_token_id",
+                                                 "bos_token_id",
+                                                 "pad_token_id",
+                                                 "decoder_start_token_id",
+                                                 "do_sample",
+                                                 "temperature",
+                                                 "top_k",
+                                                 "top_p",
+                                                 "min_p",
+                                                 "typical_p",
+                                                 "epsilon_cutoff",
+                                                 "eta_cutoff",
+                                                 "max_length",
+                                                 "max_new_tokens",
+                                                 "max_time",
+                                                 "transformers_version",
+                                                 "use_cache",
+                                                 "cache_implementation",
+                                                 "cache_config",
+                                                 "return_legacy_cache",
+                                                 "prefill_chunk_size",
+                                                 "compile_config",
+                                                 "disable_compile",
+                                                 "num_return_sequences",
+                                                 "output_attentions",
+                                                 "output_hidden_states",
+                                                 "output_scores",
+                                                 "output_logits",
+                                                 "return_dict_in_generate",
+                                                 "early_stopping",
+                                                 "length_penalty",
+                                                 "low_memory",
+                                                 "is_assistant",
+                                                 "assistant_confidence_threshold",
+                                                 "assistant_early_exit",
+                                                 "assistant_lookbehind",
+                                                 "target_lookbehind",
+                                                 "num_assistant_tokens",
+                                                 "num_assistant_tokens_schedule",
+                                                 "max_matching_ngram_size",
+                                                 "prompt_lookup_num_tokens",
+                                                 "language",
+                                                 "trust_remote_code"};
 
 // Settings whose off value is 1. All others are off when null, false, 0 or empty.
 constexpr std::string_view kOffAtOne[] = {"repetition_penalty", "encoder_repetition_penalty", "num_beams",
@@ -83,11 +83,11 @@ std::vector<int64_t> stop_tokens_of(const json& file) {
   return tokens;
 }
 
-Generation read_generation(const json& file) {
-  Generation generation{.stop_tokens = stop_tokens_of(file), .not_applied = {}};
+GenerationConfig read_generation_config(const json& file) {
+  GenerationConfig generation{.stop_tokens = stop_tokens_of(file), .not_applied = {}};
   if (!file.is_object()) return generation;
   for (const auto& [name, value] : file.items()) {
-    if (name.starts_with("_") || is_in(kOfTheCaller, name) || is_off(name, value)) continue;
+    if (name.starts_with("_") || is_in(kIgnoredSettings, name) || is_off(name, value)) continue;
     generation.not_applied.push_back(absl::StrCat(name, " = ", value.dump()));
   }
   return generation;

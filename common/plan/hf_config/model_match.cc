@@ -64,7 +64,7 @@ std::string key_of(const std::string& name, const std::string& model_type) {
 json numbers_of(const models::ModelSpec& spec, const char* member) { return models::to_json(spec)[member]; }
 
 // Compares the RoPE scaling as a whole, since its members have a meaning only together.
-void add_scaling(const Model& there, const Model& here, std::vector<Difference>& found) {
+void add_scaling(const Model& there, const Model& here, std::vector<ConfigDifference>& found) {
   const auto scaling = [](const Model& model) -> json {
     const json llama = numbers_of(model.spec, "rope_scaling"), yarn = numbers_of(model.spec, "yarn");
     return llama.is_null() ? yarn : llama;
@@ -75,13 +75,13 @@ void add_scaling(const Model& there, const Model& here, std::vector<Difference>&
 
 }  // namespace
 
-std::vector<Difference> compare(const Model& there, const Model& here) {
+std::vector<ConfigDifference> compare(const Model& there, const Model& here) {
   if (there.model_type != here.model_type)
     return {{"model_type", json(there.model_type).dump(), json(here.model_type).dump()}};
-  std::vector<Difference> found;
+  std::vector<ConfigDifference> found;
   models::ModelSpec other = there.spec;
   other.name = here.spec.name;
-  for (const models::Difference& one : models::differences(models::to_json(other), here.spec)) {
+  for (const models::SpecConfigDifference& one : models::differences(models::to_json(other), here.spec)) {
     const std::string part = one.name.substr(0, one.name.find('.'));
     if (part == "rope_scaling" || part == "yarn") continue;
     if (one.name == "tied_embeddings" && other.tied_embeddings) continue;
@@ -102,9 +102,9 @@ void take_numbers(const models::ModelSpec& from, models::ModelSpec& into) {
   into.norm_eps = from.norm_eps;
 }
 
-std::string text_of(const std::vector<Difference>& differences) {
+std::string text_of(const std::vector<ConfigDifference>& differences) {
   std::vector<std::string> words;
-  for (const Difference& one : differences) {
+  for (const ConfigDifference& one : differences) {
     if (words.size() == kMostShown) {
       words.push_back("...");
       break;

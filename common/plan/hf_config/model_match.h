@@ -15,7 +15,7 @@
 namespace titan::hf_config {
 
 // A setting in which a folder's model differs from another one, under its key in config.json.
-struct Difference {
+struct ConfigDifference {
   std::string key;
   std::string there, here;  // The values as JSON.
   bool takeable = false;    // take_numbers() removes it.
@@ -23,14 +23,14 @@ struct Difference {
 
 // Returns the differences that make the weights of `there` unusable for `here`. Ignores what weights do not depend on,
 // and a separate head where the file ties it to the embedding: such a head starts as a copy of the embedding.
-std::vector<Difference> compare(const Model& there, const Model& here);
+std::vector<ConfigDifference> compare(const Model& there, const Model& here);
 
 // Copies the settings of `from` that change results but no shapes: theta and scaling of RoPE, its channel pairing, and
 // the norms' epsilon.
 void take_numbers(const models::ModelSpec& from, models::ModelSpec& into);
 
 // Returns "num_hidden_layers 40, this model has 32; ...", at most four differences.
-std::string text_of(const std::vector<Difference>& differences);
+std::string text_of(const std::vector<ConfigDifference>& differences);
 
 // Header of a safetensors file: 8 bytes of length (little endian), then a JSON object.
 struct WeightsHeader {

@@ -116,14 +116,14 @@ bool about(double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); 
 
 // How YaRN's magnitude is divided between the rotation and the attention scale, and whether its blend has integer
 // bounds.
-struct Strength {
+struct YarnMagnitude {
   double rotation = 1;  // Multiplies cosines and sines.
   double all_dim = 0;   // mscale_all_dim, by which latent attention scales its scores; 0: not used.
   bool whole_bounds = true;
 };
 
-Strength strength_of(Keys& table, const YarnScaling& yarn, bool latent) {
-  Strength strength;
+YarnMagnitude strength_of(Keys& table, const YarnScaling& yarn, bool latent) {
+  YarnMagnitude strength;
   double mscale = 0, all_dim = 0;
   table.take("mscale", mscale);
   table.take("mscale_all_dim", all_dim);
@@ -137,7 +137,7 @@ Strength strength_of(Keys& table, const YarnScaling& yarn, bool latent) {
 
 // Two forms are supported: DeepSeek's leaves the rotation unscaled, scales the scores and blends between integer
 // bounds; GPT-OSS's scales the rotation and blends between exact bounds.
-void settle_form(Keys& table, const Strength& strength, YarnScaling& yarn) {
+void settle_form(Keys& table, const YarnMagnitude& strength, YarnScaling& yarn) {
   const double usual = magnitude(yarn.factor, 1);
   const bool leaves_rotation = about(strength.rotation, 1), scales_rotation = about(strength.rotation, usual);
   yarn.scales_cos_sin = !strength.whole_bounds && scales_rotation;

@@ -236,10 +236,10 @@ BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
 }
 
 // Returns the bytes that worker/rank/parallel/activation_checkpoint.cc keeps.
-int64_t within_budget(const std::vector<models::KeepItem>& items, double budget) {
+int64_t within_budget(const std::vector<models::KnapsackItem>& items, double budget) {
   int64_t all = 0;
-  for (const models::KeepItem& item : items) all += item.bytes;
-  return models::best_within(models::pareto_choices(items), static_cast<int64_t>(budget * static_cast<double>(all)))
+  for (const models::KnapsackItem& item : items) all += item.bytes;
+  return models::best_within(models::pareto_front(items), static_cast<int64_t>(budget * static_cast<double>(all)))
       .bytes;
 }
 
@@ -262,7 +262,7 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
           .gathered_ranks = deals_experts && p.expert_parallel_dispatcher == "allgather" ? p.expert_parallel_degree : 0,
           .keys = config.training.seq_len,
           .element_bytes = element,
-          .most_logit_bytes = config::most_logit_bytes(config),
+          .max_logit_bytes = config::max_logit_bytes(config),
           .fused_norms = config.resources.device == "cuda",
           .adapters = config::adapters_of(config)};
 }
@@ -283,7 +283,7 @@ int every_nth(const config::ActivationCheckpoint& ac) {
 
 }  // namespace
 
-bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPlace& layer) {
+bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPosition& layer) {
   if (ac.mode == "none") return false;
   if (!ac.layers.empty()) return std::find(ac.layers.begin(), ac.layers.end(), layer.index) != ac.layers.end();
   return layer.number % every_nth(ac) == 0;
@@ -296,7 +296,7 @@ double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers
 }
 
 int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
-                   const LayerPlace& place) {
+                   const LayerPosition& place) {
   if (!is_recomputed(ac, place)) return layer.graph;
   if (ac.mode == "memory_budget") return within_budget(layer.costly, ac.memory_budget);
   return by_whole_layers(ac) ? 0 : layer.by_operation;

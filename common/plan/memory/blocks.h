@@ -17,20 +17,20 @@ namespace titan::memory {
 models::ActivationShape activation_shape(const config::JobConfig& config);
 
 // Position of a layer.
-struct LayerPlace {
+struct LayerPosition {
   int number = 0;     // Number among the layers of its rank, from 1.
   int64_t index = 0;  // Index in the model, from 0.
 };
 
 // Whether a layer's forward pass runs again in the backward pass, at least in part.
-bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPlace& layer);
+bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPosition& layer);
 
 // Share of a model's layers that are recomputed as a whole, keeping only their input.
 double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers);
 
 // Bytes that a layer keeps for its backward pass, excluding its input.
 int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
-                   const LayerPlace& place);
+                   const LayerPosition& place);
 
 // Memory at one point of a backward pass, excluding the block's input and the gradient of its output.
 struct Moment {

@@ -16,7 +16,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 }
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
-  const absl::StatusOr<models::ModelSpec> spec = config::chosen_model(config.model);
+  const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
   if (!spec.ok()) return std::nullopt;
   const absl::StatusOr<pipeline::Plan> plan = pipeline::plan(config::pipeline_options(config, spec->n_layers));
   if (!plan.ok() || plan->schedule.steps.empty()) return std::nullopt;

@@ -2,7 +2,7 @@
 
 namespace titan::memory {
 
-using mesh::Keep;
+using mesh::Reshard;
 
 void begin_unshard(RankMemory& rank, const Block& block) {
   for (ShardedUnit* one : block.units) {
@@ -39,7 +39,7 @@ void free_gathered(RankMemory& rank, ShardedUnit& one) {
 
 void reshard(RankMemory& rank, const Block& block, bool after_forward) {
   for (ShardedUnit* one : block.units) {
-    const bool stays = after_forward ? one->keep != Keep::kNothing : one->keep == Keep::kUntilStepEnd;
+    const bool stays = after_forward ? one->keep != Reshard::kAfterForward : one->keep == Reshard::kAtStepEnd;
     if (!stays) free_gathered(rank, *one);
   }
 }

@@ -10,7 +10,7 @@ namespace titan::memory {
 namespace {
 
 using mesh::Axis;
-using mesh::Keep;
+using mesh::Reshard;
 
 int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
 
@@ -36,11 +36,11 @@ int64_t state_bytes(const RankMemory& rank, const Unit& unit) {
   return (unit.shard - unit.muon) * (type == "auto" ? rank.bytes.master : bytes_of(type));
 }
 
-ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Keep keep) {
+ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Reshard keep) {
   const bool offloaded = rank.config.training.enable_cpu_offload;
   const bool aliased = unit.ranks == 1 && gathered_bytes(rank, unit) == stored_bytes(rank, unit) && !offloaded;
   const int64_t shard = unit.shard * stored_bytes(rank, unit);
-  const bool trained = unit.kind == Kind::kTrained;
+  const bool trained = unit.kind == ParameterKind::kTrained;
   // Adam's and AdamW's two moments, Muon's one.
   const int64_t states = trained ? 2 * state_bytes(rank, unit) + unit.muon * rank.bytes.master : 0;
   if (offloaded) {
@@ -80,15 +80,16 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
   size_t count = 0;
   for (const int stage : plan.schedule.stages_of(place)) count += plan.split[stage].size();
   const bool gathers = mesh.size(Axis::kFsdp) > 1 || mesh.size(Axis::kExpertFsdp) > 1;
-  const std::vector<Keep> keeps = mesh::keep_plan(rank.config.parallelism.fsdp_reshard_after_forward, count, gathers,
-                                                  /*pipelined=*/plan.schedule.ranks > 1)
-                                      .value_or(std::vector<Keep>(count, Keep::kNothing));
+  const std::vector<Reshard> keeps =
+      mesh::reshard_plan(rank.config.parallelism.fsdp_reshard_after_forward, count, gathers,
+                         /*pipelined=*/plan.schedule.ranks > 1)
+          .value_or(std::vector<Reshard>(count, Reshard::kAfterForward));
   size_t position = 0;
   int layer = 0;
   ShardedUnit* embedding = nullptr;
   for (const int stage : plan.schedule.stages_of(place)) {
     for (const std::string& name : plan.split[stage]) {
-      const Keep keep = keeps[position++];
+      const Reshard keep = keeps[position++];
       const bool first = name == "tok_embeddings", last = name == "output";
       const size_t index = first ? 0 : last ? memory.size() - 1 : std::stoul(name.substr(7)) + 1;
       Block block{.memory = memory[index],
@@ -110,7 +111,7 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
         }
       }
       if (!first && !last) {
-        const LayerPlace at{.number = ++layer, .index = static_cast<int64_t>(index) - 1};
+        const LayerPosition at{.number = ++layer, .index = static_cast<int64_t>(index) - 1};
         block.kept = kept_bytes(kept[index], ac, at);
         block.recomputed = is_recomputed(ac, at);
       }
@@ -144,18 +145,20 @@ RankMemory make_rank_memory(const config::JobConfig& config, const models::Model
   return rank;
 }
 
-bool is_trained(const ShardedUnit& one) { return one.unit.kind == Kind::kTrained; }
+bool is_trained(const ShardedUnit& one) { return one.unit.kind == ParameterKind::kTrained; }
 
 bool steps_early(const config::JobConfig& config) {
   return config.optimizer.early_step_in_backward && !config.training.enable_cpu_offload;
 }
 
 int64_t gathered_bytes(const RankMemory& rank, const Unit& unit) {
-  return unit.kind == Kind::kPacked || unit.float8 ? 1 : rank.bytes.compute;
+  return unit.kind == ParameterKind::kPacked || unit.float8 ? 1 : rank.bytes.compute;
 }
 
 int64_t stored_bytes(const RankMemory& rank, const Unit& unit) {
-  return unit.kind == Kind::kTrained ? rank.bytes.master : unit.kind == Kind::kFrozen ? rank.bytes.frozen : 1;
+  return unit.kind == ParameterKind::kTrained  ? rank.bytes.master
+         : unit.kind == ParameterKind::kFrozen ? rank.bytes.frozen
+                                               : 1;
 }
 
 void hold(RankMemory& rank, int64_t activations, int64_t gradients) {

@@ -15,7 +15,7 @@ inline constexpr int64_t kStateBlock = 256;
 
 // Whether a parameter of this shape, before any axis cuts it, has 8-bit states. Vectors (norms, biases) and parameters
 // below 4,096 elements keep full states: they take few bytes, and each element matters.
-inline bool has_codes(const std::vector<int64_t>& shape) {
+inline bool has_8bit_states(const std::vector<int64_t>& shape) {
   constexpr int64_t kLeast = 4096;
   return shape.size() > 1 && std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()) >= kLeast;
 }
@@ -28,7 +28,7 @@ inline int64_t blocks_of_row(int64_t first, int64_t columns) {
 // Bytes of one state of a piece [rows, columns]: a byte per element, then a float32 scale per block. The scales begin
 // at scales_offset().
 inline int64_t scales_offset(int64_t rows, int64_t columns) { return (rows * columns + 15) / 16 * 16; }
-inline int64_t code_bytes(int64_t rows, int64_t first, int64_t columns) {
+inline int64_t quantized_state_bytes(int64_t rows, int64_t first, int64_t columns) {
   return scales_offset(rows, columns) + rows * blocks_of_row(first, columns) * 4;
 }
 

@@ -13,7 +13,7 @@ namespace titan::memory {
 namespace {
 
 using pipeline::Action;
-using pipeline::Work;
+using pipeline::ComputationType;
 
 void forward(RankMemory& rank, int stage) {
   std::vector<Block>& blocks = rank.stages.at(stage);
@@ -76,7 +76,9 @@ void weight_gradient(RankMemory& rank, int stage, bool last) {
 
 void run_schedule(RankMemory& rank, const std::vector<pipeline::Step>& steps, bool last) {
   std::map<int, int> open;  // Passes that bring weight gradients and have not begun, by stage.
-  const auto brings = [](Work work) { return work == Work::kBackward || work == Work::kWeightGradient; };
+  const auto brings = [](ComputationType work) {
+    return work == ComputationType::kBackward || work == ComputationType::kWeightGradient;
+  };
   for (const pipeline::Step& step : steps) {
     for (const Action& action : step.actions) open[action.stage] += brings(action.work);
   }
@@ -85,19 +87,19 @@ void run_schedule(RankMemory& rank, const std::vector<pipeline::Step>& steps, bo
     for (const Action& action : step.actions) {
       const bool ends = brings(action.work) && --open[action.stage] == 0 && last;
       switch (action.work) {
-        case Work::kForward:
+        case ComputationType::kForward:
           forward(rank, action.stage);
           break;
-        case Work::kBackward:
+        case ComputationType::kBackward:
           backward(rank, action.stage, /*split=*/false, ends);
           break;
-        case Work::kInputGradient:
+        case ComputationType::kInputGradient:
           backward(rank, action.stage, /*split=*/true, ends);
           break;
-        case Work::kWeightGradient:
+        case ComputationType::kWeightGradient:
           weight_gradient(rank, action.stage, ends);
           break;
-        case Work::kReduce:
+        case ComputationType::kReduce:
           if (last && rank.once && reduced.insert(action.stage).second) reduce(rank, action.stage);
           break;
       }

@@ -23,7 +23,7 @@ using mesh::Axis;
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
-  Kind kind = Kind::kTrained;
+  ParameterKind kind = ParameterKind::kTrained;
   bool coded = false;  // Adam's states are 8-bit codes.
   bool muon = false;
   bool float8 = false;  // Gathered as float8.
@@ -43,8 +43,9 @@ bool splits_columns(const std::string& name) {
 }
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
-Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
-  Part part{.shape = tensor.shape, .expert = tensor.role == models::Role::kExpert, .coded = has_codes(tensor.shape)};
+Part cut(const models::ParameterSpec& tensor, const mesh::Mesh& mesh) {
+  Part part{
+      .shape = tensor.shape, .expert = tensor.role == models::Role::kExpert, .coded = has_8bit_states(tensor.shape)};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
@@ -63,7 +64,7 @@ Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
 // Names of the parameters that Muon updates.
 std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optimizer& optimizer,
                               const std::optional<models::AdapterSpec>& adapters) {
-  const std::vector<models::Tensor> trained = models::trained_tensors(spec, adapters);
+  const std::vector<models::ParameterSpec> trained = models::trained_tensors(spec, adapters);
   const config::UpdateRules rules = config::update_rules(optimizer, trained);
   std::set<std::string> names;
   for (size_t i = 0; i < trained.size(); ++i) {
@@ -73,7 +74,7 @@ std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optim
 }
 
 // Returns the matrices of a layer's adapter, split as its weight is.
-std::vector<Part> adapter_parts(const models::Tensor& weight, const mesh::Mesh& mesh,
+std::vector<Part> adapter_parts(const models::ParameterSpec& weight, const mesh::Mesh& mesh,
                                 const models::AdapterSpec& adapters, const std::set<std::string>& muon) {
   const Part part = cut(weight, mesh);
   const std::string layer = models::layer_of(weight.fqn);
@@ -85,14 +86,14 @@ std::vector<Part> adapter_parts(const models::Tensor& weight, const mesh::Mesh& 
     };
     both.push_back({.shape = narrow(part.shape),
                     .expert = part.expert,
-                    .coded = has_codes(narrow(weight.shape)),
+                    .coded = has_8bit_states(narrow(weight.shape)),
                     .muon = muon.contains(is_b ? models::adapter_b(layer) : models::adapter_a(layer))});
   }
   return both;
 }
 
 void freeze(Part& part, bool packs) {
-  part.kind = packs ? Kind::kPacked : Kind::kFrozen;
+  part.kind = packs ? ParameterKind::kPacked : ParameterKind::kFrozen;
   if (packs) part.shape[1] = models::nf4_row_bytes(part.shape[1]);
 }
 
@@ -100,7 +101,7 @@ void freeze(Part& part, bool packs) {
 int64_t coded_bytes(const Part& part, int64_t shard) {
   if (!part.coded) return shard * 4;
   const int64_t columns = part.shape.back();
-  return code_bytes(shard / columns, 0, columns);
+  return quantized_state_bytes(shard / columns, 0, columns);
 }
 
 Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
@@ -114,7 +115,7 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
     unit.shard += shard;
     if (part.muon) {
       unit.muon += shard;
-    } else if (part.kind == Kind::kTrained) {
+    } else if (part.kind == ParameterKind::kTrained) {
       unit.coded += coded_bytes(part, shard);
     }
   }
@@ -137,8 +138,10 @@ void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units)
 
 // Experts on a separate mesh form separate units, and so does each kind and whatever is gathered as float8.
 std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mesh) {
-  constexpr std::pair<Kind, bool> kKinds[] = {
-      {Kind::kFrozen, false}, {Kind::kPacked, false}, {Kind::kTrained, false}, {Kind::kTrained, true}};
+  constexpr std::pair<ParameterKind, bool> kKinds[] = {{ParameterKind::kFrozen, false},
+                                                       {ParameterKind::kPacked, false},
+                                                       {ParameterKind::kTrained, false},
+                                                       {ParameterKind::kTrained, true}};
   std::vector<Unit> units;
   for (const bool expert_mesh : {false, true}) {
     for (const auto& [kind, float8] : kKinds) {
@@ -165,7 +168,7 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
   const std::optional<models::AdapterSpec> adapters = config::adapters_of(config);
   const std::set<std::string> muon = of_muon(spec, config.optimizer, adapters);
   std::map<std::string, std::vector<Part>> parts;
-  for (const models::Tensor& tensor : models::parameters(spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     std::vector<Part>& own = parts[models::block_of(tensor.fqn)];
     own.push_back(cut(tensor, mesh));
     own.back().muon = muon.contains(tensor.fqn);
@@ -187,7 +190,7 @@ int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const 
   const std::set<std::string> muon = of_muon(spec, optimizer, adapters);
   const int64_t ranks = mesh.size(Axis::kHolders);
   int64_t largest = 0, total = 0;
-  for (const models::Tensor& tensor : models::trained_tensors(spec, adapters)) {
+  for (const models::ParameterSpec& tensor : models::trained_tensors(spec, adapters)) {
     if (!muon.contains(tensor.fqn)) continue;
     const int64_t matrices = tensor.shape.size() == 3 ? tensor.shape[0] : 1;
     largest = std::max(largest, (matrices + ranks - 1) / ranks * (tensor.numel() / matrices));
@@ -199,7 +202,7 @@ int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const 
 int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, const models::AdapterSpec& adapters) {
   int64_t largest = 0;
   if (adapters.base != models::BaseForm::kNf4) return largest;
-  for (const models::Tensor& tensor : models::parameters(spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     if (models::may_be_packed(tensor)) largest = std::max(largest, cut(tensor, mesh).numel());
   }
   return largest;

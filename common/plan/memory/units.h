@@ -16,11 +16,11 @@
 namespace titan::memory {
 
 // How the parameters of a unit are held: trained ones have gradients and optimizer states, packed ones are bytes.
-enum class Kind { kTrained, kFrozen, kPacked };
+enum class ParameterKind { kTrained, kFrozen, kPacked };
 
 // Parameters that are gathered and reduced together. Sizes are in elements, of packed ones in bytes.
 struct Unit {
-  Kind kind = Kind::kTrained;
+  ParameterKind kind = ParameterKind::kTrained;
   int64_t whole = 0;    // Gathered size without padding.
   int64_t shard = 0;    // Size of one rank's shard, padded.
   int64_t ranks = 1;    // Ranks that share it.

@@ -9,10 +9,10 @@
 namespace titan::mesh {
 
 // How long a block's gathered weights are kept (FSDP2's reshard_after_forward, per block).
-enum class Keep {
-  kNothing,        // Freed after the forward pass and again after the backward pass.
-  kUntilBackward,  // Freed after the backward pass.
-  kUntilStepEnd,   // Gathered once per step.
+enum class Reshard {
+  kAfterForward,   // Freed after the forward pass and again after the backward pass.
+  kAfterBackward,  // Freed after the backward pass.
+  kAtStepEnd,      // Gathered once per step.
 };
 
 // Returns the choice for each of a rank's blocks by parallelism.fsdp_reshard_after_forward. "default": the head and the
@@ -20,6 +20,7 @@ enum class Keep {
 // a gather (`gathers` false), converted weights are kept for the whole step. In a pipeline, microbatches alternate
 // between the passes, so weights are gathered once per step unless memory matters more ("always").
 // Errors: InvalidArgument for an unknown policy.
-absl::StatusOr<std::vector<Keep>> keep_plan(const std::string& policy, size_t num_blocks, bool gathers, bool pipelined);
+absl::StatusOr<std::vector<Reshard>> reshard_plan(const std::string& policy, size_t num_blocks, bool gathers,
+                                                  bool pipelined);
 
 }  // namespace titan::mesh

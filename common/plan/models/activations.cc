@@ -218,7 +218,7 @@ int64_t expert_rows(const MoeSpec& moe, const ActivationShape& shape) {
 
 int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape) {
   if (shape.tensor_ranks > 1 && !shape.loss_parallel) return spec.vocab_size;
-  return logit_columns(shape.tokens, spec.vocab_size / shape.tensor_ranks, shape.element_bytes, shape.most_logit_bytes);
+  return logit_columns(shape.tokens, spec.vocab_size / shape.tensor_ranks, shape.element_bytes, shape.max_logit_bytes);
 }
 
 std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape) {

@@ -25,7 +25,7 @@ struct ActivationShape {
   int64_t gathered_ranks = 0;       // Expert ranks of which all tokens are gathered instead; 0: none.
   int64_t keys = 0;                 // Tokens of a whole row, by which attention's work is counted.
   int64_t element_bytes = 2;        // Bytes of the type in which layers compute.
-  int64_t most_logit_bytes = 0;     // Above this, only a part of the logits exists at a time; 0: no limit.
+  int64_t max_logit_bytes = 0;      // Above this, only a part of the logits exists at a time; 0: no limit.
   bool fused_norms = true;  // A norm keeps one number per token (CUDA) instead of its values as well (LibTorch on
                             // CPUs).
   std::optional<AdapterSpec> adapters;  // A memory budget chooses from their products, too.
@@ -33,10 +33,10 @@ struct ActivationShape {
 
 // Bytes of one block that are kept for the backward pass.
 struct BlockActivations {
-  int64_t input = 0;             // The block's input, kept regardless of recomputation.
-  int64_t graph = 0;             // The rest, when nothing is recomputed.
-  int64_t by_operation = 0;      // The part of `graph` that recomputation per operation keeps.
-  std::vector<KeepItem> costly;  // Candidates of a memory budget (worker/rank/parallel/activation_checkpoint.h).
+  int64_t input = 0;                 // The block's input, kept regardless of recomputation.
+  int64_t graph = 0;                 // The rest, when nothing is recomputed.
+  int64_t by_operation = 0;          // The part of `graph` that recomputation per operation keeps.
+  std::vector<KnapsackItem> costly;  // Candidates of a memory budget (worker/rank/parallel/activation_checkpoint.h).
 };
 
 // Tokens of a microbatch that a rank routes.

@@ -22,7 +22,7 @@ bool any_pattern_names(const std::vector<std::string>& patterns, const std::stri
                      [&](const std::string& pattern) { return pattern_names(pattern, layer); });
 }
 
-bool may_be_packed(const Tensor& tensor) {
+bool may_be_packed(const ParameterSpec& tensor) {
   return tensor.shape.size() == 2 && absl::StartsWith(tensor.fqn, "layers.") && absl::EndsWith(tensor.fqn, ".weight") &&
          (tensor.role == Role::kDense || tensor.role == Role::kSharedExpert);
 }
@@ -32,20 +32,20 @@ bool adapts_experts(const std::string& fqn) {
   return ends(".experts.w1") || ends(".experts.w2") || ends(".experts.w3");
 }
 
-bool takes_adapter(const Tensor& tensor) {
+bool takes_adapter(const ParameterSpec& tensor) {
   return may_be_packed(tensor) || (tensor.role == Role::kExpert && adapts_experts(tensor.fqn));
 }
 
 std::string adapter_a(const std::string& layer) { return layer + ".lora_A.weight"; }
 std::string adapter_b(const std::string& layer) { return layer + ".lora_B.weight"; }
 
-std::vector<Tensor> adapter_tensors(const ModelSpec& spec, const AdapterSpec& adapters) {
-  std::vector<Tensor> all;
-  for (const Tensor& tensor : parameters(spec)) {
+std::vector<ParameterSpec> adapter_tensors(const ModelSpec& spec, const AdapterSpec& adapters) {
+  std::vector<ParameterSpec> all;
+  for (const ParameterSpec& tensor : parameters(spec)) {
     const std::string layer = layer_of(tensor.fqn);
     if (!takes_adapter(tensor) || !any_pattern_names(adapters.targets, layer)) continue;
     // A replaces the weight's outputs by the rank, B its inputs.
-    Tensor a{adapter_a(layer), tensor.shape, tensor.role}, b{adapter_b(layer), tensor.shape, tensor.role};
+    ParameterSpec a{adapter_a(layer), tensor.shape, tensor.role}, b{adapter_b(layer), tensor.shape, tensor.role};
     a.shape[a.shape.size() - 2] = b.shape[b.shape.size() - 1] = adapters.rank;
     all.push_back(std::move(a));
     all.push_back(std::move(b));
@@ -53,14 +53,14 @@ std::vector<Tensor> adapter_tensors(const ModelSpec& spec, const AdapterSpec& ad
   return all;
 }
 
-std::vector<Tensor> trained_tensors(const ModelSpec& spec, const std::optional<AdapterSpec>& adapters) {
+std::vector<ParameterSpec> trained_tensors(const ModelSpec& spec, const std::optional<AdapterSpec>& adapters) {
   return adapters ? adapter_tensors(spec, *adapters) : parameters(spec);
 }
 
 std::int64_t adapter_flops_per_token(const ModelSpec& spec, const AdapterSpec& adapters, std::int64_t seq_len) {
   std::int64_t active = 0, trained = 0;
   for (const BlockSize& block : block_sizes(spec)) active += block.active_params;
-  for (const Tensor& tensor : adapter_tensors(spec, adapters)) {
+  for (const ParameterSpec& tensor : adapter_tensors(spec, adapters)) {
     const bool routed = tensor.role == Role::kExpert;  // A token uses top_k of them.
     trained += routed ? tensor.numel() / spec.moe->num_experts * spec.moe->top_k : tensor.numel();
   }

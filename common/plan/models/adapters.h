@@ -40,10 +40,10 @@ bool any_pattern_names(const std::vector<std::string>& patterns, const std::stri
 
 // Whether a parameter is a linear layer's matrix that may be kept in 4 bits: those inside the layers except routers and
 // routed experts.
-bool may_be_packed(const Tensor& tensor);
+bool may_be_packed(const ParameterSpec& tensor);
 // Whether it may have an adapter: these matrices, and routed experts' w1, w2 and w3, with a separate adapter per
 // expert.
-bool takes_adapter(const Tensor& tensor);
+bool takes_adapter(const ParameterSpec& tensor);
 // Whether a name is that of a routed experts' matrix that may have an adapter.
 bool adapts_experts(const std::string& fqn);
 
@@ -53,10 +53,10 @@ std::string adapter_a(const std::string& layer);
 std::string adapter_b(const std::string& layer);
 
 // Lists the tensors of a model's adapters, A before B, in layer order.
-std::vector<Tensor> adapter_tensors(const ModelSpec& spec, const AdapterSpec& adapters);
+std::vector<ParameterSpec> adapter_tensors(const ModelSpec& spec, const AdapterSpec& adapters);
 
 // Lists the trained tensors of a model: those of its adapters, or without adapters all parameters.
-std::vector<Tensor> trained_tensors(const ModelSpec& spec, const std::optional<AdapterSpec>& adapters);
+std::vector<ParameterSpec> trained_tensors(const ModelSpec& spec, const std::optional<AdapterSpec>& adapters);
 
 // 4-bit storage: the number of elements that share a scale, and the bytes of a row of `columns` elements, a multiple of
 // that number: half a byte per element and a float32 per block.

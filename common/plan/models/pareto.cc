@@ -9,16 +9,16 @@ namespace titan::models {
 namespace {
 
 // Sorts, and drops choices that another one beats.
-void keep_the_best(std::vector<KeepChoice>& choices) {
-  std::sort(choices.begin(), choices.end(), [](const KeepChoice& a, const KeepChoice& b) {
+void drop_dominated(std::vector<ParetoPoint>& choices) {
+  std::sort(choices.begin(), choices.end(), [](const ParetoPoint& a, const ParetoPoint& b) {
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.flops > b.flops;
   });
-  std::vector<KeepChoice> best;
-  for (KeepChoice& choice : choices) {
+  std::vector<ParetoPoint> best;
+  for (ParetoPoint& choice : choices) {
     if (best.empty() || choice.flops > best.back().flops) best.push_back(std::move(choice));
   }
   if (best.size() > kMostChoices) {
-    std::vector<KeepChoice> spread;
+    std::vector<ParetoPoint> spread;
     for (size_t i = 0; i < kMostChoices; ++i)
       spread.push_back(std::move(best[i * (best.size() - 1) / (kMostChoices - 1)]));
     best = std::move(spread);
@@ -28,34 +28,35 @@ void keep_the_best(std::vector<KeepChoice>& choices) {
 
 }  // namespace
 
-std::vector<KeepChoice> pareto_choices(const std::vector<KeepItem>& items) {
-  std::vector<KeepChoice> choices = {{0, 0, std::vector<bool>(items.size())}};
+std::vector<ParetoPoint> pareto_front(const std::vector<KnapsackItem>& items) {
+  std::vector<ParetoPoint> choices = {{0, 0, std::vector<bool>(items.size())}};
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t before = choices.size();
     for (size_t c = 0; c < before; ++c) {
-      KeepChoice more = choices[c];
+      ParetoPoint more = choices[c];
       more.bytes += items[i].bytes;
       more.flops += items[i].flops;
       more.taken[i] = true;
       choices.push_back(std::move(more));
     }
-    keep_the_best(choices);
+    drop_dominated(choices);
   }
   return choices;
 }
 
-const KeepChoice& best_within(const std::vector<KeepChoice>& choices, int64_t bytes) {
+const ParetoPoint& best_within(const std::vector<ParetoPoint>& choices, int64_t bytes) {
   size_t best = 0;
   while (best + 1 < choices.size() && choices[best + 1].bytes <= bytes) ++best;
   return choices[best];
 }
 
-std::string draw_choices(const std::string& title, const std::vector<KeepChoice>& choices, const KeepChoice& chosen) {
+std::string draw_pareto_front(const std::string& title, const std::vector<ParetoPoint>& choices,
+                              const ParetoPoint& chosen) {
   constexpr int kLeft = 70, kTop = 40, kWidth = 640, kHeight = 360;
   const double most_bytes = std::max<double>(1, static_cast<double>(choices.back().bytes));
   const double most_flops = std::max(1.0, choices.back().flops);
-  const auto x = [&](const KeepChoice& c) { return kLeft + kWidth * static_cast<double>(c.bytes) / most_bytes; };
-  const auto y = [&](const KeepChoice& c) { return kTop + kHeight * c.flops / most_flops; };
+  const auto x = [&](const ParetoPoint& c) { return kLeft + kWidth * static_cast<double>(c.bytes) / most_bytes; };
+  const auto y = [&](const ParetoPoint& c) { return kTop + kHeight * c.flops / most_flops; };
   std::string out = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"

@@ -8,12 +8,12 @@
 namespace titan::models {
 
 // A result that may be kept: its memory and the FLOPs that keeping it saves.
-struct KeepItem {
+struct KnapsackItem {
   int64_t bytes = 0;
   double flops = 0;
 };
 
-struct KeepChoice {
+struct ParetoPoint {
   int64_t bytes = 0;
   double flops = 0;         // FLOPs saved.
   std::vector<bool> taken;  // By item.
@@ -22,12 +22,13 @@ struct KeepChoice {
 // Returns the Pareto-optimal choices in bytes and FLOPs, by ascending bytes: from nothing to everything. Exact up to
 // kMostChoices; beyond that only as many, evenly spread, are kept after each item.
 inline constexpr size_t kMostChoices = 20000;
-std::vector<KeepChoice> pareto_choices(const std::vector<KeepItem>& items);
+std::vector<ParetoPoint> pareto_front(const std::vector<KnapsackItem>& items);
 
 // Returns the best choice within `bytes`.
-const KeepChoice& best_within(const std::vector<KeepChoice>& choices, int64_t bytes);
+const ParetoPoint& best_within(const std::vector<ParetoPoint>& choices, int64_t bytes);
 
 // Draws a self-contained picture: recomputed FLOPs over kept bytes, with the chosen point marked.
-std::string draw_choices(const std::string& title, const std::vector<KeepChoice>& choices, const KeepChoice& chosen);
+std::string draw_pareto_front(const std::string& title, const std::vector<ParetoPoint>& choices,
+                              const ParetoPoint& chosen);
 
 }  // namespace titan::models

@@ -26,11 +26,11 @@ class Lister {
   }
   void norm(const std::string& name, int64_t size) { add(absl::StrCat(name, ".weight"), {size}); }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
-  std::vector<Tensor> take() { return std::move(tensors_); }
+  std::vector<ParameterSpec> take() { return std::move(tensors_); }
 
  private:
   std::string prefix_;
-  std::vector<Tensor> tensors_;
+  std::vector<ParameterSpec> tensors_;
 };
 
 void grouped_attention(const ModelSpec& spec, Lister& list) {
@@ -79,7 +79,7 @@ void mixture_of_experts(const ModelSpec& spec, Lister& list) {
   }
 }
 
-int64_t active(const ModelSpec& spec, const Tensor& tensor) {
+int64_t active(const ModelSpec& spec, const ParameterSpec& tensor) {
   if (tensor.role == Role::kEmbedding) return 0;  // The embedding is a lookup, not a matmul.
   if (tensor.role != Role::kExpert) return tensor.numel();
   return tensor.numel() * spec.moe->top_k / spec.moe->num_experts;
@@ -87,9 +87,11 @@ int64_t active(const ModelSpec& spec, const Tensor& tensor) {
 
 }  // namespace
 
-int64_t Tensor::numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
+int64_t ParameterSpec::numel() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
 
-std::vector<Tensor> parameters(const ModelSpec& spec) {
+std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
   Lister list;
   list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, Role::kEmbedding);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
@@ -116,7 +118,7 @@ std::string block_of(const std::string& fqn) {
 
 std::vector<BlockSize> block_sizes(const ModelSpec& spec) {
   std::vector<BlockSize> blocks;
-  for (const Tensor& tensor : parameters(spec)) {
+  for (const ParameterSpec& tensor : parameters(spec)) {
     const std::string name = block_of(tensor.fqn);
     if (blocks.empty() || blocks.back().name != name) blocks.push_back({name});
     BlockSize& block = blocks.back();

@@ -14,7 +14,7 @@ namespace titan::models {
 enum class Role { kEmbedding, kDense, kRouter, kSharedExpert, kExpert };
 
 // A parameter tensor with torchtitan's name and shape: "layers.0.attention.wq.weight". A tied head is not listed twice.
-struct Tensor {
+struct ParameterSpec {
   std::string fqn;
   std::vector<int64_t> shape;
   Role role = Role::kDense;
@@ -23,7 +23,7 @@ struct Tensor {
 };
 
 // Returns every parameter of the model, in declaration order.
-std::vector<Tensor> parameters(const ModelSpec& spec);
+std::vector<ParameterSpec> parameters(const ModelSpec& spec);
 
 // Returns the engine's block of a parameter: "tok_embeddings", "layers.3", or "output" (final norm and head).
 std::string block_of(const std::string& fqn);

@@ -66,7 +66,7 @@ bool among(const std::string& name, const auto& list) {
 }
 
 void compare(const std::string& prefix, const json& there, const json& here, const json& defaults,
-             std::vector<Difference>& found) {
+             std::vector<SpecDifference>& found) {
   for (const auto& [key, value] : here.items()) {
     const std::string name = absl::StrCat(prefix, key);
     if (among(name, kOfTraining)) continue;
@@ -141,8 +141,8 @@ json to_json(const ModelSpec& spec) {
           {"moe", or_null(spec.moe)}};
 }
 
-std::vector<Difference> differences(const json& stored, const ModelSpec& spec) {
-  std::vector<Difference> found;
+std::vector<SpecDifference> differences(const json& stored, const ModelSpec& spec) {
+  std::vector<SpecDifference> found;
   compare("", stored, to_json(spec), defaults_of(""), found);
   return found;
 }

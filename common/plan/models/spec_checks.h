@@ -15,7 +15,7 @@ namespace titan::models {
 nlohmann::json to_json(const ModelSpec& spec);
 
 // One member in which two models differ.
-struct Difference {
+struct SpecDifference {
   std::string name;         // "n_layers", "moe.top_k"
   std::string there, here;  // The values as JSON.
   // Whether the member concerns only RoPE: rope_theta, rope_scaling, yarn. Weights can then be reused to train on
@@ -26,7 +26,7 @@ struct Difference {
 // Returns the differences that make weights of the model `stored` (from to_json, maybe of an older version: a missing
 // member has its default) unusable for `spec`. Ignores training choices on which weights do not depend: the flavor's
 // name, max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
-std::vector<Difference> differences(const nlohmann::json& stored, const ModelSpec& spec);
+std::vector<SpecDifference> differences(const nlohmann::json& stored, const ModelSpec& spec);
 
 // Returns `spec` with the members of `stored` that change results but no shapes: rope_theta, rope_scaling, yarn, rope,
 // norm_eps. A member that `stored` lacks is unchanged.

@@ -32,12 +32,12 @@ absl::Status bad_cell(const std::string& cell, const std::string& why) {
 }
 
 // Parses "F", "I", ...; returns nothing for the cells that are ignored.
-absl::StatusOr<std::optional<Work>> work_of(const std::string& word, const std::string& cell) {
-  if (word == "F") return Work::kForward;
-  if (word == "B") return Work::kBackward;
-  if (word == "I") return Work::kInputGradient;
-  if (word == "W") return Work::kWeightGradient;
-  if (word == "REDUCE_GRAD") return Work::kReduce;
+absl::StatusOr<std::optional<ComputationType>> work_of(const std::string& word, const std::string& cell) {
+  if (word == "F") return ComputationType::kForward;
+  if (word == "B") return ComputationType::kBackward;
+  if (word == "I") return ComputationType::kInputGradient;
+  if (word == "W") return ComputationType::kWeightGradient;
+  if (word == "REDUCE_GRAD") return ComputationType::kReduce;
   for (const char* ignored : {"SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD"}) {
     if (word == ignored) return std::nullopt;
   }
@@ -61,12 +61,12 @@ absl::StatusOr<std::optional<Action>> parse_action(const std::string& cell) {
   if (!stage.has_value()) return bad_cell(cell, kForm);
   std::size_t end = at;
   while (end < cell.size() && !absl::ascii_isdigit(cell[end])) ++end;
-  const absl::StatusOr<std::optional<Work>> work = work_of(cell.substr(at, end - at), cell);
+  const absl::StatusOr<std::optional<ComputationType>> work = work_of(cell.substr(at, end - at), cell);
   if (!work.ok()) return work.status();
   const std::optional<int> microbatch = number_at(cell, end);
   if (end != cell.size()) return bad_cell(cell, kForm);
   if (!work->has_value()) return std::optional<Action>();
-  if (*work == Work::kReduce) return std::optional<Action>(Action{*stage, Work::kReduce, -1});
+  if (*work == ComputationType::kReduce) return std::optional<Action>(Action{*stage, ComputationType::kReduce, -1});
   if (!microbatch.has_value()) return bad_cell(cell, "names no microbatch: write one behind the letter, such as 0F3");
   return std::optional<Action>(Action{*stage, **work, *microbatch});
 }
@@ -101,7 +101,7 @@ Row with_reductions(Row row) {
   Row result{.steps = pipeline::with_reductions(row.steps), .columns = {}};
   std::size_t next = 0;
   for (const Step& step : result.steps) {
-    if (step.actions[0].work != Work::kReduce) ++next;
+    if (step.actions[0].work != ComputationType::kReduce) ++next;
     result.columns.push_back(row.columns[next - 1]);
   }
   return result;
@@ -124,7 +124,7 @@ absl::StatusOr<Row> parse_row(const std::string& line, int number) {
     row.columns.push_back(column);
   }
   const bool reduces = std::any_of(row.steps.begin(), row.steps.end(),
-                                   [](const Step& step) { return step.actions[0].work == Work::kReduce; });
+                                   [](const Step& step) { return step.actions[0].work == ComputationType::kReduce; });
   return reduces ? row : with_reductions(std::move(row));
 }
 
@@ -151,8 +151,8 @@ absl::Status fill_shape(Schedule& schedule, const Where& where) {
   schedule.ranks = static_cast<int>(schedule.steps.size());
   schedule.stages = schedule.microbatches = 0;
   each([&](int, std::size_t, const Action& action) {
-    forwards += action.work == Work::kForward ? 1 : 0;
-    backward = backward || action.work != Work::kForward;
+    forwards += action.work == ComputationType::kForward ? 1 : 0;
+    backward = backward || action.work != ComputationType::kForward;
   });
   absl::Status bad;
   each([&](int rank, std::size_t step, const Action& action) {
@@ -165,14 +165,15 @@ absl::Status fill_shape(Schedule& schedule, const Where& where) {
   });
   if (!bad.ok()) return bad;
   if (!backward) return absl::InvalidArgumentError("has forward passes only: a training step needs B, or I and W");
-  const auto fits = [&](Placement placement) {
+  const auto fits = [&](StagePlacement placement) {
     bool all = true;
     schedule.placement = placement;
     each([&](int rank, std::size_t, const Action& action) { all = all && schedule.rank_of(action.stage) == rank; });
     return all;
   };
   // If neither fits, check() names the mismatch.
-  schedule.placement = !fits(Placement::kLoop) && fits(Placement::kV) ? Placement::kV : Placement::kLoop;
+  schedule.placement =
+      !fits(StagePlacement::kLoop) && fits(StagePlacement::kV) ? StagePlacement::kV : StagePlacement::kLoop;
   return absl::OkStatus();
 }
 
@@ -212,7 +213,7 @@ std::string to_csv(const Schedule& schedule) {
   for (const std::vector<Step>& steps : schedule.steps) {
     std::vector<std::string> cells;
     for (const Step& step : steps) {
-      if (step.actions[0].work != Work::kReduce) cells.push_back(cell_of(step));
+      if (step.actions[0].work != ComputationType::kReduce) cells.push_back(cell_of(step));
     }
     absl::StrAppend(&text, absl::StrJoin(cells, ","), "\n");
   }

@@ -27,7 +27,7 @@ double column(const Simulation& simulation) {
   return shortest > 0 ? shortest : 1;
 }
 
-std::string label(const Action& action) { return action.work == Work::kReduce ? "" : to_string(action); }
+std::string label(const Action& action) { return action.work == ComputationType::kReduce ? "" : to_string(action); }
 
 std::size_t label_width(const Simulation& simulation) {
   std::size_t width = 0;
@@ -112,7 +112,7 @@ std::string draw_text(const Schedule& schedule, const Simulation& simulation, co
                         "most activations held");
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const RankTimeline& timeline = simulation.ranks[rank];
-    const Held most = most_held(held_over_time(timeline, options.stage_bytes));
+    const HeldActivations most = peak_held(held_over_time(timeline, options.stage_bytes));
     absl::StrAppendFormat(&out, "%-5d %-14s %-9s %s%s\n", rank, absl::StrJoin(schedule.stages_of(rank), " "),
                           percent_text(timeline.bubble), bytes ? absl::StrFormat("%-12s", bytes_text(most.bytes)) : "",
                           counts(timeline));
@@ -141,22 +141,22 @@ constexpr int kLeft = 60, kTop = 56, kBar = 24, kMemory = 16, kRow = kBar + kMem
 constexpr int kLeast = 1000;  // Minimum width for title and legend.
 constexpr double kLetter = 7;
 
-std::string colour(Work work, int lap) {
+std::string colour(ComputationType work, int lap) {
   constexpr const char* kForward[] = {"#6baed6", "#c6dbef"};
   constexpr const char* kInput[] = {"#fd8d3c", "#fdd0a2"};
   constexpr const char* kWeight[] = {"#74c476", "#c7e9c0"};
   constexpr const char* kBackward[] = {"#e6ab02", "#ffe9a8"};
   const int shade = lap % 2;
   switch (work) {
-    case Work::kForward:
+    case ComputationType::kForward:
       return kForward[shade];
-    case Work::kBackward:
+    case ComputationType::kBackward:
       return kBackward[shade];
-    case Work::kInputGradient:
+    case ComputationType::kInputGradient:
       return kInput[shade];
-    case Work::kWeightGradient:
+    case ComputationType::kWeightGradient:
       return kWeight[shade];
-    case Work::kReduce:
+    case ComputationType::kReduce:
       return "#969696";
   }
   return "#ffffff";
@@ -169,7 +169,7 @@ std::string text_at(double x, int y, const std::string& text) {
 std::string box(const TimedAction& timed, int ranks, double scale, int y) {
   const Action& action = timed.action;
   const double x = kLeft + scale * timed.start, width = scale * (timed.end - timed.start);
-  const std::string text = action.work == Work::kReduce ? "R" : absl::StrCat(action.microbatch);
+  const std::string text = action.work == ComputationType::kReduce ? "R" : absl::StrCat(action.microbatch);
   std::string out = absl::StrFormat(
       "<g><title>%s: %g to %g</title><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
       "stroke=\"#555\" "
@@ -182,7 +182,7 @@ std::string box(const TimedAction& timed, int ranks, double scale, int y) {
 }
 
 // Draws what a rank holds over time as steps, scaled so that `most` has the full height.
-std::string memory_area(const std::vector<Held>& held, bool bytes, double most, double scale, int bottom) {
+std::string memory_area(const std::vector<HeldActivations>& held, bool bytes, double most, double scale, int bottom) {
   if (held.empty() || most <= 0) return "";
   std::string path = absl::StrFormat("M%.2f %d", kLeft + scale * held.front().time, bottom);
   for (std::size_t i = 0; i < held.size(); ++i) {
@@ -190,7 +190,7 @@ std::string memory_area(const std::vector<Held>& held, bool bytes, double most, 
     const double end = i + 1 < held.size() ? held[i + 1].time : held[i].time;
     absl::StrAppendFormat(&path, "V%.2fH%.2f", bottom - kMemory * amount / most, kLeft + scale * end);
   }
-  const Held peak = most_held(held);
+  const HeldActivations peak = peak_held(held);
   return absl::StrFormat("<g><title>at most %s from %g on</title><path d=\"%sV%dZ\" fill=\"#bdbdbd\"/></g>\n",
                          bytes ? bytes_text(peak.bytes) : counted(peak.activations, "activation"), peak.time, path,
                          bottom);
@@ -204,19 +204,19 @@ std::string legend(int y) {
     out += text_at(x + 16, y + 10, name);
     x += 40 + static_cast<int>(kLetter * static_cast<double>(name.size()));
   };
-  add(colour(Work::kForward, 0), "F forward");
-  add(colour(Work::kBackward, 0), "B backward");
-  add(colour(Work::kInputGradient, 0), "I input gradient");
-  add(colour(Work::kWeightGradient, 0), "W weight gradient");
-  add(colour(Work::kReduce, 0), "R reduction");
+  add(colour(ComputationType::kForward, 0), "F forward");
+  add(colour(ComputationType::kBackward, 0), "B backward");
+  add(colour(ComputationType::kInputGradient, 0), "I input gradient");
+  add(colour(ComputationType::kWeightGradient, 0), "W weight gradient");
+  add(colour(ComputationType::kReduce, 0), "R reduction");
   add("#bdbdbd", "activations held");
   return out + text_at(x, y + 10, "lighter: the rank's later stages");
 }
 
-double most_of_all(const std::vector<std::vector<Held>>& held, bool bytes) {
+double most_of_all(const std::vector<std::vector<HeldActivations>>& held, bool bytes) {
   double most = 0;
-  for (const std::vector<Held>& rank : held) {
-    const Held peak = most_held(rank);
+  for (const std::vector<HeldActivations>& rank : held) {
+    const HeldActivations peak = peak_held(rank);
     most = std::max(most, bytes ? static_cast<double>(peak.bytes) : peak.activations);
   }
   return most;
@@ -246,7 +246,7 @@ std::string draw_svg(const Schedule& schedule, const Simulation& simulation, con
       "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
       "<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>\n",
       width, height, width, height, kLeft, title_of(schedule, simulation));
-  std::vector<std::vector<Held>> held;
+  std::vector<std::vector<HeldActivations>> held;
   for (const RankTimeline& rank : simulation.ranks) held.push_back(held_over_time(rank, options.stage_bytes));
   const double most = most_of_all(held, bytes);
   for (int rank = 0; rank < schedule.ranks; ++rank) {
@@ -260,7 +260,7 @@ std::string draw_svg(const Schedule& schedule, const Simulation& simulation, con
     const double right = kLeft + scale * simulation.makespan + 8;
     out += text_at(right, y + 16, absl::StrCat("bubble ", percent_text(timeline.bubble)));
     out += text_at(right, y + kBar + kMemory,
-                   absl::StrCat("holds ", bytes ? bytes_text(most_held(held[rank]).bytes) + ", " : "",
+                   absl::StrCat("holds ", bytes ? bytes_text(peak_held(held[rank]).bytes) + ", " : "",
                                 counted(timeline.peak_activations, "activation")));
   }
   return out + legend(kTop + kRow * schedule.ranks + 10) + "</svg>\n";

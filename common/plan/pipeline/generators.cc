@@ -22,12 +22,12 @@ std::vector<Step> breadth_first(const Schedule& shape, int rank, bool newest_fir
   std::vector<Step> steps;
   const std::vector<int> own = shape.stages_of(rank);
   for (const int stage : own) {
-    for (int m = 0; m < shape.microbatches; ++m) steps.push_back({{Action{stage, Work::kForward, m}}});
+    for (int m = 0; m < shape.microbatches; ++m) steps.push_back({{Action{stage, ComputationType::kForward, m}}});
   }
   for (auto stage = own.rbegin(); stage != own.rend(); ++stage) {
     for (int m = 0; m < shape.microbatches; ++m) {
       const int microbatch = newest_first ? shape.microbatches - 1 - m : m;
-      steps.push_back({{Action{*stage, Work::kBackward, microbatch}}});
+      steps.push_back({{Action{*stage, ComputationType::kBackward, microbatch}}});
     }
   }
   return with_reductions(std::move(steps));
@@ -36,10 +36,10 @@ std::vector<Step> breadth_first(const Schedule& shape, int rank, bool newest_fir
 // One forward, one backward (arXiv 2104.04473): each rank alternates after the passes that fill the pipeline. With
 // several stages per rank, microbatches pass in rounds of as many as there are ranks.
 std::vector<Step> alternating(const Schedule& shape, int rank) {
-  const RoundOrder order(shape, rank);
+  const InterleavedOrder order(shape, rank);
   const int per_hop = order.stages_per_rank() == 1 ? 1 : 2;
   const int ahead = order.ahead(per_hop);
-  RankOrder out;
+  RankScheduleBuilder out;
   for (int i = 0; i < order.size() + ahead; ++i) {
     if (i < order.size()) out.forward(order.forward_stage(i));
     if (i >= ahead) out.backward(order.backward_stage(i - ahead));
@@ -51,9 +51,9 @@ std::vector<Step> alternating(const Schedule& shape, int rank) {
 // rank waits, fill the bubble at the end. A rank holds at most as many microbatches as under 1F1B: rank r starts with r
 // weight gradients outstanding and keeps that lag.
 std::vector<Step> alternating_split(const Schedule& shape, int rank) {
-  const RoundOrder order(shape, rank);
+  const InterleavedOrder order(shape, rank);
   const int ahead = order.ahead(/*per_hop=*/1);
-  RankOrder out;
+  RankScheduleBuilder out;
   for (int i = 0; i < order.size() + ahead; ++i) {
     if (i < order.size()) out.forward(order.forward_stage(i));
     if (i >= ahead) out.input_gradient(order.backward_stage(i - ahead));
@@ -72,7 +72,7 @@ std::vector<Step> rank_steps(const Schedule& shape, int rank) {
   return alternating(shape, rank);  // 1F1B, Interleaved1F1B
 }
 
-absl::Status check_shape(const Kind& kind, int ranks, int stages_per_rank, int microbatches) {
+absl::Status check_shape(const ScheduleKind& kind, int ranks, int stages_per_rank, int microbatches) {
   const std::string shape = absl::StrCat(counted(ranks, "rank"), " with ", counted(stages_per_rank, "stage"),
                                          " each and ", counted(microbatches, "microbatch", "microbatches"));
   if (ranks < 1 || stages_per_rank < 1 || microbatches < 1) {
@@ -109,22 +109,22 @@ absl::Status check_shape(const Kind& kind, int ranks, int stages_per_rank, int m
 
 }  // namespace
 
-const std::vector<Kind>& kinds() {
-  static const auto& table = *new std::vector<Kind>{
-      {"GPipe", Placement::kLoop, 1, 1, 1, false},
-      {"1F1B", Placement::kLoop, 1, 1, 1, false},
-      {"Interleaved1F1B", Placement::kLoop, 2, 2, 0, false},
-      {"LoopedBFS", Placement::kLoop, 2, 2, 0, false},
-      {"InterleavedZeroBubble", Placement::kLoop, 2, 2, 0, true},
-      {"ZBVZeroBubble", Placement::kV, 2, 2, 2, true},
-      {"DualPipeV", Placement::kV, 2, 2, 2, true},
+const std::vector<ScheduleKind>& schedule_kinds() {
+  static const auto& table = *new std::vector<ScheduleKind>{
+      {"GPipe", StagePlacement::kLoop, 1, 1, 1, false},
+      {"1F1B", StagePlacement::kLoop, 1, 1, 1, false},
+      {"Interleaved1F1B", StagePlacement::kLoop, 2, 2, 0, false},
+      {"LoopedBFS", StagePlacement::kLoop, 2, 2, 0, false},
+      {"InterleavedZeroBubble", StagePlacement::kLoop, 2, 2, 0, true},
+      {"ZBVZeroBubble", StagePlacement::kV, 2, 2, 2, true},
+      {"DualPipeV", StagePlacement::kV, 2, 2, 2, true},
   };
   return table;
 }
 
-absl::StatusOr<Kind> find_kind(const std::string& name) {
+absl::StatusOr<ScheduleKind> find_schedule(const std::string& name) {
   std::vector<std::string> names;
-  for (const Kind& kind : kinds()) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
     if (absl::AsciiStrToLower(kind.name) == absl::AsciiStrToLower(name)) return kind;
     names.push_back(kind.name);
   }
@@ -133,7 +133,7 @@ absl::StatusOr<Kind> find_kind(const std::string& name) {
 }
 
 absl::StatusOr<Schedule> generate(const std::string& name, int ranks, int stages_per_rank, int microbatches) {
-  const absl::StatusOr<Kind> kind = find_kind(name);
+  const absl::StatusOr<ScheduleKind> kind = find_schedule(name);
   if (!kind.ok()) return kind.status();
   if (absl::Status bad = check_shape(*kind, ranks, stages_per_rank, microbatches); !bad.ok()) return bad;
   Schedule schedule{.name = kind->name,
@@ -153,8 +153,8 @@ Schedule forward_only(const Schedule& like, int microbatches) {
                     .placement = like.placement,
                     .forward_only = true};
   for (int rank = 0; rank < like.ranks; ++rank) {
-    const RoundOrder order(schedule, rank);
-    RankOrder out;
+    const InterleavedOrder order(schedule, rank);
+    RankScheduleBuilder out;
     for (int i = 0; i < order.size(); ++i) out.forward(order.forward_stage(i));
     schedule.steps.push_back(out.finish(microbatches));
   }
@@ -169,7 +169,7 @@ std::vector<Step> zero_bubble_v(const Schedule& shape, int rank) {
   const int outer = rank;
   const int inner = 2 * ranks - 1 - rank;
   const int microbatches = std::max(2 * ranks - 1, shape.microbatches);
-  RankOrder out;
+  RankScheduleBuilder out;
   const auto whole_backward = [&](int stage) {
     out.input_gradient(stage);
     out.weight_gradient(stage);
@@ -206,7 +206,7 @@ std::vector<Step> dual_pipe_v(const Schedule& shape, int rank) {
   const int outer = rank;
   const int inner = 2 * ranks - 1 - rank;
   const int behind = ranks - 1 - rank;  // Ranks further down the V.
-  RankOrder out;
+  RankScheduleBuilder out;
   for (int i = 0; i < 2 * behind; ++i) out.forward(outer);
   for (int i = 0; i <= rank; ++i) {
     out.forward(outer);

@@ -12,9 +12,9 @@
 namespace titan::pipeline {
 
 // One named schedule, with torch's name and meaning.
-struct Kind {
+struct ScheduleKind {
   std::string name;
-  Placement placement = Placement::kLoop;
+  StagePlacement placement = StagePlacement::kLoop;
   int default_stages_per_rank = 1;
   int least_stages_per_rank = 1;
   int most_stages_per_rank = 1;  // 0: any number.
@@ -22,9 +22,9 @@ struct Kind {
 };
 
 // GPipe, 1F1B, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV.
-const std::vector<Kind>& kinds();
+const std::vector<ScheduleKind>& schedule_kinds();
 // Ignores upper and lower case. Errors: InvalidArgument listing the names.
-absl::StatusOr<Kind> find_kind(const std::string& name);
+absl::StatusOr<ScheduleKind> find_schedule(const std::string& name);
 
 // Returns the order of all ranks' work. Times follow from the order and from what each action waits for (simulator.h).
 // Errors: InvalidArgument for an unknown name, or for stages per rank or microbatches that the schedule does not

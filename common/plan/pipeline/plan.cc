@@ -202,7 +202,7 @@ absl::StatusOr<Schedule> make_schedule(const PlanOptions& options, int stages, i
                                                    " has no order of its own; set "
                                                    "parallelism.pipeline_parallel_schedule_csv, or name a schedule"));
   }
-  const absl::StatusOr<Kind> kind = find_kind(options.pipeline_parallel_schedule);
+  const absl::StatusOr<ScheduleKind> kind = find_schedule(options.pipeline_parallel_schedule);
   if (!kind.ok()) return kind.status();
   const int per_rank = stages > 0 ? stages / options.pipeline_parallel_degree : kind->default_stages_per_rank;
   absl::StatusOr<Schedule> schedule = generate(kind->name, options.pipeline_parallel_degree, per_rank, microbatches);

@@ -4,13 +4,14 @@
 
 namespace titan::pipeline {
 
-Action RankOrder::next(int stage, Work work) {
-  const int microbatch = work == Work::kForward ? forwards_[stage]++ : backwards_[stage]++;
-  if (work == Work::kInputGradient) waiting_.push_back({stage, Work::kWeightGradient, microbatch});
+Action RankScheduleBuilder::next(int stage, ComputationType work) {
+  const int microbatch = work == ComputationType::kForward ? forwards_[stage]++ : backwards_[stage]++;
+  if (work == ComputationType::kInputGradient)
+    waiting_.push_back({stage, ComputationType::kWeightGradient, microbatch});
   return {stage, work, microbatch};
 }
 
-void RankOrder::weight_gradient(int stage) {
+void RankScheduleBuilder::weight_gradient(int stage) {
   const auto oldest =
       std::find_if(waiting_.begin(), waiting_.end(), [&](const Action& action) { return action.stage == stage; });
   if (oldest == waiting_.end()) return;
@@ -18,12 +19,12 @@ void RankOrder::weight_gradient(int stage) {
   waiting_.erase(oldest);
 }
 
-void RankOrder::all_weight_gradients(int stage) {
+void RankScheduleBuilder::all_weight_gradients(int stage) {
   const auto waits = [&](const Action& action) { return action.stage == stage; };
   while (std::any_of(waiting_.begin(), waiting_.end(), waits)) weight_gradient(stage);
 }
 
-std::vector<Step> RankOrder::finish(int microbatches) const {
+std::vector<Step> RankScheduleBuilder::finish(int microbatches) const {
   std::vector<Step> kept;
   for (Step step : steps_) {
     std::erase_if(step.actions, [&](const Action& action) { return action.microbatch >= microbatches; });
@@ -32,7 +33,7 @@ std::vector<Step> RankOrder::finish(int microbatches) const {
   return with_reductions(std::move(kept));
 }
 
-RoundOrder::RoundOrder(const Schedule& shape, int rank) : hops_(shape.ranks - 1 - rank) {
+InterleavedOrder::InterleavedOrder(const Schedule& shape, int rank) : hops_(shape.ranks - 1 - rank) {
   const std::vector<int> own = shape.stages_of(rank);
   stages_per_rank_ = static_cast<int>(own.size());
   const int rounds = std::max(1, shape.microbatches / shape.ranks);
@@ -44,7 +45,7 @@ RoundOrder::RoundOrder(const Schedule& shape, int rank) : hops_(shape.ranks - 1 
   }
 }
 
-int RoundOrder::ahead(int per_hop) const {
+int InterleavedOrder::ahead(int per_hop) const {
   return std::min((stages_per_rank_ - 1) * first_round_ + per_hop * hops_, size());
 }
 

@@ -12,11 +12,11 @@ namespace titan::pipeline {
 
 // Builds one rank's list. Each stage takes its microbatches in ascending order, so a generator only names the stage
 // that works next.
-class RankOrder {
+class RankScheduleBuilder {
  public:
-  void forward(int stage) { add({next(stage, Work::kForward)}); }
-  void backward(int stage) { add({next(stage, Work::kBackward)}); }
-  void input_gradient(int stage) { add({next(stage, Work::kInputGradient)}); }
+  void forward(int stage) { add({next(stage, ComputationType::kForward)}); }
+  void backward(int stage) { add({next(stage, ComputationType::kBackward)}); }
+  void input_gradient(int stage) { add({next(stage, ComputationType::kInputGradient)}); }
   // Adds the oldest pending weight gradient of any stage; does nothing without one.
   void weight_gradient() {
     if (waiting_.empty()) return;
@@ -31,7 +31,7 @@ class RankOrder {
   }
   // Adds a step in which both run at once, on different microbatches.
   void pair(int forward_stage, int backward_stage) {
-    add({next(forward_stage, Work::kForward), next(backward_stage, Work::kBackward)});
+    add({next(forward_stage, ComputationType::kForward), next(backward_stage, ComputationType::kBackward)});
   }
 
   int forwards(int stage) { return forwards_[stage]; }
@@ -43,7 +43,7 @@ class RankOrder {
 
  private:
   void add(std::vector<Action> actions) { steps_.push_back({std::move(actions)}); }
-  Action next(int stage, Work work);
+  Action next(int stage, ComputationType work);
 
   std::vector<Step> steps_;
   std::map<int, int> forwards_, backwards_;  // Microbatches begun, by stage.
@@ -53,9 +53,9 @@ class RankOrder {
 // The order in which a rank with several stages takes microbatches. Rounds have about as many microbatches as there are
 // ranks, and each round passes one stage after the other, so it returns to the first rank just when that rank is done
 // with it. torch requires rounds of equal length; here they may differ by one, longer ones first.
-class RoundOrder {
+class InterleavedOrder {
  public:
-  RoundOrder(const Schedule& shape, int rank);
+  InterleavedOrder(const Schedule& shape, int rank);
 
   int size() const { return static_cast<int>(forward_.size()); }  // Stages of the rank times microbatches.
   int stages_per_rank() const { return stages_per_rank_; }

@@ -9,17 +9,17 @@
 
 namespace titan::pipeline {
 
-char letter(Work work) {
+char letter(ComputationType work) {
   switch (work) {
-    case Work::kForward:
+    case ComputationType::kForward:
       return 'F';
-    case Work::kBackward:
+    case ComputationType::kBackward:
       return 'B';
-    case Work::kInputGradient:
+    case ComputationType::kInputGradient:
       return 'I';
-    case Work::kWeightGradient:
+    case ComputationType::kWeightGradient:
       return 'W';
-    case Work::kReduce:
+    case ComputationType::kReduce:
       return 'R';
   }
   return '?';
@@ -27,14 +27,14 @@ char letter(Work work) {
 
 std::string to_string(const Action& action) {
   std::string text = absl::StrCat(action.stage, std::string(1, letter(action.work)));
-  if (action.work != Work::kReduce) absl::StrAppend(&text, action.microbatch);
+  if (action.work != ComputationType::kReduce) absl::StrAppend(&text, action.microbatch);
   return text;
 }
 
 int Schedule::rank_of(int stage) const {
   const int lap = stage / ranks;
   const int place = stage % ranks;
-  return placement == Placement::kV && lap % 2 == 1 ? ranks - 1 - place : place;
+  return placement == StagePlacement::kV && lap % 2 == 1 ? ranks - 1 - place : place;
 }
 
 std::vector<int> Schedule::stages_of(int rank) const {
@@ -47,7 +47,7 @@ std::vector<int> Schedule::stages_of(int rank) const {
 
 std::vector<Step> with_reductions(std::vector<Step> steps) {
   const auto completes_weights = [](const Action& action) {
-    return action.work == Work::kBackward || action.work == Work::kWeightGradient;
+    return action.work == ComputationType::kBackward || action.work == ComputationType::kWeightGradient;
   };
   std::map<int, int> left;  // Weight gradients still to come, by stage.
   for (const Step& step : steps) {
@@ -58,7 +58,7 @@ std::vector<Step> with_reductions(std::vector<Step> steps) {
     std::vector<Step> reductions;
     for (const Action& action : step.actions) {
       if (completes_weights(action) && --left[action.stage] == 0)
-        reductions.push_back({{Action{action.stage, Work::kReduce, -1}}});
+        reductions.push_back({{Action{action.stage, ComputationType::kReduce, -1}}});
     }
     out.push_back(std::move(step));
     out.insert(out.end(), reductions.begin(), reductions.end());
@@ -91,8 +91,9 @@ class RankChecker {
                                                      " actions: a step is one, or a forward and a backward"));
     }
     if (step.actions.size() == 2) {
-      const Work first = step.actions[0].work, second = step.actions[1].work;
-      if (first != Work::kForward || (second != Work::kBackward && second != Work::kInputGradient))
+      const ComputationType first = step.actions[0].work, second = step.actions[1].work;
+      if (first != ComputationType::kForward ||
+          (second != ComputationType::kBackward && second != ComputationType::kInputGradient))
         return wrong(step.actions[1],
                      "cannot run beside " + to_string(step.actions[0]) + ": a pair is F and B, or F and I");
     }
@@ -107,10 +108,10 @@ class RankChecker {
       return wrong(action, absl::StrCat("names a stage that is not one of 0 to ", schedule_.stages - 1));
     if (const int owner = schedule_.rank_of(action.stage); owner != rank_)
       return wrong(action, absl::StrCat("works on a stage that rank ", owner, " owns"));
-    if (action.work == Work::kReduce) return check_reduce(action);
+    if (action.work == ComputationType::kReduce) return check_reduce(action);
     if (action.microbatch < 0 || action.microbatch >= schedule_.microbatches)
       return wrong(action, absl::StrCat("names a microbatch that is not one of 0 to ", schedule_.microbatches - 1));
-    if (schedule_.forward_only && action.work != Work::kForward)
+    if (schedule_.forward_only && action.work != ComputationType::kForward)
       return wrong(action, "computes gradients in a schedule of forward passes");
     return check_order(action, {action.stage, action.microbatch});
   }
@@ -120,17 +121,17 @@ class RankChecker {
       return done.insert(what).second ? absl::OkStatus() : wrong(action, "comes twice");
     };
     switch (action.work) {
-      case Work::kForward:
+      case ComputationType::kForward:
         return once(forwards_);
-      case Work::kBackward:
-      case Work::kInputGradient:
+      case ComputationType::kBackward:
+      case ComputationType::kInputGradient:
         if (forwards_.count(what) == 0) return wrong(action, "comes before its forward pass");
-        if (action.work == Work::kBackward) weights_.insert(what);
+        if (action.work == ComputationType::kBackward) weights_.insert(what);
         return once(inputs_);
-      case Work::kWeightGradient:
+      case ComputationType::kWeightGradient:
         if (inputs_.count(what) == 0) return wrong(action, "comes before its input gradient (I)");
         return once(weights_);
-      case Work::kReduce:
+      case ComputationType::kReduce:
         break;
     }
     return absl::OkStatus();

@@ -14,7 +14,7 @@
 namespace titan::pipeline {
 
 // Computation of a rank on one microbatch of one of its stages.
-enum class Work {
+enum class ComputationType {
   kForward,         // F
   kBackward,        // B: input and weight gradients together
   kInputGradient,   // I
@@ -24,14 +24,14 @@ enum class Work {
 
 struct Action {
   int stage = 0;  // Global index; stage 0 holds the embedding.
-  Work work = Work::kForward;
+  ComputationType work = ComputationType::kForward;
   int microbatch = -1;
 
   bool operator==(const Action&) const = default;
 };
 
 // Returns "F", "B", "I", "W" or "R".
-char letter(Work work);
+char letter(ComputationType work);
 // Returns stage, work and microbatch as torch writes them: "0F3"; "2R" for a reduction.
 std::string to_string(const Action& action);
 
@@ -44,7 +44,7 @@ struct Step {
 };
 
 // Which rank owns which stages.
-enum class Placement {
+enum class StagePlacement {
   kLoop,  // Rank r owns stages r, r + ranks, r + 2 ranks, ...
   kV,     // Rank r owns r and 2 ranks - 1 - r.
 };
@@ -56,7 +56,7 @@ struct Schedule {
   int ranks = 1;
   int stages = 1;
   int microbatches = 1;
-  Placement placement = Placement::kLoop;
+  StagePlacement placement = StagePlacement::kLoop;
   bool forward_only = false;             // For validation: no gradients and no reductions.
   std::vector<std::vector<Step>> steps;  // One list per rank.
 

@@ -61,15 +61,15 @@ class Run {
   // Time at which all inputs of the action are available. Earlier work of the same rank is over by then.
   std::optional<double> ready(const Action& action) const {
     switch (action.work) {
-      case Work::kForward:
+      case ComputationType::kForward:
         if (action.stage == 0) return 0;
         return arrival(forward_end_, action.stage - 1, action.stage, action.microbatch);
-      case Work::kBackward:
-      case Work::kInputGradient:
+      case ComputationType::kBackward:
+      case ComputationType::kInputGradient:
         if (action.stage == schedule_.stages - 1) return forward_end_[slot(action.stage, action.microbatch)];
         return arrival(input_end_, action.stage + 1, action.stage, action.microbatch);
-      case Work::kWeightGradient:
-      case Work::kReduce:
+      case ComputationType::kWeightGradient:
+      case ComputationType::kReduce:
         return 0;
     }
     return std::nullopt;
@@ -89,11 +89,11 @@ class Run {
     if (!data.has_value()) return false;
     const double start = std::max(*data, free_[rank]);
     const double end = start + costs_.of(action);
-    if (action.work == Work::kForward) {
+    if (action.work == ComputationType::kForward) {
       forward_end_[slot(action.stage, action.microbatch)] = end;
       wake(action.stage + 1);
     }
-    if (action.work == Work::kBackward || action.work == Work::kInputGradient) {
+    if (action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient) {
       input_end_[slot(action.stage, action.microbatch)] = end;
       wake(action.stage - 1);
     }
@@ -123,10 +123,10 @@ class Run {
     if (schedule_.forward_only) return;
     int& held = held_[action.stage];
     int& all = held_of_rank_[schedule_.rank_of(action.stage)];
-    if (action.work == Work::kForward) {
+    if (action.work == ComputationType::kForward) {
       timeline.peak_by_stage[action.stage] = std::max(timeline.peak_by_stage[action.stage], ++held);
       timeline.peak_activations = std::max(timeline.peak_activations, ++all);
-    } else if (action.work == Work::kBackward || action.work == Work::kWeightGradient) {
+    } else if (action.work == ComputationType::kBackward || action.work == ComputationType::kWeightGradient) {
       --held;
       --all;
     }
@@ -137,7 +137,7 @@ class Run {
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       if (next_[rank].step == schedule_.steps[rank].size()) continue;
       const Action& action = schedule_.steps[rank][next_[rank].step].actions[next_[rank].half];
-      const bool forward = action.work == Work::kForward;
+      const bool forward = action.work == ComputationType::kForward;
       waiting.push_back(absl::StrCat(where_(rank, next_[rank].step), ": ", to_string(action), " waits for the ",
                                      forward ? "output" : "gradient", " of stage ", action.stage + (forward ? -1 : 1)));
     }
@@ -173,15 +173,15 @@ class Run {
 double Costs::of(const Action& action) const {
   const double scale = stage_scale.empty() ? 1 : stage_scale.at(action.stage);
   switch (action.work) {
-    case Work::kForward:
+    case ComputationType::kForward:
       return scale * forward;
-    case Work::kBackward:
+    case ComputationType::kBackward:
       return scale * (input_gradient + weight_gradient);
-    case Work::kInputGradient:
+    case ComputationType::kInputGradient:
       return scale * input_gradient;
-    case Work::kWeightGradient:
+    case ComputationType::kWeightGradient:
       return scale * weight_gradient;
-    case Work::kReduce:
+    case ComputationType::kReduce:
       return reduce;
   }
   return 0;
@@ -196,21 +196,21 @@ absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs
   return Run(schedule, costs, where).run();
 }
 
-std::vector<Held> held_over_time(const RankTimeline& rank, const std::vector<std::int64_t>& stage_bytes) {
-  std::vector<Held> changes;  // Changes at a time, not sums yet.
+std::vector<HeldActivations> held_over_time(const RankTimeline& rank, const std::vector<std::int64_t>& stage_bytes) {
+  std::vector<HeldActivations> changes;  // Changes at a time, not sums yet.
   for (const TimedAction& timed : rank.actions) {
     const std::int64_t bytes = stage_bytes.empty() ? 0 : stage_bytes.at(timed.action.stage);
-    if (timed.action.work == Work::kForward) changes.push_back({timed.start, 1, bytes});
-    if (timed.action.work == Work::kBackward || timed.action.work == Work::kWeightGradient)
+    if (timed.action.work == ComputationType::kForward) changes.push_back({timed.start, 1, bytes});
+    if (timed.action.work == ComputationType::kBackward || timed.action.work == ComputationType::kWeightGradient)
       changes.push_back({timed.end, -1, -bytes});
   }
   // At equal times, releases come before new activations.
-  std::stable_sort(changes.begin(), changes.end(), [](const Held& a, const Held& b) {
+  std::stable_sort(changes.begin(), changes.end(), [](const HeldActivations& a, const HeldActivations& b) {
     return std::tie(a.time, a.activations) < std::tie(b.time, b.activations);
   });
-  std::vector<Held> held;
-  Held now;
-  for (const Held& change : changes) {
+  std::vector<HeldActivations> held;
+  HeldActivations now;
+  for (const HeldActivations& change : changes) {
     now = {change.time, now.activations + change.activations, now.bytes + change.bytes};
     if (!held.empty() && held.back().time == now.time) {
       held.back() = now;
@@ -221,9 +221,9 @@ std::vector<Held> held_over_time(const RankTimeline& rank, const std::vector<std
   return held;
 }
 
-Held most_held(const std::vector<Held>& held) {
-  Held most;
-  for (const Held& now : held) {
+HeldActivations peak_held(const std::vector<HeldActivations>& held) {
+  HeldActivations most;
+  for (const HeldActivations& now : held) {
     if (std::tie(now.bytes, now.activations) > std::tie(most.bytes, most.activations)) most = now;
   }
   return most;

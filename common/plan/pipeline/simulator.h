@@ -51,7 +51,7 @@ absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs
                                     const Where& where = rank_and_step);
 
 // State from `time` until the next entry.
-struct Held {
+struct HeldActivations {
   double time = 0;
   int activations = 0;     // Microbatches whose activations a rank holds, over its stages.
   std::int64_t bytes = 0;  // Bytes of these activations.
@@ -60,9 +60,9 @@ struct Held {
 // Returns what a rank holds over time. A microbatch of a stage is held from the start of its forward pass to the end of
 // its backward pass, or of its separate weight gradient. `stage_bytes` has the bytes of one microbatch for each stage
 // of the model; if it is empty, bytes are 0.
-std::vector<Held> held_over_time(const RankTimeline& rank, const std::vector<std::int64_t>& stage_bytes);
+std::vector<HeldActivations> held_over_time(const RankTimeline& rank, const std::vector<std::int64_t>& stage_bytes);
 
 // Returns the entry with the most bytes, or with the most activations when bytes are not known; all 0 without work.
-Held most_held(const std::vector<Held>& held);
+HeldActivations peak_held(const std::vector<HeldActivations>& held);
 
 }  // namespace titan::pipeline

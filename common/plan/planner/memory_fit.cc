@@ -26,14 +26,14 @@ std::string made_of(const memory::Estimate& estimate) {
 
 }  // namespace
 
-std::optional<std::string> memory_misfit(const config::JobConfig& config, const std::vector<Room>& nodes) {
+std::optional<std::string> memory_misfit(const config::JobConfig& config, const std::vector<NodeMemory>& nodes) {
   int64_t roomiest = 0, devices = 0, roomy_devices = 0, roomy_nodes = 0;
   bool some_known = false;
-  for (const Room& node : nodes) some_known |= node.device_memory_bytes > 0;
+  for (const NodeMemory& node : nodes) some_known |= node.device_memory_bytes > 0;
   if (!some_known) return std::nullopt;
   const std::optional<int64_t> needed = device_bytes(config);
   if (!needed) return std::nullopt;
-  for (const Room& node : nodes) {
+  for (const NodeMemory& node : nodes) {
     devices += node.devices;
     roomiest = std::max(roomiest, node.device_memory_bytes);
     if (node.device_memory_bytes > 0 && node.device_memory_bytes < *needed) continue;
@@ -53,12 +53,12 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
                     roomy_nodes == 1 ? " has" : " have", " devices with so much: ", roomy_devices, " for ",
                     counted(processes, "rank"));
     // From here on, considers what would fit on every node.
-    roomiest = std::min_element(nodes.begin(), nodes.end(), [](const Room& a, const Room& b) {
+    roomiest = std::min_element(nodes.begin(), nodes.end(), [](const NodeMemory& a, const NodeMemory& b) {
                  return a.device_memory_bytes < b.device_memory_bytes;
                })->device_memory_bytes;
   }
   int64_t with_as_much = 0;
-  for (const Room& node : nodes) {
+  for (const NodeMemory& node : nodes) {
     if (node.device_memory_bytes == 0 || node.device_memory_bytes >= roomiest) with_as_much += node.devices;
   }
   return absl::StrCat(text, "; ", remedy(config, estimate.peak, roomiest, with_as_much));

@@ -13,7 +13,7 @@
 namespace titan::planner {
 
 // Device memory of one node that has devices of the job's kind.
-struct Room {
+struct NodeMemory {
   int devices = 0;
   int64_t device_memory_bytes = 0;  // Per device; 0: not known, assumed to be enough.
 };
@@ -21,7 +21,7 @@ struct Room {
 // Explains that a job does not fit: its peak (common/plan/memory/estimate.h) with its parts, what the nodes have, and
 // the smallest change found that fits. Returns nothing when enough nodes have the memory, or when the peak cannot be
 // estimated. `config` must be valid and resolved. Placement is not considered.
-std::optional<std::string> memory_misfit(const config::JobConfig& config, const std::vector<Room>& nodes);
+std::optional<std::string> memory_misfit(const config::JobConfig& config, const std::vector<NodeMemory>& nodes);
 
 // Peak bytes of one device, for all ranks that share it; nothing when it cannot be estimated. On CPUs the device's
 // memory is the host's.

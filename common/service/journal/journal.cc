@@ -41,7 +41,7 @@ void StderrJournal::write(const Line& line) {
   (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
 
-void Recent::write(const Line& line) {
+void RecentLines::write(const Line& line) {
   {
     const sync::Lock lock(mutex_);
     lines_.push_back(as_text(line, absl::Now()));
@@ -54,7 +54,7 @@ void Recent::write(const Line& line) {
   next_->write(line);
 }
 
-std::vector<std::string> Recent::lines() const {
+std::vector<std::string> RecentLines::lines() const {
   const sync::Lock lock(mutex_);
   return {lines_.begin(), lines_.end()};
 }

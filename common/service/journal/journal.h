@@ -42,10 +42,10 @@ class StderrJournal : public Journal {
 };
 
 // Keeps the newest lines in memory, for support bundles, and passes each line on.
-class Recent : public Journal {
+class RecentLines : public Journal {
  public:
   // `limit` is in bytes of kept text. The newest line is kept even if it is longer.
-  Recent(std::shared_ptr<Journal> next, size_t limit) : next_(std::move(next)), limit_(limit) {}
+  RecentLines(std::shared_ptr<Journal> next, size_t limit) : next_(std::move(next)), limit_(limit) {}
   using Journal::write;
   void write(const Line& line) override;
   std::vector<std::string> lines() const;  // Formatted by as_text(), oldest first.

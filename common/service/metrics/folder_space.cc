@@ -53,7 +53,7 @@ std::vector<prometheus::MetricFamily> FolderSpace::Collect() const {
   return {std::move(free), std::move(size)};
 }
 
-std::vector<prometheus::MetricFamily> OwnFolder::Collect() const {
+std::vector<prometheus::MetricFamily> LocalFolderSpace::Collect() const {
   space_.look(kind_, {folder_});
   return space_.Collect();
 }

@@ -44,9 +44,9 @@ class FolderSpace : public prometheus::Collectable {
 };
 
 // Shows one folder on a local disk, read at each scrape.
-class OwnFolder : public prometheus::Collectable {
+class LocalFolderSpace : public prometheus::Collectable {
  public:
-  OwnFolder(std::string kind, std::string folder) : kind_(std::move(kind)), folder_(std::move(folder)) {}
+  LocalFolderSpace(std::string kind, std::string folder) : kind_(std::move(kind)), folder_(std::move(folder)) {}
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:

@@ -105,7 +105,7 @@ void add_counter(prometheus::MetricFamily& family, double value, const Labels& l
   family.metric.push_back(std::move(metric));
 }
 
-std::vector<prometheus::MetricFamily> AskedGauge::Collect() const {
+std::vector<prometheus::MetricFamily> CallbackGauge::Collect() const {
   const std::optional<double> value = ask_();
   if (!value) return {};
   auto family = gauge_family(name_, help_);

@@ -61,9 +61,9 @@ class Metrics {
 const std::vector<double>& time_buckets();
 
 // A gauge that calls `ask` at each scrape. A scrape for which it returns nothing has no such series.
-class AskedGauge : public prometheus::Collectable {
+class CallbackGauge : public prometheus::Collectable {
  public:
-  AskedGauge(std::string name, std::string help, Labels labels, std::function<std::optional<double>()> ask)
+  CallbackGauge(std::string name, std::string help, Labels labels, std::function<std::optional<double>()> ask)
       : name_(std::move(name)), help_(std::move(help)), labels_(std::move(labels)), ask_(std::move(ask)) {}
   std::vector<prometheus::MetricFamily> Collect() const override;
 

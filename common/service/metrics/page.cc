@@ -75,9 +75,9 @@ absl::StatusOr<Listener> listen_at(const std::string& address) {
 namespace {
 
 // Limit for the whole request, so that sending a byte now and then does not keep a connection open.
-constexpr absl::Duration kRequestPatience = absl::Seconds(1);
-constexpr absl::Duration kAnswerPatience = absl::Seconds(10);  // Limit without any byte sent.
-constexpr absl::Duration kGoodbyePatience = absl::Seconds(1);
+constexpr absl::Duration kRequestTimeout = absl::Seconds(1);
+constexpr absl::Duration kSendTimeout = absl::Seconds(10);  // Limit without any byte sent.
+constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 constexpr size_t kLongestRequest = 8 << 10;
 constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kPlain[] = "text/plain; charset=utf-8";
@@ -108,23 +108,23 @@ std::string answer_to(const std::string& request, const std::function<std::strin
 
 }  // namespace
 
-Visitor::Visitor(int socket, absl::Time now) : socket_(socket), deadline_(now + kRequestPatience) {}
+HttpConnection::HttpConnection(int socket, absl::Time now) : socket_(socket), deadline_(now + kRequestTimeout) {}
 
-Visitor::~Visitor() { ::close(socket_); }
+HttpConnection::~HttpConnection() { ::close(socket_); }
 
-bool Visitor::go_on(absl::Time now, const std::function<std::string()>& page) {
+bool HttpConnection::advance(absl::Time now, const std::function<std::string()>& page) {
   switch (phase_) {
     case Phase::kRequest:
       return read_request(now, page);
     case Phase::kAnswer:
       return send_answer(now);
-    case Phase::kGoodbye:
-      return hear_goodbye();
+    case Phase::kDraining:
+      return drain();
   }
   return false;
 }
 
-bool Visitor::read_request(absl::Time now, const std::function<std::string()>& page) {
+bool HttpConnection::read_request(absl::Time now, const std::function<std::string()>& page) {
   std::array<char, 4096> bytes;
   const ssize_t read = ::recv(socket_, bytes.data(), bytes.size(), 0);
   if (read < 0) return would_wait();
@@ -133,24 +133,24 @@ bool Visitor::read_request(absl::Time now, const std::function<std::string()>& p
   if (!is_whole(request_) && request_.size() <= kLongestRequest) return true;
   answer_ = answer_to(request_, page);
   phase_ = Phase::kAnswer;
-  deadline_ = now + kAnswerPatience;
+  deadline_ = now + kSendTimeout;
   return send_answer(now);
 }
 
-bool Visitor::send_answer(absl::Time now) {
+bool HttpConnection::send_answer(absl::Time now) {
   while (sent_ < answer_.size()) {
     const ssize_t sent = ::send(socket_, answer_.data() + sent_, answer_.size() - sent_, MSG_NOSIGNAL);
     if (sent < 0) return would_wait();
     sent_ += static_cast<size_t>(sent);
-    deadline_ = now + kAnswerPatience;
+    deadline_ = now + kSendTimeout;
   }
   ::shutdown(socket_, SHUT_WR);
-  phase_ = Phase::kGoodbye;
-  deadline_ = now + kGoodbyePatience;
+  phase_ = Phase::kDraining;
+  deadline_ = now + kDrainTimeout;
   return true;
 }
 
-bool Visitor::hear_goodbye() {
+bool HttpConnection::drain() {
   std::array<char, 4096> bytes;
   const ssize_t read = ::recv(socket_, bytes.data(), bytes.size(), 0);
   return read > 0 || (read < 0 && would_wait());
@@ -158,7 +158,7 @@ bool Visitor::hear_goodbye() {
 
 namespace {
 
-constexpr size_t kPlaces = 128;
+constexpr size_t kMaxConnections = 128;
 
 int milliseconds_until(absl::Time deadline, absl::Time now) {
   if (deadline == absl::InfiniteFuture()) return -1;
@@ -188,27 +188,28 @@ Page::~Page() {
 }
 
 // Evicts the oldest connection without a whole request, or the oldest of all if every one has sent its request.
-void Page::make_place() {
-  const auto idle = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.has_asked(); });
-  visitors_.erase(idle != visitors_.end() ? idle : visitors_.begin());
+void Page::evict_connection() {
+  const auto idle =
+      std::find_if(connections_.begin(), connections_.end(), [](const HttpConnection& v) { return !v.has_request(); });
+  connections_.erase(idle != connections_.end() ? idle : connections_.begin());
 }
 
-void Page::welcome(absl::Time now) {
+void Page::accept_connections(absl::Time now) {
   while (true) {
     const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     const bool no_descriptor = socket < 0 && (errno == EMFILE || errno == ENFILE);
-    if (no_descriptor && !visitors_.empty()) {
-      make_place();
+    if (no_descriptor && !connections_.empty()) {
+      evict_connection();
       continue;
     }
     if (no_descriptor)
       absl::SleepFor(absl::Milliseconds(100));  // Other parts of the process hold all descriptors;
                                                 // poll() would return at once.
     if (socket < 0) return;
-    if (visitors_.size() == kPlaces) make_place();
-    Visitor& visitor = visitors_.emplace_back(socket, now);
+    if (connections_.size() == kMaxConnections) evict_connection();
+    HttpConnection& visitor = connections_.emplace_back(socket, now);
     // Most requests have already arrived, and a connection with a whole request is evicted last.
-    if (!visitor.go_on(now, text_)) visitors_.pop_back();
+    if (!visitor.advance(now, text_)) connections_.pop_back();
   }
 }
 
@@ -216,7 +217,7 @@ void Page::serve() {
   while (true) {
     std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
     absl::Time first = absl::InfiniteFuture();
-    for (const Visitor& visitor : visitors_) {
+    for (const HttpConnection& visitor : connections_) {
       waiting.push_back({visitor.socket(), static_cast<short>(visitor.sends() ? POLLOUT : POLLIN), 0});
       first = std::min(first, visitor.deadline());
     }
@@ -224,11 +225,11 @@ void Page::serve() {
     if (waiting[0].revents != 0) return;
     const absl::Time now = absl::Now();
     size_t at = 2;
-    for (auto visitor = visitors_.begin(); visitor != visitors_.end(); ++at) {
-      const bool stays = waiting[at].revents != 0 ? visitor->go_on(now, text_) : now < visitor->deadline();
-      visitor = stays && now < visitor->deadline() ? std::next(visitor) : visitors_.erase(visitor);
+    for (auto visitor = connections_.begin(); visitor != connections_.end(); ++at) {
+      const bool stays = waiting[at].revents != 0 ? visitor->advance(now, text_) : now < visitor->deadline();
+      visitor = stays && now < visitor->deadline() ? std::next(visitor) : connections_.erase(visitor);
     }
-    if (waiting[1].revents != 0) welcome(now);
+    if (waiting[1].revents != 0) accept_connections(now);
   }
 }
 

@@ -23,33 +23,33 @@ struct Listener {
 absl::StatusOr<Listener> listen_at(const std::string& address);
 
 // One client connection: reads a request, sends the response and closes. Never blocks; its owner polls the socket.
-class Visitor {
+class HttpConnection {
  public:
   // Takes ownership of `socket`, which must be connected and non-blocking.
-  Visitor(int socket, absl::Time now);
-  ~Visitor();
-  Visitor(const Visitor&) = delete;
-  Visitor& operator=(const Visitor&) = delete;
+  HttpConnection(int socket, absl::Time now);
+  ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
 
   int socket() const { return socket_; }
   // Whether to poll the socket for writing rather than reading.
   bool sends() const { return phase_ == Phase::kAnswer; }
   // Whether the whole request has arrived. Until then the client may only be holding a connection.
-  bool has_asked() const { return phase_ != Phase::kRequest; }
+  bool has_request() const { return phase_ != Phase::kRequest; }
   // The owner closes the connection at this time even if the client keeps sending.
   absl::Time deadline() const { return deadline_; }
 
   // Call this when the socket is ready. `page` makes the text of /metrics. Returns false when the connection is done.
-  bool go_on(absl::Time now, const std::function<std::string()>& page);
+  bool advance(absl::Time now, const std::function<std::string()>& page);
 
  private:
-  // After the response, kGoodbye reads and discards what still arrives: closing a socket with unread bytes sends a
+  // After the response, kDraining reads and discards what still arrives: closing a socket with unread bytes sends a
   // reset, which can discard the response.
-  enum class Phase { kRequest, kAnswer, kGoodbye };
+  enum class Phase { kRequest, kAnswer, kDraining };
 
   bool read_request(absl::Time now, const std::function<std::string()>& page);
   bool send_answer(absl::Time now);
-  bool hear_goodbye();
+  bool drain();
 
   const int socket_;
   Phase phase_ = Phase::kRequest;
@@ -78,14 +78,14 @@ class Page {
   Page(int listener, int port, std::function<std::string()> text);
 
   void serve();
-  void welcome(absl::Time now);
-  void make_place();
+  void accept_connections(absl::Time now);
+  void evict_connection();
 
   const int listener_;
   const int port_;
   const std::function<std::string()> text_;
-  const int wake_;               // An eventfd that stops the thread.
-  std::list<Visitor> visitors_;  // In order of arrival.
+  const int wake_;                         // An eventfd that stops the thread.
+  std::list<HttpConnection> connections_;  // In order of arrival.
   std::thread thread_;
 };
 

@@ -56,7 +56,7 @@ absl::Time end_of(const X509& certificate) {
   return absl::FromTM(end, absl::UTCTimeZone());
 }
 
-absl::StatusOr<absl::Time> end_of_certificate(const std::string& path) {
+absl::StatusOr<absl::Time> certificate_expiry(const std::string& path) {
   std::ifstream file(path);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   absl::Time first = absl::InfiniteFuture();
@@ -66,15 +66,15 @@ absl::StatusOr<absl::Time> end_of_certificate(const std::string& path) {
   return first;
 }
 
-std::optional<double> seconds_of_end(const std::string& path) {
-  const absl::StatusOr<absl::Time> end = end_of_certificate(path);
+std::optional<double> certificate_expiry_seconds(const std::string& path) {
+  const absl::StatusOr<absl::Time> end = certificate_expiry(path);
   return end.ok() ? std::optional(absl::ToDoubleSeconds(*end - absl::UnixEpoch())) : std::nullopt;
 }
 
-std::optional<std::string> CertificateEnd::due(absl::Time now) {
+std::optional<std::string> CertificateExpiryWarning::due(absl::Time now) {
   if (path_.empty() || now < next_) return std::nullopt;
   next_ = now + kPause;
-  const absl::StatusOr<absl::Time> end = end_of_certificate(path_);
+  const absl::StatusOr<absl::Time> end = certificate_expiry(path_);
   if (!end.ok() || *end - now > kInTime) return std::nullopt;
   return absl::StrCat(
       "the certificate ", path_, *end > now ? " ends at " : " has ended at ",

@@ -29,18 +29,18 @@ absl::Time end_of(const X509& certificate);
 
 // Returns when the certificate in a file expires: the earliest end of it and of the issuers that the file contains.
 // Errors: InvalidArgument when the file has no certificate.
-absl::StatusOr<absl::Time> end_of_certificate(const std::string& path);
+absl::StatusOr<absl::Time> certificate_expiry(const std::string& path);
 
 // Returns the same as Unix time in seconds for the metrics page, nothing on an error. The metric's name and help
 // follow.
-std::optional<double> seconds_of_end(const std::string& path);
-inline constexpr char kEndSeries[] = "titan_certificate_expiry_timestamp_seconds";
-inline constexpr char kEndHelp[] = "When this daemon's certificate ends, Unix time.";
+std::optional<double> certificate_expiry_seconds(const std::string& path);
+inline constexpr char kExpiryMetric[] = "titan_certificate_expiry_timestamp_seconds";
+inline constexpr char kExpiryHelp[] = "When this daemon's certificate ends, Unix time.";
 
 // Warns before a certificate expires: until then nothing fails, and afterwards every connection with it is refused.
-class CertificateEnd {
+class CertificateExpiryWarning {
  public:
-  explicit CertificateEnd(std::string path) : path_(std::move(path)) {}  // Empty: no certificate.
+  explicit CertificateExpiryWarning(std::string path) : path_(std::move(path)) {}  // Empty: no certificate.
 
   // Returns a warning when fewer than 30 days are left. Checks at the first call and then once a day.
   std::optional<std::string> due(absl::Time now);

@@ -91,7 +91,7 @@ bool signed_by_ours(const Security& security) {
 absl::Status refused(int alert, absl::string_view address, const Security& security) {
   const std::string what = absl::StrCat("the controller at ", address, " refuses the certificate ",
                                         security.cert.empty() ? "that is missing" : security.cert);
-  const absl::StatusOr<absl::Time> end = end_of_certificate(security.cert);
+  const absl::StatusOr<absl::Time> end = certificate_expiry(security.cert);
   const bool expired = end.ok() && *end <= absl::Now();
   if (alert == SSL_AD_CERTIFICATE_EXPIRED || expired)
     return fault("CERTIFICATE_EXPIRED", absl::StrCat(what, ": it expired", expired ? " at " + when(*end) : ""), kRenew);
@@ -111,18 +111,18 @@ absl::Status connection_fault(absl::string_view address, const Security& securit
   if (absl::StartsWith(address, "unix:")) return absl::OkStatus();
   const TlsProbe probe = probe_tls(address, security, patience);
   if (!security.tls()) {
-    if (probe.speaks != TlsProbe::Speaks::kTls) return absl::OkStatus();
+    if (probe.speaks != TlsProbe::Protocol::kTls) return absl::OkStatus();
     return fault("TLS_EXPECTED", absl::StrCat("what answers at ", address, " speaks TLS, and we speak without it"),
                  "give the folder with ca.crt, and with tls.crt and tls.key if you have a certificate: --tls FOLDER "
                  "(TITAN_TLS)");
   }
-  if (probe.speaks == TlsProbe::Speaks::kPlaintext) {
+  if (probe.speaks == TlsProbe::Protocol::kPlaintext) {
     return fault(
         "TLS_NOT_SPOKEN", absl::StrCat("what answers at ", address, " does not speak TLS, and we do"),
         "check the address; leave out --tls and --tls-ca (TITAN_TLS, TITAN_TLS_CA) if this controller is to be "
         "spoken to in plaintext");
   }
-  if (probe.speaks == TlsProbe::Speaks::kNothing) return absl::OkStatus();
+  if (probe.speaks == TlsProbe::Protocol::kNothing) return absl::OkStatus();
   if (absl::Status wrong = check_controller(probe, address, security); !wrong.ok()) return wrong;
   const bool is_refused = probe.alert >= 0 || (probe.closed_after && !security.cert.empty());
   return is_refused ? refused(probe.alert, address, security) : absl::OkStatus();

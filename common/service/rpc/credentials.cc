@@ -86,7 +86,7 @@ std::shared_ptr<tls::CertificateProviderInterface> watch(const Security& securit
 }
 
 // Without this check any client with a certificate of the authority could pose as the controller.
-class IsController : public tls::ExternalCertificateVerifier {
+class ControllerVerifier : public tls::ExternalCertificateVerifier {
  public:
   bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)> callback,
               grpc::Status* status) override {
@@ -133,7 +133,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(ab
   options.watch_root_certs();
   if (!security.cert.empty()) options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(true);
-  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<IsController>());
+  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<ControllerVerifier>());
   return tls::TlsCredentials(options);
 }
 

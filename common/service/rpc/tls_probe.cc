@@ -122,13 +122,13 @@ int run_until(SSL* ssl, int socket, absl::Time deadline, const Call& call) {
 void shake_hands(SSL* ssl, int socket, const Security& security, absl::Time deadline, TlsProbe& probe) {
   const bool through = run_until(ssl, socket, deadline, [ssl] { return SSL_connect(ssl); }) > 0;
   if (const std::optional<int> alert = alert_in_queue(); !through && alert) {
-    probe.speaks = TlsProbe::Speaks::kTls;
+    probe.speaks = TlsProbe::Protocol::kTls;
     probe.alert = *alert;
   } else if (!through && is_plaintext_in_queue()) {
-    probe.speaks = TlsProbe::Speaks::kPlaintext;
+    probe.speaks = TlsProbe::Protocol::kPlaintext;
   }
   if (!through) return;
-  probe.speaks = TlsProbe::Speaks::kTls;
+  probe.speaks = TlsProbe::Protocol::kTls;
   probe.certificate.reset(SSL_get1_peer_certificate(ssl));
   if (probe.certificate != nullptr && !security.ca.empty())
     probe.verified = verify(*probe.certificate, SSL_get_peer_cert_chain(ssl), security.ca, "ssl_server");

@@ -22,9 +22,9 @@ struct VerifyError {
 VerifyError verify(X509& certificate, STACK_OF(X509) * chain, const std::string& ca, const char* purpose);
 
 struct TlsProbe {
-  enum class Speaks { kNothing, kPlaintext, kTls };
+  enum class Protocol { kNothing, kPlaintext, kTls };
   // kNothing: no connection, or neither a handshake nor an alert in time.
-  Speaks speaks = Speaks::kNothing;
+  Protocol speaks = Protocol::kNothing;
   // The peer's certificate; null when it sent none.
   CertificatePtr certificate{nullptr, &X509_free};
   // Result for the authorities of Security::ca; depth 0 is the peer's certificate. X509_V_OK also when there are none.

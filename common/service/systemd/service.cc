@@ -25,9 +25,9 @@ std::string variable(const char* name) {
 
 }  // namespace
 
-int exit_code_of_failed_start(const absl::Status& status) { return absl::IsInvalidArgument(status) ? 2 : 1; }
+int startup_exit_code(const absl::Status& status) { return absl::IsInvalidArgument(status) ? 2 : 1; }
 
-Service::Options Service::from_environment() {
+Notifier::Options Notifier::from_environment() {
   Options options;
   options.socket = variable("NOTIFY_SOCKET");
   int64_t microseconds = 0;
@@ -38,13 +38,13 @@ Service::Options Service::from_environment() {
   return options;
 }
 
-Service::Service(Options options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
+Notifier::Notifier(Options options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
 
-void Service::ready() { send("READY=1"); }
+void Notifier::ready() { send("READY=1"); }
 
-void Service::stopping() { send("STOPPING=1"); }
+void Notifier::stopping() { send("STOPPING=1"); }
 
-void Service::status(const std::string& text) {
+void Notifier::status(const std::string& text) {
   std::string line = text;
   std::replace(line.begin(), line.end(), '\n', ' ');  // Each line of a message is an assignment.
   {
@@ -55,7 +55,7 @@ void Service::status(const std::string& text) {
   send(absl::StrCat("STATUS=", line));
 }
 
-void Service::alive() {
+void Notifier::alive() {
   if (options_.watchdog == absl::InfiniteDuration()) return;
   {
     const sync::Lock lock(mutex_);
@@ -66,12 +66,12 @@ void Service::alive() {
   send("WATCHDOG=1");
 }
 
-absl::Duration Service::pace() const {
+absl::Duration Notifier::pace() const {
   if (options_.socket.empty()) return absl::InfiniteDuration();
   return std::min(kLongestPace, options_.watchdog / 4);
 }
 
-void Service::send(const std::string& text) const {
+void Notifier::send(const std::string& text) const {
   if (options_.socket.empty()) return;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

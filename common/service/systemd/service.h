@@ -11,11 +11,11 @@ namespace titan::systemd {
 
 // Exit code of a daemon that cannot start. 2: its settings are wrong (InvalidArgument), and systemd does not restart
 // its unit. 1: another attempt may succeed.
-int exit_code_of_failed_start(const absl::Status& status);
+int startup_exit_code(const absl::Status& status);
 
 // Notifies systemd about this daemon by the protocol of sd_notify(3). Does nothing without a socket, as under another
 // supervisor. Thread-safe, never blocks.
-class Service {
+class Notifier {
  public:
   struct Options {
     std::string socket;                                  // NOTIFY_SOCKET; empty: nothing is sent.
@@ -25,7 +25,7 @@ class Service {
   // Reads the environment. A watchdog of another process (WATCHDOG_PID) is ignored.
   static Options from_environment();
 
-  Service(Options options, const Clock& clock);
+  Notifier(Options options, const Clock& clock);
 
   // Reports that the daemon serves.
   void ready();

@@ -108,8 +108,8 @@ absl::Status add_save(const RunRecord& record, const std::map<int, json>& steps,
 
 }  // namespace
 
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
+const std::vector<FigureKind>& figure_kinds() {
+  static const std::vector<FigureKind> all = {
       {"tokens_per_second", "tokens/s a rank", 1, 0},
       {"step_seconds", "step, ms", 1e3, 1},
       {"data_seconds", "  data, ms", 1e3, 1, true},
@@ -202,7 +202,7 @@ std::string with_spread(const Spread& found, size_t runs, double scale, int digi
                       grouped(found.greatest * scale, digits), ")");
 }
 
-std::string cell(const Measured& measured, const Kind& kind) {
+std::string cell(const Measured& measured, const FigureKind& kind) {
   const auto found = spread_of(measured, kind.name);
   if (!found) return "-";
   std::string text = with_spread(*found, measured.runs.size(), kind.scale, kind.digits);
@@ -213,12 +213,12 @@ std::string cell(const Measured& measured, const Kind& kind) {
   return text;
 }
 
-std::string ratio_cell(const Measured& measured, const Measured& first, const Kind& kind) {
+std::string ratio_cell(const Measured& measured, const Measured& first, const FigureKind& kind) {
   const auto found = ratio_of(measured, first, kind.name);
   return found ? with_spread(*found, measured.runs.size(), 1, 2) : "-";
 }
 
-bool known(const std::vector<Measured>& all, const Kind& kind) {
+bool known(const std::vector<Measured>& all, const FigureKind& kind) {
   for (const Measured& measured : all) {
     if (spread_of(measured, kind.name)) return true;
   }
@@ -249,7 +249,7 @@ std::vector<std::vector<std::string>> table_rows(const std::vector<Measured>& al
     rows[0].push_back(all[i].name);
     if (i > 0) rows[0].push_back(absl::StrCat("/ ", all[0].name));
   }
-  for (const Kind& kind : kinds()) {
+  for (const FigureKind& kind : figure_kinds()) {
     if (!known(all, kind)) continue;
     std::vector<std::string> row = {kind.label};
     for (size_t i = 0; i < all.size(); ++i) {
@@ -265,7 +265,7 @@ ordered_json report_json(const std::vector<Measured>& all) {
   ordered_json configurations = ordered_json::array();
   for (const Measured& measured : all) {
     ordered_json figures = ordered_json::object(), ratios = ordered_json::object(), runs = ordered_json::array();
-    for (const Kind& kind : kinds()) {
+    for (const FigureKind& kind : figure_kinds()) {
       if (const auto found = spread_of(measured, kind.name)) figures[kind.name] = to_json(*found);
       if (const auto ratio = ratio_of(measured, all[0], kind.name)) ratios[kind.name] = to_json(*ratio);
     }

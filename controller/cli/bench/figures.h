@@ -15,11 +15,11 @@
 
 namespace titan::cli {
 
-// Results of one run, by name (kinds()), in seconds, bytes or tokens per second; unknown ones are absent.
+// Results of one run, by name (figure_kinds()), in seconds, bytes or tokens per second; unknown ones are absent.
 using Figures = std::map<std::string, double, std::less<>>;
 
 // A figure for people: `value * scale` with `digits` after the point.
-struct Kind {
+struct FigureKind {
   const char* name;
   const char* label;
   double scale;
@@ -27,7 +27,7 @@ struct Kind {
   bool of_step = false;  // A part of the step's time: shown with its share.
 };
 // All kinds, in the order of the table.
-const std::vector<Kind>& kinds();
+const std::vector<FigureKind>& figure_kinds();
 
 // Data of one job, from its dump folder.
 struct RunRecord {

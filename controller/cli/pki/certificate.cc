@@ -149,8 +149,8 @@ absl::StatusOr<std::string> make_key() {
   return text_of(bio.get());
 }
 
-absl::StatusOr<Pair> make_authority(absl::string_view name, const Validity& validity) {
-  Pair pair;
+absl::StatusOr<KeyPair> make_authority(absl::string_view name, const Validity& validity) {
+  KeyPair pair;
   TITAN_ASSIGN_OR_RETURN(pair.key, make_key());
   TITAN_ASSIGN_OR_RETURN(const Key key, read_key(pair.key));
   TITAN_ASSIGN_OR_RETURN(const Certificate made, begin(name, *key, validity));
@@ -166,7 +166,7 @@ absl::StatusOr<Pair> make_authority(absl::string_view name, const Validity& vali
   return pair;
 }
 
-absl::StatusOr<std::string> issue(const Pair& authority, const Subject& subject, absl::string_view key_pem,
+absl::StatusOr<std::string> issue(const KeyPair& authority, const Subject& subject, absl::string_view key_pem,
                                   const Validity& validity) {
   TITAN_ASSIGN_OR_RETURN(const Certificate issuer, read_certificate(authority.certificate));
   TITAN_ASSIGN_OR_RETURN(const Key issuer_key, read_key(authority.key));

@@ -13,7 +13,7 @@
 namespace titan::pki {
 
 // A certificate and its private key, in PEM.
-struct Pair {
+struct KeyPair {
   std::string certificate;
   std::string key;
 };
@@ -33,12 +33,12 @@ struct Validity {
 absl::StatusOr<std::string> make_key();
 
 // Makes a self-signed authority, which cannot sign other authorities. `name` is for people.
-absl::StatusOr<Pair> make_authority(absl::string_view name, const Validity& validity);
+absl::StatusOr<KeyPair> make_authority(absl::string_view name, const Validity& validity);
 
 // Issues a certificate of `subject` for this key; it ends with the authority's at the latest. Errors: InvalidArgument
 // when a host is not a name or address, or the authority cannot be read; FailedPrecondition when the authority's
 // certificate has expired.
-absl::StatusOr<std::string> issue(const Pair& authority, const Subject& subject, absl::string_view key,
+absl::StatusOr<std::string> issue(const KeyPair& authority, const Subject& subject, absl::string_view key,
                                   const Validity& validity);
 
 }  // namespace titan::pki

@@ -46,7 +46,7 @@ absl::Status replace(const std::string& path, const std::string& text) {
 
 // Authorities that a renewal trusts: those that were trusted, and this one. Removing an older one is a separate step,
 // after everybody has a certificate of the new one.
-std::string trusted(const std::string& folder, const Pair& authority) {
+std::string trusted(const std::string& folder, const KeyPair& authority) {
   const absl::StatusOr<std::string> before = host::read_file(folder + "/ca.crt");
   if (!before.ok()) return authority.certificate;
   return absl::StrContains(*before, authority.certificate) ? *before : absl::StrCat(*before, authority.certificate);
@@ -54,33 +54,33 @@ std::string trusted(const std::string& folder, const Pair& authority) {
 
 }  // namespace
 
-absl::Status write_authority(const std::string& folder, const Pair& authority) {
+absl::Status write_authority(const std::string& folder, const KeyPair& authority) {
   TITAN_RETURN_IF_ERROR(make_folder(folder));
   if (chmod(folder.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod ", folder));
   TITAN_RETURN_IF_ERROR(write_key(folder + "/ca.key", authority.key));
   return replace(folder + "/ca.crt", authority.certificate);
 }
 
-absl::StatusOr<Pair> read_authority(const std::string& folder) {
-  Pair authority;
+absl::StatusOr<KeyPair> read_authority(const std::string& folder) {
+  KeyPair authority;
   TITAN_ASSIGN_OR_RETURN(authority.certificate, host::read_file(folder + "/ca.crt"));
   TITAN_ASSIGN_OR_RETURN(authority.key, host::read_file(folder + "/ca.key"));
   return authority;
 }
 
-absl::Status issue_into(const std::string& folder, const Pair& authority, const Subject& subject,
-                        const Validity& validity, KeyIs key_is) {
+absl::Status issue_into(const std::string& folder, const KeyPair& authority, const Subject& subject,
+                        const Validity& validity, KeyPolicy key_is) {
   const std::string path = folder + "/tls.key";
   std::string key;
-  if (key_is == KeyIs::kKept) {
+  if (key_is == KeyPolicy::kKept) {
     TITAN_ASSIGN_OR_RETURN(key, host::read_file(path));
   } else {
     TITAN_ASSIGN_OR_RETURN(key, make_key());
   }
   TITAN_ASSIGN_OR_RETURN(const std::string certificate, issue(authority, subject, key, validity));
   TITAN_RETURN_IF_ERROR(make_folder(folder));
-  if (key_is == KeyIs::kNew) TITAN_RETURN_IF_ERROR(write_key(path, key));
-  const std::string ca = key_is == KeyIs::kKept ? trusted(folder, authority) : authority.certificate;
+  if (key_is == KeyPolicy::kNew) TITAN_RETURN_IF_ERROR(write_key(path, key));
+  const std::string ca = key_is == KeyPolicy::kKept ? trusted(folder, authority) : authority.certificate;
   TITAN_RETURN_IF_ERROR(replace(folder + "/ca.crt", ca));
   return replace(folder + "/tls.crt", certificate);
 }

@@ -39,7 +39,7 @@ absl::Status Elector::campaign(absl::Time deadline) {
 // Unavailable: it cannot lead now.
 absl::Status Elector::try_once() {
   TITAN_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse found, client_->range(read_of(key())));
-  saw(found.kvs_size() > 0 ? found.kvs(0).value() : "");
+  set_holder(found.kvs_size() > 0 ? found.kvs(0).value() : "");
   if (found.kvs_size() > 0) return absl::UnavailableError(absl::StrCat(found.kvs(0).value(), " leads"));
   const auto asked = std::chrono::steady_clock::now();
   TITAN_ASSIGN_OR_RETURN(const int64_t lease, client_->grant(options_.lease));
@@ -51,7 +51,7 @@ absl::Status Elector::try_once() {
   if (!won.ok()) return won;
   lease_ = lease;
   confirmed_ = asked;
-  saw(options_.name);
+  set_holder(options_.name);
   sync::Lock lock(mutex_);
   over_ = absl::OkStatus();
   return won;
@@ -120,7 +120,7 @@ std::string Elector::holder() const {
   return holder_;
 }
 
-void Elector::saw(const std::string& holder) {
+void Elector::set_holder(const std::string& holder) {
   sync::Lock lock(mutex_);
   holder_ = holder;
 }

@@ -61,7 +61,7 @@ class Elector {
  private:
   absl::Status try_once();
   absl::Status win(int64_t lease);
-  void saw(const std::string& holder);
+  void set_holder(const std::string& holder);
   void keep();
   bool wait();
 

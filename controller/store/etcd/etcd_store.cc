@@ -108,7 +108,7 @@ absl::Status EtcdStore::lost() {
   return elector_->leading();
 }
 
-absl::Status EtcdStore::done_while_leading(const TxnRequest& request) {
+absl::Status EtcdStore::commit_as_leader(const TxnRequest& request) {
   TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
   return answer.succeeded() ? absl::OkStatus() : lost();
 }
@@ -122,7 +122,7 @@ absl::Status EtcdStore::write(const Writer::Group& group, std::vector<absl::Stat
   const int64_t first = table_.revision() + 1;
   for (const Writer::Queued& queued : group) results.push_back(draft.add(queued.transaction));
   // Only a leader may report mismatches.
-  if (draft.taken().empty()) return done_while_leading(fenced());
+  if (draft.taken().empty()) return commit_as_leader(fenced());
   v1::LogEntry entry = entry_of(first, draft.taken());
   TITAN_ASSIGN_OR_RETURN(const std::string value, store_entry(entry));
   write_point.pass();
@@ -152,7 +152,7 @@ absl::StatusOr<std::string> EtcdStore::store_entry(const v1::LogEntry& entry) {
     const std::string part = layout_.part(entry.first_revision(), draft, number);
     TxnRequest put = fenced();
     add_put(*put.mutable_success(), part, seal(part, bytes.substr(at, static_cast<size_t>(options_.value_bytes))));
-    TITAN_RETURN_IF_ERROR(done_while_leading(put));
+    TITAN_RETURN_IF_ERROR(commit_as_leader(put));
   }
   stored.mutable_parts()->set_draft(draft);
   stored.mutable_parts()->set_count(number);

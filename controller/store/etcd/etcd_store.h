@@ -98,7 +98,7 @@ class EtcdStore : public Store {
   absl::StatusOr<etcdserverpb::TxnResponse> settle(const etcdserverpb::TxnRequest& request);
   // The value and mod revision that a failed comparison of `settle` read. nullptr: there is none.
   static const etcdserverpb::KeyValue* found_instead(const etcdserverpb::TxnResponse& answer);
-  absl::Status done_while_leading(const etcdserverpb::TxnRequest& request);
+  absl::Status commit_as_leader(const etcdserverpb::TxnRequest& request);
   absl::Status lost();
 
   void snapshot_loop();

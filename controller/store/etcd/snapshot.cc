@@ -106,7 +106,7 @@ absl::StatusOr<v1::SnapshotPointer> EtcdStore::write_snapshot() {
     pointer.set_parts(pointer.parts() + 1);
     pointer.set_bytes(pointer.bytes() + static_cast<int64_t>(size));
     bytes.erase(0, size);
-    return done_while_leading(put);
+    return commit_as_leader(put);
   };
   while (true) {
     TITAN_ASSIGN_OR_RETURN(const std::vector<Record> page, scan("", after, kPage));

@@ -34,10 +34,10 @@ TEST(ExitKindTest, EveryEndHasOne) {
 }
 
 TEST(ExitKindTest, OnlyTheEndsThatWereAskedForAreNoFailures) {
-  EXPECT_TRUE(left_as_asked(kExitFinished, 0));
-  EXPECT_TRUE(left_as_asked(kExitStopped, 0));
-  EXPECT_FALSE(left_as_asked(kExitFinished, SIGTERM));
-  EXPECT_FALSE(left_as_asked(kExitPeerLost, 0));
+  EXPECT_TRUE(ended_as_expected(kExitFinished, 0));
+  EXPECT_TRUE(ended_as_expected(kExitStopped, 0));
+  EXPECT_FALSE(ended_as_expected(kExitFinished, SIGTERM));
+  EXPECT_FALSE(ended_as_expected(kExitPeerLost, 0));
 }
 
 }  // namespace

@@ -122,19 +122,19 @@ TEST(FlightTailTest, AFullDiskIsAnError) {
 }
 
 TEST(FlightTailTest, RanksAreShortened) {
-  EXPECT_EQ(shortened({}), "");
-  EXPECT_EQ(shortened({5}), "5");
-  EXPECT_EQ(shortened({0, 1}), "0-1");
-  EXPECT_EQ(shortened({0, 8}), "0,8");
-  EXPECT_EQ(shortened({0, 1, 2, 3, 8}), "0-3,8");
-  EXPECT_EQ(shortened({0, 8, 16, 24}), "0-24/8");
-  EXPECT_EQ(shortened({1, 2, 4, 6, 8}), "1-2,4-8/2");
+  EXPECT_EQ(format_rank_list({}), "");
+  EXPECT_EQ(format_rank_list({5}), "5");
+  EXPECT_EQ(format_rank_list({0, 1}), "0-1");
+  EXPECT_EQ(format_rank_list({0, 8}), "0,8");
+  EXPECT_EQ(format_rank_list({0, 1, 2, 3, 8}), "0-3,8");
+  EXPECT_EQ(format_rank_list({0, 8, 16, 24}), "0-24/8");
+  EXPECT_EQ(format_rank_list({1, 2, 4, 6, 8}), "1-2,4-8/2");
   for (const std::vector<int>& ranks :
        {std::vector<int>{5}, {0, 1}, {0, 8}, {0, 1, 2, 3, 8}, {0, 8, 16, 24}, {1, 2, 4, 6, 8}})
-    EXPECT_EQ(listed(shortened(ranks)), ranks);
-  EXPECT_EQ(listed("0-3,8-1"), (std::vector<int>{0, 1, 2, 3})) << "cut";
+    EXPECT_EQ(parse_rank_list(format_rank_list(ranks)), ranks);
+  EXPECT_EQ(parse_rank_list("0-3,8-1"), (std::vector<int>{0, 1, 2, 3})) << "cut";
   for (const char* nonsense : {"", "a", "-1", "3-0", "0-9/0", "0-1-2"})
-    EXPECT_EQ(listed(nonsense).size(), 0u) << nonsense;
+    EXPECT_EQ(parse_rank_list(nonsense).size(), 0u) << nonsense;
   EXPECT_NE(group_key("tp", {0, 1}), group_key("tp", {0, 2}));
   EXPECT_NE(group_key("tp", {0, 1}), group_key("dp", {0, 1}));
   EXPECT_NE(group_key("tp", {1, 12}), group_key("tp", {11, 2}));

@@ -83,7 +83,7 @@ TEST(LaunchTest, TheFoldedFormTellsNodesTogether) {
   const absl::StatusOr<Launch> read = launch_from_json(folded);
   ASSERT_TRUE(read.ok()) << read.status();
   const Launch launch_of_addresses = launch;
-  for (RankPlace& place : launch.ranks) place.host = "";
+  for (RankPlacement& place : launch.ranks) place.host = "";
   EXPECT_EQ(to_json(*read), to_json(launch));
 
   const json with_own = to_folded_json(launch_of_addresses, "n7");

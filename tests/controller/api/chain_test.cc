@@ -18,7 +18,7 @@ namespace {
 using rpc::Identity;
 using Kind = Identity::Kind;
 
-rpc::CertificatePtr certificate_of(const pki::Pair& pair) {
+rpc::CertificatePtr certificate_of(const pki::KeyPair& pair) {
   return std::move(rpc::certificates_in(pair.certificate).front());
 }
 
@@ -30,16 +30,16 @@ std::string pem_of(X509* certificate) {
   return {bytes, static_cast<size_t>(size)};
 }
 
-rpc::KeyPtr key_of(const pki::Pair& pair) {
+rpc::KeyPtr key_of(const pki::KeyPair& pair) {
   const auto size = static_cast<int>(pair.key.size());
   const std::unique_ptr<BIO, decltype(&BIO_free)> text(BIO_new_mem_buf(pair.key.data(), size), &BIO_free);
   return {PEM_read_bio_PrivateKey(text.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free};
 }
 
 // An authority that may have others below it. It signs itself, or `above` signs it.
-pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullptr) {
-  pki::Pair made = pki::make_authority(name, {absl::Now(), absl::Hours(10)}).value();
-  const pki::Pair& signer = above != nullptr ? *above : made;
+pki::KeyPair wide_authority(const std::string& name, const pki::KeyPair* above = nullptr) {
+  pki::KeyPair made = pki::make_authority(name, {absl::Now(), absl::Hours(10)}).value();
+  const pki::KeyPair& signer = above != nullptr ? *above : made;
   const rpc::CertificatePtr certificate = certificate_of(made), signers = certificate_of(signer);
   X509* const it = certificate.get();
   X509_EXTENSION_free(X509_delete_ext(it, X509_get_ext_by_NID(it, NID_basic_constraints, -1)));
@@ -55,8 +55,8 @@ pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullp
 class ChainTest : public TlsCase {
  protected:
   // In `where`: a certificate by `issuer`, those that are shown behind it, and those that its owner trusts.
-  void certify_by(const pki::Pair& issuer, const std::string& where, const Identity& identity, const std::string& shown,
-                  const std::string& trusted, const std::vector<std::string>& hosts = {}) {
+  void certify_by(const pki::KeyPair& issuer, const std::string& where, const Identity& identity,
+                  const std::string& shown, const std::string& trusted, const std::vector<std::string>& hosts = {}) {
     certify(issuer, where, identity, hosts);
     std::ofstream(where + "/tls.crt", std::ios::app) << shown;
     std::ofstream(where + "/ca.crt") << trusted;
@@ -67,8 +67,8 @@ class ChainTest : public TlsCase {
     serve(where);
   }
 
-  const pki::Pair company_ = wide_authority("company");
-  const pki::Pair office_ = wide_authority("office", &company_);
+  const pki::KeyPair company_ = wide_authority("company");
+  const pki::KeyPair office_ = wide_authority("office", &company_);
 };
 
 TEST_F(ChainTest, AnOfficeIsTrustedForItsCompany) {
@@ -95,7 +95,7 @@ TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
   certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", office_.certificate);
   const absl::StatusOr<v1::Job> made = submit(security(folder("alice")), "a");
   EXPECT_TRUE(made.ok()) << made.status();
-  const pki::Pair sister = wide_authority("sister", &company_);
+  const pki::KeyPair sister = wide_authority("sister", &company_);
   certify_by(sister, folder("eve"), {Kind::kAdmin, "eve"}, sister.certificate + company_.certificate,
              office_.certificate);
   EXPECT_EQ(submit(security(folder("eve")), "b").status().code(), absl::StatusCode::kUnavailable);
@@ -105,7 +105,7 @@ TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
 TEST_F(ChainTest, ANodeSignsNobody) {
   const std::string key = pki::make_key().value();
   const pki::Subject n1 = {rpc::to_uri({Kind::kNode, "n1"}), {}, false};
-  const pki::Pair node = {pki::issue(authority_, n1, key, {absl::Now(), absl::Hours(1)}).value(), key};
+  const pki::KeyPair node = {pki::issue(authority_, n1, key, {absl::Now(), absl::Hours(1)}).value(), key};
   certify_by(node, folder("alice"), {Kind::kAdmin, "alice"}, node.certificate, authority_.certificate);
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }

@@ -16,7 +16,7 @@ std::string key_of(int transaction, int subject) {
 
 TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
   store::MemoryStore store;
-  std::vector<Place> all;
+  std::vector<LogPosition> all;
   for (int i = 1; i <= 40; ++i) {  // One to three events a transaction, and records of other kinds.
     store::Transaction transaction;
     transaction.mutations.push_back(store::put(absl::StrCat("job/", i), "{}"));
@@ -29,10 +29,11 @@ TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
   store.run_pending();
   std::sort(all.begin(), all.end());
   for (const size_t limit : {size_t{1}, size_t{4}, all.size(), all.size() + 1}) {
-    std::vector<Place> seen;
-    Place last;
+    std::vector<LogPosition> seen;
+    LogPosition last;
     while (true) {
-      const absl::StatusOr<std::deque<Place>> page = oldest_places(store, "event/", last, store.revision(), limit);
+      const absl::StatusOr<std::deque<LogPosition>> page =
+          oldest_positions(store, "event/", last, store.revision(), limit);
       ASSERT_TRUE(page.ok()) << page.status();
       ASSERT_LE(page->size(), limit);
       seen.insert(seen.end(), page->begin(), page->end());
@@ -42,7 +43,7 @@ TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
     EXPECT_EQ(seen, all) << limit;
   }
   // Between two revisions.
-  const auto some = oldest_places(store, "event/", {10, "\x7f"}, 12, 100);
+  const auto some = oldest_positions(store, "event/", {10, "\x7f"}, 12, 100);
   ASSERT_TRUE(some.ok());
   EXPECT_EQ(some->size(), 3u + 1u) << "11 has three and 12 one";
   EXPECT_EQ(some->front().first, 11);

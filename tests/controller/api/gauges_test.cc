@@ -196,7 +196,7 @@ TEST(NodeGaugesTest, BeyondTheCapThoseThatAreLateComeFirst) {
 }
 
 TEST(NodeGaugesTest, TenThousandNodesMakeASmallPage) {
-  NodeGauges gauges(Caps().nodes, Caps().slow_ranks, kMoment);
+  NodeGauges gauges(SeriesLimits().nodes, SeriesLimits().slow_ranks, kMoment);
   for (int i = 0; i < 10'000; ++i) gauges.add(node(absl::StrCat("n", i)), kMoment - absl::Milliseconds(i % 1000));
   EXPECT_EQ(gauges.left_out(), 9'000u);
   const std::string page = page_of(gauges);

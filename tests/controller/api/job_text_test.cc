@@ -165,7 +165,7 @@ TEST_F(JobTextTest, BadTextsAreRefused) {
   EXPECT_THAT(std::string(refusal(yaml("job: {a: 1, a: 2}\n")).message()), HasSubstr("set twice"));
   EXPECT_THAT(std::string(refusal(yaml("? [a, b]\n: 1\njob: {dump_folder: /d}\n")).message()),
               HasSubstr("a key must be a plain name"));
-  v1::CreateJobRequest large = text(std::string(kLongestConfig + 1, '#'));
+  v1::CreateJobRequest large = text(std::string(kMaxConfigBytes + 1, '#'));
   EXPECT_EQ(rpc::reason(refusal(large)), "TEXT_TOO_LARGE");
   v1::CreateJobRequest both = job("a");
   both.mutable_source()->set_text(kToml);

@@ -29,10 +29,10 @@ class TlsCase : public ServiceCase {
     serve_with(controller_, {rpc::Identity::Kind::kController, ""}, {"127.0.0.1"});
   }
 
-  void certify(const pki::Pair& authority, const std::string& where, const rpc::Identity& identity,
+  void certify(const pki::KeyPair& authority, const std::string& where, const rpc::Identity& identity,
                const std::vector<std::string>& hosts = {}) {
     const pki::Subject subject = {rpc::to_uri(identity), hosts, !hosts.empty()};
-    const auto made = pki::issue_into(where, authority, subject, {absl::Now(), absl::Hours(1)}, pki::KeyIs::kNew);
+    const auto made = pki::issue_into(where, authority, subject, {absl::Now(), absl::Hours(1)}, pki::KeyPolicy::kNew);
     ASSERT_TRUE(made.ok()) << made;
   }
   static rpc::Security security(const std::string& where) {
@@ -100,7 +100,7 @@ class TlsCase : public ServiceCase {
   }
 
   // It outlives every certificate that it signs, as a real one does: a check of the wrong one of the two is seen.
-  const pki::Pair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(10)}).value();
+  const pki::KeyPair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(10)}).value();
   std::string controller_ = ::testing::TempDir() + absl::StrCat("titan-tls-", getpid(), "-", ++count_);
   static inline int count_ = 0;
 

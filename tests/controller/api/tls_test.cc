@@ -46,7 +46,7 @@ TEST_F(TlsTest, ANodeMayOpenItsSessionAndNothingElse) {
 
 // A certificate of another authority opens no connection, also when it says the same.
 TEST_F(TlsTest, AnotherAuthorityIsNobody) {
-  const pki::Pair other = pki::make_authority("test", {absl::Now(), absl::Hours(1)}).value();
+  const pki::KeyPair other = pki::make_authority("test", {absl::Now(), absl::Hours(1)}).value();
   certify(other, folder("alice"), {Kind::kAdmin, "alice"});
   rpc::Security mixed = security(folder("alice"));
   mixed.ca = controller_ + "/ca.crt";
@@ -71,7 +71,7 @@ TEST_F(TlsTest, TheControllersHostIsChecked) {
 
 // New files are taken while the server runs: here those of another authority, which is seen from outside.
 TEST_F(TlsTest, RotatedFilesAreTakenWithoutARestart) {
-  const pki::Pair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
+  const pki::KeyPair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
   certify(next, folder("alice"), {Kind::kAdmin, "alice"});
   ASSERT_FALSE(submit(security(folder("alice")), "a").ok());
   certify(next, folder("next"), {Kind::kController, ""}, {"127.0.0.1"});
@@ -104,7 +104,7 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
   v1::JobChange change;
   ASSERT_TRUE(watch->Read(&change));
 
-  const pki::Pair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
+  const pki::KeyPair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
   certify(next, folder("next"), {Kind::kController, ""}, {"127.0.0.1"});
   std::filesystem::rename(folder("next") + "/ca.crt", controller_ + "/ca.crt");
   while (watch->Read(&change)) {

@@ -20,10 +20,10 @@ class TrustTest : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }
 
-  static pki::Pair authority(absl::Duration length = absl::Hours(10)) {
+  static pki::KeyPair authority(absl::Duration length = absl::Hours(10)) {
     return pki::make_authority("test", {kBegin, length}).value();
   }
-  static std::string certificate(const pki::Pair& authority, absl::Duration length = absl::Hours(1)) {
+  static std::string certificate(const pki::KeyPair& authority, absl::Duration length = absl::Hours(1)) {
     const std::string key = pki::make_key().value();
     return pki::issue(authority, {"titan:node:n1", {}, false}, key, {kBegin, length}).value();
   }
@@ -36,11 +36,11 @@ class TrustTest : public ::testing::Test {
   static inline const absl::Time kBegin = absl::FromUnixSeconds(1'800'000'000);
   const std::string path_ = ::testing::TempDir() + absl::StrCat("titan-trust-", getpid(), ".crt");
   absl::Time now_ = kBegin;
-  Trust trust_{path_, [this] { return now_; }};
+  CertificateVerifier trust_{path_, [this] { return now_; }};
 };
 
 TEST_F(TrustTest, CountsUntilItsEnd) {
-  const pki::Pair one = authority();
+  const pki::KeyPair one = authority();
   name(one.certificate);
   const std::string chain = certificate(one);
   EXPECT_EQ(refusal(chain), "");
@@ -54,7 +54,7 @@ TEST_F(TrustTest, CountsUntilItsEnd) {
 
 // The first one is in question, whatever comes after it: here its authority, as clients send it along.
 TEST_F(TrustTest, CountsUntilItsEndAlsoWithItsAuthorityBeside) {
-  const pki::Pair one = authority();
+  const pki::KeyPair one = authority();
   name(one.certificate);
   const std::string own = certificate(one);
   for (const std::string& chain : {own + one.certificate, own + own, own + own + one.certificate}) {
@@ -66,7 +66,7 @@ TEST_F(TrustTest, CountsUntilItsEndAlsoWithItsAuthorityBeside) {
 }
 
 TEST_F(TrustTest, NoLongerThanItsAuthority) {
-  const pki::Pair brief = authority(absl::Minutes(30));
+  const pki::KeyPair brief = authority(absl::Minutes(30));
   name(brief.certificate);
   const std::string chain = certificate(brief);
   EXPECT_EQ(refusal(chain), "");
@@ -76,7 +76,7 @@ TEST_F(TrustTest, NoLongerThanItsAuthority) {
 
 // What a file says anew counts within a second, and at once for those of whom the old one knew nothing.
 TEST_F(TrustTest, TheFileIsReadAgain) {
-  const pki::Pair old = authority(), next = authority();
+  const pki::KeyPair old = authority(), next = authority();
   const std::string of_old = certificate(old), of_next = certificate(next);
   name(old.certificate);
   EXPECT_EQ(refusal(of_old), "");
@@ -91,7 +91,7 @@ TEST_F(TrustTest, TheFileIsReadAgain) {
 }
 
 TEST_F(TrustTest, AFileThatIsGoneChangesNothing) {
-  const pki::Pair one = authority();
+  const pki::KeyPair one = authority();
   const std::string chain = certificate(one);
   EXPECT_EQ(refusal(chain), "CERTIFICATE_UNTRUSTED");
   name(one.certificate);
@@ -106,16 +106,16 @@ TEST_F(TrustTest, AFileThatIsGoneChangesNothing) {
 
 // Also where TLS would have let them in.
 TEST_F(TrustTest, ANodeSignsNobody) {
-  const pki::Pair one = authority();
+  const pki::KeyPair one = authority();
   name(one.certificate);
   const std::string key = pki::make_key().value();
-  const pki::Pair node = {pki::issue(one, {"titan:node:n1", {}, false}, key, {kBegin, absl::Hours(1)}).value(), key};
+  const pki::KeyPair node = {pki::issue(one, {"titan:node:n1", {}, false}, key, {kBegin, absl::Hours(1)}).value(), key};
   EXPECT_EQ(refusal(node.certificate), "");
   EXPECT_EQ(refusal(certificate(node) + node.certificate), "CERTIFICATE_UNTRUSTED");
 }
 
 TEST_F(TrustTest, WhatIsNoCertificateIsNobodys) {
-  const pki::Pair one = authority();
+  const pki::KeyPair one = authority();
   name(one.certificate);
   EXPECT_EQ(refusal(""), "CERTIFICATE_UNTRUSTED");
   EXPECT_EQ(refusal("no certificate"), "CERTIFICATE_UNTRUSTED");

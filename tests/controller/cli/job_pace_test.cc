@@ -152,7 +152,7 @@ TEST(PaceTest, OfEachKindOfTroubleTheNewestIsShown) {
     event.set_severity(severity);
     event.set_reason(reason);
     event.set_message(message);
-    add_trouble(newest, event);
+    add_problem(newest, event);
   };
   add("error", "AttemptEnded", "attempt 1: RANK_KILLED");
   for (int step = 1; step <= 50; ++step) {

@@ -69,7 +69,7 @@ TEST_F(RunFolderTest, YoungOnesStay) {
 TEST_F(RunFolderTest, ThereAreNeverMany) {
   for (int i = 1; i <= 24; ++i) old("run-" + std::to_string(i), absl::Minutes(i));
   clean_run_folders(base_, absl::Now());
-  EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), kMostRunFolders);
+  EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), kMaxRunFolders);
   EXPECT_TRUE(fs::exists(base_ + "/run-1"));
   EXPECT_FALSE(fs::exists(base_ + "/run-24"));
 }

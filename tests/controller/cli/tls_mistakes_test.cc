@@ -35,17 +35,17 @@ class TlsMistakesTest : public ::testing::Test {
   ~TlsMistakesTest() override { std::filesystem::remove_all(folder_); }
 
   // A certificate that began two hours ago and counts for `length`.
-  rpc::Security certify(const std::string& name, const pki::Pair& authority, const rpc::Identity& identity,
+  rpc::Security certify(const std::string& name, const pki::KeyPair& authority, const rpc::Identity& identity,
                         absl::Duration length = absl::Hours(12), const std::string& host = "") {
     const std::string where = folder_ + "/" + name;
     std::vector<std::string> hosts;
     if (!host.empty()) hosts.push_back(host);
     const auto made = pki::issue_into(where, authority, {rpc::to_uri(identity), hosts, !host.empty()},
-                                      {absl::Now() - absl::Hours(2), length}, pki::KeyIs::kNew);
+                                      {absl::Now() - absl::Hours(2), length}, pki::KeyPolicy::kNew);
     EXPECT_TRUE(made.ok()) << made;
     return {where + "/ca.crt", where + "/tls.crt", where + "/tls.key"};
   }
-  void serve(const std::string& name, const pki::Pair& authority, absl::Duration length = absl::Hours(12),
+  void serve(const std::string& name, const pki::KeyPair& authority, absl::Duration length = absl::Hours(12),
              const std::string& host = "127.0.0.1", const rpc::Identity& identity = {Role::kController, ""}) {
     listen(rpc::server_credentials("127.0.0.1:0", certify(name, authority, identity, length, host)).value());
   }
@@ -78,8 +78,8 @@ class TlsMistakesTest : public ::testing::Test {
   std::string said() const { return std::string(status_.message()); }
 
   std::string folder_;
-  const pki::Pair ours_ = pki::make_authority("ours", {absl::Now() - absl::Hours(3), absl::Hours(24)}).value();
-  const pki::Pair theirs_ = pki::make_authority("theirs", {absl::Now() - absl::Hours(3), absl::Hours(24)}).value();
+  const pki::KeyPair ours_ = pki::make_authority("ours", {absl::Now() - absl::Hours(3), absl::Hours(24)}).value();
+  const pki::KeyPair theirs_ = pki::make_authority("theirs", {absl::Now() - absl::Hours(3), absl::Hours(24)}).value();
   v1::JobService::Service jobs_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;

@@ -59,9 +59,9 @@ TEST_F(QueueTest, InsistingEndsOnceItsTimeIsOver) {
   queue_.enter(job("b", 8), std::nullopt);
   queue_.enter(job("c", 8), absl::Seconds(50));
   queue_.place("c");
-  EXPECT_TRUE(queue_.take_choosy(absl::Seconds(60)).empty());
-  EXPECT_EQ(queue_.take_choosy(absl::Seconds(61)), std::vector<std::string>{"a"});
-  EXPECT_TRUE(queue_.take_choosy(absl::Seconds(61)).empty());
+  EXPECT_TRUE(queue_.take_expired_preferences(absl::Seconds(60)).empty());
+  EXPECT_EQ(queue_.take_expired_preferences(absl::Seconds(61)), std::vector<std::string>{"a"});
+  EXPECT_TRUE(queue_.take_expired_preferences(absl::Seconds(61)).empty());
 }
 
 TEST_F(QueueTest, WhoLeavesHasNothing) {
@@ -71,7 +71,7 @@ TEST_F(QueueTest, WhoLeavesHasNothing) {
   queue_.enter(job("b", 4), absl::Seconds(60));
   EXPECT_EQ(placed(), std::vector<std::string>{"b"});
   queue_.leave("b");
-  EXPECT_TRUE(queue_.take_choosy(absl::Seconds(100)).empty());
+  EXPECT_TRUE(queue_.take_expired_preferences(absl::Seconds(100)).empty());
   EXPECT_EQ(queue_.claim("c", "n1", {}, 4).size(), 4);
 }
 

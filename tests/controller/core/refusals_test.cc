@@ -6,7 +6,7 @@
 namespace titan::core {
 namespace {
 
-using Noted = Refusals::Noted;
+using NoteResult = Refusals::NoteResult;
 
 Refused refused_at(absl::Duration at, const std::string& reason = "WRONG_CLUSTER") {
   return {"10.0.0.1:1", "2.0", "instance", reason, "a message", at};
@@ -14,11 +14,11 @@ Refused refused_at(absl::Duration at, const std::string& reason = "WRONG_CLUSTER
 
 TEST(RefusalsTest, TheSameReasonIsSaidOnceAMinute) {
   Refusals refusals;
-  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(1))), Noted::kToBeSaid);
-  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(2))), Noted::kSaidBefore);
-  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(60))), Noted::kSaidBefore);
-  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(61))), Noted::kToBeSaid);
-  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(62), "NODE_ID_IN_USE")), Noted::kToBeSaid);
+  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(1))), NoteResult::kReport);
+  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(2))), NoteResult::kAlreadyReported);
+  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(60))), NoteResult::kAlreadyReported);
+  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(61))), NoteResult::kReport);
+  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(62), "NODE_ID_IN_USE")), NoteResult::kReport);
   EXPECT_EQ(refusals.find("n1")->reason, "NODE_ID_IN_USE");
 }
 
@@ -39,9 +39,9 @@ TEST(RefusalsTest, OneIsKeptForAMinuteAfterItsLastTry) {
 TEST(RefusalsTest, ThousandNamesAreKept) {
   Refusals refusals;
   for (int i = 0; i < 1000; ++i) refusals.note(absl::StrCat("n", i), refused_at(absl::Seconds(1)));
-  EXPECT_EQ(refusals.note("another", refused_at(absl::Seconds(2))), Noted::kNoRoom);
+  EXPECT_EQ(refusals.note("another", refused_at(absl::Seconds(2))), NoteResult::kTableFull);
   EXPECT_EQ(refusals.find("another"), nullptr);
-  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(2))), Noted::kSaidBefore);
+  EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(2))), NoteResult::kAlreadyReported);
 }
 
 }  // namespace

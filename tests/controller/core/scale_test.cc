@@ -181,7 +181,7 @@ class ControlScale {
       item.mutable_nodes()->rbegin()->set_ranks(row.ranks);
     }
     cost_.inventory_bytes = static_cast<int64_t>(item.ByteSizeLong());
-    for (rank_protocol::RankPlace& place : launch->ranks) {
+    for (rank_protocol::RankPlacement& place : launch->ranks) {
       const uint32_t any = static_cast<uint32_t>(place.rank / kRanksOfNode) * 2'654'435'761U;
       place.node = absl::StrCat("ip-10-", any >> 24, "-", any >> 16 & 255U, "-", any >> 8 & 255U);
     }

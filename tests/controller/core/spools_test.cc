@@ -10,23 +10,23 @@ TEST(SpoolsTest, OfOneKindTheFirstFewAreToldAndThenPowersOfTen) {
   std::vector<int> told;
   for (int i = 1; i <= 100; ++i) {
     std::string message = "no room on /disk1";
-    if (spools.is_to_be_told({"job", 1}, "RankWarning", message)) told.push_back(i);
+    if (spools.should_report({"job", 1}, "RankWarning", message)) told.push_back(i);
   }
   EXPECT_EQ(told, (std::vector<int>{1, 2, 3, 10, 100}));
   std::string message = "another kind of message";
-  EXPECT_TRUE(spools.is_to_be_told({"job", 1}, "RankWarning", message));
+  EXPECT_TRUE(spools.should_report({"job", 1}, "RankWarning", message));
   EXPECT_EQ(message, "another kind of message");
 }
 
 TEST(SpoolsTest, DamageIsToldOnceByItsOffset) {
   Spools spools;
   const RankKey rank{"job", 1, 0};
-  EXPECT_EQ(spools.note_damage(rank, 100), Spools::Damage::kToBeTold);
-  EXPECT_EQ(spools.note_damage(rank, 100), Spools::Damage::kNotToBeTold);
-  for (int i = 1; i < 15; ++i) EXPECT_EQ(spools.note_damage(rank, 100 + i), Spools::Damage::kToBeTold) << i;
-  EXPECT_EQ(spools.note_damage(rank, 200), Spools::Damage::kLastToBeTold);
-  EXPECT_EQ(spools.note_damage(rank, 201), Spools::Damage::kNotToBeTold);
-  EXPECT_EQ(spools.note_damage({"job", 1, 1}, 201), Spools::Damage::kToBeTold);
+  EXPECT_EQ(spools.note_damage(rank, 100), Spools::Damage::kReport);
+  EXPECT_EQ(spools.note_damage(rank, 100), Spools::Damage::kIgnore);
+  for (int i = 1; i < 15; ++i) EXPECT_EQ(spools.note_damage(rank, 100 + i), Spools::Damage::kReport) << i;
+  EXPECT_EQ(spools.note_damage(rank, 200), Spools::Damage::kReportLast);
+  EXPECT_EQ(spools.note_damage(rank, 201), Spools::Damage::kIgnore);
+  EXPECT_EQ(spools.note_damage({"job", 1, 1}, 201), Spools::Damage::kReport);
 }
 
 TEST(SpoolsTest, DropNamesWhatHadCursors) {

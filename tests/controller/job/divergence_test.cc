@@ -43,7 +43,7 @@ class Mesh {
         const std::vector<int> members = members_of(rank, static_cast<int>(axis));
         const std::string name = axis == sizes_.size() ? "world" : absl::StrCat("axis", axis);
         made.flight.groups.push_back(
-            {name, rank_protocol::shortened(members), rank_protocol::group_key(name, members), 0});
+            {name, rank_protocol::format_rank_list(members), rank_protocol::group_key(name, members), 0});
       }
     }
   }

@@ -126,7 +126,7 @@ TEST(MostTellingTest, WhatExplainsTheEndIsKept) {
   }
   exits[299] = left(299, rank_protocol::kExitUserError, /*time=*/1000);
   exits[150] = killed(150, 11, 1000);
-  const std::vector<RankExit> kept = most_telling(exits);
+  const std::vector<RankExit> kept = most_relevant(exits);
   ASSERT_EQ(kept.size(), kExitsKept);
   std::set<int> ranks;
   int ended_by_titan = 0;
@@ -138,7 +138,7 @@ TEST(MostTellingTest, WhatExplainsTheEndIsKept) {
   EXPECT_EQ(ranks.count(299) + ranks.count(150), 2u);
   EXPECT_EQ(ended_by_titan, 256 - 151) << "all that ended by themselves come first";
   exits.erase(exits.begin(), std::next(exits.begin(), 44));
-  EXPECT_EQ(most_telling(exits).size(), 256u) << "so many are kept as they are";
+  EXPECT_EQ(most_relevant(exits).size(), 256u) << "so many are kept as they are";
 }
 
 TEST(ClassifyTest, CleanEnds) {

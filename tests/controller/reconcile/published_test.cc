@@ -91,7 +91,7 @@ TEST(PublishedTest, ChangesOfLargeJobsAreKeptForLess) {
 TEST(PublishedTest, BytesAreShared) {
   Published published(0, {});
   published.publish({view("a", 1)}, 1);
-  const ShownPtr shown = published.changes(0, 1)->views[0];
+  const PublishedViewPtr shown = published.changes(0, 1)->views[0];
   int made = 0;
   const auto make = [&](const JobView& of) {
     ++made;

@@ -17,7 +17,7 @@ namespace {
 
 using mesh::Axis;
 using pipeline::Action;
-using pipeline::Work;
+using pipeline::ComputationType;
 
 class Held {
  public:
@@ -61,29 +61,29 @@ class Held {
   void compute(const Action& action) {
     const Place place{action.stage, run_ * plan_.schedule.microbatches + action.microbatch};
     switch (action.work) {
-      case Work::kForward:
+      case ComputationType::kForward:
         waiting_.insert(place);
         gathered_.insert(action.stage);
         break;
-      case Work::kBackward:
+      case ComputationType::kBackward:
         ++backward_passes_;
         waiting_.erase(place);
         summed_.insert(action.stage);
         ++backwards_;
         break;
-      case Work::kInputGradient:
+      case ComputationType::kInputGradient:
         waiting_.erase(place);
         halved_.insert(place);
         break;
-      case Work::kWeightGradient:
+      case ComputationType::kWeightGradient:
         halved_.erase(place);
         summed_.insert(action.stage);
         break;
-      case Work::kReduce:
+      case ComputationType::kReduce:
         if (run_ + 1 == share_.runs) reduced_.insert(action.stage);
         break;
     }
-    if (action.stage == 0 && action.work != Work::kForward) embedding_summed_ = true;
+    if (action.stage == 0 && action.work != ComputationType::kForward) embedding_summed_ = true;
   }
 
   using Known = std::map<Place, int64_t>;

@@ -52,7 +52,7 @@ class RankJob {
     schedule_ = plan.schedule;
     runtime::ShardingOptions sharding = require(runtime::sharding_options(config, job.spec, plan, mesh_));
     early_ = sharding.early_step;
-    sharding.ac.planned = [this](const std::string& layer, const auto&, const models::KeepChoice& chosen) {
+    sharding.ac.planned = [this](const std::string& layer, const auto&, const models::ParetoPoint& chosen) {
       record_.planned[layer] = chosen.taken;
     };
     model_ = require(
@@ -173,7 +173,8 @@ class RankJob {
   void begins(const pipeline::Action& action) {
     record_.held.push_back(meter_.begin() - at_rest_);
     note_routing();
-    if (action.work == pipeline::Work::kForward) routing_ = first_microbatch_ + static_cast<size_t>(action.microbatch);
+    if (action.work == pipeline::ComputationType::kForward)
+      routing_ = first_microbatch_ + static_cast<size_t>(action.microbatch);
   }
 
   template <typename Visit>

@@ -3,7 +3,7 @@
 namespace titan::testing {
 
 using pipeline::Action;
-using pipeline::Work;
+using pipeline::ComputationType;
 
 Messages::Messages(const pipeline::Schedule& schedule, int rank) : schedule_(schedule), rank_(rank) {
   for (int other = 0; other < schedule.ranks; ++other) {
@@ -20,17 +20,17 @@ Messages::Messages(const pipeline::Schedule& schedule, int rank) : schedule_(sch
 }
 
 bool Messages::is_gradient_work(const Action& action) {
-  return action.work == Work::kBackward || action.work == Work::kInputGradient;
+  return action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient;
 }
 
 bool Messages::needed_by(const Action& action, Message& message) const {
   message = {action.stage, action.microbatch, is_gradient_work(action)};
-  if (action.work == Work::kForward) return action.stage > 0;
+  if (action.work == ComputationType::kForward) return action.stage > 0;
   return is_gradient_work(action) && action.stage + 1 < schedule_.stages;
 }
 
 bool Messages::made_by(const Action& action, Message& message) const {
-  const bool forward = action.work == Work::kForward;
+  const bool forward = action.work == ComputationType::kForward;
   message = {action.stage + (forward ? 1 : -1), action.microbatch, !forward};
   return forward ? action.stage + 1 < schedule_.stages : is_gradient_work(action) && action.stage > 0;
 }

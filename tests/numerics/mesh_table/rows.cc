@@ -333,7 +333,7 @@ void expert_rows(Table& table) {
 // Every schedule beside every other axis.
 void schedule_rows(Table& table) {
   const std::string llama = "llama3", deepseek = "deepseek_v3";
-  for (const pipeline::Kind& kind : pipeline::kinds()) {
+  for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
     const Change chosen = schedule(kind.name);
     table.add(llama, {.pp = 2, .replicate = 2}, kind.name, "", {chosen});
     table.add(llama, {.pp = 2, .shard = 2}, kind.name, "", {chosen});

@@ -69,7 +69,7 @@ Refusal check(const Step& step, const v1::Prepare& message, const AttemptKey& ke
   });
   if (hangs) return {"PREPARE_TIMEOUT", "an earlier preparation of this attempt still waits for its storage"};
   const size_t late = late_preparations(step.state);
-  if (late >= kMostLatePreparations) {
+  if (late >= kMaxLatePreparations) {
     return {"PREPARE_TIMEOUT", absl::StrCat(late, " earlier preparations still wait for their storage")};
   }
   return {};
@@ -77,12 +77,12 @@ Refusal check(const Step& step, const v1::Prepare& message, const AttemptKey& ke
 
 // Gives up an attempt that has nothing on the disk.
 void drop(Step& step, const AttemptKey& key, const Refusal& why, int highest = 0) {
-  forget_memory_of(step, key);
+  erase_attempt(step, key);
   answer_unknown(step, key, v1::AttemptReport::REFUSED, why, highest);
 }
 
 // Returns an older attempt of the same job whose ranks may still run, or null.
-const Attempt* older_one(const NodeState& state, const AttemptKey& key) {
+const Attempt* older_attempt(const NodeState& state, const AttemptKey& key) {
   for (const auto& [other, attempt] : state.attempts) {
     if (other.job_uid == key.job_uid && other.number < key.number && (!attempt.ending() || attempt.shim_may_live())) {
       return &attempt;
@@ -92,7 +92,7 @@ const Attempt* older_one(const NodeState& state, const AttemptKey& key) {
 }
 
 // Devices that are being freed without any further request.
-std::set<int> devices_on_their_way(const NodeState& state) {
+std::set<int> devices_being_freed(const NodeState& state) {
   std::set<int> devices;
   for (const auto& [key, attempt] : state.attempts) {
     const bool going = attempt.stopping || attempt.ending() || attempt.end != Attempt::End::kNo;
@@ -108,11 +108,11 @@ struct Devices {
 };
 
 // Grants the devices that the controller has chosen.
-Devices asked_devices(const Step& step, const Attempt& attempt, const std::set<int>& free) {
+Devices requested_devices(const Step& step, const Attempt& attempt, const std::set<int>& free) {
   const int known = step.config.resources.devices();
-  const std::set<int> soon = devices_on_their_way(step.state);
+  const std::set<int> soon = devices_being_freed(step.state);
   bool wait = false;
-  for (const int device : attempt.asked_devices) {
+  for (const int device : attempt.requested_devices) {
     if (device < 0 || device >= known) {
       return {{}, {"NO_DEVICES", absl::StrCat("there is no device ", device, ": this node has ", known)}};
     }
@@ -123,31 +123,31 @@ Devices asked_devices(const Step& step, const Attempt& attempt, const std::set<i
     wait = true;
   }
   if (wait) return {};
-  return {attempt.asked_devices, {}};
+  return {attempt.requested_devices, {}};
 }
 
 // Grants the first free devices, for a controller that has not chosen.
 Devices any_devices(const Step& step, const Attempt& attempt, const std::set<int>& free) {
   const size_t wanted = attempt.record.ranks.size();
   if (free.size() >= wanted) return {{free.begin(), std::next(free.begin(), static_cast<int64_t>(wanted))}, {}};
-  if (free.size() + devices_on_their_way(step.state).size() >= wanted) return {};
+  if (free.size() + devices_being_freed(step.state).size() >= wanted) return {};
   return {{},
           {"NO_DEVICES",
            absl::StrCat(counted(wanted, "rank needs a device", "ranks need a device each"), ", ", free.size(), " of ",
                         step.config.resources.devices(), free.size() == 1 ? " is" : " are", " free")}};
 }
 
-void go_on_preparing(Step& step, Attempt& attempt) {
+void continue_preparing(Step& step, Attempt& attempt) {
   const AttemptKey& key = attempt.record.key;
   const int highest = step.state.highest[key.job_uid];
   if (highest > key.number) {
     const AttemptKey copy = key;
     return drop(step, copy, {"STALE_ATTEMPT", stale_message(copy, highest)}, highest);
   }
-  if (older_one(step.state, key) != nullptr) return;
+  if (older_attempt(step.state, key) != nullptr) return;
   const std::set<int> free = free_devices(step.config, step.state);
   Devices devices =
-      attempt.asked_devices.empty() ? any_devices(step, attempt, free) : asked_devices(step, attempt, free);
+      attempt.requested_devices.empty() ? any_devices(step, attempt, free) : requested_devices(step, attempt, free);
   if (devices.refusal) {
     const AttemptKey copy = key;
     return drop(step, copy, devices.refusal);
@@ -176,7 +176,7 @@ void answer_unknown(Step& step, const AttemptKey& key, v1::AttemptReport::Phase 
   step.send(std::move(message));
 }
 
-void forget_memory_of(Step& step, const AttemptKey& key) {
+void erase_attempt(Step& step, const AttemptKey& key) {
   const auto found = step.state.attempts.find(key);
   if (found == step.state.attempts.end()) return;
   const AttemptKey copy = key;  // `key` may be a reference into the attempt.
@@ -198,9 +198,9 @@ void prepare(Step& step, const v1::Prepare& message) {
   }
   Attempt attempt = make_attempt(std::move(record), {});
   attempt.launch_json = message.launch_json();
-  attempt.asked_devices.assign(message.device_indices().begin(), message.device_indices().end());
+  attempt.requested_devices.assign(message.device_indices().begin(), message.device_indices().end());
   const absl::Duration asked = duration_of(message.deadline_milliseconds());
-  attempt.prepare_by = step.now.monotonic + (asked > absl::ZeroDuration() ? asked : kPreparePatience);
+  attempt.prepare_by = step.now.monotonic + (asked > absl::ZeroDuration() ? asked : kPrepareTimeout);
   attempt.op = step.begin({.kind = Kind::kFence, .key = key});
   const Op op = attempt.op;
   step.state.attempts.emplace(key, std::move(attempt));
@@ -239,7 +239,7 @@ void prepare_waiting(Step& step) {
   for (const auto& [key, attempt] : step.state.attempts) {
     if (attempt.stage == Stage::kWaiting) waiting.push_back(key);
   }
-  for (const AttemptKey& key : waiting) go_on_preparing(step, *step.find(key));
+  for (const AttemptKey& key : waiting) continue_preparing(step, *step.find(key));
 }
 
 void on_recorded(Step& step, const AttemptKey& key, const std::string& error) {
@@ -281,7 +281,7 @@ void on_live_written(Step& step, Attempt& attempt, const std::string& error) {
   attempt.was_live = true;
   attempt.prepare_by = kNever;
   report(step, attempt);
-  go_on_starting(step, attempt);
+  continue_starting(step, attempt);
 }
 
 void preparation_overdue(Step& step, Attempt& attempt) {
@@ -290,7 +290,7 @@ void preparation_overdue(Step& step, Attempt& attempt) {
   std::string why;
   switch (attempt.stage) {
     case Stage::kWaiting: {
-      const Attempt* const older = older_one(step.state, key);
+      const Attempt* const older = older_attempt(step.state, key);
       if (older == nullptr) {
         why = "attempts that were stopped still have the devices that it needs";
       } else {
@@ -318,17 +318,17 @@ void start(Step& step, Attempt& attempt, const v1::Start& message) {
   if (attempt.ending() || attempt.stopping || attempt.start) return;
   attempt.start = ShimCommand{
       .kind = ShimCommand::Kind::kStart, .store_host = message.store_host(), .store_port = message.store_port()};
-  go_on_starting(step, attempt);
+  continue_starting(step, attempt);
 }
 
-void go_on_starting(Step& step, Attempt& attempt) {
+void continue_starting(Step& step, Attempt& attempt) {
   if (attempt.stage != Stage::kLive || !attempt.start || attempt.started || attempt.stopping) return;
   if (attempt.token_seen) {
-    if (attempt.shim == Shim::kLinked) step.out(TellShim{attempt.record.key, attempt.link, *attempt.start});
+    if (attempt.shim == Shim::kLinked) step.out(SendToShim{attempt.record.key, attempt.link, *attempt.start});
     return;
   }
   if (attempt.checking_token != 0) return;
-  attempt.start_by = step.now.monotonic + step.config.token_patience + kStartPatience;
+  attempt.start_by = step.now.monotonic + step.config.token_timeout + kStartTimeout;
   attempt.checking_token = step.begin({.kind = Kind::kToken, .key = attempt.record.key});
   step.out(CheckToken{attempt.checking_token, attempt.record});
 }
@@ -339,13 +339,13 @@ void on_token_checked(Step& step, Attempt& attempt, const Refusal& refusal) {
   if (attempt.ending() || attempt.stopping) return;
   if (refusal) return refuse(step, attempt, refusal);
   attempt.token_seen = true;
-  go_on_starting(step, attempt);
+  continue_starting(step, attempt);
 }
 
-void on_found(Step& step, const Found& found) {
+void on_found(Step& step, const RecoveredAttempt& found) {
   const AttemptKey key = found.record.key;
   const bool began = found.status.has_value();
-  if (found.record.phase == Phase::kPreparing && found.shim == Found::Shim::kGone && !began) {
+  if (found.record.phase == Phase::kPreparing && found.shim == RecoveredAttempt::Shim::kGone && !began) {
     return step.out(DeleteFolder{key});  // Killed before the shim began: treated as never requested.
   }
   Attempt attempt = make_attempt(found.record, found.places);
@@ -360,7 +360,7 @@ void on_found(Step& step, const Found& found) {
   switch (found.record.phase) {
     case Phase::kPreparing:
       attempt.stage = Stage::kSpawning;
-      attempt.prepare_by = step.now.monotonic + kPreparePatience;
+      attempt.prepare_by = step.now.monotonic + kPrepareTimeout;
       break;
     case Phase::kLive:
       attempt.stage = Stage::kLive;
@@ -373,7 +373,7 @@ void on_found(Step& step, const Found& found) {
   }
   const bool ended = found.record.phase == Phase::kEnded;  // Written only after its ranks were gone.
   const bool refused_and_gone =
-      found.record.phase == Phase::kRefused && found.shim == Found::Shim::kGone && !attempt.started;
+      found.record.phase == Phase::kRefused && found.shim == RecoveredAttempt::Shim::kGone && !attempt.started;
   attempt.shim = ended || refused_and_gone ? Shim::kGone : Shim::kLost;
   int& highest = step.state.highest[key.job_uid];
   highest = std::max(highest, key.number);
@@ -382,7 +382,7 @@ void on_found(Step& step, const Found& found) {
   if (kept.shim != Shim::kLost) return;
   if (kept.stage == Stage::kOver) {
     kept.stopping = true;
-    kept.kill_shim_at = step.now.monotonic + kShimPatience;
+    kept.kill_shim_at = step.now.monotonic + kShimTimeout;
     kept.pending.push_back({.kind = ShimCommand::Kind::kStop, .save = false, .reason = kept.record.error_reason});
   }
   look_for_shim(step, kept);

@@ -121,7 +121,7 @@ void take(Step& step, const Message& message) {
   NodeState& state = step.state;
   const int64_t epoch = message.leader_epoch();
   if (epoch > 0 && epoch < state.leader_epoch) {
-    if (!message.has_welcome()) return say_stale_leader(step, message);
+    if (!message.has_welcome()) return report_stale_leader(step, message);
     state.held.clear();
     return step.reset(absl::StrCat("the controller at ", step.state.controller, " led in epoch ", epoch,
                                    ", and this worker has heard of epoch ", state.leader_epoch));
@@ -140,7 +140,7 @@ void take(Step& step, const Message& message) {
   }
   if (epoch > state.durable_epoch && state.raising == 0) {
     state.raising = step.begin({.kind = Pending::Kind::kEpoch, .epoch = state.leader_epoch});
-    state.raise_by = step.now.monotonic + kWritePatience;
+    state.raise_by = step.now.monotonic + kWriteTimeout;
     step.out(WriteLeaderEpoch{state.raising, state.leader_epoch});
   }
   if (state.raising != 0) return state.held.push_back(message);
@@ -228,7 +228,7 @@ void obey(Step& step, const Message& message) {
     case Message::kCheckpoint: {
       Attempt* const attempt = step.find(key_of(message.checkpoint().id()));
       if (attempt != nullptr && attempt->shim_may_live() && !attempt->ending()) {
-        tell(step, *attempt, {.kind = ShimCommand::Kind::kCheckpoint});
+        send_to_shim(step, *attempt, {.kind = ShimCommand::Kind::kCheckpoint});
       }
       return;
     }
@@ -273,7 +273,7 @@ void on_epoch_written(Step& step, const std::string& error) {
   if (!state.connected) return;  // Held messages wait for the Welcome.
   for (const Message& message : std::exchange(state.held, {})) {
     if (message.leader_epoch() > 0 && message.leader_epoch() < state.leader_epoch) {
-      say_stale_leader(step, message);
+      report_stale_leader(step, message);
     } else {
       obey_without_epoch(step, message, error);
     }

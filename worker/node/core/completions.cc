@@ -32,7 +32,7 @@ void say_unknown(Step& step, Attempt& attempt, const std::string& what, const st
 }
 
 void send_pending(Step& step, Attempt& attempt) {
-  for (ShimCommand& command : std::exchange(attempt.pending, {})) tell(step, attempt, std::move(command));
+  for (ShimCommand& command : std::exchange(attempt.pending, {})) send_to_shim(step, attempt, std::move(command));
 }
 
 // The shim has reported its identity and its ranks.
@@ -47,7 +47,7 @@ void on_status(Step& step, Attempt& attempt, const ShimStatus& status) {
     return step.out(WriteRecord{attempt.op, attempt.record});
   }
   report(step, attempt);
-  go_on_starting(step, attempt);
+  continue_starting(step, attempt);
 }
 
 void on_exit(Step& step, Attempt& attempt, const rank_protocol::RankExit& exit) {
@@ -55,13 +55,13 @@ void on_exit(Step& step, Attempt& attempt, const rank_protocol::RankExit& exit) 
   if (rank == nullptr || rank->exit) return;
   rank->running = false;
   rank->exit = exit;
-  rank->exit_unsaid = true;
-  attempt.exits_said_by = step.now.monotonic + kSpoolPatience;
+  rank->exit_unreported = true;
+  attempt.exits_report_by = step.now.monotonic + kSpoolTimeout;
   rank->more = true;
   forward_events(step, attempt, *rank);  // The rank's events come before its exit.
 }
 
-void end_ranks(Step& step, Attempt& attempt, const RanksSeen& done) {
+void end_ranks(Step& step, Attempt& attempt, const RanksChecked& done) {
   take_exits(attempt, done.exits);
   std::string stop_reason;
   for (Rank& rank : attempt.ranks) {
@@ -79,7 +79,7 @@ void end_ranks(Step& step, Attempt& attempt, const RanksSeen& done) {
   }
   if (attempt.ending()) {  // Refused before; its devices are free now.
     attempt.shim = Shim::kGone;
-    attempt.kill_shim_at = attempt.stop_overdue_at = attempt.overdue_said_by = kNever;
+    attempt.kill_shim_at = attempt.stop_overdue_at = attempt.overdue_report_by = kNever;
     if (attempt.over()) report(step, attempt);
     return;
   }
@@ -108,8 +108,8 @@ std::string state_name(char state) {
   }
 }
 
-void say_overdue(Step& step, Attempt& attempt, const std::string& what) {
-  attempt.overdue_said_by = kNever;
+void report_overdue(Step& step, Attempt& attempt, const std::string& what) {
+  attempt.overdue_report_by = kNever;
   attempt.overdue_message = absl::StrCat(what, ", ", absl::ToInt64Seconds(step.now.monotonic - attempt.stop_asked_at),
                                          " s after it was to stop; its devices are given to nobody until it is gone");
   note(step, attempt.record.key, journal::Level::kError, "StopOverdue", attempt.overdue_message);
@@ -117,7 +117,7 @@ void say_overdue(Step& step, Attempt& attempt, const std::string& what) {
 }
 
 void kill_silent_shim(Step& step, Attempt& attempt) {
-  attempt.kill_shim_at = attempt.shim_may_live() ? step.now.monotonic + kShimPatience : kNever;
+  attempt.kill_shim_at = attempt.shim_may_live() ? step.now.monotonic + kShimTimeout : kNever;
   if (!attempt.shim_may_live() || attempt.shim_pid == 0) return;
   if (attempt.shim == Shim::kLinked && step.now.monotonic - attempt.shim_heard < kShimHeardLately) return;
   note(step, attempt.record.key, journal::Level::kWarning, "ShimKilled",
@@ -172,24 +172,24 @@ void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done) {
   send_pending(step, attempt);
 }
 
-void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
+void on_shim_found(Step& step, Attempt& attempt, const ShimLookup& done) {
   attempt.finding = 0;
   if (attempt.shim != Shim::kLost || attempt.end != Attempt::End::kNo) return;
-  switch (done.is) {
-    case ShimFound::Is::kLinked:
+  switch (done.state) {
+    case ShimLookup::State::kLinked:
       attempt.shim = Shim::kLinked;
       attempt.link = done.op;
       attempt.shim_heard = step.now.monotonic;
       return send_pending(step, attempt);
-    case ShimFound::Is::kSilent:
+    case ShimLookup::State::kSilent:
       attempt.find_at = again(attempt, step);
       if (attempt.looks == kQuickLooks)
         note(step, attempt.record.key, journal::Level::kWarning, "ShimSilent", "its shim lives but does not answer");
       return;
-    case ShimFound::Is::kUnknown:
+    case ShimLookup::State::kUnknown:
       attempt.find_at = again(attempt, step);
       return say_unknown(step, attempt, "shim lives", done.why);
-    case ShimFound::Is::kGone:
+    case ShimLookup::State::kGone:
       break;
   }
   if (done.status) take_status(attempt, *done.status);
@@ -205,16 +205,16 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
 }
 
 // The end is reported when all ranks are gone.
-void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done) {
+void on_ranks_checked(Step& step, Attempt& attempt, const RanksChecked& done) {
   attempt.checking = 0;
   note_exits_damage(step, attempt, done.exits_damage);
-  if (attempt.overdue_said_by != kNever) {
+  if (attempt.overdue_report_by != kNever) {
     std::string what = done.unknown.empty() ? "its shim is not gone" : done.unknown;
-    for (const RanksSeen::Alive& alive : done.alive) {
+    for (const RanksChecked::Alive& alive : done.alive) {
       what = absl::StrCat(&alive == done.alive.data() ? "" : what + "; ", "rank ", alive.rank, " (pid ", alive.pid,
                           ") is still there in state ", state_name(alive.state));
     }
-    say_overdue(step, attempt, what);
+    report_overdue(step, attempt, what);
   }
   if (attempt.end == Attempt::End::kNo || !attempt.shim_may_live()) return;
   if (!done.unknown.empty()) say_unknown(step, attempt, "ranks live", done.unknown);
@@ -236,28 +236,28 @@ void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done) {
   end_ranks(step, attempt, done);
 }
 
-void on_shim_said(Step& step, const ShimSaid& said) {
+void on_shim_event(Step& step, const ShimEvent& said) {
   Attempt* const attempt = step.find(said.key);
   if (attempt == nullptr || said.link == 0 || attempt->link != said.link) return;
   attempt->shim_heard = step.now.monotonic;
   switch (said.kind) {
-    case ShimSaid::Kind::kLease:
+    case ShimEvent::Kind::kLease:
       attempt->log_bytes_dropped = said.log_bytes_dropped;
       return;
-    case ShimSaid::Kind::kStatus:
+    case ShimEvent::Kind::kStatus:
       return attempt->ending() ? take_status(*attempt, said.status) : on_status(step, *attempt, said.status);
-    case ShimSaid::Kind::kStarted:
+    case ShimEvent::Kind::kStarted:
       take_status(*attempt, said.status);
       if (!attempt->ending()) report(step, *attempt);
       return;
-    case ShimSaid::Kind::kStartFailed:
+    case ShimEvent::Kind::kStartFailed:
       if (!attempt->ending() && !attempt->stopping) refuse(step, *attempt, {"LAUNCH_FAILED", said.error});
       return;
-    case ShimSaid::Kind::kStacks:
+    case ShimEvent::Kind::kStacks:
       return on_stacks(step, *attempt, said.error);
-    case ShimSaid::Kind::kExit:
+    case ShimEvent::Kind::kExit:
       return on_exit(step, *attempt, said.exit);
-    case ShimSaid::Kind::kEnded:
+    case ShimEvent::Kind::kEnded:
       take_status(*attempt, said.status);
       return shim_is_done(step, *attempt, Attempt::End::kEnded);
   }
@@ -286,10 +286,11 @@ void run_deadlines(Step& step, Attempt& attempt) {
   if (due(attempt.stop_overdue_at)) {
     attempt.stop_overdue_at = kNever;
     attempt.overdue = true;
-    attempt.overdue_said_by = now + kLookPatience;
+    attempt.overdue_report_by = now + kLookPatience;
     if (attempt.checking == 0) check_ranks(step, attempt);
   }
-  if (due(attempt.overdue_said_by)) say_overdue(step, attempt, "it cannot be told which of its ranks are still there");
+  if (due(attempt.overdue_report_by))
+    report_overdue(step, attempt, "it cannot be told which of its ranks are still there");
   if (due(attempt.finish_by)) on_finish_written(step, attempt, "the state folder does not answer");
   if (due(attempt.write_again_at)) {
     attempt.write_again_at = kNever;

@@ -36,8 +36,9 @@ void diagnose(Step& step, const v1::Diagnose& request) {
     patience = std::min(patience, absl::Milliseconds(request.deadline_milliseconds()));
   attempt->diagnose_by = step.now.monotonic + patience;
   if (attempt->shim != Shim::kLinked || attempt->ending() || !any_runs(*attempt)) return;
-  tell(step, *attempt,
-       {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = absl::ToInt64Milliseconds(patience * 3 / 4)});
+  send_to_shim(
+      step, *attempt,
+      {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = absl::ToInt64Milliseconds(patience * 3 / 4)});
 }
 
 void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {

@@ -40,7 +40,7 @@ void on_written(Step& step, const Pending& what, const Written& done) {
       if (!done.error.empty()) note(step, what.key, journal::Level::kError, "WriteFailed", done.error);
       if (attempt != nullptr && attempt->op == done.op) {
         const std::vector<v1::ControllerMessage> after = std::move(attempt->after);
-        forget_memory_of(step, what.key);
+        erase_attempt(step, what.key);
         for (const v1::ControllerMessage& message : after) obey(step, message);
       }
       if (step.state.cleaning == 0) step.out(CleanUp{step.state.cleaning = step.begin({.kind = Kind::kCleanUp})});
@@ -85,15 +85,15 @@ void on_done(Step& step, const Done& done) {
     if (attempt != nullptr && attempt->checking_token == done.op) on_token_checked(step, *attempt, done.refusal);
   } else if constexpr (std::is_same_v<Done, ShimSpawned>) {
     if (attempt != nullptr && attempt->link == done.op) on_shim_spawned(step, *attempt, done);
-  } else if constexpr (std::is_same_v<Done, ShimFound>) {
+  } else if constexpr (std::is_same_v<Done, ShimLookup>) {
     if (attempt != nullptr && attempt->finding == done.op) on_shim_found(step, *attempt, done);
-  } else if constexpr (std::is_same_v<Done, RanksSeen>) {
-    if (attempt != nullptr && attempt->checking == done.op) on_ranks_seen(step, *attempt, done);
+  } else if constexpr (std::is_same_v<Done, RanksChecked>) {
+    if (attempt != nullptr && attempt->checking == done.op) on_ranks_checked(step, *attempt, done);
   }
 }
 
-void on_beacons(Step& step, const BeaconsSeen& seen) {
-  for (const BeaconsSeen::Item& item : seen.items) {
+void on_beacons(Step& step, const BeaconsRead& seen) {
+  for (const BeaconsRead::Item& item : seen.items) {
     Attempt* const attempt = step.find(item.key);
     Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, item.status.rank());
     if (rank == nullptr) continue;
@@ -113,7 +113,7 @@ void on_tick(Step& step) {
   for (const AttemptKey& key : late) preparation_overdue(step, *step.find(key));
   if (state.raising != 0 && now >= state.raise_by) on_epoch_written(step, "the state folder does not answer");
   if (now < state.beat_at) return;
-  const absl::Duration interval = std::clamp(state.lease / kBeatsPerLease, kShortestBeat, kBeatInterval);
+  const absl::Duration interval = std::clamp(state.lease / kBeatsPerLease, kMinBeatInterval, kMaxBeatInterval);
   const bool is_late = now - state.beat_at > interval;
   state.beat_at = now + interval;
   send_beat(step, is_late);
@@ -126,7 +126,7 @@ void on_shutdown(Step& step, const Shutdown& signal) {
   NodeState& state = step.state;
   // Batch systems send the signal to every process and repeat it through each parent. That must not kill ranks that are
   // saving.
-  if (state.shutdowns > 0 && !signal.hurries) return;
+  if (state.shutdowns > 0 && !signal.immediate) return;
   // A dying parent with many threads may send its death signal several times within a moment: these count once.
   if (state.shutdowns > 0 && step.now.monotonic - state.shutdown_at < kSameSignal) return;
   state.shutdown_at = step.now.monotonic;
@@ -159,7 +159,7 @@ void exit_when_all_stopped(Step& step) {
 }  // namespace
 
 // Reports it with the next beat, which becomes due at once; otherwise the controller keeps placing ranks here.
-void on_state_folder_seen(Step& step, const StateFolderSeen& seen) {
+void on_state_folder_checked(Step& step, const StateFolderChecked& seen) {
   NodeState& state = step.state;
   if (seen.unusable == state.unusable) return;
   const bool is_news = seen.unusable.empty() != state.unusable.empty();
@@ -177,7 +177,7 @@ void on_state_folder_seen(Step& step, const StateFolderSeen& seen) {
 
 void on_write_failed(Step& step, const std::string& error) {
   if (!step.state.unusable.empty()) return;
-  on_state_folder_seen(step, {error});
+  on_state_folder_checked(step, {error});
   send_beat(step, /*is_late=*/false);
 }
 
@@ -216,7 +216,7 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
   std::visit(
       [&](const auto& given) {
         using Given = std::decay_t<decltype(given)>;
-        if constexpr (std::is_same_v<Given, Found>) {
+        if constexpr (std::is_same_v<Given, RecoveredAttempt>) {
           on_found(step, given);
         } else if constexpr (std::is_same_v<Given, Command>) {
           on_command(step, given);
@@ -228,14 +228,14 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
           if (rank == nullptr) return;
           rank->more = true;
           forward_events(step, *attempt, *rank);
-        } else if constexpr (std::is_same_v<Given, ShimSaid>) {
-          on_shim_said(step, given);
+        } else if constexpr (std::is_same_v<Given, ShimEvent>) {
+          on_shim_event(step, given);
         } else if constexpr (std::is_same_v<Given, ShimClosed>) {
           on_shim_closed(step, given);
-        } else if constexpr (std::is_same_v<Given, BeaconsSeen>) {
+        } else if constexpr (std::is_same_v<Given, BeaconsRead>) {
           on_beacons(step, given);
-        } else if constexpr (std::is_same_v<Given, StateFolderSeen>) {
-          on_state_folder_seen(step, given);
+        } else if constexpr (std::is_same_v<Given, StateFolderChecked>) {
+          on_state_folder_checked(step, given);
         } else if constexpr (std::is_same_v<Given, Tick>) {
           on_tick(step);
         } else if constexpr (std::is_same_v<Given, Shutdown>) {
@@ -263,12 +263,12 @@ absl::Duration NodeCore::next_deadline() const {
   if (!state_.exiting) at(state_.exit_at);
   for (const auto& [key, attempt] : state_.attempts) {
     for (const absl::Duration time : {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at,
-                                      attempt.kill_shim_at, attempt.stop_overdue_at, attempt.overdue_said_by,
+                                      attempt.kill_shim_at, attempt.stop_overdue_at, attempt.overdue_report_by,
                                       attempt.finish_by, attempt.write_again_at, attempt.diagnose_by}) {
       at(time);
     }
     // A full report includes the exits.
-    at(attempt.report_by != kNever ? attempt.report_by : attempt.exits_said_by);
+    at(attempt.report_by != kNever ? attempt.report_by : attempt.exits_report_by);
   }
   return next;
 }

@@ -24,25 +24,25 @@ struct NodeConfig {
   bool adopt_cluster = false;
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
-  absl::Duration token_patience = absl::Seconds(5);  // Shared storage may show the token late.
+  absl::Duration token_timeout = absl::Seconds(5);  // Shared storage may show the token late.
 };
 
 // How long the node waits before it reports that something takes too long.
-inline constexpr absl::Duration kBeatInterval = absl::Seconds(1);  // Upper bound of the interval.
+inline constexpr absl::Duration kMaxBeatInterval = absl::Seconds(1);  // Upper bound of the interval.
 inline constexpr int64_t kBeatsPerLease = 5;  // The controller expects this many beats within a short lease.
-inline constexpr absl::Duration kShortestBeat = absl::Milliseconds(20);  // Lower bound, however short the lease.
-inline constexpr absl::Duration kPreparePatience = absl::Seconds(60);  // A lock on shared storage alone may take 30 s.
-inline constexpr absl::Duration kStartPatience = absl::Seconds(30);    // In addition to token_patience.
+inline constexpr absl::Duration kMinBeatInterval = absl::Milliseconds(20);  // Lower bound, however short the lease.
+inline constexpr absl::Duration kPrepareTimeout = absl::Seconds(60);  // A lock on shared storage alone may take 30 s.
+inline constexpr absl::Duration kStartTimeout = absl::Seconds(30);    // In addition to token_timeout.
 // After the grace period: a hanging shim cannot end its ranks.
-inline constexpr absl::Duration kShimPatience = absl::Seconds(3);
+inline constexpr absl::Duration kShimTimeout = absl::Seconds(3);
 // After the grace period, for ranks that cannot be killed.
-inline constexpr absl::Duration kStopPatience = absl::Seconds(10);
-inline constexpr absl::Duration kWritePatience = absl::Seconds(5);  // For writing a record.
-inline constexpr absl::Duration kSpoolPatience = absl::Seconds(1);  // For events that precede a report.
+inline constexpr absl::Duration kStopTimeout = absl::Seconds(10);
+inline constexpr absl::Duration kWriteTimeout = absl::Seconds(5);  // For writing a record.
+inline constexpr absl::Duration kSpoolTimeout = absl::Seconds(1);  // For events that precede a report.
 // For the stacks of all ranks, unless the controller allows less.
 inline constexpr absl::Duration kStacksPatience = absl::Seconds(5);
-inline constexpr absl::Duration kExitsPatience = absl::Seconds(10);  // For exit records that cannot be read.
-inline constexpr size_t kMostLatePreparations = 16;                  // Each occupies a hanging thread.
+inline constexpr absl::Duration kExitsTimeout = absl::Seconds(10);  // For exit records that cannot be read.
+inline constexpr size_t kMaxLatePreparations = 16;                  // Each occupies a hanging thread.
 
 enum class Stage {
   kFencing,    // The fence is being written.
@@ -72,7 +72,7 @@ struct Rank {
   int64_t start_ticks = 0;
   bool running = false;
   std::optional<rank_protocol::RankExit> exit;
-  bool exit_unsaid = false;
+  bool exit_unreported = false;
   SpoolTail tail;
   Op reading = 0;
   bool more = true;          // There may be events that were not read.
@@ -82,7 +82,7 @@ struct Rank {
   Op reading_tail = 0;       // The read of the log's end that is in progress.
   std::string log_tail;
   int64_t log_offset = 0;
-  bool tail_said = false;  // The log's end was sent in this session.
+  bool log_tail_sent = false;  // The log's end was sent in this session.
   std::optional<v1::RankStatus> beacon;
   absl::Duration phase_since;
 };
@@ -95,7 +95,7 @@ struct Attempt {
   LaunchFacts facts;
   std::optional<int64_t> resumed_step;  // Reported by its ranks; unknown to a daemon that started after that.
   std::string launch_json;              // Kept until the folder is prepared.
-  std::vector<int> asked_devices;       // Chosen by the controller, one per rank. Empty: any.
+  std::vector<int> requested_devices;   // Chosen by the controller, one per rank. Empty: any.
   absl::Duration prepare_by = kNever;   // kNever: the preparation was answered.
 
   Shim shim = Shim::kNone;
@@ -130,7 +130,7 @@ struct Attempt {
   absl::Duration stop_overdue_at = kNever;
   bool overdue = false;  // Reports STOP_TIMEOUT with overdue_message until the attempt is over.
   std::string overdue_message;
-  absl::Duration overdue_said_by = kNever;
+  absl::Duration overdue_report_by = kNever;
   absl::Duration stop_asked_at;
   bool forget = false;                       // Forget the attempt once it is over.
   std::vector<v1::ControllerMessage> after;  // Commands that came while it was being forgotten; obeyed after that.
@@ -141,7 +141,7 @@ struct Attempt {
   absl::Duration diagnose_by = kNever;
 
   absl::Duration report_by = kNever;  // Deadline of a full report, which waits for the events.
-  absl::Duration exits_said_by = kNever;
+  absl::Duration exits_report_by = kNever;
   Op writing_places = 0;
   bool places_changed = false;
   Op writing_again = 0;  // Repeats the write of a final record that failed.
@@ -210,7 +210,7 @@ struct NodeState {
   absl::Duration raise_by;
   std::deque<v1::ControllerMessage> held;
 
-  std::string unusable;  // From the last StateFolderSeen.
+  std::string unusable;  // From the last StateFolderChecked.
 
   int shutdowns = 0;
   absl::Duration shutdown_at;
@@ -231,8 +231,8 @@ struct NodeState {
 };
 
 // The rules of a node: decides what the worker daemon does, and does nothing itself. All inputs come through step(),
-// which returns the effects, so the same inputs give the same node. What must outlive the daemon comes back as Found. A
-// value: copies are independent.
+// which returns the effects, so the same inputs give the same node. What must outlive the daemon comes back as
+// RecoveredAttempt. A value: copies are independent.
 class NodeCore {
  public:
   // `cluster` and `leader_epoch` are those of the state folder.

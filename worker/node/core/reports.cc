@@ -18,7 +18,7 @@ namespace {
 using Kind = Pending::Kind;
 using Phase = AttemptRecord::Phase;
 
-constexpr absl::Duration kShortestSilence = absl::Seconds(3);
+constexpr absl::Duration kMinSilenceToReset = absl::Seconds(3);
 constexpr char kLoadedKind[] = "\"kind\":\"loaded\"";  // Exactly the text that ranks write.
 
 void identify(const Attempt& attempt, v1::AttemptId* id) {
@@ -48,7 +48,7 @@ v1::RankExitReport to_proto(const rank_protocol::RankExit& exit) {
 void add_exit(Rank& rank, v1::AttemptReport* report) {
   v1::RankExitReport* const exit = report->add_exits();
   *exit = to_proto(*rank.exit);
-  if (std::exchange(rank.tail_said, !rank.log_tail.empty()) || rank.log_tail.empty()) return;
+  if (std::exchange(rank.log_tail_sent, !rank.log_tail.empty()) || rank.log_tail.empty()) return;
   exit->set_log_tail(rank.log_tail);
   exit->set_log_offset(rank.log_offset);
 }
@@ -138,15 +138,15 @@ void report(Step& step, Attempt& attempt) {
   if (!step.state.connected || !attempt.announced()) return;
   v1::WorkerMessage message = make_report(step, attempt);
   for (Rank& rank : attempt.ranks) {
-    rank.exit_unsaid = false;
+    rank.exit_unreported = false;
     if (rank.exit) add_exit(rank, message.mutable_attempt());
   }
-  attempt.exits_said_by = kNever;
+  attempt.exits_report_by = kNever;
   step.send(std::move(message));
 }
 
 void report_after_events(Step& step, Attempt& attempt) {
-  attempt.report_by = step.now.monotonic + kSpoolPatience;
+  attempt.report_by = step.now.monotonic + kSpoolTimeout;
   for (Rank& rank : attempt.ranks) rank.more = true;
   forward_all(step, attempt);
 }
@@ -154,8 +154,8 @@ void report_after_events(Step& step, Attempt& attempt) {
 void flush_reports(Step& step, Attempt& attempt) {
   // A new session reports everything, see accept() in commands.cc.
   if (!step.state.connected || attempt.stage == Stage::kForgetting) {
-    attempt.report_by = attempt.exits_said_by = kNever;
-    for (Rank& rank : attempt.ranks) rank.exit_unsaid = false;
+    attempt.report_by = attempt.exits_report_by = kNever;
+    for (Rank& rank : attempt.ranks) rank.exit_unreported = false;
     return;
   }
   const absl::Duration now = step.now.monotonic;
@@ -164,21 +164,21 @@ void flush_reports(Step& step, Attempt& attempt) {
     attempt.report_by = kNever;
     return report(step, attempt);
   }
-  if (attempt.exits_said_by == kNever) return;
+  if (attempt.exits_report_by == kNever) return;
   bool more = false;
   for (Rank& rank : attempt.ranks) {
-    if (!rank.exit_unsaid) continue;
-    if (now < attempt.exits_said_by && !caught_up(rank)) {
+    if (!rank.exit_unreported) continue;
+    if (now < attempt.exits_report_by && !caught_up(rank)) {
       more = true;
       continue;
     }
-    rank.exit_unsaid = false;
+    rank.exit_unreported = false;
     if (!attempt.announced()) continue;
     v1::WorkerMessage message = make_report(step, attempt);
     add_exit(rank, message.mutable_attempt());
     step.send(std::move(message));
   }
-  if (!more) attempt.exits_said_by = kNever;
+  if (!more) attempt.exits_report_by = kNever;
 }
 
 void forward_events(Step& step, Attempt& attempt, Rank& rank) {
@@ -267,9 +267,9 @@ void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done) 
   rank->reading_tail = 0;
   rank->log_tail = done.text;
   rank->log_offset = done.offset;
-  if (done.text.empty() || rank->exit_unsaid || attempt->report_by != kNever) return;
-  rank->exit_unsaid = true;  // Its exit was reported without the log's end.
-  attempt->exits_said_by = step.now.monotonic + kSpoolPatience;
+  if (done.text.empty() || rank->exit_unreported || attempt->report_by != kNever) return;
+  rank->exit_unreported = true;  // Its exit was reported without the log's end.
+  attempt->exits_report_by = step.now.monotonic + kSpoolTimeout;
 }
 
 void acknowledge(Step& step, Attempt& attempt, int number, int64_t sequence) {
@@ -289,7 +289,7 @@ void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
 
 void rewind(Attempt& attempt) {
   for (Rank& rank : attempt.ranks) {
-    rank.tail_said = false;
+    rank.log_tail_sent = false;
     rank.unread.clear();  // Another controller may not have received it.
   }
   for (Rank& rank : attempt.ranks) {
@@ -319,7 +319,7 @@ void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1
 void send_beat(Step& step, bool is_late) {
   NodeState& state = step.state;
   const absl::Duration silence = step.now.monotonic - state.heard_at;
-  if (state.connected && silence > std::max(state.lease, kShortestSilence)) {
+  if (state.connected && silence > std::max(state.lease, kMinSilenceToReset)) {
     step.reset(absl::StrCat("no answer to beats for ", absl::ToInt64Milliseconds(silence), " ms"));
   }
   v1::WorkerMessage message;
@@ -332,9 +332,9 @@ void send_beat(Step& step, bool is_late) {
   for (auto& [key, attempt] : state.attempts) {
     if (attempt.shim == Shim::kLinked) {
       step.out(
-          TellShim{key,
-                   attempt.link,
-                   {.kind = ShimCommand::Kind::kLease, .silence_milliseconds = absl::ToInt64Milliseconds(silence)}});
+          SendToShim{key,
+                     attempt.link,
+                     {.kind = ShimCommand::Kind::kLease, .silence_milliseconds = absl::ToInt64Milliseconds(silence)}});
     }
     for (Rank& rank : attempt.ranks) rank.more = true;
     forward_all(step, attempt);
@@ -350,7 +350,7 @@ void send_beat(Step& step, bool is_late) {
 }
 
 // Notifies the former leader that another controller leads.
-void say_stale_leader(Step& step, const v1::ControllerMessage& message) {
+void report_stale_leader(Step& step, const v1::ControllerMessage& message) {
   const bool reads = message.has_events_ack() || message.has_read_log() || message.has_read_trace();
   const v1::AttemptId* const id = id_of(message);
   if (id == nullptr || reads) return;

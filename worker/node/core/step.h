@@ -32,9 +32,9 @@ struct Step {
 void note(Step& step, const AttemptKey& key, journal::Level level, const std::string& event,
           const std::string& message);
 std::set<int> free_devices(const NodeConfig& config, const NodeState& state);
-void on_state_folder_seen(Step& step, const StateFolderSeen& seen);
+void on_state_folder_checked(Step& step, const StateFolderChecked& seen);
 // Handles a failed write to the state folder. Reports the node as unusable before the caller refuses the attempt,
-// because the fault is the node's. The next StateFolderSeen withdraws it.
+// because the fault is the node's. The next StateFolderChecked withdraws it.
 void on_write_failed(Step& step, const std::string& error);
 
 // commands.cc
@@ -46,7 +46,7 @@ void on_epoch_written(Step& step, const std::string& error);
 void on_disconnected(Step& step, const Disconnected& lost);
 
 // attempt.cc: from Prepare to the first report.
-void on_found(Step& step, const Found& found);
+void on_found(Step& step, const RecoveredAttempt& found);
 void prepare(Step& step, const v1::Prepare& message);
 void on_fence_raised(Step& step, const AttemptKey& key, const FenceRaised& done);
 void prepare_waiting(Step& step);  // Continues attempts in kWaiting that no longer have to wait.
@@ -54,19 +54,19 @@ void on_recorded(Step& step, const AttemptKey& key, const std::string& error);
 void on_prepared(Step& step, const Pending& what, const FolderPrepared& done);
 void on_live_written(Step& step, Attempt& attempt, const std::string& error);
 void start(Step& step, Attempt& attempt, const v1::Start& message);
-void go_on_starting(Step& step, Attempt& attempt);
+void continue_starting(Step& step, Attempt& attempt);
 void on_token_checked(Step& step, Attempt& attempt, const Refusal& refusal);
 void preparation_overdue(Step& step, Attempt& attempt);
 // Reports `phase` for an attempt of which this node keeps nothing, with the reason.
 void answer_unknown(Step& step, const AttemptKey& key, v1::AttemptReport::Phase phase, const Refusal& why,
                     int highest = 0);
-void forget_memory_of(Step& step, const AttemptKey& key);
+void erase_attempt(Step& step, const AttemptKey& key);
 
 // stops.cc: from the first request to end an attempt to its last report.
 void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, const std::string& reason,
           int64_t deadline_milliseconds = 0);
 void refuse(Step& step, Attempt& attempt, const Refusal& why);
-void tell(Step& step, Attempt& attempt, ShimCommand command);
+void send_to_shim(Step& step, Attempt& attempt, ShimCommand command);
 void link_lost(Step& step, Attempt& attempt);
 void look_for_shim(Step& step, Attempt& attempt);
 void shim_is_done(Step& step, Attempt& attempt, Attempt::End how);
@@ -80,9 +80,9 @@ void take_exits(Attempt& attempt, const std::vector<rank_protocol::RankExit>& ex
 
 // completions.cc: handles what shims and the disk report.
 void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done);
-void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done);
-void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done);
-void on_shim_said(Step& step, const ShimSaid& said);
+void on_shim_found(Step& step, Attempt& attempt, const ShimLookup& done);
+void on_ranks_checked(Step& step, Attempt& attempt, const RanksChecked& done);
+void on_shim_event(Step& step, const ShimEvent& said);
 void on_shim_closed(Step& step, const ShimClosed& closed);
 void run_deadlines(Step& step, Attempt& attempt);
 
@@ -109,6 +109,6 @@ void send_beat(Step& step, bool is_late);
 v1::RankStatus status_of(const Rank& rank, Now now);
 void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
 Rank* find_rank(Attempt& attempt, int rank);
-void say_stale_leader(Step& step, const v1::ControllerMessage& message);
+void report_stale_leader(Step& step, const v1::ControllerMessage& message);
 
 }  // namespace titan::node

@@ -18,15 +18,15 @@ void give_up(Step& step, Attempt& attempt, const std::string& reason) {
   attempt.stopping = true;
   if (attempt.stage == Stage::kPreparing) return finish(step, attempt, Phase::kEnded);
   const AttemptKey key = attempt.record.key;
-  forget_memory_of(step, key);
+  erase_attempt(step, key);
   answer_unknown(step, key, v1::AttemptReport::ENDED,
                  {"NOT_PREPARED", absl::StrCat("stopped before it was prepared (", reason, ")")});
 }
 
 }  // namespace
 
-void tell(Step& step, Attempt& attempt, ShimCommand command) {
-  if (attempt.shim == Shim::kLinked) return step.out(TellShim{attempt.record.key, attempt.link, std::move(command)});
+void send_to_shim(Step& step, Attempt& attempt, ShimCommand command) {
+  if (attempt.shim == Shim::kLinked) return step.out(SendToShim{attempt.record.key, attempt.link, std::move(command)});
   attempt.pending.push_back(std::move(command));
 }
 
@@ -42,14 +42,15 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
   if (attempt.shim == Shim::kNone) return give_up(step, attempt, why);
   if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
   attempt.stopping = true;
-  tell(step, attempt,
-       {.kind = ShimCommand::Kind::kStop, .save = save, .grace_milliseconds = grace_milliseconds, .reason = reason});
+  send_to_shim(
+      step, attempt,
+      {.kind = ShimCommand::Kind::kStop, .save = save, .grace_milliseconds = grace_milliseconds, .reason = reason});
   const absl::Duration grace = step.now.monotonic + duration_of(grace_milliseconds);
-  attempt.kill_shim_at = std::min(attempt.kill_shim_at, grace + kShimPatience);
+  attempt.kill_shim_at = std::min(attempt.kill_shim_at, grace + kShimTimeout);
   if (attempt.overdue) return report(step, attempt);
   attempt.stop_overdue_at = std::min(
       attempt.stop_overdue_at,
-      deadline_milliseconds > 0 ? step.now.monotonic + duration_of(deadline_milliseconds) : grace + kStopPatience);
+      deadline_milliseconds > 0 ? step.now.monotonic + duration_of(deadline_milliseconds) : grace + kStopTimeout);
 }
 
 void refuse(Step& step, Attempt& attempt, const Refusal& why) {
@@ -60,8 +61,8 @@ void refuse(Step& step, Attempt& attempt, const Refusal& why) {
   if (attempt.shim_may_live()) {
     if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
     attempt.stopping = true;
-    attempt.kill_shim_at = step.now.monotonic + kShimPatience;
-    tell(step, attempt, {.kind = ShimCommand::Kind::kStop, .reason = why.reason});
+    attempt.kill_shim_at = step.now.monotonic + kShimTimeout;
+    send_to_shim(step, attempt, {.kind = ShimCommand::Kind::kStop, .reason = why.reason});
   }
   finish(step, attempt, Phase::kRefused);
 }
@@ -85,7 +86,7 @@ void shim_is_done(Step& step, Attempt& attempt, Attempt::End how) {
   if (attempt.end != Attempt::End::kNo) return;
   attempt.end = how;
   attempt.looks = 0;
-  attempt.exits_by = step.now.monotonic + kExitsPatience;
+  attempt.exits_by = step.now.monotonic + kExitsTimeout;
   check_ranks(step, attempt);
 }
 
@@ -118,12 +119,12 @@ void finish(Step& step, Attempt& attempt, Phase phase) {
     attempt.shim = Shim::kGone;
     attempt.link = 0;
     attempt.kill_shim_at = kNever;
-    attempt.overdue_said_by = kNever;
+    attempt.overdue_report_by = kNever;
     if (attempt.record.error_reason == "SHIM_LOST") ++step.state.shims_lost;
   } else if (attempt.shim_may_live()) {
-    attempt.stop_overdue_at = step.now.monotonic + kStopPatience;
+    attempt.stop_overdue_at = step.now.monotonic + kStopTimeout;
   }
-  attempt.finish_by = step.now.monotonic + kWritePatience;
+  attempt.finish_by = step.now.monotonic + kWriteTimeout;
   attempt.op = step.begin({.kind = Kind::kFinish, .key = attempt.record.key});
   step.out(WriteRecord{attempt.op, attempt.record});
 }
@@ -144,7 +145,7 @@ void forget_if_over(Step& step, Attempt& attempt) {
   if (attempt.stage != Stage::kOver || attempt.shim_may_live()) return;
   attempt.stage = Stage::kForgetting;
   attempt.write_again_at = kNever;
-  attempt.report_by = attempt.exits_said_by = kNever;
+  attempt.report_by = attempt.exits_report_by = kNever;
   attempt.record.phase = Phase::kForgotten;
   attempt.op = step.begin({.kind = Kind::kForget, .key = attempt.record.key});
   step.out(ForgetAttempt{attempt.op, attempt.record});

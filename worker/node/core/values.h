@@ -105,18 +105,18 @@ struct CheckToken {
   Op op = 0;
   AttemptRecord record;
 };
-// Starts the shim and connects to it. -> ShimSpawned, then ShimSaid over the link
+// Starts the shim and connects to it. -> ShimSpawned, then ShimEvent over the link
 struct SpawnShim {
   Op op = 0;
   AttemptKey key;
 };
-// Looks for a shim and connects to it. -> ShimFound
+// Looks for a shim and connects to it. -> ShimLookup
 struct FindShim {
   Op op = 0;
   AttemptKey key;
 };
 // Checks which processes are alive. With `kill_left` (the shim is gone) first kills processes whose environment names
-// the run folder and those in the attempt's control group. -> RanksSeen
+// the run folder and those in the attempt's control group. -> RanksChecked
 struct CheckRanks {
   Op op = 0;
   AttemptKey key;
@@ -140,7 +140,7 @@ struct ShimCommand {
   int64_t silence_milliseconds = 0;   // kLease: time since the last message of the controller.
   int64_t patience_milliseconds = 0;  // kStacks: stacks that are not read by then are left out.
 };
-struct TellShim {
+struct SendToShim {
   AttemptKey key;
   Op link = 0;
   ShimCommand command;
@@ -230,7 +230,7 @@ struct Log {
 struct Exit {};
 
 using Effect = std::variant<Send, RaiseFence, AddRecord, WriteRecord, PrepareFolder, DiscardPrepared, CheckToken,
-                            SpawnShim, FindShim, CheckRanks, KillShim, TellShim, ReadSpool, ReadLogTail, WatchSpools,
+                            SpawnShim, FindShim, CheckRanks, KillShim, SendToShim, ReadSpool, ReadLogTail, WatchSpools,
                             UnwatchSpools, WritePlaces, ForgetAttempt, DeleteFolder, CleanUp, WriteCluster,
                             WriteLeaderEpoch, AnswerLog, AnswerTrace, AnswerDiagnosis, ResetSession, Log, Exit>;
 
@@ -238,7 +238,7 @@ using Effect = std::variant<Send, RaiseFence, AddRecord, WriteRecord, PrepareFol
 
 // Comes at startup, before any other input: an attempt whose record is in the state folder and is not marked as
 // forgotten.
-struct Found {
+struct RecoveredAttempt {
   AttemptRecord record;
   std::map<int, SpoolTail::Place> places;
   LaunchFacts facts;
@@ -248,7 +248,7 @@ struct Found {
   std::optional<ShimStatus> status;
   std::vector<rank_protocol::RankExit> exits;  // Exits that the shim recorded.
   std::vector<std::string> damage;             // Damage in files of the run folder, one sentence per file, for people.
-  std::string exits_damage;                    // See RanksSeen::exits_damage.
+  std::string exits_damage;                    // See RanksChecked::exits_damage.
 };
 // A message of the controller. Sessions are numbered from 1. Messages that arrive before the session's Welcome wait for
 // it.
@@ -289,15 +289,15 @@ struct ShimSpawned {
   int64_t start_ticks = 0;
   std::string error;
 };
-struct ShimFound {
+struct ShimLookup {
   Op op = 0;  // Also the number of the link when the result is kLinked.
-  enum class Is { kLinked, kSilent, kGone, kUnknown };
-  Is is = Is::kUnknown;
+  enum class State { kLinked, kSilent, kGone, kUnknown };
+  State state = State::kUnknown;
   std::string why;                             // kUnknown: the error. kGone: the last line that the shim printed.
   std::optional<ShimStatus> status;            // kGone: its last status, if it wrote one.
   std::vector<rank_protocol::RankExit> exits;  // kGone: the exits that it recorded.
 };
-struct RanksSeen {
+struct RanksChecked {
   Op op = 0;
   struct Alive {
     int rank = 0;
@@ -333,7 +333,7 @@ struct SpoolChanged {
   AttemptKey key;
   int rank = 0;
 };
-struct ShimSaid {
+struct ShimEvent {
   AttemptKey key;
   Op link = 0;
   enum class Kind { kStatus, kStarted, kStartFailed, kExit, kEnded, kLease, kStacks };
@@ -347,7 +347,7 @@ struct ShimClosed {
   AttemptKey key;
   Op link = 0;
 };
-struct BeaconsSeen {
+struct BeaconsRead {
   struct Item {
     AttemptKey key;
     v1::RankStatus status;       // Without the process and phase_milliseconds.
@@ -357,17 +357,17 @@ struct BeaconsSeen {
 };
 // Why no rank can be prepared here: the state folder is gone, was replaced, is full or cannot be written. Empty: ranks
 // can be prepared.
-struct StateFolderSeen {
+struct StateFolderChecked {
   std::string unusable;
 };
 struct Tick {};
 // A signal asked the daemon to stop.
 struct Shutdown {
-  bool hurries = false;  // Ctrl-C at a terminal: the second one kills the ranks.
+  bool immediate = false;  // Ctrl-C at a terminal: the second one kills the ranks.
 };
 
-using Input = std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked,
-                           ShimSpawned, ShimFound, RanksSeen, SpoolRead, LogTailRead, SpoolChanged, ShimSaid,
-                           ShimClosed, BeaconsSeen, StateFolderSeen, Tick, Shutdown>;
+using Input = std::variant<RecoveredAttempt, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked,
+                           ShimSpawned, ShimLookup, RanksChecked, SpoolRead, LogTailRead, SpoolChanged, ShimEvent,
+                           ShimClosed, BeaconsRead, StateFolderChecked, Tick, Shutdown>;
 
 }  // namespace titan::node

@@ -39,7 +39,7 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
   config.adopt_cluster = options.adopt_cluster;
   config.stop_ranks_on_exit = options.stop_ranks_on_exit;
   config.stop_grace = options.stop_grace;
-  config.token_patience = absl::Nanoseconds(static_cast<int64_t>(options.token_patience_seconds * 1e9));
+  config.token_timeout = absl::Nanoseconds(static_cast<int64_t>(options.token_timeout_seconds * 1e9));
   config.resources.set_device(resources.device);
   config.resources.set_devices(resources.devices);
   config.resources.set_cpu_cores(resources.cpu_cores);
@@ -84,7 +84,7 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& option
 }
 
 constexpr absl::Duration kLookAtState = absl::Seconds(1);
-constexpr absl::Duration kStatePatience = absl::Seconds(10);  // For a disk that does not answer.
+constexpr absl::Duration kStateTimeout = absl::Seconds(10);  // For a disk that does not answer.
 // Below the first limit the node takes no more ranks; from the second on it does again. What one attempt writes fits
 // between them, so that the node does not alternate.
 constexpr int64_t kLeastSpace = 4 << 20, kEnoughSpace = 8 << 20;
@@ -111,7 +111,7 @@ std::optional<std::string> own_visible_devices() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const DaemonTelemetry& says) {
   // Ranks of other users start in another folder.
   options.rank_binary = std::filesystem::absolute(options.rank_binary).string();
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices, {.visible = own_visible_devices()}));
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
   }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> damaged, folder.mend_records());
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> damaged, folder.repair_records());
   for (const std::string& text : damaged) says.journal.write(journal::Level::kWarning, "RecordDamaged", text);
   TITAN_ASSIGN_OR_RETURN(const std::string former, folder.claim_for(options.node));
   if (!former.empty()) {
@@ -148,10 +148,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
       new Daemon(std::move(options), says, state, std::move(resources), std::move(groups), std::move(core)));
 }
 
-Daemon::Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
-               std::optional<shim::GroupHome> groups, node::NodeCore core)
+Daemon::Daemon(Options options, const DaemonTelemetry& says, std::shared_ptr<const StateFolder> state,
+               Resources resources, std::optional<shim::GroupHome> groups, node::NodeCore core)
     : options_(std::move(options)),
-      says_(says),
+      telemetry_(says),
       state_(std::move(state)),
       resources_(std::move(resources)),
       groups_(std::move(groups)),
@@ -174,16 +174,17 @@ void Daemon::run() {
   begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
   begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
   begun.add("attempts", absl::StrCat(core_.state().attempts.size()));
-  says_.journal.write(begun.add("controllers", absl::StrJoin(options_.controllers, ",")));
+  telemetry_.journal.write(begun.add("controllers", absl::StrJoin(options_.controllers, ",")));
   if (const int held = core_.devices_held(); held > resources_.devices) {
-    says_.journal.write(journal::Level::kWarning, "DevicesInUse",
-                        absl::StrCat("ranks that began before have ", counted(held, "device"), " and --devices is ",
-                                     resources_.devices, ": no more ranks are taken until they have ended"));
+    telemetry_.journal.write(
+        journal::Level::kWarning, "DevicesInUse",
+        absl::StrCat("ranks that began before have ", counted(held, "device"), " and --devices is ", resources_.devices,
+                     ": no more ranks are taken until they have ended"));
   }
   session_ = std::make_unique<Session>(
       loop_, Controllers(options_.controllers), options_.credentials, options_.security,
       Session::Callbacks{[this] {
-                           look_at_beacons();
+                           read_beacons();
                            return core_.make_register(now());
                          },
                          [this](int64_t session, const std::string& controller, const v1::ControllerMessage& message) {
@@ -193,8 +194,8 @@ void Daemon::run() {
                            on_lost(session, why, reason);
                          }});
   on_timer();
-  says_.service.ready();
-  tell_service();
+  telemetry_.service.ready();
+  notify_service();
   loop_.run();
   session_.reset();
 }
@@ -207,11 +208,11 @@ void Daemon::watch_signals() {
     while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
       const auto received = static_cast<int>(info.ssi_signo);
       if (!host::ends_daemon(received)) {
-        says_.journal.write(journal::Level::kInfo, "SignalIgnored", host::going_on(received));
+        telemetry_.journal.write(journal::Level::kInfo, "SignalIgnored", host::ignored_signal_message(received));
         continue;
       }
-      says_.service.stopping();
-      feed(node::Shutdown{.hurries = received == SIGINT});
+      telemetry_.service.stopping();
+      feed(node::Shutdown{.immediate = received == SIGINT});
     }
   });
 }
@@ -241,32 +242,32 @@ void Daemon::feed(const node::Input& input) {
 void Daemon::on_timer() {
   timer_.reset();
   const bool beat = now().monotonic >= core_.state().beat_at;
-  if (beat) look_at_beacons();
-  if (beat) look_at_state();
+  if (beat) read_beacons();
+  if (beat) check_state_folder();
   feed(node::Tick{});
   if (beat) update_metrics();
 }
 
-void Daemon::tell_service() {
-  const absl::Duration pace = says_.service.pace();
+void Daemon::notify_service() {
+  const absl::Duration pace = telemetry_.service.pace();
   if (pace == absl::InfiniteDuration()) return;
   const node::NodeState& state = core_.state();
-  says_.service.alive();
-  says_.service.status(absl::StrCat(state.connected ? "connected to " + state.controller : "without a controller", ", ",
-                                    counted(core_.running_ranks(), "rank"), " of ",
-                                    counted(state.attempts.size(), "attempt")));
-  loop_.after(pace, [this] { tell_service(); });
+  telemetry_.service.alive();
+  telemetry_.service.status(absl::StrCat(state.connected ? "connected to " + state.controller : "without a controller",
+                                         ", ", counted(core_.running_ranks(), "rank"), " of ",
+                                         counted(state.attempts.size(), "attempt")));
+  loop_.after(pace, [this] { notify_service(); });
 }
 
 void Daemon::on_lost(int64_t session, const std::string& why, const std::string& reason) {
   feed(node::Disconnected{session, reason});
   if (core_.state().shutdowns > 0) return;
   if (const auto line = contact_.failed(why, now().monotonic))
-    says_.journal.write(journal::Level::kWarning, "NoSession", *line);
+    telemetry_.journal.write(journal::Level::kWarning, "NoSession", *line);
 }
 
-void Daemon::look_at_beacons() {
-  node::BeaconsSeen seen;
+void Daemon::read_beacons() {
+  node::BeaconsRead seen;
   for (const auto& [key, attempt] : core_.state().attempts) {
     if (attempt.over() || !attempt.started) continue;
     Beacons& beacons = beacons_[key];
@@ -281,7 +282,7 @@ void Daemon::look_at_beacons() {
         continue;
       }
       const rank_protocol::BeaconPage& page = beacon->page();
-      node::BeaconsSeen::Item& item = seen.items.emplace_back();
+      node::BeaconsRead::Item& item = seen.items.emplace_back();
       item.key = key;
       item.phase_since = absl::Nanoseconds(page.phase_since.load());
       item.status.set_rank(rank.rank);
@@ -302,11 +303,11 @@ void Daemon::look_at_beacons() {
 
 void Daemon::update_metrics() {
   if (const auto said = certificate_.due(absl::Now()))
-    says_.journal.write(journal::Level::kWarning, "CertificateEnds", *said);
+    telemetry_.journal.write(journal::Level::kWarning, "CertificateEnds", *said);
   const node::NodeState& state = core_.state();
   const auto live = std::count_if(state.attempts.begin(), state.attempts.end(),
                                   [](const auto& item) { return !item.second.ending(); });
-  Metrics& metrics = says_.metrics;
+  Metrics& metrics = telemetry_.metrics;
   metrics.connected.Set(state.connected ? 1 : 0);
   metrics.ranks.Set(core_.running_ranks());
   metrics.attempts.Set(static_cast<double>(live));
@@ -327,7 +328,7 @@ void Daemon::update_metrics() {
     if (!attempt.ending()) dumps.insert(attempt.record.dump_folder);
   }
   metrics.set_memory_kills_of(std::move(kills));
-  look_at_gpus();
+  read_gpus();
   if (now().monotonic < look_at_folders_at_ && dumps == dumps_) return;
   look_at_folders_at_ = now().monotonic + kLookAtFolders;
   dumps_ = std::move(dumps);
@@ -335,10 +336,10 @@ void Daemon::update_metrics() {
 }
 
 // Runs on another thread: a hanging disk must not keep the node from reporting it.
-void Daemon::look_at_state() {
+void Daemon::check_state_folder() {
   const absl::Duration time = now().monotonic;
   if (state_look_began_) {
-    if (time - *state_look_began_ > kStatePatience)
+    if (time - *state_look_began_ > kStateTimeout)
       take_state_look(absl::StrCat("the disk of the state folder ", options_.state, " does not answer"));
     return;
   }
@@ -355,13 +356,13 @@ void Daemon::look_at_state() {
 }
 
 void Daemon::take_state_look(const std::string& unusable) {
-  says_.metrics.state_folder_usable.Set(unusable.empty() ? 1 : 0);
-  feed(node::StateFolderSeen{unusable});
+  telemetry_.metrics.state_folder_usable.Set(unusable.empty() ? 1 : 0);
+  feed(node::StateFolderChecked{unusable});
 }
 
-void Daemon::look_at_gpus() {
+void Daemon::read_gpus() {
   if (!gpus_) return;
-  for (const journal::Line& line : says_.metrics.gpus()->news()) says_.journal.write(line);
+  for (const journal::Line& line : telemetry_.metrics.gpus()->news()) telemetry_.journal.write(line);
   if (now().monotonic < look_at_gpus_at_) return;
   look_at_gpus_at_ = now().monotonic + kLookAtGpus;
   gpus_->look();

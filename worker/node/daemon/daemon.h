@@ -19,11 +19,11 @@
 #include "worker/node/daemon/file_watcher.h"
 #include "worker/node/daemon/gpu_watch.h"
 #include "worker/node/daemon/granted_folders.h"
-#include "worker/node/daemon/lane.h"
 #include "worker/node/daemon/loop.h"
 #include "worker/node/daemon/lost_contact.h"
 #include "worker/node/daemon/metrics.h"
 #include "worker/node/daemon/resources.h"
+#include "worker/node/daemon/serial_executor.h"
 #include "worker/node/daemon/session.h"
 #include "worker/node/daemon/shim_link.h"
 #include "worker/node/daemon/state_folder.h"
@@ -49,7 +49,7 @@ struct Options {
   int64_t memory_per_rank_bytes = 0;  // Memory limit of an attempt on this node, multiplied by its ranks here. 0: none.
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
-  double token_patience_seconds = 5;
+  double token_timeout_seconds = 5;
   std::vector<std::string> pass_env;  // Further environment variables that ranks receive; see rank_environment.h.
   Grants grants;                      // Folders of this node that jobs may use.
   std::string certificate;            // This daemon's certificate; the log warns before it expires. Empty: none.
@@ -60,9 +60,9 @@ struct Options {
 };
 
 // Outputs that report the daemon's state.
-struct Says {
+struct DaemonTelemetry {
   Metrics& metrics;
-  systemd::Service& service;
+  systemd::Notifier& service;
   journal::Journal& journal;
 };
 
@@ -74,7 +74,7 @@ class Daemon {
  public:
   // Errors: InvalidArgument (options), AlreadyExists (another daemon uses the state folder), FailedPrecondition
   // (devices, control groups), and I/O errors.
-  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const Says& says);
+  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const DaemonTelemetry& says);
   ~Daemon();
 
   // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller must block before any thread
@@ -89,28 +89,28 @@ class Daemon {
   };
   using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
 
-  Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
+  Daemon(Options options, const DaemonTelemetry& says, std::shared_ptr<const StateFolder> state, Resources resources,
          std::optional<shim::GroupHome> groups, node::NodeCore core);
   shim::Spec make_spec(const AttemptRecord& record) const;
   void adopt_all();
   void feed(const node::Input& input);
-  void look_at_beacons();
+  void read_beacons();
   void on_timer();
   void on_lost(int64_t session, const std::string& why, const std::string& reason);
   void on_shim_message(const AttemptKey& key, node::Op link, const nlohmann::json& message);
   void add_link(const AttemptKey& key, node::Op number, host::Descriptor socket, bool subscribe);
   void log_about(const AttemptKey& key, journal::Level level, const std::string& event, const std::string& message);
   void update_metrics();
-  void look_at_state();
+  void check_state_folder();
   void take_state_look(const std::string& unusable);
-  void look_at_gpus();
-  void tell_service();  // Reports to systemd that the loop is alive, and the node's status; reschedules itself.
+  void read_gpus();
+  void notify_service();  // Reports to systemd that the loop is alive, and the node's status; reschedules itself.
   void watch_signals();
   std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
   std::string rank_folder(const AttemptKey& key) const { return state_->rank_folder(key); }
   // Runs `work` in a lane and feeds its result to the core.
   template <typename Work>
-  void run_in(Lane& lane, Work work);
+  void run_in(SerialExecutor& lane, Work work);
   template <typename Work>
   void run_aside(Work work);  // Same in a separate thread.
 
@@ -129,7 +129,7 @@ class Daemon {
   void perform(node::FindShim& effect);
   void perform(node::CheckRanks& effect);
   void perform(node::KillShim& effect);
-  void perform(node::TellShim& effect);
+  void perform(node::SendToShim& effect);
   void perform(node::ReadSpool& effect);
   void perform(node::ReadLogTail& effect);
   void perform(node::WatchSpools& effect);
@@ -150,7 +150,7 @@ class Daemon {
   std::vector<std::string> programs() const { return {options_.rank_binary, options_.shim_binary}; }
 
   const Options options_;
-  const Says says_;
+  const DaemonTelemetry telemetry_;
   const std::shared_ptr<const StateFolder> state_;
   const Resources resources_;
   // Where control groups for ranks are created. None: they are not available.
@@ -164,21 +164,21 @@ class Daemon {
   host::Descriptor signals_;
   std::unique_ptr<Session> session_;
   LostContact contact_;
-  rpc::CertificateEnd certificate_;
+  rpc::CertificateExpiryWarning certificate_;
   FolderWatch folders_;
-  Lane state_looks_{std::chrono::milliseconds(100)};  // Checks of the state folder.
-  absl::Duration look_at_state_at_;                   // Monotonic time of the next check.
-  std::optional<absl::Duration> state_look_began_;    // Start of the check in progress.
-  std::set<std::string> dumps_;                       // Dump folders that were measured last.
-  absl::Duration look_at_folders_at_;                 // Monotonic time of the next measurement.
-  std::optional<GpuWatch> gpus_;                      // Only on nodes with GPUs.
-  absl::Duration look_at_gpus_at_;                    // Monotonic time of the next read.
-  Lane records_;                                      // Work on the state folder that must keep its order.
-  Lane shims_;
-  Lane checks_;  // Reads /proc, where a process that waits in the kernel may block its readers.
-  Lane spools_;
-  Lane logs_;
-  Lane cleaner_;
+  SerialExecutor state_looks_{std::chrono::milliseconds(100)};  // Checks of the state folder.
+  absl::Duration look_at_state_at_;                             // Monotonic time of the next check.
+  std::optional<absl::Duration> state_look_began_;              // Start of the check in progress.
+  std::set<std::string> dumps_;                                 // Dump folders that were measured last.
+  absl::Duration look_at_folders_at_;                           // Monotonic time of the next measurement.
+  std::optional<GpuWatch> gpus_;                                // Only on nodes with GPUs.
+  absl::Duration look_at_gpus_at_;                              // Monotonic time of the next read.
+  SerialExecutor records_;                                      // Work on the state folder that must keep its order.
+  SerialExecutor shims_;
+  SerialExecutor checks_;  // Reads /proc, where a process that waits in the kernel may block its readers.
+  SerialExecutor spools_;
+  SerialExecutor logs_;
+  SerialExecutor cleaner_;
 };
 
 }  // namespace titan::daemon

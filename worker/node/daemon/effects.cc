@@ -11,7 +11,7 @@ void Daemon::perform(node::Effect effect) {
   std::visit([this](auto& given) { perform(given); }, effect);
 }
 
-void Daemon::perform(node::Log& effect) { says_.journal.write(effect.line); }
+void Daemon::perform(node::Log& effect) { telemetry_.journal.write(effect.line); }
 
 void Daemon::perform(node::Exit& /*effect*/) { loop_.stop(); }
 
@@ -19,7 +19,7 @@ void Daemon::log_about(const AttemptKey& key, journal::Level level, const std::s
                        const std::string& message) {
   journal::Line line{level, event, {}};
   line.add("job_uid", key.job_uid).add("attempt", absl::StrCat(key.number)).add("message", message);
-  says_.journal.write(line);
+  telemetry_.journal.write(line);
 }
 
 }  // namespace titan::daemon

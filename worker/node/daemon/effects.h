@@ -25,7 +25,7 @@ auto between(Around& points, Work work) {
 }
 
 template <typename Work>
-void Daemon::run_in(Lane& lane, Work work) {
+void Daemon::run_in(SerialExecutor& lane, Work work) {
   lane.run([this, post = loop_.poster(), work = std::move(work)] {
     post([this, done = node::Input(work())] { feed(done); });
   });

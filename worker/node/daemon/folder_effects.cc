@@ -86,7 +86,7 @@ void Daemon::perform(node::DiscardPrepared& effect) {
 }
 
 void Daemon::perform(node::CheckToken& effect) {
-  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_patience_seconds,
+  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_timeout_seconds,
              everybody = options_.rank_user] {
     token_point.pass();
     const RanksAs as = ranks_as(effect.record, everybody, ::geteuid());

@@ -12,9 +12,9 @@ namespace {
 constexpr int kMostEvents = 1000;  // Per read.
 
 // Calls functions for one device and notes whether the device is lost.
-class Asking {
+class NvmlCaller {
  public:
-  explicit Asking(GpuSeen& seen) : seen_(seen) {}
+  explicit NvmlCaller(GpuStatus& seen) : seen_(seen) {}
 
   template <typename Function, typename... Arguments>
   bool operator()(Function function, Arguments... arguments) {
@@ -25,10 +25,10 @@ class Asking {
   }
 
  private:
-  GpuSeen& seen_;
+  GpuStatus& seen_;
 };
 
-void read_links(const nvml::Library& nvml, nvml::Device device, GpuSeen& seen, Asking& ask) {
+void read_links(const nvml::Library& nvml, nvml::Device device, GpuStatus& seen, NvmlCaller& ask) {
   for (unsigned int link = 0; link < nvml::kMostLinks; ++link) {
     int is_active = 0;
     if (!ask(nvml->link_state, device, link, &is_active)) return;  // This was the last link.
@@ -42,8 +42,8 @@ void read_links(const nvml::Library& nvml, nvml::Device device, GpuSeen& seen, A
   }
 }
 
-void read_device(const nvml::Library& nvml, nvml::Device device, GpuSeen& seen) {
-  Asking ask(seen);
+void read_device(const nvml::Library& nvml, nvml::Device device, GpuStatus& seen) {
+  NvmlCaller ask(seen);
   nvml::Utilization used{};
   nvml::Memory memory{};
   unsigned int celsius = 0, milliwatts = 0;
@@ -74,7 +74,7 @@ void GpuReader::end() {
   library_.reset();
 }
 
-absl::StatusOr<std::vector<GpuSeen>> GpuReader::read() {
+absl::StatusOr<std::vector<GpuStatus>> GpuReader::read() {
   const bool is_new = library_ == nullptr;
   if (is_new) {
     TITAN_ASSIGN_OR_RETURN(library_, nvml::Library::open(file_));
@@ -87,11 +87,11 @@ absl::StatusOr<std::vector<GpuSeen>> GpuReader::read() {
   }
   count = std::min(count, static_cast<unsigned int>(devices_));
   if (is_new) begin_events(count);
-  std::vector<GpuSeen> all(count);
+  std::vector<GpuStatus> all(count);
   for (unsigned int i = 0; i < count; ++i) {
     all[i].index = i;
     nvml::Device device = nullptr;
-    if (Asking(all[i])(nvml->handle, i, &device)) read_device(nvml, device, all[i]);
+    if (NvmlCaller(all[i])(nvml->handle, i, &device)) read_device(nvml, device, all[i]);
   }
   take_events(all);
   return all;
@@ -111,7 +111,7 @@ void GpuReader::begin_events(unsigned int count) {
   }
 }
 
-void GpuReader::take_events(std::vector<GpuSeen>& seen) {
+void GpuReader::take_events(std::vector<GpuStatus>& seen) {
   if (events_ == nullptr) return;
   nvml::EventData event{};
   for (int i = 0; i < kMostEvents && (*library_)->next_event(events_, &event, 0) == nvml::kSuccess; ++i) {

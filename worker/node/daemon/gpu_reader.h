@@ -13,7 +13,7 @@
 namespace titan::daemon {
 
 // One GPU as the driver reported it. Values that the driver does not report are left out.
-struct GpuSeen {
+struct GpuStatus {
   unsigned int index = 0;
   bool lost = false;
   std::optional<double> utilization;  // 0 to 1.
@@ -37,12 +37,12 @@ class GpuReader {
 
   // Errors: those of nvml::Library::open, and Unavailable when the device count cannot be read. After an error the next
   // call loads the library again.
-  absl::StatusOr<std::vector<GpuSeen>> read();
+  absl::StatusOr<std::vector<GpuStatus>> read();
 
  private:
   void begin_events(unsigned int count);
   void end();
-  void take_events(std::vector<GpuSeen>& seen);
+  void take_events(std::vector<GpuStatus>& seen);
 
   const std::string file_;
   const int devices_;

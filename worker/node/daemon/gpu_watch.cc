@@ -35,7 +35,7 @@ struct Families {
   prometheus::MetricFamily xids = counter_family("titan_worker_gpu_xid_errors_total", "XIDs that the driver told.");
   prometheus::MetricFamily last_xid = gauge_family("titan_worker_gpu_last_xid", "Number of the newest XID.");
 
-  void add(const GpuSeen& gpu, const metrics::Labels& labels) {
+  void add(const GpuStatus& gpu, const metrics::Labels& labels) {
     add_gauge(lost, gpu.lost ? 1 : 0, labels);
     if (gpu.utilization) add_gauge(utilization, *gpu.utilization, labels);
     if (gpu.memory) add_gauge(used, static_cast<double>(gpu.memory->used), labels);
@@ -77,11 +77,11 @@ void GpuSeries::begin() {
   if (!since_) since_ = clock_.monotonic();
 }
 
-void GpuSeries::show(std::vector<GpuSeen> seen) {
+void GpuSeries::show(std::vector<GpuStatus> seen) {
   const sync::Lock lock(mutex_);
   since_ = clock_.monotonic();
   failure_.clear();
-  for (GpuSeen& gpu : seen) {
+  for (GpuStatus& gpu : seen) {
     Xids& of = xids_[gpu.index];
     for (const unsigned long long xid : gpu.xids) {
       ++of.count;
@@ -117,7 +117,7 @@ std::vector<prometheus::MetricFamily> GpuSeries::Collect() const {
   const sync::Lock lock(mutex_);
   if (!since_) return {};
   const absl::Duration age = clock_.monotonic() - *since_;
-  for (const GpuSeen& gpu : seen_) {
+  for (const GpuStatus& gpu : seen_) {
     const metrics::Labels labels = Families::with(labels_, "gpu", absl::StrCat(gpu.index));
     const Xids& of = xids_.at(gpu.index);
     add_counter(families.xids, of.count, labels);
@@ -146,7 +146,7 @@ void GpuWatch::look() {
 void GpuWatch::Own::look() {
   if (absent) return;
   series->begin();
-  absl::StatusOr<std::vector<GpuSeen>> seen = reader.read();
+  absl::StatusOr<std::vector<GpuStatus>> seen = reader.read();
   if (seen.ok()) return series->show(*std::move(seen));
   absent = absl::IsNotFound(seen.status());
   const std::string why(seen.status().message());

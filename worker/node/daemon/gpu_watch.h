@@ -18,7 +18,7 @@
 #include "common/service/metrics/metrics.h"
 #include "prometheus/collectable.h"
 #include "worker/node/daemon/gpu_reader.h"
-#include "worker/node/daemon/lane.h"
+#include "worker/node/daemon/serial_executor.h"
 
 namespace titan::daemon {
 
@@ -30,7 +30,7 @@ class GpuSeries : public prometheus::Collectable {
       : labels_(std::move(labels)), clock_(clock) {}
 
   void begin();  // A read starts, which may hang in the driver.
-  void show(std::vector<GpuSeen> seen);
+  void show(std::vector<GpuStatus> seen);
   void fail(const std::string& why);     // The GPUs cannot be read now.
   void give_up(const std::string& why);  // The GPUs can never be read: the driver library is missing.
 
@@ -51,7 +51,7 @@ class GpuSeries : public prometheus::Collectable {
   mutable sync::Mutex mutex_;
   // Time of the last successful read, or of the first attempt.
   std::optional<absl::Duration> since_ TITAN_GUARDED_BY(mutex_);
-  std::vector<GpuSeen> seen_ TITAN_GUARDED_BY(mutex_);
+  std::vector<GpuStatus> seen_ TITAN_GUARDED_BY(mutex_);
   std::map<unsigned int, Xids> xids_ TITAN_GUARDED_BY(mutex_);  // By device, over this daemon's life.
   std::string failure_ TITAN_GUARDED_BY(mutex_);                // The reported failure.
   std::vector<journal::Line> news_ TITAN_GUARDED_BY(mutex_);
@@ -76,7 +76,7 @@ class GpuWatch {
   };
 
   const std::shared_ptr<Own> own_;
-  Lane lane_{std::chrono::milliseconds(100)};
+  SerialExecutor lane_{std::chrono::milliseconds(100)};
 };
 
 }  // namespace titan::daemon

@@ -88,7 +88,7 @@ std::string host_name() {
   return name.empty() ? "node" : absl::AsciiStrToLower(name.substr(0, name.find('.')));
 }
 
-std::string beside_this_program(const char* name) { return (titan::host::folder_of_program() / name).string(); }
+std::string next_to_this_program(const char* name) { return (titan::host::folder_of_program() / name).string(); }
 
 void declare(CLI::App& app, Flags& flags) {
   Options& options = flags.options;
@@ -119,9 +119,9 @@ void declare(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON: {\"metrics\": PORT}");
   app.add_option("--rank-binary", options.rank_binary, "The rank program")
-      ->default_val(beside_this_program("titan-rank"));
+      ->default_val(next_to_this_program("titan-rank"));
   app.add_option("--shim-binary", options.shim_binary, "The shim program")
-      ->default_val(beside_this_program("titan-shim"));
+      ->default_val(next_to_this_program("titan-shim"));
   app.add_option("--log-max-mib", flags.log_max_mib, "Kept of each rank's log; the oldest part goes first")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -192,7 +192,7 @@ int list_failpoints() {
 
 int fail(titan::journal::Journal& journal, const absl::Status& status) {
   journal.write(titan::journal::Level::kError, "StartFailed", std::string(status.message()));
-  return titan::systemd::exit_code_of_failed_start(status);
+  return titan::systemd::startup_exit_code(status);
 }
 
 }  // namespace
@@ -238,11 +238,11 @@ int main(int argc, char** argv) {
   }
   titan::daemon::Metrics metrics(flags.options.node);
   if (const std::string& certificate = flags.security.cert; !certificate.empty()) {
-    metrics.add_asked(titan::rpc::kEndSeries, titan::rpc::kEndHelp,
-                      [certificate] { return titan::rpc::seconds_of_end(certificate); });
+    metrics.add_callback_gauge(titan::rpc::kExpiryMetric, titan::rpc::kExpiryHelp,
+                               [certificate] { return titan::rpc::certificate_expiry_seconds(certificate); });
     flags.options.certificate = certificate;
   }
-  titan::systemd::Service service(titan::systemd::Service::from_environment(), titan::system_clock());
+  titan::systemd::Notifier service(titan::systemd::Notifier::from_environment(), titan::system_clock());
   absl::StatusOr<std::unique_ptr<titan::daemon::Daemon>> daemon =
       titan::daemon::Daemon::create(flags.options, {metrics, service, *journal});
   if (!daemon.ok()) return fail(*journal, daemon.status());

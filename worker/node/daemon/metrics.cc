@@ -39,8 +39,9 @@ Metrics::Metrics(const std::string& node)
   metrics_.add(gpus_);
 }
 
-void Metrics::add_asked(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask) {
-  metrics_.add(std::make_shared<titan::metrics::AskedGauge>(name, help, labels_, std::move(ask)));
+void Metrics::add_callback_gauge(const std::string& name, const std::string& help,
+                                 std::function<std::optional<double>()> ask) {
+  metrics_.add(std::make_shared<titan::metrics::CallbackGauge>(name, help, labels_, std::move(ask)));
 }
 
 void Metrics::raise(prometheus::Counter& counter, int64_t total) {

@@ -19,7 +19,7 @@
 #include "common/service/metrics/folder_space.h"
 #include "common/service/metrics/metrics.h"
 #include "worker/node/daemon/gpu_watch.h"
-#include "worker/node/daemon/lane.h"
+#include "worker/node/daemon/serial_executor.h"
 
 namespace titan::daemon {
 
@@ -45,7 +45,7 @@ class Metrics {
   // Free space in the folders of this node.
   const std::shared_ptr<titan::metrics::FolderSpace>& folders() const { return folders_; }
   // Adds a gauge that is computed at each scrape, with this node's labels.
-  void add_asked(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask);
+  void add_callback_gauge(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask);
   // State of the node's GPUs.
   const std::shared_ptr<GpuSeries>& gpus() const { return gpus_; }
 
@@ -93,7 +93,7 @@ class FolderWatch {
 
  private:
   struct Look {
-    Lane lane{std::chrono::milliseconds(100)};
+    SerialExecutor lane{std::chrono::milliseconds(100)};
     std::shared_ptr<std::atomic<bool>> busy = std::make_shared<std::atomic<bool>>(false);
   };
   void look(Look& look, const std::string& kind, const std::set<std::string>& folders);

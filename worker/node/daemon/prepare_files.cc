@@ -83,7 +83,7 @@ void remove_old_tokens(const AttemptRecord& record) {
 Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
   storage::Files& files = storage::posix_files();
   if (record.folder_id.empty()) {
-    absl::StatusOr<std::string> settled = storage::settle_folder_id(files, record.dump_folder, kLockPatience);
+    absl::StatusOr<std::string> settled = storage::ensure_folder_id(files, record.dump_folder, kLockPatience);
     if (!settled.ok()) {
       return {"DUMP_FOLDER_UNUSABLE", absl::StrCat("the dump folder ", record.dump_folder,
                                                    " (job.dump_folder): ", std::string(settled.status().message()))};
@@ -91,10 +91,12 @@ Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::
     folder_id = *std::move(settled);
     return {};
   }
-  const absl::StatusOr<storage::FolderIs> is = storage::compare_folder(files, record.dump_folder, record.folder_id);
+  const absl::StatusOr<storage::FolderComparison> is =
+      storage::compare_folder(files, record.dump_folder, record.folder_id);
   if (!is.ok()) return refusal("DUMP_FOLDER_UNUSABLE", is.status());
-  if (*is != storage::FolderIs::kSame) {
-    return {storage::lost_folder_reason(*is), storage::lost_folder_message(*is, record.dump_folder, committed_step)};
+  if (*is != storage::FolderComparison::kSame) {
+    return {storage::folder_mismatch_reason(*is),
+            storage::folder_mismatch_message(*is, record.dump_folder, committed_step)};
   }
   folder_id = record.folder_id;
   return {};
@@ -126,7 +128,7 @@ void choose_addresses(const AttemptRecord& record, rank_protocol::Launch& launch
   spec.alone = record.ranks.size() == launch.ranks.size();
   if (spec.alone && !shim::is_loopback(spec.address)) spec.address = kLoopback;
   if (spec.alone) {
-    for (rank_protocol::RankPlace& place : launch.ranks) place.host = spec.address;
+    for (rank_protocol::RankPlacement& place : launch.ranks) place.host = spec.address;
   }
   if (std::getenv(kNcclInterface) != nullptr) return;
   const std::string interface = shim::interface_of(spec.alone ? kLoopback : spec.address);
@@ -137,7 +139,7 @@ void choose_addresses(const AttemptRecord& record, rank_protocol::Launch& launch
 // name. On the other nodes it would mean themselves.
 Refusal check_reachable(const AttemptRecord& record, const rank_protocol::Launch& launch, const shim::Spec& spec) {
   if (!record.leader || spec.alone || !shim::is_loopback(spec.address)) return {};
-  for (const rank_protocol::RankPlace& place : launch.ranks) {
+  for (const rank_protocol::RankPlacement& place : launch.ranks) {
     if (place.host == launch.ranks[0].host || shim::is_loopback(place.host)) continue;
     return {"ADDRESS_IS_LOOPBACK",
             absl::StrCat("ranks on node ", place.node, " (", place.host, ") could not reach the store on node ",
@@ -182,7 +184,7 @@ std::optional<mode_t> umask_of(const json& launch) {
   return host::parse_umask(mask.is_string() ? mask.get<std::string>() : "");
 }
 
-Refusal in_their_words(Refusal refusal, const std::optional<shim::RankUser>& user) {
+Refusal name_submitting_user(Refusal refusal, const std::optional<shim::RankUser>& user) {
   if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", whose job it is)");
   return refusal;
 }
@@ -199,7 +201,7 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
       const std::string why = absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size());
       return {{"BAD_LAUNCH", why}, "", {}};
     }
-    rank_protocol::RankPlace& place = launch->ranks[rank];
+    rank_protocol::RankPlacement& place = launch->ranks[rank];
     if (place.host.empty()) place.host = host;
   }
   spec.world = static_cast<int>(launch->ranks.size());
@@ -220,7 +222,8 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   if (record.leader && !record.dump_folder.empty()) {
     const AsUser as(spec.user);
     const host::FileMask mask(umask_of(json_of_launch));
-    prepared.refusal = in_their_words(make_dump_folder(record, launch->committed_step, prepared.folder_id), spec.user);
+    prepared.refusal =
+        name_submitting_user(make_dump_folder(record, launch->committed_step, prepared.folder_id), spec.user);
   }
   return prepared;
 }
@@ -243,7 +246,7 @@ Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const
   const json config = folders ? config_of(launch_json) : json::object();  // Used only to look for a library.
   const auto allowed = [&] {
     const AsUser user(as.user);
-    return in_their_words(check_folders(record, config, grants), as.user);
+    return name_submitting_user(check_folders(record, config, grants), as.user);
   };
   if (Refusal refused = allowed()) return {refused, "", {}};
   Prepared prepared =

@@ -82,8 +82,8 @@ std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& questio
 namespace {
 
 namespace fs = std::filesystem;
+using rank_protocol::TraceRequest;
 using rank_protocol::TraceState;
-using rank_protocol::TraceWords;
 
 constexpr int64_t kMaxPiece = 1 << 20;
 
@@ -142,7 +142,7 @@ v1::TraceData::State to_proto(TraceState state) {
 // Returns the state of the requested trace; requests it if the rank is free.
 void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, rank_protocol::BeaconReader& beacon,
               v1::TraceData* answer) {
-  const TraceWords& words = beacon.page().trace;
+  const TraceRequest& words = beacon.page().trace;
   const std::string who = absl::StrCat("rank ", request.rank());
   if (words.takes_requests.load() == 0) {
     return fail(answer, "NO_PROFILER",

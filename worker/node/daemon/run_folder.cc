@@ -23,11 +23,11 @@ namespace titan::daemon {
 namespace {
 
 using nlohmann::json;
-using node::ShimFound;
+using node::ShimLookup;
 using rank_protocol::RankExit;
 
 // The last line that the shim printed, which says why it could not start.
-std::string shim_words(const std::string& run_folder) {
+std::string last_shim_log_line(const std::string& run_folder) {
   const absl::StatusOr<std::string> text = host::read_file(run_folder + "/shim.log");
   if (!text.ok()) return "no message";
   const size_t end = text->find_last_not_of('\n');
@@ -96,15 +96,15 @@ absl::StatusOr<bool> shim_lives(const std::string& run_folder) {
   return held;
 }
 
-node::ShimFound find_shim(const std::string& run_folder) {
-  ShimFound found;
+node::ShimLookup find_shim(const std::string& run_folder) {
+  ShimLookup found;
   const absl::StatusOr<bool> lives = shim_lives(run_folder);
   if (!lives.ok()) {
     found.why = text_of(lives.status());
     return found;
   }
   if (*lives) {
-    found.is = ShimFound::Is::kSilent;
+    found.state = ShimLookup::State::kSilent;
     return found;
   }
   absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);
@@ -112,8 +112,8 @@ node::ShimFound find_shim(const std::string& run_folder) {
     found.why = text_of(status.status());
     return found;
   }
-  found.is = ShimFound::Is::kGone;
-  found.why = shim_words(run_folder);
+  found.state = ShimLookup::State::kGone;
+  found.why = last_shim_log_line(run_folder);
   found.status = *std::move(status);
   found.exits = shim::read_exits(run_folder).value_or(std::vector<RankExit>());
   return found;
@@ -126,9 +126,9 @@ std::string group_of(const std::string& run_folder) {
   return spec.ok() ? spec->group.folder : "";
 }
 
-node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
-                            const std::string& rank_folder) {
-  node::RanksSeen seen;
+node::RanksChecked check_ranks(const node::CheckRanks& look, const std::string& run_folder,
+                               const std::string& rank_folder) {
+  node::RanksChecked seen;
   seen.op = look.op;
   seen.same_boot = look.boot == shim::boot_id();
   if (seen.same_boot) {
@@ -226,8 +226,8 @@ std::string damage_of(const std::string& path, absl::string_view then) {
   return absl::StrCat(path, " is damaged: ", then);
 }
 
-node::Found look_at(const node::AttemptRecord& record, const std::string& run_folder) {
-  node::Found found;
+node::RecoveredAttempt look_at(const node::AttemptRecord& record, const std::string& run_folder) {
+  node::RecoveredAttempt found;
   found.record = record;
   std::string places, exits;
   found.places = load_places(run_folder, &places);
@@ -240,10 +240,10 @@ node::Found look_at(const node::AttemptRecord& record, const std::string& run_fo
   }
   found.exits_damage = exits;
   const absl::StatusOr<bool> lives = shim_lives(run_folder);
-  if (lives.ok()) found.shim = *lives ? node::Found::Shim::kAlive : node::Found::Shim::kGone;
+  if (lives.ok()) found.shim = *lives ? node::RecoveredAttempt::Shim::kAlive : node::RecoveredAttempt::Shim::kGone;
   const absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);
   if (status.ok()) found.status = *status;
-  if (!status.ok()) found.shim = node::Found::Shim::kUnknown;
+  if (!status.ok()) found.shim = node::RecoveredAttempt::Shim::kUnknown;
   return found;
 }
 

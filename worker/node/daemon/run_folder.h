@@ -26,13 +26,13 @@ absl::StatusOr<std::optional<node::ShimStatus>> last_status(const std::string& r
 // the disk does not say, so the shim may or may not be alive.
 absl::StatusOr<bool> shim_lives(const std::string& run_folder);
 
-// Fills node::ShimFound except for the link. A living shim gives kSilent.
-node::ShimFound find_shim(const std::string& run_folder);
+// Fills node::ShimLookup except for the link. A living shim gives kSilent.
+node::ShimLookup find_shim(const std::string& run_folder);
 // Folder of the control group that the shim created for the ranks. Empty: none.
 std::string group_of(const std::string& run_folder);
 // `rank_folder`: where the ranks write.
-node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
-                            const std::string& rank_folder);
+node::RanksChecked check_ranks(const node::CheckRanks& look, const std::string& run_folder,
+                               const std::string& rank_folder);
 
 // Reads the end of a failed rank's log (common/rank_protocol/failed_ranks.h). Empty if the rank has no log.
 node::LogTailRead log_tail(const std::string& run_folder, int rank);
@@ -46,6 +46,6 @@ std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder,
 absl::Status save_places(const std::string& run_folder, const std::map<int, node::SpoolTail::Place>& places);
 
 // Reads what the core needs to know at startup about a recorded attempt.
-node::Found look_at(const node::AttemptRecord& record, const std::string& run_folder);
+node::RecoveredAttempt look_at(const node::AttemptRecord& record, const std::string& run_folder);
 
 }  // namespace titan::daemon

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 Around spawn_points{failpoint::Point("worker.spawn"), failpoint::Point("worker.spawned")};
-failpoint::Point tell_point("worker.tell"), found_point("worker.shim.found");
+failpoint::Point send_to_shim_point("worker.tell"), found_point("worker.shim.found");
 
 json to_json(const node::ShimCommand& command) {
   switch (command.kind) {
@@ -67,14 +67,14 @@ void Daemon::perform(node::SpawnShim& effect) {
 
 void Daemon::perform(node::FindShim& effect) {
   shims_.run([this, post = loop_.poster(), effect, folder = run_folder(effect.key)] {
-    node::ShimFound found = find_shim(folder);
+    node::ShimLookup found = find_shim(folder);
     found_point.pass();
     found.op = effect.op;
     const auto socket = std::make_shared<host::Descriptor>();
-    if (found.is == node::ShimFound::Is::kSilent || found.is == node::ShimFound::Is::kUnknown) {
+    if (found.state == node::ShimLookup::State::kSilent || found.state == node::ShimLookup::State::kUnknown) {
       absl::StatusOr<host::Descriptor> connected = connect_to_shim(folder);
       if (connected.ok()) {
-        found.is = node::ShimFound::Is::kLinked;
+        found.state = node::ShimLookup::State::kLinked;
         *socket = *std::move(connected);
       }
     }
@@ -96,8 +96,8 @@ void Daemon::perform(node::KillShim& effect) {
   if (shim::process_state(pid, effect.start_ticks).value_or(0) != 0) ::kill(pid, SIGKILL);
 }
 
-void Daemon::perform(node::TellShim& effect) {
-  tell_point.pass();
+void Daemon::perform(node::SendToShim& effect) {
+  send_to_shim_point.pass();
   const auto found = links_.find(effect.key);
   if (found != links_.end() && found->second.number == effect.link) found->second.link->send(to_json(effect.command));
 }
@@ -117,8 +117,8 @@ void Daemon::add_link(const AttemptKey& key, node::Op number, host::Descriptor s
 }
 
 void Daemon::on_shim_message(const AttemptKey& key, node::Op link, const json& message) {
-  using Kind = node::ShimSaid::Kind;
-  node::ShimSaid said;
+  using Kind = node::ShimEvent::Kind;
+  node::ShimEvent said;
   said.key = key;
   said.link = link;
   try {

@@ -336,7 +336,7 @@ absl::StatusOr<std::vector<StateFolder::Item>> StateFolder::read_all() const {
   return all;
 }
 
-absl::StatusOr<std::vector<std::string>> StateFolder::mend_records() const {
+absl::StatusOr<std::vector<std::string>> StateFolder::repair_records() const {
   TITAN_ASSIGN_OR_RETURN(const std::vector<Item> all, read_all());
   std::vector<std::string> told;
   for (const Item& item : all) {

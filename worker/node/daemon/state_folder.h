@@ -70,7 +70,7 @@ class StateFolder {
   // Records of all run folders; damaged ones as rebuilt by rebuild_record(). A folder without a record is ignored.
   std::vector<AttemptRecord> load_all() const;
   // Rewrites damaged records as they were rebuilt. Returns a description of each. Errors: a folder cannot be listed.
-  absl::StatusOr<std::vector<std::string>> mend_records() const;
+  absl::StatusOr<std::vector<std::string>> repair_records() const;
 
   // Removes run folders of forgotten attempts: those older than `age`, then the oldest until all take at most `bytes`.
   void remove_old(absl::Duration age, int64_t bytes) const;

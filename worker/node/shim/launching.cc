@@ -35,7 +35,7 @@ absl::Status launch(Rank& rank, const LaunchContext& context) {
   }
   TITAN_ASSIGN_OR_RETURN(rank.process, start_rank(command));
   rank.running = true;
-  look_into_group(context.kills, spec.group, rank.process.pid);
+  check_group_entry(context.kills, spec.group, rank.process.pid);
   context.logs.add(rank.rank, std::move(rank.process.output), std::move(log));
   return absl::OkStatus();
 }

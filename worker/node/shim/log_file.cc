@@ -145,9 +145,10 @@ absl::StatusOr<LogWriter> LogWriter::open(const std::string& path, int64_t max_b
 }
 
 void LogWriter::append(const char* data, size_t size) {
-  if (unsaid_ > 0) {
-    const std::string note = absl::StrCat("\n[titan: ", unsaid_, " bytes of log lost: no space left on the disk]\n");
-    if (write_some(note.data(), note.size())) unsaid_ = 0;
+  if (unreported_ > 0) {
+    const std::string note =
+        absl::StrCat("\n[titan: ", unreported_, " bytes of log lost: no space left on the disk]\n");
+    if (write_some(note.data(), note.size())) unreported_ = 0;
   }
   while (size > 0) {
     const int64_t room = rotate_at_ - size_;
@@ -170,7 +171,7 @@ bool LogWriter::write_some(const char* data, size_t size) {
     if (n <= 0) {
       if (errno == ENOSPC && drop_oldest()) continue;
       lost_ += static_cast<int64_t>(size);
-      unsaid_ += static_cast<int64_t>(size);
+      unreported_ += static_cast<int64_t>(size);
       return false;
     }
     data += n;

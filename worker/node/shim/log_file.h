@@ -37,7 +37,7 @@ class LogWriter {
   int64_t rotate_at_ = 0;
   int64_t dropped_ = 0;
   int64_t lost_ = 0;
-  int64_t unsaid_ = 0;  // Lost bytes that no line in the log has reported yet.
+  int64_t unreported_ = 0;  // Lost bytes that no line in the log has reported yet.
 };
 
 struct LogChunk {

@@ -15,7 +15,7 @@ constexpr int64_t kDiesWithin = 30 * kSecond;  // Even a process with much memor
 
 }  // namespace
 
-void look_for_kills(MemoryKills& kills) {
+void check_oom_kills(MemoryKills& kills) {
   const int64_t count = kills.counter.read(), now = monotonic_nanos();
   if (std::exchange(kills.looked, count) != count) kills.changed_at = now;
   if (now - kills.changed_at > kDiesWithin) kills.seen = std::max(kills.seen, count);
@@ -27,7 +27,7 @@ bool take_kill(MemoryKills& kills) {
   return true;
 }
 
-void look_into_group(MemoryKills& kills, const ControlGroup& group, pid_t rank) {
+void check_group_entry(MemoryKills& kills, const ControlGroup& group, pid_t rank) {
   if (!group) return;
   const std::vector<pid_t> in_it = group_processes(group.folder);
   if (std::find(in_it.begin(), in_it.end(), rank) != in_it.end() || !alive(rank, start_ticks(rank))) return;

@@ -19,13 +19,13 @@ struct MemoryKills {
 
 // Call it now and then: a kill for memory after which no rank ends was that of another process, and is not for a rank
 // that is killed later.
-void look_for_kills(MemoryKills& kills);
+void check_oom_kills(MemoryKills& kills);
 
 // Whether a kill is there that no other rank has taken. Call it once for each rank that SIGKILL ended: each kill is
 // counted for one rank.
 bool take_kill(MemoryKills& kills);
 
 // Counts in the rank's process's own group from now on where the rank could not enter `group`, which does not count it.
-void look_into_group(MemoryKills& kills, const ControlGroup& group, pid_t rank);
+void check_group_entry(MemoryKills& kills, const ControlGroup& group, pid_t rank);
 
 }  // namespace titan::shim

@@ -232,8 +232,8 @@ void Shim::check_deadlines() {
   const int64_t now = monotonic_nanos();
   if (commands_waiting(ranks_)) write_commands(ranks_, folders_.rank);
   if (state_ == State::kRunning && now >= stacks_.look_at) {
-    look_for_wishes(stacks_, ranks_, server_, folders_);
-    look_for_kills(memory_kills_);
+    check_stack_requests(stacks_, ranks_, server_, folders_);
+    check_oom_kills(memory_kills_);
   }
   if (stopping_.kill_at != 0 && now >= stopping_.kill_at) kill_ranks(stopping_, ranks_, stopping_.reason);
   if (exits_.retry_at != 0 && now >= exits_.retry_at) retry_records(exits_, ranks_);

@@ -81,7 +81,7 @@ absl::StatusOr<Listener> listen_at(const addrinfo& at) {
   return result;
 }
 
-absl::Status in_words(const std::string& address, const absl::Status& why) {
+absl::Status explain_listen_error(const std::string& address, const absl::Status& why) {
   return absl::Status(why.code(), absl::StrCat("cannot listen on ", address, ": ", std::string(why.message()),
                                                ". Is it an address of this machine? titan-worker --address says where "
                                                "ranks of other nodes reach this one, and --store-address where their "
@@ -98,7 +98,7 @@ absl::StatusOr<Listener> listen_on(const std::string& address) {
     if (listener.ok()) return listener;
     why = listener.status();
   }
-  return in_words(address, why);
+  return explain_listen_error(address, why);
 }
 
 bool is_wildcard(const std::string& address) {

@@ -18,10 +18,10 @@ namespace titan::shim {
 namespace {
 
 std::vector<std::string> arguments_for(const std::string& program, const std::string& run_folder,
-                                       const std::vector<StacksOf>& ranks, int64_t deadline_milliseconds) {
+                                       const std::vector<StackTarget>& ranks, int64_t deadline_milliseconds) {
   std::vector<std::string> arguments = {program, "--deadline-milliseconds", absl::StrCat(deadline_milliseconds),
                                         "--out-dir", run_folder};
-  for (const StacksOf& of : ranks) {
+  for (const StackTarget& of : ranks) {
     const std::string path = rank_protocol::stacks_path(run_folder, of.rank);
     arguments.insert(arguments.end(),
                      {"--name", absl::StrCat(of.pid, "=", path.substr(path.rfind('/') + 1)), absl::StrCat(of.pid)});
@@ -42,8 +42,8 @@ void let_signals_through(posix_spawnattr_t& attributes) {
 }  // namespace
 
 absl::StatusOr<pid_t> start_stacks(const std::string& program, const std::string& run_folder,
-                                   const std::vector<StacksOf>& ranks, int64_t deadline_milliseconds) {
-  for (const StacksOf& of : ranks) ::unlink(rank_protocol::stacks_path(run_folder, of.rank).c_str());
+                                   const std::vector<StackTarget>& ranks, int64_t deadline_milliseconds) {
+  for (const StackTarget& of : ranks) ::unlink(rank_protocol::stacks_path(run_folder, of.rank).c_str());
   std::vector<std::string> arguments = arguments_for(program, run_folder, ranks, deadline_milliseconds);
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());

@@ -10,7 +10,7 @@
 
 namespace titan::shim {
 
-struct StacksOf {
+struct StackTarget {
   pid_t pid = 0;
   int rank = 0;
 };
@@ -21,7 +21,7 @@ struct StacksOf {
 // that every rank has a file. `program`: path of titan-stacks. Errors: NotFound and others of starting a program, with
 // its name.
 absl::StatusOr<pid_t> start_stacks(const std::string& program, const std::string& run_folder,
-                                   const std::vector<StacksOf>& ranks, int64_t deadline_milliseconds);
+                                   const std::vector<StackTarget>& ranks, int64_t deadline_milliseconds);
 
 // Path of titan-stacks in the folder of this program.
 std::string stacks_program();

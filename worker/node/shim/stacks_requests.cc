@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kWishesEvery = 100 * kMilli;
+constexpr int64_t kStackRequestInterval = 100 * kMilli;
 constexpr int64_t kStacksFresh = 10 * kSecond;
 
 }  // namespace
@@ -26,7 +26,7 @@ absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& rank
     server.broadcast({{"event", "stacks"}});
     return absl::OkStatus();
   }
-  std::vector<StacksOf> running;
+  std::vector<StackTarget> running;
   for (const Rank& rank : ranks) {
     if (rank.running) running.push_back({rank.process.pid, rank.rank});
   }
@@ -37,8 +37,8 @@ absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& rank
   return absl::OkStatus();
 }
 
-void look_for_wishes(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders) {
-  requests.look_at = monotonic_nanos() + kWishesEvery;
+void check_stack_requests(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders) {
+  requests.look_at = monotonic_nanos() + kStackRequestInterval;
   if (requests.pid != 0) return;
   for (Rank& rank : ranks) {
     if (!rank.running || !open_beacon(rank, folders.rank) || !rank.beacon->look().ok()) continue;

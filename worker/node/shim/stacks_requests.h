@@ -30,7 +30,7 @@ absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& rank
                          const std::string& run_folder, int64_t patience_milliseconds);
 
 // Takes stacks for ranks that a collective has failed: they wait to be looked at.
-void look_for_wishes(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders);
+void check_stack_requests(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders);
 
 // titan-stacks has ended: the ranks need not wait for it any longer.
 void end_stacks(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const std::string& rank_folder,

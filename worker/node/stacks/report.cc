@@ -119,8 +119,8 @@ void name_functions(const ProcessStacks& process) {
 
 }  // namespace
 
-void look_at(pid_t pid, int64_t deadline_nanos, size_t most_frames, ElfFiles& files,
-             const std::function<void(const ProcessStacks&)>& tell) {
+void capture_process(pid_t pid, int64_t deadline_nanos, size_t most_frames, ElfFiles& files,
+                     const std::function<void(const ProcessStacks&)>& tell) {
   const int64_t now = shim::monotonic_nanos();
   const std::vector<Capture> captures = capture_threads(pid, now + (deadline_nanos - now) / 2);
   Unwinder unwinder(one_that_lives(captures, pid), files);

@@ -50,7 +50,7 @@ void limit_what_it_takes() {
   ::setrlimit(RLIMIT_CORE, &no_core);
 }
 
-[[noreturn]] void look_at_all(const Request& request, size_t first, int64_t deadline, pid_t parent, int to) {
+[[noreturn]] void capture_all(const Request& request, size_t first, int64_t deadline, pid_t parent, int to) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   limit_what_it_takes();
@@ -65,41 +65,41 @@ void limit_what_it_takes() {
   ElfFiles files;
   for (size_t place = first; place < request.pids.size(); ++place) {
     uint32_t told = 0;
-    look_at(request.pids[place], share_of(deadline, request.pids.size() - place), request.most_frames, files,
-            [&](const ProcessStacks& process) {
-              const std::string text = report(process);
-              const Head head{static_cast<uint32_t>(place), static_cast<uint32_t>(text.size()),
-                              process.threads.empty() ? 0U : 1U, told++};
-              if (!host::write_all(to, {reinterpret_cast<const char*>(&head), sizeof(head)}, "the head").ok() ||
-                  !host::write_all(to, text, "the report").ok()) {
-                ::_exit(1);
-              }
-            });
+    capture_process(request.pids[place], share_of(deadline, request.pids.size() - place), request.most_frames, files,
+                    [&](const ProcessStacks& process) {
+                      const std::string text = report(process);
+                      const Head head{static_cast<uint32_t>(place), static_cast<uint32_t>(text.size()),
+                                      process.threads.empty() ? 0U : 1U, told++};
+                      if (!host::write_all(to, {reinterpret_cast<const char*>(&head), sizeof(head)}, "the head").ok() ||
+                          !host::write_all(to, text, "the report").ok()) {
+                        ::_exit(1);
+                      }
+                    });
   }
   ::_exit(0);
 }
 
 // The child process that captures stacks, from its parent's side.
-class Looker {
+class CaptureChild {
  public:
-  Looker(const Request& request, size_t first, int64_t deadline) {
+  CaptureChild(const Request& request, size_t first, int64_t deadline) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return;
     from_ = host::Descriptor(ends[0]);
     const host::Descriptor to(ends[1]);
     const pid_t parent = ::getpid();
     pid_ = ::fork();
-    if (pid_ == 0) look_at_all(request, first, deadline, parent, to.get());
+    if (pid_ == 0) capture_all(request, first, deadline, parent, to.get());
     ::fcntl(from_.get(), F_SETFL, O_NONBLOCK);
   }
-  ~Looker() {
+  ~CaptureChild() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
     // Does not block: the child may be in a state in which no signal ends it immediately.
     ::waitpid(pid_, nullptr, WNOHANG);
   }
-  Looker(const Looker&) = delete;
-  Looker& operator=(const Looker&) = delete;
+  CaptureChild(const CaptureChild&) = delete;
+  CaptureChild& operator=(const CaptureChild&) = delete;
 
   enum class Next { kAnswer, kLate, kGone };
   Next wait(int64_t until, Head& head, std::string& text) {
@@ -154,14 +154,14 @@ void supervise(const Request& request, const std::function<void(size_t place, co
   const size_t count = request.pids.size();
   size_t place = 0;
   while (place < count && shim::monotonic_nanos() < deadline) {
-    Looker looker(request, place, deadline);
-    Looker::Next next = Looker::Next::kAnswer;
+    CaptureChild looker(request, place, deadline);
+    CaptureChild::Next next = CaptureChild::Next::kAnswer;
     Answer best;
-    for (int64_t until = share_of(deadline, count - place); place < count && next == Looker::Next::kAnswer;) {
+    for (int64_t until = share_of(deadline, count - place); place < count && next == CaptureChild::Next::kAnswer;) {
       Head head;
       Answer answer;
       next = looker.wait(until, head, answer.text);
-      if (next != Looker::Next::kAnswer) break;
+      if (next != CaptureChild::Next::kAnswer) break;
       answer.anything = head.anything != 0;
       best = std::move(answer);
       if (head.last == 0) continue;
@@ -171,9 +171,10 @@ void supervise(const Request& request, const std::function<void(size_t place, co
     }
     if (place == count) return;
     if (best.text.empty()) {
-      best = fallback(request.pids[place], next == Looker::Next::kLate ? "it was not had in time"
-                                                                       : absl::StrCat("the process that looked for it ",
-                                                                                      looker.how_it_ended()));
+      best =
+          fallback(request.pids[place], next == CaptureChild::Next::kLate
+                                            ? "it was not had in time"
+                                            : absl::StrCat("the process that looked for it ", looker.how_it_ended()));
     }
     done(place++, best);
   }

@@ -128,7 +128,7 @@ std::optional<ModelSpec> of_step(storage::Files& files, const Setup& setup, cons
   if (!manifest.full && !candidate.model_only && !candidate.required) return std::nullopt;
   ModelSpec result = with_numbers_of_step(manifest, spec);
   std::vector<std::string> words;
-  for (const models::Difference& one : models::differences(models::to_json(result), spec))
+  for (const models::SpecDifference& one : models::differences(models::to_json(result), spec))
     words.push_back(absl::StrCat(one.name, " ", one.there, ", the flavor has ", one.here));
   if (!words.empty()) taken = absl::StrCat("taken from ", candidate.path, ": ", absl::StrJoin(words, "; "));
   return result;

@@ -59,7 +59,7 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> open(device::Device& device, cons
   if (together) return *std::move(together);
   std::vector<c10::intrusive_ptr<c10d::Backend>> opened;
   for (const Connection& connection : connections) {
-    const CutPart part = part_of(connection.groups, world.rank);
+    const CommSplitPart part = part_of(connection.groups, world.rank);
     device::BackendOptions own = world;
     own.store = prefixed(world.store, group_prefix(connection, part));
     own.rank = part.index;

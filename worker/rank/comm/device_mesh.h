@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/plan/mesh/mesh.h"
-#include "worker/rank/comm/communicator_cuts.h"
+#include "worker/rank/comm/communicator_splits.h"
 #include "worker/rank/comm/flight_recorder.h"
 #include "worker/rank/comm/group.h"
 #include "worker/rank/comm/ledger.h"

@@ -45,7 +45,7 @@ void FlightRecorder::attach(std::unique_ptr<rank_protocol::FlightTail> tail) {
   ring_.reserve(static_cast<size_t>(capacity_));
   tail_ = std::make_unique<Tail>();
   tail_->file = std::move(tail);
-  for (size_t i = 0; i < groups_.size(); ++i) tell_group(static_cast<int>(i));
+  for (size_t i = 0; i < groups_.size(); ++i) write_group(static_cast<int>(i));
 }
 
 int FlightRecorder::add_group(std::string name, std::vector<int> ranks) {
@@ -60,18 +60,18 @@ int FlightRecorder::add_group(std::string name, std::vector<int> ranks) {
 int FlightRecorder::keep(RecordedGroup group) {
   groups_.push_back(std::move(group));
   const int number = static_cast<int>(groups_.size()) - 1;
-  tell_group(number);
+  write_group(number);
   return number;
 }
 
-void FlightRecorder::tell_group(int number) {
+void FlightRecorder::write_group(int number) {
   if (tail_ == nullptr) return;
   const RecordedGroup& group = groups_[number];
-  tail_->file->add_group(number, {group.name, rank_protocol::shortened(group.ranks),
+  tail_->file->add_group(number, {group.name, rank_protocol::format_rank_list(group.ranks),
                                   rank_protocol::group_key(group.name, group.ranks), group.last_issued});
 }
 
-void FlightRecorder::tell_call(const Recording& recording, int64_t elements) {
+void FlightRecorder::write_call(const Recording& recording, int64_t elements) {
   if (tail_ == nullptr) return;
   rank_protocol::FlightCall& call = tail_->call;
   call.group = recording.group;
@@ -86,12 +86,13 @@ void FlightRecorder::tell_call(const Recording& recording, int64_t elements) {
   tail_->file->add_call(recording.number, call);
 }
 
-void FlightRecorder::tell_state(int64_t number, rank_protocol::CallState state) {
+void FlightRecorder::write_state(int64_t number, rank_protocol::CallState state) {
   if (tail_ != nullptr) tail_->file->set_state(number, state);
 }
 
-int FlightRecorder::way(int group, int source, int destination) {
-  const auto [place, is_new] = ways_.try_emplace({group, source, destination}, static_cast<int>(groups_.size()));
+int FlightRecorder::p2p_channel(int group, int source, int destination) {
+  const auto [place, is_new] =
+      p2p_channels_.try_emplace({group, source, destination}, static_cast<int>(groups_.size()));
   if (!is_new) return place->second;
   const int from = groups_[group].ranks.at(source);
   const int to = groups_[group].ranks.at(destination);
@@ -113,7 +114,7 @@ int64_t FlightRecorder::begin(int group, const char* operation, const at::Tensor
 int64_t FlightRecorder::begin_message(int group, const char* operation, int source, int destination,
                                       const at::Tensor& tensor, std::chrono::milliseconds timeout) {
   sync::Lock lock(mutex_);
-  return add(way(group, source, destination), operation, tensor, tensor, timeout);
+  return add(p2p_channel(group, source, destination), operation, tensor, tensor, timeout);
 }
 
 int64_t FlightRecorder::add(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
@@ -131,7 +132,7 @@ int64_t FlightRecorder::add(int group, const char* operation, const at::Tensor& 
   recording.output = RecordedTensor(output);
   recording.timeout = timeout;
   recording.created_ns = now_ns();
-  tell_call(recording, input.defined() ? input.numel() : 0);
+  write_call(recording, input.defined() ? input.numel() : 0);
   return number;
 }
 
@@ -146,7 +147,7 @@ void FlightRecorder::started(int64_t number) {
   Recording* recording = find(number);
   if (recording == nullptr || recording->progress != Progress::kScheduled) return;
   recording->progress = Progress::kStarted;
-  tell_state(number, rank_protocol::CallState::kPosted);
+  write_state(number, rank_protocol::CallState::kPosted);
   recording->started_ns = now;
   int64_t& last = groups_[recording->group].last_started;
   last = std::max(last, recording->sequence);
@@ -156,7 +157,7 @@ void FlightRecorder::waiting(int64_t number) {
   sync::Lock lock(mutex_);
   const Recording* recording = find(number);
   if (recording == nullptr || recording->progress == Progress::kCompleted) return;
-  tell_state(number, rank_protocol::CallState::kInside);
+  write_state(number, rank_protocol::CallState::kInside);
 }
 
 void FlightRecorder::waited(int64_t number) {
@@ -165,14 +166,14 @@ void FlightRecorder::waited(int64_t number) {
   Recording* recording = find(number);
   if (recording == nullptr || recording->progress == Progress::kCompleted) return;
   recording->waited = true;
-  if (waits_ == Waits::kEndIt) return complete(*recording, now);
-  tell_state(number, rank_protocol::CallState::kQueued);
+  if (waits_ == Waits::kCompletesOnWait) return complete(*recording, now);
+  write_state(number, rank_protocol::CallState::kQueued);
 }
 
 void FlightRecorder::complete(Recording& recording, int64_t now_ns) {
   recording.progress = Progress::kCompleted;
   recording.completed_ns = now_ns;
-  tell_state(recording.number, rank_protocol::CallState::kCompleted);
+  write_state(recording.number, rank_protocol::CallState::kCompleted);
   int64_t& last = groups_[recording.group].last_completed;
   last = std::max(last, recording.sequence);
 }
@@ -180,7 +181,7 @@ void FlightRecorder::complete(Recording& recording, int64_t now_ns) {
 void FlightRecorder::synchronized() {
   const int64_t now = now_ns();
   sync::Lock lock(mutex_);
-  if (waits_ == Waits::kQueueUp) {
+  if (waits_ == Waits::kCompletesOnSync) {
     settled_ = std::max(settled_, next_ - capacity_);
     for (int64_t number = settled_; number < next_; ++number) {
       Recording& recording = ring_[static_cast<size_t>(number % capacity_)];

@@ -84,8 +84,8 @@ struct Flight {
 class FlightRecorder {
  public:
   enum class Waits {
-    kEndIt,    // After wait() the result is there (CPU).
-    kQueueUp,  // After wait() it is queued; the device has executed it by the next synchronized() (CUDA).
+    kCompletesOnWait,  // After wait() the result is there (CPU).
+    kCompletesOnSync,  // After wait() it is queued; the device has executed it by the next synchronized() (CUDA).
   };
 
   FlightRecorder(int64_t entries, Waits waits);
@@ -123,14 +123,14 @@ class FlightRecorder {
   // See begin(). `input` and `output`: any shape [...].
   int64_t add(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
               std::chrono::milliseconds timeout) TITAN_REQUIRES(mutex_);
-  int way(int group, int source, int destination) TITAN_REQUIRES(mutex_);
+  int p2p_channel(int group, int source, int destination) TITAN_REQUIRES(mutex_);
   // Null if it is overwritten.
   Recording* find(int64_t number) TITAN_REQUIRES(mutex_);
   void complete(Recording& recording, int64_t now_ns) TITAN_REQUIRES(mutex_);
   int keep(RecordedGroup group) TITAN_REQUIRES(mutex_);
-  void tell_group(int number) TITAN_REQUIRES(mutex_);
-  void tell_call(const Recording& recording, int64_t elements) TITAN_REQUIRES(mutex_);
-  void tell_state(int64_t number, rank_protocol::CallState state) TITAN_REQUIRES(mutex_);
+  void write_group(int number) TITAN_REQUIRES(mutex_);
+  void write_call(const Recording& recording, int64_t elements) TITAN_REQUIRES(mutex_);
+  void write_state(int64_t number, rank_protocol::CallState state) TITAN_REQUIRES(mutex_);
 
   struct Tail;
 
@@ -141,7 +141,7 @@ class FlightRecorder {
   std::unique_ptr<Tail> tail_ TITAN_GUARDED_BY(mutex_);  // Null: none.
   std::vector<RecordedGroup> groups_ TITAN_GUARDED_BY(mutex_);
   // (group, source, destination) -> group of these messages.
-  std::map<std::tuple<int, int, int>, int> ways_ TITAN_GUARDED_BY(mutex_);
+  std::map<std::tuple<int, int, int>, int> p2p_channels_ TITAN_GUARDED_BY(mutex_);
   std::vector<Recording> ring_ TITAN_GUARDED_BY(mutex_);  // Number n is at n % capacity_.
   int64_t next_ TITAN_GUARDED_BY(mutex_) = 0;
   int64_t mark_ TITAN_GUARDED_BY(mutex_) = 0;

@@ -7,7 +7,7 @@
 namespace titan::comm {
 namespace {
 
-[[noreturn]] void fail_with(const LocalTrouble& trouble) {
+[[noreturn]] void fail_with(const LocalError& trouble) {
   TORCH_CHECK_VALUE(!trouble.disagreement, trouble.why);
   C10_THROW_ERROR(DistBackendError, trouble.why);
 }
@@ -76,7 +76,7 @@ std::shared_ptr<LocalOperation> LocalGroup::message(int source, int destination,
 
 // Adds one rank's part. The operation is `running` when all parts are there. Throws if it cannot succeed.
 void LocalGroup::meet(LocalOperation& operation, size_t place, const std::string& signature, LocalPart part) {
-  LocalTrouble trouble;
+  LocalError trouble;
   operation.running = true;
   for (size_t i = 0; i < operation.ranks.size(); ++i) {
     if (i == place) continue;
@@ -102,7 +102,7 @@ void LocalGroup::meet(LocalOperation& operation, size_t place, const std::string
 }
 
 void LocalGroup::run(LocalOperation& operation, int rank) {
-  LocalTrouble trouble;
+  LocalError trouble;
   std::exception_ptr own;  // The rank that caused the exception gets the original one.
   try {
     // Runs as if a library wrote the memory: it records no graph and changes no tensor's version counter.
@@ -162,7 +162,7 @@ void LocalGroup::fail(const std::string& why) {
   fail_locked({why});
 }
 
-void LocalGroup::fail_locked(LocalTrouble trouble) {
+void LocalGroup::fail_locked(LocalError trouble) {
   if (!broken_) broken_ = std::move(trouble);
   const auto end = [this](LocalOperation& operation) {
     operation.trouble = broken_;

@@ -26,7 +26,7 @@ struct LocalPart {
 };
 
 // Why an operation will never complete.
-struct LocalTrouble {
+struct LocalError {
   std::string why;  // Empty: no error.
   // The ranks issue different operations, which is an error on all of them. False: a rank is gone.
   bool disagreement = false;
@@ -43,7 +43,7 @@ struct LocalOperation {
   std::function<void(std::vector<LocalPart>&)> execute;
   bool running = false;  // Its tensors are being written.
   bool done = false;
-  LocalTrouble trouble;
+  LocalError trouble;
 };
 
 // The meeting point of a group's ranks that are threads of one process. Issuing an operation stores the rank's tensors
@@ -79,7 +79,7 @@ class LocalGroup {
   };
 
   void check_usable();
-  void fail_locked(LocalTrouble trouble);
+  void fail_locked(LocalError trouble);
   void meet(LocalOperation& operation, size_t place, const std::string& signature, LocalPart part);
   void run(LocalOperation& operation, int rank);
   std::string missing(const LocalOperation& operation);
@@ -87,7 +87,7 @@ class LocalGroup {
   const int size_;
   sync::Mutex mutex_;
   sync::Condition changed_;
-  LocalTrouble broken_ TITAN_GUARDED_BY(mutex_);            // Why the group is unusable.
+  LocalError broken_ TITAN_GUARDED_BY(mutex_);              // Why the group is unusable.
   std::vector<int64_t> sequence_ TITAN_GUARDED_BY(mutex_);  // Each rank's next collective.
   std::vector<bool> gone_ TITAN_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<LocalOperation>> collectives_ TITAN_GUARDED_BY(mutex_);  // Incomplete.

@@ -103,7 +103,7 @@ std::string OwnArea::invitation() const {
                       header.token[1]);
 }
 
-void OwnArea::close_door() {
+void OwnArea::forbid_opening() {
   file_.reset();
   sign_.reset();
 }

@@ -17,8 +17,8 @@
 
 namespace titan::comm {
 
-inline constexpr int kMostMembers = 16;  // Members of a group.
-inline constexpr uint32_t kSlots = 64;   // Divides 2^32, because counts may overflow.
+inline constexpr int kMaxMembers = 16;  // Members of a group.
+inline constexpr uint32_t kSlots = 64;  // Divides 2^32, because counts may overflow.
 inline constexpr int64_t kSlotBytes = int64_t{128} << 10;
 inline constexpr uint32_t kMessageSlots = 256;  // Per receiving rank. Divides 2^32.
 
@@ -27,8 +27,8 @@ struct SlotRecord {
   uint64_t operation;  // Number of the operation in the group, from 0.
   uint32_t call;       // Kind, reduction and type of the operation; the same on all ranks.
   uint32_t slot;
-  bool last;                                // The last slot of this operation.
-  std::array<int64_t, kMostMembers> bytes;  // Total bytes of this rank for each reader in this operation.
+  bool last;                               // The last slot of this operation.
+  std::array<int64_t, kMaxMembers> bytes;  // Total bytes of this rank for each reader in this operation.
 };
 
 struct alignas(64) SharedCount {
@@ -63,16 +63,16 @@ struct AreaHeader {
   std::array<uint64_t, 2> token;  // Distinguishes the area from any other file.
   SharedCount published;          // Number of slots that the owner has filled. Only the owner writes it.
   // Number of each other rank's slots that the owner has read. Only the owner writes it.
-  std::array<SharedCount, kMostMembers> consumed;
+  std::array<SharedCount, kMaxMembers> consumed;
   SharedCount asleep;  // Number of the owner's threads that sleep on the bell or are about to.
   SharedCount bell;    // A futex that the other ranks change.
   std::array<SlotRecord, kSlots> records;
 
-  std::array<MessageChannel, kMostMembers> channels;  // One per other rank.
+  std::array<MessageChannel, kMaxMembers> channels;  // One per other rank.
   // Number of slots that the owner has read from each other rank's channel, and its refusals. Only the owner writes
   // them.
-  std::array<SharedCount, kMostMembers> messages_read;
-  std::array<MessageRefusal, kMostMembers> refusals;
+  std::array<SharedCount, kMaxMembers> messages_read;
+  std::array<MessageRefusal, kMaxMembers> refusals;
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
@@ -107,14 +107,14 @@ class AreaMapping {
 // each other rank. Only pages that were used take memory.
 class OwnArea {
  public:
-  // For a group of at most kMostMembers ranks. Null if the kernel does not provide the memory.
+  // For a group of at most kMaxMembers ranks. Null if the kernel does not provide the memory.
   static std::unique_ptr<OwnArea> create(int members);
 
   AreaMapping& memory() { return memory_; }
   // A text that a peer needs to open the area.
   std::string invitation() const;
   // From now on nobody can open the area.
-  void close_door();
+  void forbid_opening();
   // Shows the peers that the owner is gone. The end of the process has the same effect.
   void leave() { alive_.reset(); }
 

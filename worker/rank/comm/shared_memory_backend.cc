@@ -226,8 +226,8 @@ class SharedMemoryBackend : public WrappedBackend {
 
 // Publishes this rank's text about `subject` and returns those of all ranks, by rank. Three store requests, whatever
 // the number of ranks.
-std::vector<std::string> ask_all(const device::BackendOptions& options, const std::string& subject,
-                                 const std::string& own) {
+std::vector<std::string> exchange_texts(const device::BackendOptions& options, const std::string& subject,
+                                        const std::string& own) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < options.size; ++rank) keys.push_back(subject + "/" + std::to_string(rank));
   options.store->set(keys[static_cast<size_t>(options.rank)], own);
@@ -245,10 +245,10 @@ std::vector<std::string> ask_all(const device::BackendOptions& options, const st
 
 // Null if a rank cannot access the memory of all others.
 std::shared_ptr<SharedMemoryGroup> meet(const device::BackendOptions& options) {
-  if (options.size > kMostMembers) return nullptr;  // All ranks decide the same.
+  if (options.size > kMaxMembers) return nullptr;  // All ranks decide the same.
   const bool wanted = options.shared_memory && options.size > 1;
   std::unique_ptr<OwnArea> own = wanted ? OwnArea::create(options.size) : nullptr;
-  const auto invitations = ask_all(options, "shared-memory", own ? own->invitation() : "none");
+  const auto invitations = exchange_texts(options, "shared-memory", own ? own->invitation() : "none");
   std::vector<std::unique_ptr<PeerArea>> peers(options.size);
   bool sees_all = own != nullptr;
   for (int rank = 0; rank < options.size && sees_all; ++rank) {
@@ -256,10 +256,10 @@ std::shared_ptr<SharedMemoryGroup> meet(const device::BackendOptions& options) {
     peers[rank] = PeerArea::open(invitations[rank], options.size, options.rank);
     sees_all = peers[rank] != nullptr;
   }
-  for (const std::string& verdict : ask_all(options, "sees-shared-memory", sees_all ? "all" : "not all")) {
+  for (const std::string& verdict : exchange_texts(options, "sees-shared-memory", sees_all ? "all" : "not all")) {
     if (verdict != "all") return nullptr;
   }
-  own->close_door();
+  own->forbid_opening();
   return std::make_shared<SharedMemoryGroup>(options.rank, std::move(own), std::move(peers));
 }
 

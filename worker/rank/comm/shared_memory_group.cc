@@ -292,7 +292,7 @@ bool SharedMemoryGroup::needs(int peer) const {
          published_ - read.load(std::memory_order_acquire) == kSlots;
 }
 
-void SharedMemoryGroup::fail_for_the_missing(int message_peer, const std::string& what) {
+void SharedMemoryGroup::fail_for_missing_peers(int message_peer, const std::string& what) {
   std::string ranks;
   for (int peer = 0; peer < size(); ++peer) {
     const bool needed = message_peer < 0 ? needs(peer) : peer == message_peer;
@@ -301,7 +301,7 @@ void SharedMemoryGroup::fail_for_the_missing(int message_peer, const std::string
   fail({ranks + " of the group " + what});
 }
 
-void SharedMemoryGroup::notice_the_gone(const bool& done, int message_peer) {
+void SharedMemoryGroup::check_lost_peers(const bool& done, int message_peer) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || (message_peer >= 0 && peer != message_peer) || !peers_[peer]->is_gone()) continue;
     // Only now: first use what it published before its end.
@@ -311,7 +311,7 @@ void SharedMemoryGroup::notice_the_gone(const bool& done, int message_peer) {
 }
 
 // Polls for a short while. Returns whether something moved.
-bool SharedMemoryGroup::look_around() {
+bool SharedMemoryGroup::spin() {
   const auto end = Clock::now() + kLookAround;
   do {
     if (advance()) return true;
@@ -339,13 +339,13 @@ void SharedMemoryGroup::wait_until(const bool& done, int message_peer, milliseco
   milliseconds slice = kSlice;
   while (!done) {
     check_usable();
-    if (look_around()) continue;
+    if (spin()) continue;
     if (!sleep(slice)) {
-      slice = groups.help_others(*this) ? kSliceWithOthers : kSlice;
-      notice_the_gone(done, message_peer);
+      slice = groups.advance_others(*this) ? kSliceWithOthers : kSlice;
+      check_lost_peers(done, message_peer);
     }
     if (Clock::now() > deadline && !advance() && !done) {
-      fail_for_the_missing(message_peer, kTookNoPart + 1 + std::to_string(timeout.count()) + " ms");
+      fail_for_missing_peers(message_peer, kTookNoPart + 1 + std::to_string(timeout.count()) + " ms");
     }
   }
 }
@@ -366,7 +366,7 @@ void SharedMemoryGroups::add(const std::shared_ptr<SharedMemoryGroup>& group) {
   groups_.push_back(group);
 }
 
-bool SharedMemoryGroups::help_others(const SharedMemoryGroup& waiting) {
+bool SharedMemoryGroups::advance_others(const SharedMemoryGroup& waiting) {
   std::vector<std::shared_ptr<SharedMemoryGroup>> others;
   {
     sync::Lock lock(mutex_);

@@ -115,7 +115,7 @@ class SharedMemoryGroup {
   bool read_one() TITAN_REQUIRES(mutex_);
   bool reduce_one(SharedOperation& operation) TITAN_REQUIRES(mutex_);
   bool finish_front() TITAN_REQUIRES(mutex_);
-  bool look_around() TITAN_REQUIRES(mutex_);
+  bool spin() TITAN_REQUIRES(mutex_);
   bool sleep(std::chrono::milliseconds longest) TITAN_REQUIRES(mutex_);
 
   int size() const { return static_cast<int>(peers_.size()); }
@@ -127,8 +127,8 @@ class SharedMemoryGroup {
   uint32_t filled() const TITAN_REQUIRES(mutex_);
   bool blocked_by(int peer) const TITAN_REQUIRES(mutex_);
   bool needs(int peer) const TITAN_REQUIRES(mutex_);
-  void fail_for_the_missing(int message_peer, const std::string& what) TITAN_REQUIRES(mutex_);
-  void notice_the_gone(const bool& done, int message_peer) TITAN_REQUIRES(mutex_);
+  void fail_for_missing_peers(int message_peer, const std::string& what) TITAN_REQUIRES(mutex_);
+  void check_lost_peers(const bool& done, int message_peer) TITAN_REQUIRES(mutex_);
   void ring_others() TITAN_REQUIRES(mutex_);
 
   const int rank_;
@@ -152,7 +152,7 @@ class SharedMemoryGroups {
  public:
   void add(const std::shared_ptr<SharedMemoryGroup>& group);
   // Advances all groups except `waiting`. Returns whether one of them has more to send.
-  bool help_others(const SharedMemoryGroup& waiting);
+  bool advance_others(const SharedMemoryGroup& waiting);
 
  private:
   sync::Mutex mutex_;

@@ -73,9 +73,9 @@ bool SharedMessages::advance() {
   bool moved = false;
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
     if (!peers_[peer] || !disagreement_.empty()) continue;
-    moved |= hear_refusal(peer);
+    moved |= check_refusal(peer);
     moved |= publish_piece(peer);
-    moved |= notice_what_is_read(peer);
+    moved |= complete_read_sends(peer);
     moved |= read_piece(peer);
   }
   return moved;
@@ -119,7 +119,7 @@ bool SharedMessages::publish_piece(int peer) {
   return true;
 }
 
-bool SharedMessages::notice_what_is_read(int peer) {
+bool SharedMessages::complete_read_sends(int peer) {
   Channel& channel = channels_[peer];
   if (channel.unread.empty()) return false;
   const auto& count = peers_[peer]->memory().header().messages_read[rank_].value;
@@ -133,7 +133,7 @@ bool SharedMessages::notice_what_is_read(int peer) {
   return noticed;
 }
 
-bool SharedMessages::hear_refusal(int peer) {
+bool SharedMessages::check_refusal(int peer) {
   if (channels_[peer].published == 0) return false;
   const MessageRefusal& refusal = peers_[peer]->memory().header().refusals[rank_];
   if (refusal.given.value.load(std::memory_order_acquire) == 0) return false;

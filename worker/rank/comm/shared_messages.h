@@ -76,8 +76,8 @@ class SharedMessages {
   };
 
   bool publish_piece(int peer);
-  bool notice_what_is_read(int peer);
-  bool hear_refusal(int peer);
+  bool complete_read_sends(int peer);
+  bool check_refusal(int peer);
   bool read_piece(int peer);
   bool begin_reading(int peer, const MessageRecord& record);
   void end_reading(Channel& channel);

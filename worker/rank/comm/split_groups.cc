@@ -25,7 +25,7 @@ using Channels = std::map<std::pair<int, int>, Channel>;  // By sender and recei
 // the host has seen the message's event. A host that is ahead of its device would then need more memory in every step.
 // The allocator ignores storages that it did not make. Group keeps the tensor until wait(), after which the caller's
 // stream, which owns the memory, is ordered after the message.
-at::Tensor borrowed(const at::Tensor& tensor) {
+at::Tensor aliased(const at::Tensor& tensor) {
   return at::for_blob(tensor.data_ptr(), tensor.sizes())
       .strides(tensor.strides())
       .options(tensor.options())
@@ -70,12 +70,12 @@ class SplitBackend final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> send(Tensors& tensors, int destination, int tag) override {
     const Channel& channel = find(rank_, destination);
-    Tensors own{borrowed(tensors.front())};
+    Tensors own{aliased(tensors.front())};
     return channel.pair->send(own, channel.index_of(destination), tag);
   }
   c10::intrusive_ptr<c10d::Work> recv(Tensors& tensors, int source, int tag) override {
     const Channel& channel = find(source, rank_);
-    Tensors own{borrowed(tensors.front())};
+    Tensors own{aliased(tensors.front())};
     return channel.pair->recv(own, channel.index_of(source), tag);
   }
 
@@ -120,10 +120,10 @@ class SplitBackend final : public c10d::Backend {
 };
 
 // Sends the first byte through a channel. `index`: of this rank in the pair.
-void greet(c10d::Backend& pair, Carries carries, int index, at::Device device) {
+void open_channel(c10d::Backend& pair, Carries carries, int index, at::Device device) {
   Tensors word{at::zeros({1}, at::TensorOptions(at::kByte).device(device))};
   const auto say = [&](int source) {
-    Tensors own{borrowed(word.front())};
+    Tensors own{aliased(word.front())};
     (source == index ? pair.send(own, 1 - source, 0) : pair.recv(own, source, 0))->wait();
   };
   say(0);
@@ -131,7 +131,7 @@ void greet(c10d::Backend& pair, Carries carries, int index, at::Device device) {
 }
 
 // Adds the pair of a split to which this rank belongs.
-void add_channel(const Cut& cut, const Connection& connection, int rank, c10::intrusive_ptr<c10d::Backend> pair,
+void add_channel(const CommSplit& cut, const Connection& connection, int rank, c10::intrusive_ptr<c10d::Backend> pair,
                  Channels& channels) {
   const std::vector<int>& ranks = cut.groups[static_cast<size_t>(part_of(cut.groups, rank).color)];
   const Channel channel{part_of(connection.groups, ranks[0]).index, part_of(connection.groups, ranks[1]).index,
@@ -145,17 +145,17 @@ void add_channel(const Cut& cut, const Connection& connection, int rank, c10::in
 std::vector<c10::intrusive_ptr<c10d::Backend>> open_split_groups(const std::vector<Connection>& connections,
                                                                  const device::BackendOptions& world, at::Device device,
                                                                  Communicators& communicators) {
-  const CutPlan plan = cut_plan(connections);
+  const CommSplitPlan plan = comm_split_plan(connections);
   std::vector<c10::intrusive_ptr<c10d::Backend>> collectives(connections.size());
   std::vector<Channels> channels(connections.size());
   if (plan.whole) collectives[*plan.whole] = communicators.world();
   for (size_t number = 0; number < plan.cuts.size(); ++number) {
-    const Cut& cut = plan.cuts[number];
+    const CommSplit& cut = plan.cuts[number];
     const bool messages = cut.carries != Carries::kCollectives;
     auto made = communicators.cut(cut, number, messages ? world.message_max_ctas : world.max_ctas);
     if (!made) continue;
     if (messages) {
-      greet(*made, cut.carries, made->getRank(), device);
+      open_channel(*made, cut.carries, made->getRank(), device);
       add_channel(cut, connections[cut.connection], world.rank, std::move(made), channels[cut.connection]);
     } else {
       collectives[cut.connection] = std::move(made);
@@ -163,7 +163,7 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> open_split_groups(const std::vect
   }
   std::vector<c10::intrusive_ptr<c10d::Backend>> opened;
   for (size_t i = 0; i < connections.size(); ++i) {
-    const CutPart part = part_of(connections[i].groups, world.rank);
+    const CommSplitPart part = part_of(connections[i].groups, world.rank);
     opened.push_back(c10::make_intrusive<SplitBackend>(part.index, part.size, device, std::move(collectives[i]),
                                                        std::move(channels[i]), communicators.abort_notice()));
   }

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "worker/rank/comm/communicator_cuts.h"
+#include "worker/rank/comm/communicator_splits.h"
 #include "worker/rank/device/device.h"
 
 namespace titan::comm {
@@ -32,7 +32,7 @@ class Communicators {
   virtual c10::intrusive_ptr<c10d::Backend> world() = 0;
   // Every rank calls it for every split, in the same order; `number` counts the splits. Null for a rank that is in no
   // group of the split. `max_ctas`: see BackendOptions::max_ctas.
-  virtual c10::intrusive_ptr<c10d::Backend> cut(const Cut& cut, size_t number, int max_ctas) = 0;
+  virtual c10::intrusive_ptr<c10d::Backend> cut(const CommSplit& cut, size_t number, int max_ctas) = 0;
   // Returns a function to call before a communicator is aborted, from any thread and also after this object is gone.
   virtual std::function<void()> abort_notice() const {
     return [] {};
@@ -47,7 +47,7 @@ class Communicators {
 // both send first, each with its receive queued after the send. So every ordered pair of ranks has its own
 // communicator: the sender only sends on it and the receiver only receives, in one order (runtime/engine/transfers.h),
 // so a message waits only for earlier messages of the same direction. Ranks whose calls pair, one sending what the
-// other receives at the same position, may share one (see cut_plan()).
+// other receives at the same position, may share one (see comm_split_plan()).
 //
 // The first message of an ordered pair blocks both hosts until both ranks have made their calls, which can also
 // deadlock: a rank that posts a receive for a gradient early blocks before it sends the activation that the gradient

@@ -9,9 +9,9 @@ thread_local int captures = 0;
 
 }  // namespace
 
-Capturing::Capturing() { ++captures; }
-Capturing::~Capturing() { --captures; }
+CaptureGuard::CaptureGuard() { ++captures; }
+CaptureGuard::~CaptureGuard() { --captures; }
 
-void host_decides_by(const char* what) { TORCH_CHECK(captures == 0, "the host reads ", what); }
+void check_not_capturing(const char* what) { TORCH_CHECK(captures == 0, "the host reads ", what); }
 
 }  // namespace titan::device

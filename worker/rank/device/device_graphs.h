@@ -34,16 +34,16 @@ class DeviceGraphs {
 };
 
 // Marks that work is being captured on this thread, while it lives.
-class Capturing {
+class CaptureGuard {
  public:
-  Capturing();
-  ~Capturing();
-  Capturing(const Capturing&) = delete;
-  Capturing& operator=(const Capturing&) = delete;
+  CaptureGuard();
+  ~CaptureGuard();
+  CaptureGuard(const CaptureGuard&) = delete;
+  CaptureGuard& operator=(const CaptureGuard&) = delete;
 };
 
 // Call this in layers whose work depends on numbers `what` that the host reads: they may differ in the next step, so
 // the work cannot be captured. Throws during a capture.
-void host_decides_by(const char* what);
+void check_not_capturing(const char* what);
 
 }  // namespace titan::device

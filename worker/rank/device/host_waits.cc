@@ -13,7 +13,7 @@ namespace {
 // Process-wide, like LibTorch's switch: an excused read may happen on autograd's thread of the device.
 struct Watched {
   sync::Mutex mutex;
-  SeesHostWaits* device TITAN_GUARDED_BY(mutex) = nullptr;
+  HostWaitDetector* device TITAN_GUARDED_BY(mutex) = nullptr;
   int excused TITAN_GUARDED_BY(mutex) = 0;
 };
 
@@ -25,7 +25,7 @@ Watched& watched() {
 }  // namespace
 
 ForbidHostWaits::ForbidHostWaits(Device& device) {
-  auto* sees = dynamic_cast<SeesHostWaits*>(&device);
+  auto* sees = dynamic_cast<HostWaitDetector*>(&device);
   Watched& now = watched();
   const sync::Lock lock(now.mutex);
   TORCH_CHECK(now.device == nullptr, "host waits are forbidden already");
@@ -36,33 +36,33 @@ ForbidHostWaits::ForbidHostWaits(Device& device) {
 ForbidHostWaits::~ForbidHostWaits() {
   Watched& now = watched();
   const sync::Lock lock(now.mutex);
-  if (SeesHostWaits* sees = std::exchange(now.device, nullptr)) sees->forbid_waits(false);
+  if (HostWaitDetector* sees = std::exchange(now.device, nullptr)) sees->forbid_waits(false);
 }
 
-NamedHostWait::NamedHostWait() {
+AllowHostWaitGuard::AllowHostWaitGuard() {
   Watched& now = watched();
   const sync::Lock lock(now.mutex);
   if (now.excused++ == 0 && now.device != nullptr) now.device->forbid_waits(false);
 }
 
-NamedHostWait::~NamedHostWait() {
+AllowHostWaitGuard::~AllowHostWaitGuard() {
   Watched& now = watched();
   const sync::Lock lock(now.mutex);
   if (--now.excused == 0 && now.device != nullptr) now.device->forbid_waits(true);
 }
 
-void before_host_waits(const char* what) {
+void check_host_wait(const char* what) {
   Watched& now = watched();
   const sync::Lock lock(now.mutex);
   TORCH_CHECK(now.device == nullptr || now.excused > 0, "the host waits for its device: ", what);
 }
 
-at::Tensor copy_ahead(const at::Tensor& tensor, at::Device device) {
+at::Tensor copy_async(const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined() || device.is_cpu()) return tensor;
   return (device.is_cuda() ? tensor.pin_memory() : tensor).to(device, tensor.scalar_type(), /*non_blocking=*/true);
 }
 
-LateRead::LateRead(const at::Tensor& tensor) : host_(tensor) {
+AsyncRead::AsyncRead(const at::Tensor& tensor) : host_(tensor) {
   const at::Device device = tensor.device();
   if (device.is_cpu()) return;
   host_ = at::empty_like(tensor, tensor.options().device(at::kCPU).pinned_memory(device.is_cuda()));
@@ -71,9 +71,9 @@ LateRead::LateRead(const at::Tensor& tensor) : host_(tensor) {
   arrived_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-const at::Tensor& LateRead::wait() {
+const at::Tensor& AsyncRead::wait() {
   if (arrived_) {
-    before_host_waits("a late read");
+    check_host_wait("a late read");
     arrived_->synchronize();
   }
   arrived_.reset();

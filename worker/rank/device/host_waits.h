@@ -14,15 +14,15 @@ namespace titan::device {
 
 // Additional base class of a device::Device that detects when its host waits for it. The CPU is not one: its host never
 // waits.
-class SeesHostWaits {
+class HostWaitDetector {
  public:
-  virtual ~SeesHostWaits() = default;
+  virtual ~HostWaitDetector() = default;
   // From now on every wait of the host for the device throws c10::Error, in the whole process, or no longer does.
   virtual void forbid_waits(bool forbidden) = 0;
 };
 
 // While it lives, every wait of the host for `device` throws, on every thread of the process. Only one at a time. Does
-// nothing if the device is not a SeesHostWaits.
+// nothing if the device is not a HostWaitDetector.
 class ForbidHostWaits {
  public:
   explicit ForbidHostWaits(Device& device);
@@ -33,26 +33,26 @@ class ForbidHostWaits {
 
 // Marks a known read of a step (docs/decisions/engine.md, "A step reads the device in known places only"): while it
 // lives, waits are allowed, on all threads.
-class NamedHostWait {
+class AllowHostWaitGuard {
  public:
-  NamedHostWait();
-  ~NamedHostWait();
-  NamedHostWait(const NamedHostWait&) = delete;
-  NamedHostWait& operator=(const NamedHostWait&) = delete;
+  AllowHostWaitGuard();
+  ~AllowHostWaitGuard();
+  AllowHostWaitGuard(const AllowHostWaitGuard&) = delete;
+  AllowHostWaitGuard& operator=(const AllowHostWaitGuard&) = delete;
 };
 
 // Call this before a wait `what` that LibTorch does not detect. Throws c10::Error where waits are forbidden.
-void before_host_waits(const char* what);
+void check_host_wait(const char* what);
 
 // Copies `tensor` [...] from the host to the device and returns the copy [...]. Uses pinned memory, because a copy from
 // other memory would block the host until it is done. On a CPU nothing is copied. An undefined tensor stays undefined.
-at::Tensor copy_ahead(const at::Tensor& tensor, at::Device device);
+at::Tensor copy_async(const at::Tensor& tensor, at::Device device);
 
 // An asynchronous copy of a small tensor to the host, queued on the current stream. On a CPU nothing is copied.
-class LateRead {
+class AsyncRead {
  public:
   // `tensor`: any shape [...].
-  explicit LateRead(const at::Tensor& tensor);
+  explicit AsyncRead(const at::Tensor& tensor);
   // Blocks until the copy is complete. Returns the same tensor [...] every time.
   const at::Tensor& wait();
 

@@ -22,10 +22,10 @@ class Stacks {
     if (index >= stacks_.size()) {
       out_.empty_list();
     } else if (numbers_[index]) {
-      out_.recall(*numbers_[index]);
+      out_.get_memo(*numbers_[index]);
     } else {
       put_frames(stacks_[index]);
-      numbers_[index] = out_.remember();
+      numbers_[index] = out_.memoize();
     }
   }
 
@@ -40,7 +40,7 @@ class Stacks {
 
   void put_frame(const std::string& name) {
     if (const auto found = frames_.find(name); found != frames_.end()) {
-      out_.recall(found->second);
+      out_.get_memo(found->second);
       return;
     }
     out_.empty_dict().mark();
@@ -48,7 +48,7 @@ class Stacks {
     out_.text("line").integer(0);
     out_.text("name").text(name);
     out_.set_items();
-    frames_.emplace(name, out_.remember());
+    frames_.emplace(name, out_.memoize());
   }
 
   const std::vector<std::vector<std::string>>& stacks_;

@@ -84,7 +84,7 @@ at::Tensor newest(const at::Tensor& x, int64_t dim, int64_t rows) {
 }
 
 // The inverse of newest(), with zeros as padding.
-at::Tensor in_one_row(const at::Tensor& mixed, int64_t tokens) {
+at::Tensor as_one_row(const at::Tensor& mixed, int64_t tokens) {
   const int64_t added = tokens - mixed.size(0);
   return added == 0 ? mixed : at::constant_pad_nd(mixed, {0, 0, 0, 0, 0, added});
 }
@@ -112,7 +112,7 @@ class GroupedCache : public LayerCache {
     const at::Tensor mixed =
         attend_slots(q, keys_.narrow(2, 0, used), values_.narrow(2, 0, used),
                      visible_slots(positions, ring_.slots, used, input.mask), input.scale, input.sinks);  // [B, H, Dv]
-    return in_one_row(mixed, input.q.size(2)).transpose(0, 1).unsqueeze(0);  // [1, H, S, Dv]
+    return as_one_row(mixed, input.q.size(2)).transpose(0, 1).unsqueeze(0);  // [1, H, S, Dv]
   }
 
   int64_t bytes() const override { return keys_.defined() ? keys_.nbytes() + values_.nbytes() : 0; }
@@ -153,7 +153,7 @@ class LatentCache : public LayerCache {
     const int64_t used = ring_.used(positions);
     const at::Tensor visible = visible_slots(positions, ring_.slots, used, layer_.options().mask);
     const at::Tensor mixed = mix(q, latents_.narrow(1, 0, used), keys_.narrow(1, 0, used), visible);  // [B, H, v]
-    return in_one_row(mixed, input.q.size(1)).unsqueeze(0);                                           // [1, S, H, v]
+    return as_one_row(mixed, input.q.size(1)).unsqueeze(0);                                           // [1, S, H, v]
   }
 
   int64_t bytes() const override { return latents_.defined() ? latents_.nbytes() + keys_.nbytes() : 0; }
@@ -203,7 +203,7 @@ KvCache::KvCache(const std::vector<nn::Block*>& blocks, int64_t rows, int64_t ma
       const auto cache = std::make_shared<LatentCache>(pass_, *latent, ring);
       layers_.push_back(cache);
       latent->latent_core = [cache](const auto& input, const auto& context) { return cache->attend(input, context); };
-      give_back_.push_back([latent] { latent->latent_core = nullptr; });
+      restore_cores_.push_back([latent] { latent->latent_core = nullptr; });
     } else {
       auto* const grouped = dynamic_cast<nn::GroupedAttention*>(&attention);
       TORCH_CHECK(grouped != nullptr, "block ", block->name(), " has an attention whose keys nobody can keep");
@@ -212,13 +212,13 @@ KvCache::KvCache(const std::vector<nn::Block*>& blocks, int64_t rows, int64_t ma
       const auto cache = std::make_shared<GroupedCache>(pass_, before, ring);
       layers_.push_back(cache);
       grouped->core = [cache](const auto& input, const auto& context) { return cache->attend(input, context); };
-      give_back_.push_back([grouped, before] { grouped->core = before; });
+      restore_cores_.push_back([grouped, before] { grouped->core = before; });
     }
   }
 }
 
 KvCache::~KvCache() {
-  for (const auto& give_back : give_back_) give_back();
+  for (const auto& give_back : restore_cores_) give_back();
 }
 
 int64_t KvCache::bytes() const {

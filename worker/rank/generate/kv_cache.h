@@ -64,7 +64,7 @@ class KvCache {
  private:
   std::shared_ptr<CachePass> pass_ = std::make_shared<CachePass>();
   std::vector<std::shared_ptr<LayerCache>> layers_;
-  std::vector<std::function<void()>> give_back_;  // They restore the previous cores.
+  std::vector<std::function<void()>> restore_cores_;  // They restore the previous cores.
 };
 
 }  // namespace titan::generate

@@ -120,7 +120,7 @@ class SpecMapper : public checkpoint::HfMapper {
       add(fqn);
       patterns.insert(pattern_of(fqn).name);
     };
-    for (const models::Tensor& tensor : models::parameters(spec_)) add_known(tensor.fqn);
+    for (const models::ParameterSpec& tensor : models::parameters(spec_)) add_known(tensor.fqn);
     for (int64_t layer = 0; layer < spec_.n_layers; ++layer) {
       if (spec_.layer_has_experts(layer)) add_known(absl::StrCat("layers.", layer, ".moe.expert_bias"));
     }

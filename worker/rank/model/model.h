@@ -38,9 +38,9 @@ struct Model {
 };
 
 struct BuildOptions {
-  int64_t seq_len = 2048;        // Of training's rows: decides what depends on the context's length (YaRN).
-  int64_t most_logit_bytes = 0;  // More are computed in parts of the vocabulary, twice; 0: all at once.
-  int64_t longest_row = 0;       // That forward() will see, when held-out rows are longer: sizes tables.
+  int64_t seq_len = 2048;       // Of training's rows: decides what depends on the context's length (YaRN).
+  int64_t max_logit_bytes = 0;  // More are computed in parts of the vocabulary, twice; 0: all at once.
+  int64_t longest_row = 0;      // That forward() will see, when held-out rows are longer: sizes tables.
 };
 
 // Unimplemented names the part of the spec that no code computes yet.

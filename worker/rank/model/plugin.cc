@@ -48,7 +48,7 @@ absl::Status check_family(const std::string& path, const PluginFamily& family) {
 
 // Of a library without models: none.
 absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path) {
-  TITAN_ASSIGN_OR_RETURN(const plugin::Head* head,
+  TITAN_ASSIGN_OR_RETURN(const plugin::PluginHeader* head,
                          plugin::open(path, plugin::kModelSymbol, {kPluginForm, TITAN_PLUGIN_ABI(TORCH_VERSION)}));
   std::vector<PluginFamily> families;
   if (head == nullptr) return families;
@@ -80,7 +80,7 @@ absl::Status load_plugin(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const std::string real, plugin::find(path));
   const std::lock_guard<std::mutex> lock(loaded().mutex);
   if (loaded().paths.contains(real)) return absl::OkStatus();
-  TITAN_RETURN_IF_ERROR(plugin::try_elsewhere(real, [&] { static_cast<void>(read_families(real)); }));
+  TITAN_RETURN_IF_ERROR(plugin::try_in_child(real, [&] { static_cast<void>(read_families(real)); }));
   TITAN_ASSIGN_OR_RETURN(std::vector<PluginFamily> families, read_families(real));
   for (PluginFamily& family : families) {
     for (models::ModelSpec& spec : family.flavors) spec.name = family.name;

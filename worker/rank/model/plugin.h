@@ -30,7 +30,7 @@ struct PluginFamily {
 
 // What a library says about its models.
 struct Plugin {
-  plugin::Head head;
+  plugin::PluginHeader head;
   std::vector<PluginFamily> (*families)();
 };
 inline constexpr uint32_t kPluginForm = 0x7174'0002;

@@ -135,13 +135,13 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
     FlashArguments made{
         plan_flash(spans_of(documents ? context.documents : at::Tensor(), mask.chunk, tokens), mask.window, rows)};
     if (made.call.cum_seq.empty()) return made;
-    made.cum_seq = documents ? device::copy_ahead(at::tensor(made.call.cum_seq, at::kInt), device)
+    made.cum_seq = documents ? device::copy_async(at::tensor(made.call.cum_seq, at::kInt), device)
                              : ends_of_chunks(rows, tokens, mask.chunk, device);
     return made;
   };
   auto plan = c10::make_intrusive<FlashPlan>();
   if (documents) {
-    device::host_decides_by("where documents end");  // Also where it has read them before.
+    device::check_not_capturing("where documents end");  // Also where it has read them before.
     plan->arguments = context.flash_calls != nullptr ? context.flash_calls->find_or(mask, make) : make();
   } else {
     plan->arguments = make();

@@ -91,7 +91,7 @@ Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len) {
     spans.starts.push_back(starts_of_row(nullptr, chunk, seq_len));
     return spans;
   }
-  device::host_decides_by("where documents end");
+  device::check_not_capturing("where documents end");
   const at::Tensor numbers = documents.to(at::kCPU, at::kLong).contiguous();
   TORCH_CHECK(numbers.dim() == 2 && numbers.size(1) == seq_len, "attention: documents of shape ", documents.sizes(),
               " for rows of ", seq_len, " tokens");

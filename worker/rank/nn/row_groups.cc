@@ -43,7 +43,7 @@ RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_m
   RowGroups groups{.rows = std::move(rows)};
   if (!in_one_call(x)) return groups;
   const at::Tensor there =
-      counts.defined() ? counts : device::copy_ahead(at::tensor(groups.rows, at::kLong), x.device());
+      counts.defined() ? counts : device::copy_async(at::tensor(groups.rows, at::kLong), x.device());
   groups.ends = there.cumsum(0, at::kInt);
   if (with_members) groups.members = members_of(groups.ends, x);
   return groups;
@@ -84,13 +84,13 @@ void clear_rows_of_no_group(at::Tensor& y, const RowGroups& groups) {
 
 std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows) {
   const device::TraceScope scope([] { return kReadsRows; });
-  device::host_decides_by("the rows of each expert");
+  device::check_not_capturing("the rows of each expert");
   const int64_t groups = counts.numel();
   std::vector<int64_t> result(groups);
   if (counts.is_meta()) {
     for (int64_t i = 0; i < groups; ++i) result[i] = rows * (i + 1) / groups - rows * i / groups;
   } else {
-    const device::NamedHostWait wait;
+    const device::AllowHostWaitGuard wait;
     const at::Tensor local = counts.to(at::kCPU).contiguous();
     std::copy_n(local.const_data_ptr<int64_t>(), groups, result.begin());
   }

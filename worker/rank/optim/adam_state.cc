@@ -237,7 +237,7 @@ KeptForm kept_form(const Slot& slot, const std::string& state_dtype) {
   TORCH_CHECK(form.type == at::kFloat || form.type == at::kBFloat16, "optimizer.state_dtype: ", slot.fqn, " is ",
               form.type, "; only moments of float32 and bfloat16 parameters have a type of their own");
   form.type = state_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  if (state_dtype != "8bit" || !memory::has_codes(whole_shape(slot))) return form;
+  if (state_dtype != "8bit" || !memory::has_8bit_states(whole_shape(slot))) return form;
   form.type = at::kByte;
   const int64_t first_column = slot.offset.empty() ? 0 : slot.offset.back();
   for (const int i : {0, 1}) {

@@ -55,7 +55,7 @@ BlockCodes::Tables BlockCodes::tables(at::Device device) const {
 }
 
 at::Tensor BlockCodes::zeros() const {
-  return at::zeros({memory::code_bytes(rows_, first_column_, columns_)},
+  return at::zeros({memory::quantized_state_bytes(rows_, first_column_, columns_)},
                    at::TensorOptions().dtype(at::kByte).device(device_));
 }
 
@@ -108,7 +108,8 @@ at::Tensor BlockCodes::numbers(const at::Tensor& bytes) const {
 }
 
 at::Tensor BlockCodes::bytes(const at::Tensor& numbers) const {
-  at::Tensor all = at::zeros({memory::code_bytes(rows_, first_column_, columns_)}, numbers.options().dtype(at::kByte));
+  at::Tensor all =
+      at::zeros({memory::quantized_state_bytes(rows_, first_column_, columns_)}, numbers.options().dtype(at::kByte));
   const at::Tensor rows = numbers.reshape({rows_, columns_});
   const int64_t step = rows_at_once(columns_);
   for (int64_t row = 0; row < rows_ && columns_ > 0; row += step) {

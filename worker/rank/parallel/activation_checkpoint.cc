@@ -32,7 +32,7 @@ std::shared_ptr<nn::KeepPolicy> policy_for(const CheckpointOptions& options, nn:
   if (options.mode == "memory_budget") {
     Planned planned;
     if (options.planned) {
-      planned = [tell = options.planned, name = block.name()](const auto& choices, const KeepChoice& chosen) {
+      planned = [tell = options.planned, name = block.name()](const auto& choices, const ParetoPoint& chosen) {
         tell(name, choices, chosen);
       };
     }
@@ -118,14 +118,14 @@ class ByBudget final : public nn::KeepPolicy {
 
   void end(const std::vector<OpCall>& calls) override {
     if (!keep_.empty() || calls.empty()) return;
-    std::vector<KeepItem> items;
+    std::vector<KnapsackItem> items;
     std::vector<size_t> place;  // Of each item among the calls.
     int64_t all = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
       if (calls[i].feeds >= 0) continue;  // Counted with what it feeds.
       if (calls[i].kind == OpCall::Kind::kGroupedProduct || calls[i].kind == OpCall::Kind::kExchange) continue;
       if (calls[i].kind == OpCall::Kind::kGreatest) continue;
-      KeepItem item{calls[i].bytes, calls[i].flops};
+      KnapsackItem item{calls[i].bytes, calls[i].flops};
       for (const OpCall& other : calls) {
         if (other.feeds == static_cast<int>(i)) item.flops += other.flops;
       }
@@ -133,8 +133,8 @@ class ByBudget final : public nn::KeepPolicy {
       place.push_back(i);
       all += item.bytes;
     }
-    const std::vector<KeepChoice> choices = pareto_choices(items);
-    const KeepChoice& chosen = best_within(choices, static_cast<int64_t>(budget_ * static_cast<double>(all)));
+    const std::vector<ParetoPoint> choices = pareto_front(items);
+    const ParetoPoint& chosen = best_within(choices, static_cast<int64_t>(budget_ * static_cast<double>(all)));
     keep_.assign(calls.size(), false);
     for (size_t i = 0; i < calls.size(); ++i) keep_[i] = budget_ > 0 && calls[i].kind == OpCall::Kind::kGreatest;
     for (size_t i = 0; i < items.size(); ++i) keep_[place[i]] = chosen.taken[i];

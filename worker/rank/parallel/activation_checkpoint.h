@@ -15,8 +15,8 @@
 
 namespace titan::parallel {
 
-using models::KeepChoice;
-using models::KeepItem;
+using models::KnapsackItem;
+using models::ParetoPoint;
 
 // torchtitan's selective checkpointing per operation: attention, reduce-scatters, the all-to-alls of routed tokens, the
 // greatest magnitudes that low precision's scales come from, and every other matrix product of the block (the first,
@@ -35,7 +35,7 @@ std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::v
 // collective's result on one rank and repeat the collective on another. A reduce-scatter counts with the product that
 // feeds it: one result spares both. Greatest magnitudes, four bytes each, are kept under any budget above 0. `planned`
 // is told the choices and the one taken, once; may be empty.
-using Planned = std::function<void(const std::vector<KeepChoice>& choices, const KeepChoice& chosen)>;
+using Planned = std::function<void(const std::vector<ParetoPoint>& choices, const ParetoPoint& chosen)>;
 std::shared_ptr<nn::KeepPolicy> keep_by_budget(double budget, Planned planned);
 
 // The keys of [activation_checkpoint].
@@ -46,7 +46,7 @@ struct CheckpointOptions {
   double memory_budget = 0.5;
   std::vector<int64_t> layers;  // Indices of the layers that the mode counts for; empty: every layer.
   // Told each block's choices under a memory budget, when they are known; may be empty.
-  std::function<void(const std::string& block, const std::vector<KeepChoice>& choices, const KeepChoice& chosen)>
+  std::function<void(const std::string& block, const std::vector<ParetoPoint>& choices, const ParetoPoint& chosen)>
       planned;
 };
 

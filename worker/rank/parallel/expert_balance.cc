@@ -90,7 +90,7 @@ std::vector<ExpertLoad> ExpertBalance::loads(int64_t layers, int64_t experts) co
     row[experts] = 1;
   }
   if (mesh_.mesh().size(mesh::Axis::kPipeline) > 1) mesh_.group(mesh::Axis::kPipeline).all_reduce(all).wait();
-  const device::NamedHostWait wait;
+  const device::AllowHostWaitGuard wait;
   all = all.cpu();
   const auto rows = all.accessor<int64_t, 2>();
   std::vector<ExpertLoad> loads;

@@ -45,7 +45,7 @@ Counts exchange_counts(const at::Tensor& counts, int64_t rows, const comm::Group
     group.all_to_all(received, counts).wait();
     const at::Tensor both = at::cat({counts, received});
     if (both.is_meta() || both.is_cpu()) return std::vector<at::Tensor>{both};
-    const device::NamedHostWait wait;
+    const device::AllowHostWaitGuard wait;
     return std::vector<at::Tensor>{both.to(at::kCPU), both};
   });
   const at::Tensor received = sides.back().narrow(0, counts.numel(), counts.numel());

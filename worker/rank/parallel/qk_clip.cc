@@ -117,7 +117,7 @@ QkClip::Figures QkClip::figures() const {
     mesh_.group(mesh::Axis::kPipeline).all_reduce(largest, c10d::ReduceOp::MAX).wait();
     mesh_.group(mesh::Axis::kPipeline).all_reduce(clipped).wait();
   }
-  const device::NamedHostWait wait;
+  const device::AllowHostWaitGuard wait;
   const at::Tensor both = at::cat({largest, clipped}).cpu();
   return {both.const_data_ptr<double>()[0], static_cast<int64_t>(both.const_data_ptr<double>()[1])};
 }

@@ -15,7 +15,7 @@
 
 namespace titan::parallel {
 
-using mesh::Keep;
+using mesh::Reshard;
 
 // This rank's rows of one parameter; a row is an index of dim `dim`. A rank holds what torch.chunk along that dim gives
 // it: ceil(rows / ranks) rows, the last ranks fewer or none; in the flat shard every rank's piece is padded to the same
@@ -52,7 +52,7 @@ struct ShardUnitOptions {
   device::Device* device = nullptr;
   Precision precision;
   const GatherRecipe* gather = nullptr;  // Null: gather_cast(). It outlives the unit.
-  Keep keep = Keep::kNothing;
+  Reshard keep = Reshard::kAfterForward;
   int64_t dim = 0;       // Along which parameters are cut.
   int users = 1;         // Blocks that bring gradients: reduced once a step, with the last of the last user.
   bool offload = false;  // Master and gradient shards stay in the host's memory.
@@ -74,10 +74,10 @@ class ShardUnit {
   const std::vector<ShardedParameter>& parameters() const { return parameters_; }
   const Precision& precision() const { return options_.precision; }
   bool frozen() const { return parameters_.front().parameter->frozen; }
-  Keep keep() const { return options_.keep; }
+  Reshard keep() const { return options_.keep; }
   int users() const { return options_.users; }
   // One more block reads these parameters and brings gradients; the weights stay as long as it says.
-  void share(Keep keep) {
+  void share(Reshard keep) {
     ++options_.users;
     options_.keep = std::max(options_.keep, keep);
   }

@@ -38,10 +38,10 @@ Writer& Writer::real(double value) {
 }
 
 Writer& Writer::text(std::string_view value) {
-  if (const auto known = texts_.find(value); known != texts_.end()) return recall(known->second);
+  if (const auto known = texts_.find(value); known != texts_.end()) return get_memo(known->second);
   opcode(kUnicode4).number(value.size(), 4);
   out_ += value;
-  texts_.emplace(value, remember());
+  texts_.emplace(value, memoize());
   return *this;
 }
 
@@ -53,10 +53,10 @@ Writer& Writer::bytes(std::string_view value) {
 
 Writer& Writer::name(std::string_view module, std::string_view name) {
   const std::string line = std::string(module) + "\n" + std::string(name) + "\n";
-  if (const auto known = names_.find(line); known != names_.end()) return recall(known->second);
+  if (const auto known = names_.find(line); known != names_.end()) return get_memo(known->second);
   opcode(kGlobal);
   out_ += line;
-  names_.emplace(line, remember());
+  names_.emplace(line, memoize());
   return *this;
 }
 
@@ -100,13 +100,13 @@ Writer& Writer::object(std::string_view module, std::string_view name) {
 Writer& Writer::build() { return opcode(kBuild); }
 Writer& Writer::reference() { return opcode(kPersistentId); }
 
-uint32_t Writer::remember() {
+uint32_t Writer::memoize() {
   const bool small = remembered_ < 256;
   opcode(small ? kPut1 : kPut4).number(remembered_, small ? 1 : 4);
   return remembered_++;
 }
 
-Writer& Writer::recall(uint32_t number) {
+Writer& Writer::get_memo(uint32_t number) {
   const bool small = number < 256;
   opcode(small ? kGet1 : kGet4).number(number, small ? 1 : 4);
   return *this;

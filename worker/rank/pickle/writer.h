@@ -43,8 +43,8 @@ class Writer {
   Writer& build();      // Makes the last value the state of the object before it.
   Writer& reference();  // Replaces the last value by the object outside the pickle that it names.
 
-  uint32_t remember();              // Returns a number for the last value, which stays.
-  Writer& recall(uint32_t number);  // Pushes that object again.
+  uint32_t memoize();                 // Returns a number for the last value, which stays.
+  Writer& get_memo(uint32_t number);  // Pushes that object again.
 
   std::string finish();  // Returns the pickle.
 

@@ -14,7 +14,7 @@ struct Abi {
 };
 
 // The beginning of every description, in all versions of its format.
-struct Head {
+struct PluginHeader {
   uint32_t form;  // Version of the description's format.
   Abi abi;
 };

@@ -73,15 +73,15 @@ absl::StatusOr<std::string> find(const std::string& path) {
   return absl::NotFoundError(absl::StrCat("experimental.custom_import: ", path, ": no such file on this node"));
 }
 
-absl::StatusOr<const Head*> open(const std::string& path, const char* symbol, const Head& mine) {
+absl::StatusOr<const PluginHeader*> open(const std::string& path, const char* symbol, const PluginHeader& mine) {
   TITAN_ASSIGN_OR_RETURN(const std::string name, granted(path));
   // Never closed, because models contain its code. A missing symbol fails here and not during a step.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return refuse(path, absl::StrCat("cannot be loaded: ", dlerror()));
-  const auto entry = reinterpret_cast<const Head* (*)()>(dlsym(library, symbol));
+  const auto entry = reinterpret_cast<const PluginHeader* (*)()>(dlsym(library, symbol));
   const bool others = dlsym(library, kModelSymbol) != nullptr || dlsym(library, kDataSymbol) != nullptr;
   if (entry == nullptr && others) return nullptr;
-  const Head* head = entry == nullptr ? nullptr : entry();
+  const PluginHeader* head = entry == nullptr ? nullptr : entry();
   if (head == nullptr) {
     return refuse(path,
                   "brings neither models nor datasets: it has no TITAN_MODEL_PLUGIN(...) and no "
@@ -95,7 +95,7 @@ absl::StatusOr<const Head*> open(const std::string& path, const char* symbol, co
   return head;
 }
 
-absl::Status try_elsewhere(const std::string& path, absl::FunctionRef<void()> trial) {
+absl::Status try_in_child(const std::string& path, absl::FunctionRef<void()> trial) {
   constexpr int kTrialDone = 113;  // Exit status of a successful trial; any other is the library's.
   const pid_t child = fork();
   if (child < 0) return absl::OkStatus();  // Skip the trial.

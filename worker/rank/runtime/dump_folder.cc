@@ -23,11 +23,11 @@ namespace {
 void check_folder(const RankJob& job) {
   if (job.folder_id.empty()) return;
   const std::string& dump = job.config.job.dump_folder;
-  const storage::FolderIs is = value(storage::compare_folder(storage::posix_files(), dump, job.folder_id),
-                                     rank_protocol::kExitStorage, "DUMP_FOLDER");
-  if (is == storage::FolderIs::kSame) return;
-  throw Failure(rank_protocol::kExitUserError, storage::lost_folder_reason(is),
-                storage::lost_folder_message(is, dump, job.committed_step));
+  const storage::FolderComparison is = value(storage::compare_folder(storage::posix_files(), dump, job.folder_id),
+                                             rank_protocol::kExitStorage, "DUMP_FOLDER");
+  if (is == storage::FolderComparison::kSame) return;
+  throw Failure(rank_protocol::kExitUserError, storage::folder_mismatch_reason(is),
+                storage::folder_mismatch_message(is, dump, job.committed_step));
 }
 
 // What is known to have been committed: by this job, as the controller and the fence remember it, or by another one.
@@ -68,7 +68,7 @@ void take_dump_folder(const RankJob& job, RankContext& context) {
   }
   check(taken.status(), rank_protocol::kExitStorage, "FENCE");
   context.attempt = taken->attempt;
-  context.hold = std::make_unique<storage::FenceHold>(fence, job.job_uid, taken->attempt);
+  context.hold = std::make_unique<storage::FenceLease>(fence, job.job_uid, taken->attempt);
   note_committed(job, *taken, context);
   if (taken->taken_from.empty()) return;
   context.reporter->warning(absl::StrCat("the dump folder ", job.config.job.dump_folder, " was taken over from ",
@@ -126,7 +126,8 @@ std::shared_ptr<FlightDump> start_recordings(RankContext& context) {
   if (context.world == 1 || config.trace_buf_size == 0) return {};
   using Waits = comm::FlightRecorder::Waits;
   context.recorder = std::make_shared<comm::FlightRecorder>(
-      config.trace_buf_size, context.device->torch_device().is_cuda() ? Waits::kQueueUp : Waits::kEndIt);
+      config.trace_buf_size,
+      context.device->torch_device().is_cuda() ? Waits::kCompletesOnSync : Waits::kCompletesOnWait);
   attach_tail(context);
   const std::string prefix = absl::StrCat(storage::join_path(context.config.job.dump_folder, config.save_traces_folder),
                                           "/", config.save_traces_file_prefix);

@@ -146,7 +146,7 @@ absl::Status read_launch(const Options& options, RankJob& job) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank ", job.rank, ": the launch file has ", counted(job.world, "rank")));
   }
-  const rank_protocol::RankPlace& place = launch.ranks[one_process ? 0 : job.rank];
+  const rank_protocol::RankPlacement& place = launch.ranks[one_process ? 0 : job.rank];
   job.local_rank = place.local_rank;
   job.local_ranks = static_cast<int>(std::count_if(launch.ranks.begin(), launch.ranks.end(),
                                                    [&](const auto& other) { return other.node == place.node; }));

@@ -81,7 +81,7 @@ std::vector<std::string> target_modules(const std::vector<std::string>& adapted,
 // Hugging Face's modules with a matrix of their own inside the layers, whether they have adapters or not.
 absl::StatusOr<std::set<std::string>> all_modules(const HfMapper& mapper, const models::ModelSpec& spec) {
   std::set<std::string> modules;
-  for (const models::Tensor& tensor : models::parameters(spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     const bool matrix = absl::EndsWith(tensor.fqn, ".weight") || models::adapts_experts(tensor.fqn);
     if (tensor.shape.size() < 2 || !matrix) continue;
     TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(tensor.fqn));

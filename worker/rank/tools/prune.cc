@@ -231,11 +231,12 @@ class IdleObjects {
 
   absl::StatusOr<Fence::Holder> look() {
     TITAN_ASSIGN_OR_RETURN(Fence::Holder holder, fence_.holder());
-    if (holder.job_uid.empty() || holder.released || storage::certainly_gone(holder.process)) return holder;
+    if (holder.job_uid.empty() || holder.released || storage::process_has_ended(holder.process)) return holder;
     const auto beat = client_->head(absl::StrCat(key_, key_.empty() ? "" : "/", storage::kFenceAlive));
     if (absl::IsNotFound(beat.status())) return holder;
     if (!beat.ok()) return beat.status();
-    if (beat->now - beat->modified >= s3::kObjectSilence && beat->modified != absl::InfinitePast()) return holder;
+    if (beat->now - beat->modified >= s3::kObjectHeartbeatTimeout && beat->modified != absl::InfinitePast())
+      return holder;
     return storage::in_use_status("the checkpoint folder " + client_->place(key_), holder, "a folder that no job uses");
   }
 
@@ -251,7 +252,7 @@ class IdleObjects {
                                         .pid = last.pid,
                                         .process = storage::process_identity()},
                                        taken));
-    fence_.keep_beating();
+    fence_.start_heartbeat();
     held_ = true;
     return absl::OkStatus();
   }

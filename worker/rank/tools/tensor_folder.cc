@@ -146,7 +146,7 @@ class RenamedHuggingFace : public HuggingFace {
                                                             const models::ModelSpec& spec,
                                                             std::shared_ptr<const HfMapper> mapper) {
     auto made = std::make_unique<RenamedHuggingFace>(std::move(weights), std::move(mapper));
-    for (const models::Tensor& one : models::parameters(spec))
+    for (const models::ParameterSpec& one : models::parameters(spec))
       TITAN_RETURN_IF_ERROR(made->add_ours(one.fqn, one.shape));
     for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
       if (!spec.layer_has_experts(layer)) continue;

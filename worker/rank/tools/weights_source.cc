@@ -61,7 +61,7 @@ class NamedSource : public WeightsSource {
       name_of_ = torchtune_name;
     }
     std::set<std::string> known;
-    for (const models::Tensor& one : models::parameters(spec)) known.insert(name_of_(one.fqn));
+    for (const models::ParameterSpec& one : models::parameters(spec)) known.insert(name_of_(one.fqn));
     if (spec.tied_embeddings) known.insert(kHeadName);
     has_tied_head_ = spec.tied_embeddings && own.contains(kHeadName);
     for (const std::string& name : own) {

@@ -59,7 +59,7 @@ void remove_leftovers(storage::Files& files, const std::string& whole) {
     const std::string folder = storage::join_path(parent.string(), name);
     if (!absl::StartsWith(name, prefix)) continue;
     const auto writer = storage::read_file(files, storage::join_path(folder, kWriter), 4096);
-    if (writer.ok() && storage::certainly_gone(*writer)) files.remove_folder(folder).IgnoreError();
+    if (writer.ok() && storage::process_has_ended(*writer)) files.remove_folder(folder).IgnoreError();
   }
 }
 
@@ -153,7 +153,7 @@ class StoreFolder {
       return exists_already(path_);
     }
     TITAN_RETURN_IF_ERROR(sign({.kind = s3::Condition::kSame, .etag = tag}, Found::kEmpty).status());
-    return give_up_uploads();
+    return abort_uploads();
   }
 
   absl::Status inherit() {
@@ -165,7 +165,7 @@ class StoreFolder {
     const Found found = absl::EndsWith(writer, kFoundEmpty) ? Found::kEmpty : Found::kUnknown;
     if (found == Found::kEmpty) writer.resize(writer.size() - std::strlen(kFoundEmpty));
     absl::StatusOr<std::string> taken = absl::AlreadyExistsError("");
-    if (storage::certainly_gone(writer)) taken = sign({.kind = s3::Condition::kSame, .etag = facts.etag}, found);
+    if (storage::process_has_ended(writer)) taken = sign({.kind = s3::Condition::kSame, .etag = facts.etag}, found);
     if (absl::IsAlreadyExists(taken.status())) {
       return absl::AlreadyExistsError(
           absl::StrCat(path_, ": somebody writes there, or was ended on another machine while doing so (", kWriter,
@@ -174,11 +174,11 @@ class StoreFolder {
     TITAN_RETURN_IF_ERROR(taken.status());
     if (found == Found::kUnknown) return claim(*taken);
     TITAN_RETURN_IF_ERROR(empty());
-    return give_up_uploads();
+    return abort_uploads();
   }
 
   // Whoever was killed while uploading left parts that nobody sees.
-  absl::Status give_up_uploads() {
+  absl::Status abort_uploads() {
     TITAN_ASSIGN_OR_RETURN(const std::vector<s3::Upload> uploads, client_->uploads(prefix_));
     for (const s3::Upload& upload : uploads) TITAN_RETURN_IF_ERROR(client_->abort(upload));
     return absl::OkStatus();

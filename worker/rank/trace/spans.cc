@@ -28,7 +28,7 @@ void Spans::start() {
   recording_.store(true, std::memory_order_relaxed);
 }
 
-Recorded Spans::stop() {
+RecordedSpans Spans::stop() {
   sync::Lock lock(mutex_);
   recording_.store(false, std::memory_order_relaxed);
   recorded_.end_ns = now_ns();
@@ -43,7 +43,7 @@ void Spans::add(Transfer transfer) {
 }
 
 uint64_t Spans::begin(const char* thread, const char* name) {
-  const Work work{.thread = thread, .name = name, .thread_id = this_thread(), .begin_ns = now_ns()};
+  const ThreadSpan work{.thread = thread, .name = name, .thread_id = this_thread(), .begin_ns = now_ns()};
   sync::Lock lock(mutex_);
   under_way_.emplace(next_, work);
   return next_++;
@@ -56,7 +56,7 @@ void Spans::end(uint64_t number) {
   under_way_.erase(found);
 }
 
-void Spans::keep(Work work, int64_t end_ns) {
+void Spans::keep(ThreadSpan work, int64_t end_ns) {
   work.begin_ns = std::max(work.begin_ns, recorded_.begin_ns);
   work.end_ns = std::max(work.begin_ns, end_ns);
   recorded_.works.push_back(work);

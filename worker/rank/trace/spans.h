@@ -26,7 +26,7 @@ struct Transfer {
 };
 
 // A section of one thread's work. Both texts are string literals.
-struct Work {
+struct ThreadSpan {
   const char* thread = "";
   const char* name = "";
   int64_t thread_id = 0;  // The system's thread id.
@@ -34,12 +34,12 @@ struct Work {
   int64_t end_ns = 0;
 };
 
-struct Recorded {
+struct RecordedSpans {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   int64_t thread_id = 0;  // The recording thread.
   std::vector<Transfer> transfers;
-  std::vector<Work> works;
+  std::vector<ThreadSpan> works;
 };
 
 // Records what one rank does outside its main thread: collectives in flight, and the work of threads that read data
@@ -55,35 +55,35 @@ class Spans {
   // Starts a recording and discards the previous one.
   void start();
   // Stops the recording. Unfinished work is included up to now; transfers in flight are not.
-  Recorded stop();
+  RecordedSpans stop();
 
   void add(Transfer transfer);
 
  private:
-  friend class WorkScope;
+  friend class ThreadSpanScope;
   uint64_t begin(const char* thread, const char* name);
   void end(uint64_t number);
-  void keep(Work work, int64_t end_ns) TITAN_REQUIRES(mutex_);
+  void keep(ThreadSpan work, int64_t end_ns) TITAN_REQUIRES(mutex_);
 
   std::atomic<bool> recording_{false};
   sync::Mutex mutex_;
-  Recorded recorded_ TITAN_GUARDED_BY(mutex_);
+  RecordedSpans recorded_ TITAN_GUARDED_BY(mutex_);
   uint64_t next_ TITAN_GUARDED_BY(mutex_) = 0;
   // Tracked at all times, so that a recording that starts in the middle of it shows the rest.
-  std::map<uint64_t, Work> under_way_ TITAN_GUARDED_BY(mutex_);
+  std::map<uint64_t, ThreadSpan> under_way_ TITAN_GUARDED_BY(mutex_);
 };
 
 // The calling thread works for a batch or a file. Costs a lock and a clock reading at both ends, whether or not a
 // recording runs. Both texts must be string literals. `spans` must outlive it; if null, it does nothing.
-class WorkScope {
+class ThreadSpanScope {
  public:
-  WorkScope(Spans* spans, const char* thread, const char* name)
+  ThreadSpanScope(Spans* spans, const char* thread, const char* name)
       : spans_(spans), number_(spans != nullptr ? spans->begin(thread, name) : 0) {}
-  ~WorkScope() {
+  ~ThreadSpanScope() {
     if (spans_ != nullptr) spans_->end(number_);
   }
-  WorkScope(const WorkScope&) = delete;
-  WorkScope& operator=(const WorkScope&) = delete;
+  ThreadSpanScope(const ThreadSpanScope&) = delete;
+  ThreadSpanScope& operator=(const ThreadSpanScope&) = delete;
 
  private:
   Spans* const spans_;

@@ -47,7 +47,7 @@ TEST(NamesTest, RepositoriesAndRevisions) {
   EXPECT_FALSE(check_revision("").ok());
   EXPECT_TRUE(is_commit(kCommit));
   EXPECT_FALSE(is_commit("main"));
-  EXPECT_EQ(text::shown("a\x1b[1m\n"), "a?[1m?");
+  EXPECT_EQ(text::printable_name("a\x1b[1m\n"), "a?[1m?");
 }
 
 TEST(NamesTest, PathsOfDatasets) {
@@ -210,7 +210,7 @@ TEST(AnswersTest, WhatTheyMean) {
 
 // Attempts that brought something do not count; the server's wish is one that has an end.
 TEST(RetryTest, CountsWhatBroughtNothing) {
-  http::RetryPolicy policy{.attempts = 3, .first_wait = absl::ZeroDuration(), .longest_asked = absl::ZeroDuration()};
+  http::RetryPolicy policy{.attempts = 3, .first_wait = absl::ZeroDuration(), .max_retry_after = absl::ZeroDuration()};
   const std::stop_source stop;
   int calls = 0;
   int64_t brought = 0;

@@ -61,7 +61,7 @@ class Driver {
     http::Environment environment = http::process_environment();
     if (environment.contains("AWS_ACCESS_KEY_ID")) environment["AWS_ACCESS_KEY_ID"] = who;
     TITAN_ASSIGN_OR_RETURN(const Settings settings, settings_from(environment));
-    http::RetryPolicy retry{.attempts = 4, .first_wait = absl::Milliseconds(1), .longest_wait = absl::Milliseconds(5)};
+    http::RetryPolicy retry{.attempts = 4, .first_wait = absl::Milliseconds(1), .max_backoff = absl::Milliseconds(5)};
     TITAN_ASSIGN_OR_RETURN(one.client,
                            Client::open(
                                settings, bucket, [environment] { return credentials_from(environment); }, retry));

@@ -142,14 +142,14 @@ TEST_F(TakeTest, AFolderInUseIsRefusedByName) {
   EXPECT_TRUE(fence.take(claim("first", 2), {}).ok()) << "a job's own next attempt does not wait";
 }
 
-// Killed without a word: the next job has the folder after kFenceSilence, and says what it waits for.
+// Killed without a word: the next job has the folder after kFenceHeartbeatTimeout, and says what it waits for.
 TEST_F(TakeTest, ASilentHolderIsReplacedInTime) {
   const Fence fence(dump_, files_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   const auto taken = fence.take(claim("second"), watch());
   ASSERT_TRUE(taken.ok()) << taken.status();
-  EXPECT_GE(slept_, kFenceSilence - absl::Seconds(1));
-  EXPECT_LE(slept_, kFenceSilence + absl::Seconds(1));
+  EXPECT_GE(slept_, kFenceHeartbeatTimeout - absl::Seconds(1));
+  EXPECT_LE(slept_, kFenceHeartbeatTimeout + absl::Seconds(1));
   EXPECT_THAT(said_, ::testing::HasSubstr("was not given back by job projects/p/jobs/first (host h-first, process 7)"));
   EXPECT_THAT(taken->taken_from, ::testing::HasSubstr("projects/p/jobs/first"));
   EXPECT_TRUE(is_fenced(fence.beat("first", 1))) << "the old holder's beats must not keep the new one alive";
@@ -159,7 +159,7 @@ TEST_F(TakeTest, ASilentHolderIsReplacedInTime) {
 TEST_F(TakeTest, LongSilenceIsNotWaitedForAgain) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
-  age_beat(kFenceSilence);
+  age_beat(kFenceHeartbeatTimeout);
   EXPECT_TRUE(fence.take(claim("second"), watch()).ok());
   EXPECT_EQ(slept_, absl::ZeroDuration());
 }
@@ -170,7 +170,7 @@ TEST_F(TakeTest, ABeatOfTheFutureIsWatched) {
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   age_beat(-absl::Hours(5));
   EXPECT_TRUE(fence.take(claim("second"), watch()).ok());
-  EXPECT_LE(slept_, kFenceSilence + absl::Seconds(1));
+  EXPECT_LE(slept_, kFenceHeartbeatTimeout + absl::Seconds(1));
 }
 
 // A holder that ended on this machine is seen to be gone; one that lives is not, nor is one of another machine.
@@ -191,7 +191,7 @@ TEST_F(TakeTest, AProcessThatIsGoneNeedNoWait) {
   ASSERT_FALSE(mine.process.empty());
   EXPECT_TRUE(fence.raise(mine).ok());
   EXPECT_TRUE(is_in_use(fence.raise(claim("third")).status()));
-  EXPECT_FALSE(certainly_gone(kElsewhere));
+  EXPECT_FALSE(process_has_ended(kElsewhere));
 }
 
 // A folder that was given back is free at once; a job that no longer holds it cannot give it back.
@@ -199,7 +199,7 @@ TEST_F(TakeTest, ReleasedIsFree) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   {
-    FenceHold hold(fence, "first", 1);
+    FenceLease hold(fence, "first", 1);
     hold.release();
     hold.release();
   }
@@ -215,7 +215,7 @@ TEST_F(TakeTest, AHoldBeatsUntilItIsFenced) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   const std::string alive = join_path(dump_, ".fence-alive");
-  const FenceHold hold(fence, "first", 1, absl::Milliseconds(1));
+  const FenceLease hold(fence, "first", 1, absl::Milliseconds(1));
   age_beat(absl::Hours(1));
   const absl::Time old = *posix_files().modified(alive);
   const auto moved = [&] { return *posix_files().modified(alive) > old + absl::Minutes(30); };
@@ -252,22 +252,22 @@ TEST_F(FenceTest, ReadsAnOldFence) {
 
 // The id is made once and identifies the folder under every name; a link in its place is not followed.
 TEST_F(FenceTest, TheFolderHasOneId) {
-  const auto id = settle_folder_id(posix_files(), dump_, absl::Seconds(1));
+  const auto id = ensure_folder_id(posix_files(), dump_, absl::Seconds(1));
   ASSERT_TRUE(id.ok()) << id.status();
   EXPECT_EQ(Fence(dump_).raise({.job_uid = "job", .attempt = 1})->folder, *id);
-  EXPECT_EQ(*settle_folder_id(posix_files(), dump_, absl::Seconds(1)), *id);
+  EXPECT_EQ(*ensure_folder_id(posix_files(), dump_, absl::Seconds(1)), *id);
   const std::string link = dump_ + ".link";
   ASSERT_EQ(::symlink(dump_.c_str(), link.c_str()), 0);
-  EXPECT_EQ(*compare_folder(posix_files(), link, *id), FolderIs::kSame);
+  EXPECT_EQ(*compare_folder(posix_files(), link, *id), FolderComparison::kSame);
   ::unlink(link.c_str());
 
   const std::string path = join_path(dump_, ".titan-folder");
   ASSERT_TRUE(posix_files().remove(path).ok());
-  EXPECT_EQ(*compare_folder(posix_files(), dump_, *id), FolderIs::kMissing);
-  EXPECT_EQ(*compare_folder(posix_files(), dump_ + "/none", *id), FolderIs::kMissing);
+  EXPECT_EQ(*compare_folder(posix_files(), dump_, *id), FolderComparison::kMissing);
+  EXPECT_EQ(*compare_folder(posix_files(), dump_ + "/none", *id), FolderComparison::kMissing);
   EXPECT_FALSE(posix_files().exists(dump_ + "/none")) << "looking creates nothing";
   ASSERT_TRUE(Fence(dump_).raise("job", 2).ok());
-  EXPECT_EQ(*compare_folder(posix_files(), dump_, *id), FolderIs::kAnother);
+  EXPECT_EQ(*compare_folder(posix_files(), dump_, *id), FolderComparison::kAnother);
   ASSERT_TRUE(posix_files().remove(path).ok());
   ASSERT_EQ(::symlink("fence.json", path.c_str()), 0);
   EXPECT_FALSE(read_folder_id(posix_files(), dump_).ok());

@@ -225,8 +225,8 @@ TEST(SupportTest, EveryRowRefusesItsKeyByName) {
     const std::string why = row.instead.empty() ? "not supported yet" : std::string(row.instead);
     EXPECT_THAT(message, HasSubstr(why + "; set " + key + " = "));
   }
-  for (const Harmless& row : harmless()) EXPECT_TRUE(fields.count(std::string(row.key))) << row.key;
-  for (const Detail& detail : details()) {
+  for (const IgnoredFeature& row : ignored_features()) EXPECT_TRUE(fields.count(std::string(row.key))) << row.key;
+  for (const DependentKey& detail : dependent_keys()) {
     EXPECT_TRUE(fields.count(std::string(detail.switch_key))) << detail.switch_key;
     const bool whole_section = detail.key.back() == '.';
     EXPECT_TRUE(whole_section || fields.count(std::string(detail.key))) << detail.key;
@@ -265,13 +265,13 @@ TEST(ResolveTest, FillsWhatFollowsFromTheRanks) {
 TEST(ResolveTest, MoreLogitsAtOnceOnGpus) {
   JobConfig config;
   config.resources.device = "cpu";
-  EXPECT_EQ(most_logit_bytes(config), int64_t{64} << 20);
+  EXPECT_EQ(max_logit_bytes(config), int64_t{64} << 20);
   config.resources.device = "cuda";
-  EXPECT_EQ(most_logit_bytes(config), int64_t{2} << 30);
+  EXPECT_EQ(max_logit_bytes(config), int64_t{2} << 30);
   config.training.max_logits_mib = 7;
-  EXPECT_EQ(most_logit_bytes(config), int64_t{7} << 20);
+  EXPECT_EQ(max_logit_bytes(config), int64_t{7} << 20);
   config.training.max_logits_mib = 0;
-  EXPECT_EQ(most_logit_bytes(config), 0);
+  EXPECT_EQ(max_logit_bytes(config), 0);
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ TEST(ParamGroupsTest, NoPatternTakesLong) {
 
 std::map<std::string, std::string> rules_by_name(const Optimizer& optimizer, const std::string& family,
                                                  const std::string& flavor) {
-  const std::vector<models::Tensor> parameters = models::parameters(*models::find(family, flavor));
+  const std::vector<models::ParameterSpec> parameters = models::parameters(*models::find(family, flavor));
   EXPECT_TRUE(check_groups(optimizer, parameters).empty());
   const UpdateRules rules = update_rules(optimizer, parameters);
   std::map<std::string, std::string> names;
@@ -159,7 +159,7 @@ TEST(UpdateRulesTest, TheFirstGroupTakesAParameter) {
   optimizer.param_groups = {{.pattern = "attention_norm", .weight_decay = 0},
                             {.pattern = "norm", .lr_factor = 3},
                             {.pattern = R"(w[123]\.weight)", .name = "Muon", .lr = 0.05, .adjust_lr = "original"}};
-  const std::vector<models::Tensor> parameters = models::parameters(*models::find("llama3", "debugmodel"));
+  const std::vector<models::ParameterSpec> parameters = models::parameters(*models::find("llama3", "debugmodel"));
   ASSERT_TRUE(check_groups(optimizer, parameters).empty());
   const UpdateRules all = update_rules(optimizer, parameters);
   ASSERT_EQ(all.rules.size(), 4u);

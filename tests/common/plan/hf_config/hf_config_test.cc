@@ -253,7 +253,7 @@ TEST(HfConfigTest, DifferencesAreNamedByTheirKeys) {
   there.spec.n_layers = 40;
   there.spec.norm_eps = 1e-6;
   there.spec.rope_scaling.reset();
-  const std::vector<Difference> found = compare(there, here);
+  const std::vector<ConfigDifference> found = compare(there, here);
   EXPECT_THAT(text_of(found), HasSubstr("num_hidden_layers 40, this model has 32"));
   EXPECT_THAT(text_of(found), HasSubstr("rms_norm_eps 1e-06, this model has 1e-05"));
   EXPECT_THAT(text_of(found), HasSubstr("rope_scaling null, this model has {"));

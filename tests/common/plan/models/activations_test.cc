@@ -7,9 +7,9 @@
 namespace titan::models {
 namespace {
 
-int64_t bytes_of(const std::vector<KeepItem>& items) {
+int64_t bytes_of(const std::vector<KnapsackItem>& items) {
   int64_t sum = 0;
-  for (const KeepItem& item : items) sum += item.bytes;
+  for (const KnapsackItem& item : items) sum += item.bytes;
   return sum;
 }
 

@@ -16,7 +16,7 @@ TEST(AdaptersTest, EachExpertHasItsOwn) {
   const int64_t experts = spec.moe->num_experts, hidden = spec.moe->hidden,
                 layers = spec.n_layers - spec.moe->first_layer;
   const AdapterSpec adapters{.rank = 3, .targets = {"moe.experts"}};
-  const std::vector<Tensor> tensors = adapter_tensors(spec, adapters);
+  const std::vector<ParameterSpec> tensors = adapter_tensors(spec, adapters);
   ASSERT_EQ(tensors.size(), static_cast<size_t>(layers * 3 * 2));
   EXPECT_EQ(tensors[0].fqn, "layers.1.moe.experts.w1.lora_A.weight");
   EXPECT_EQ(tensors[0].shape, (std::vector<int64_t>{experts, 3, spec.dim}));
@@ -31,7 +31,7 @@ TEST(AdaptersTest, EachExpertHasItsOwn) {
 
 TEST(AdaptersTest, WhatMayHaveOneAndWhatMayBePacked) {
   const auto one = [](std::string fqn, std::vector<int64_t> shape, Role role) {
-    const Tensor tensor{std::move(fqn), std::move(shape), role};
+    const ParameterSpec tensor{std::move(fqn), std::move(shape), role};
     return std::pair(takes_adapter(tensor), may_be_packed(tensor));
   };
   EXPECT_EQ(one("layers.0.attention.wq.weight", {8, 8}, Role::kDense), std::pair(true, true));

@@ -9,10 +9,10 @@
 namespace titan::testing {
 
 // The most FLOPs that any subset within `bytes` saves.
-inline double best_of_all_subsets(const std::vector<models::KeepItem>& items, int64_t bytes) {
+inline double best_of_all_subsets(const std::vector<models::KnapsackItem>& items, int64_t bytes) {
   double best = 0;
   for (size_t subset = 0; subset < (size_t{1} << items.size()); ++subset) {
-    models::KeepItem sum;
+    models::KnapsackItem sum;
     for (size_t i = 0; i < items.size(); ++i) {
       if ((subset >> i & 1) == 0) continue;
       sum.bytes += items[i].bytes;

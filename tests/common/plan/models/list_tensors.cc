@@ -7,7 +7,7 @@
 int main() {
   for (const std::string& name : titan::models::names()) {
     for (const std::string& flavor : titan::models::flavors(name)) {
-      for (const titan::models::Tensor& tensor : titan::models::parameters(*titan::models::find(name, flavor))) {
+      for (const titan::models::ParameterSpec& tensor : titan::models::parameters(*titan::models::find(name, flavor))) {
         std::cout << name << ' ' << flavor << ' ' << tensor.fqn;
         for (int64_t size : tensor.shape) std::cout << ' ' << size;
         std::cout << '\n';

@@ -223,7 +223,7 @@ TEST(IdentityTest, EveryNumberCounts) {
     if (value.is_boolean()) other[pointer] = !value.get<bool>();
     if (value.is_number()) other[pointer] = value.get<double>() + 1;
     const std::string name = absl::StrReplaceAll(pointer.substr(1), {{"/", "."}});
-    const std::vector<Difference> found = differences(other.unflatten(), all);
+    const std::vector<SpecDifference> found = differences(other.unflatten(), all);
     ASSERT_EQ(found.size(), of_training.contains(name) ? 0u : 1u) << name;
     if (found.empty()) continue;
     EXPECT_EQ(found[0].name, name);
@@ -249,7 +249,7 @@ TEST(IdentityTest, FlavorsThatDifferInTheMaskAloneAreOneModel) {
   EXPECT_FALSE(differences(to_json(spec("llama3", "debugmodel")), spec("llama3", "8B")).empty());
   // With experts and without; what one of them lacks altogether is one difference.
   const auto found = differences(to_json(spec("qwen3", "8B")), spec("qwen3", "30B-A3B"));
-  EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const Difference& one) { return one.name == "moe"; }));
+  EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const SpecDifference& one) { return one.name == "moe"; }));
   EXPECT_EQ(label(to_json(spec("qwen3", "8B"))), "qwen3 8B");
 }
 

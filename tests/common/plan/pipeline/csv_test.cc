@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CsvTest, WritesAndReadsEverySchedule) {
-  for (const Kind& kind : kinds()) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
     for (int ranks = 1; ranks <= 5; ++ranks) {
       const Schedule schedule = *generate(kind.name, ranks, kind.default_stages_per_rank, 2 * ranks);
       const auto back = parse_csv(to_csv(schedule));
@@ -36,7 +36,7 @@ TEST(CsvTest, ReadsTorchsFiles) {
       ",1F0,\"1I0\",1F1,1W0,1B1\r\n\n");
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(to_csv(*schedule), "0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1W0,1B1\n");
-  EXPECT_EQ(schedule->steps[1].back(), (Step{{Action{1, Work::kReduce, -1}}}));
+  EXPECT_EQ(schedule->steps[1].back(), (Step{{Action{1, ComputationType::kReduce, -1}}}));
 }
 
 std::string refusal(const std::string& text) {
@@ -96,7 +96,7 @@ TEST(CsvTest, ReadsWhatSpreadsheetsWrite) {
 
 // Any one cell that is lost, or stands twice, makes a file unusable, whatever the schedule.
 TEST(CsvTest, NoCellCanBeLostOrDoubled) {
-  for (const Kind& kind : kinds()) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
     const std::string text = to_csv(*generate(kind.name, 3, kind.default_stages_per_rank, 6));
     std::vector<std::string> rows = absl::StrSplit(text, '\n', absl::SkipEmpty());
     for (std::size_t row = 0; row < rows.size(); ++row) {

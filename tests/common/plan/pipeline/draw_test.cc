@@ -46,7 +46,7 @@ TEST(DrawTest, NarrowTextHasALetterAColumn) {
 
 // Every pass is one box of the picture, each with its own words.
 TEST(DrawTest, SvgHasABoxForEveryPass) {
-  for (const Kind& kind : kinds()) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
     const Schedule schedule = *generate(kind.name, 3, kind.default_stages_per_rank, 6);
     const auto run = simulate(schedule, {.reduce = 1, .pairs_overlap = true});
     const std::string svg = draw_svg(schedule, *run);

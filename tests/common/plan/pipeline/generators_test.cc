@@ -20,7 +20,7 @@ constexpr int kMostRanks = 9, kMostStages = 4, kMostMicrobatches = 28;
 template <typename Visit>
 int for_each_schedule(Visit visit) {
   int count = 0;
-  for (const Kind& kind : kinds()) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
     for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
       for (int stages = 1; stages <= kMostStages; ++stages) {
         for (int microbatches = 1; microbatches <= kMostMicrobatches; ++microbatches) {
@@ -172,7 +172,7 @@ TEST(GeneratorsTest, OrdersAreThoseOfThePapers) {
   EXPECT_THAT(row(plain, 0), ElementsAre("0F0", "0F1", "0B0", "0F2", "0B1", "0B2", "0R"));
   EXPECT_THAT(row(plain, 1), ElementsAre("1F0", "1B0", "1F1", "1B1", "1F2", "1B2", "1R"));
   const Schedule v = *generate("ZBVZeroBubble", 2, 2, 3);
-  EXPECT_EQ(v.placement, Placement::kV);
+  EXPECT_EQ(v.placement, StagePlacement::kV);
   EXPECT_THAT(v.stages_of(0), ElementsAre(0, 3));
   EXPECT_THAT(v.stages_of(1), ElementsAre(1, 2));
   EXPECT_THAT(row(v, 0), ElementsAre("0F0", "0F1", "0F2", "3F0", "3I0", "3W0", "3F1", "3I1", "3W1", "0I0", "0W0", "3F2",

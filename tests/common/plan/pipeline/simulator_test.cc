@@ -73,9 +73,9 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
   EXPECT_THAT(broken([](Steps& s) { s[1].pop_back(); }), HasSubstr("rank 1 never reduces stage 1"));
   EXPECT_THAT(broken([](Steps& s) { s[1][0].actions[0].microbatch = 2; }), HasSubstr("not one of 0 to 1"));
   EXPECT_THAT(broken([](Steps& s) { s[1][0].actions[0].stage = 2; }), HasSubstr("stage that is not one of 0 to 1"));
-  EXPECT_THAT(broken([](Steps& s) { s[1][1].actions[0].work = Work::kWeightGradient; }),
+  EXPECT_THAT(broken([](Steps& s) { s[1][1].actions[0].work = ComputationType::kWeightGradient; }),
               HasSubstr("1W0 comes before its input gradient"));
-  EXPECT_THAT(broken([](Steps& s) { s[1][1].actions[0].work = Work::kInputGradient; }),
+  EXPECT_THAT(broken([](Steps& s) { s[1][1].actions[0].work = ComputationType::kInputGradient; }),
               HasSubstr("rank 1 has no weight gradient of stage 1 for microbatch 0"));
   EXPECT_THAT(broken([](Steps& s) { s[0][0].actions.push_back(s[0][1].actions[0]); }),
               HasSubstr("cannot run beside 0F0"));
@@ -89,12 +89,12 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
 TEST(SimulatorTest, FindsDeadlocks) {
   Schedule schedule = two_ranks();
   ASSERT_TRUE(simulate(schedule).ok());
-  const auto list = [](int stage, const std::vector<std::pair<Work, int>>& work) {
+  const auto list = [](int stage, const std::vector<std::pair<ComputationType, int>>& work) {
     std::vector<Step> steps;
     for (const auto& [what, microbatch] : work) steps.push_back({{Action{stage, what, microbatch}}});
     return with_reductions(steps);
   };
-  using enum Work;
+  using enum ComputationType;
   schedule.steps = {list(0, {{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}}),
                     list(1, {{kForward, 0}, {kForward, 1}, {kBackward, 0}, {kBackward, 1}})};
   EXPECT_THAT(why(schedule), HasSubstr("wait for each other forever: rank 0, step 1: 0B0 waits for the gradient of "
@@ -106,7 +106,7 @@ TEST(SimulatorTest, RandomSwapsNeverRunUnsound) {
   std::mt19937 random(7);
   int refused = 0;
   for (int trial = 0; trial < 3000; ++trial) {
-    const Kind& kind = kinds()[random() % kinds().size()];
+    const ScheduleKind& kind = schedule_kinds()[random() % schedule_kinds().size()];
     const int ranks = 2 + static_cast<int>(random() % 3);
     Schedule schedule = *generate(kind.name, ranks, kind.default_stages_per_rank, 2 * ranks);
     std::vector<Step>& steps = schedule.steps[random() % ranks];

@@ -30,7 +30,7 @@ config::JobConfig job(int ranks, const std::string& flavor = "8B") {
   return config;
 }
 
-std::string said(const config::JobConfig& config, const std::vector<Room>& nodes) {
+std::string said(const config::JobConfig& config, const std::vector<NodeMemory>& nodes) {
   return memory_misfit(config, nodes).value_or("");
 }
 

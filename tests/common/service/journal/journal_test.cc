@@ -72,7 +72,7 @@ class Collected : public Journal {
 
 TEST(JournalTest, TheNewestLinesAreKeptAndAllArePassedOn) {
   const auto all = std::make_shared<Collected>();
-  Recent recent(all, 150);
+  RecentLines recent(all, 150);
   for (const char* event : {"A", "B", "C", "D", "E"}) recent.write(Level::kInfo, event, "x");
   EXPECT_EQ(all->lines.size(), 5U);
   std::vector<std::string> kept;

@@ -69,7 +69,7 @@ TEST_F(FolderSpaceTest, AStateFolderThatIsGoneHasNoSpaceLeft) {
   ASSERT_EQ(space_.Collect().size(), 2u);
   EXPECT_EQ(space_.Collect()[0].metric[0].gauge.value, 0);
   EXPECT_EQ(space_.Collect()[1].metric[0].gauge.value, size);
-  const OwnFolder own("state", gone);
+  const LocalFolderSpace own("state", gone);
   ASSERT_EQ(own.Collect().size(), 2u);
   EXPECT_EQ(own.Collect()[0].metric[0].gauge.value, 0);
   EXPECT_GT(own.Collect()[1].metric[0].gauge.value, 0);

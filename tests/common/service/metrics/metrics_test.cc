@@ -171,7 +171,7 @@ TEST(MetricsTest, ComputesOnDemand) {
 TEST(MetricsTest, AnAskedGaugeIsThereWhileItHasAValue) {
   Metrics metrics;
   std::optional<double> value;
-  metrics.add(std::make_shared<AskedGauge>("titan_asked", "Asked now.", Labels{{"x", "y"}}, [&] { return value; }));
+  metrics.add(std::make_shared<CallbackGauge>("titan_asked", "Asked now.", Labels{{"x", "y"}}, [&] { return value; }));
   EXPECT_THAT(metrics.text(), Not(HasSubstr("titan_asked")));
   value = 7;
   EXPECT_THAT(metrics.text(), HasSubstr("titan_asked{x=\"y\"} 7"));

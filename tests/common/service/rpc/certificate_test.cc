@@ -42,14 +42,14 @@ class CertificateTest : public ::testing::Test {
 };
 
 TEST_F(CertificateTest, ItsEndIsRead) {
-  EXPECT_EQ(end_of_certificate(path_).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(seconds_of_end(path_), std::nullopt);
+  EXPECT_EQ(certificate_expiry(path_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(certificate_expiry_seconds(path_), std::nullopt);
   std::ofstream(path_) << "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n";
-  EXPECT_FALSE(end_of_certificate(path_).ok());
+  EXPECT_FALSE(certificate_expiry(path_).ok());
   write(kEnd);
-  ASSERT_TRUE(end_of_certificate(path_).ok());
-  EXPECT_EQ(*end_of_certificate(path_), kEnd);
-  EXPECT_EQ(seconds_of_end(path_), 1'900'000'000.0);
+  ASSERT_TRUE(certificate_expiry(path_).ok());
+  EXPECT_EQ(*certificate_expiry(path_), kEnd);
+  EXPECT_EQ(certificate_expiry_seconds(path_), 1'900'000'000.0);
 }
 
 // A file of a company's has those that signed the certificate after it: it counts no longer than they do.
@@ -61,12 +61,12 @@ TEST_F(CertificateTest, AChainEndsWithItsFirst) {
     chain.append(std::istreambuf_iterator<char>(file), {});
   }
   std::ofstream(path_) << chain;
-  EXPECT_EQ(*end_of_certificate(path_), kEnd + absl::Hours(1));
+  EXPECT_EQ(*certificate_expiry(path_), kEnd + absl::Hours(1));
 }
 
 TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
   write(kEnd);
-  CertificateEnd certificate(path_);
+  CertificateExpiryWarning certificate(path_);
   const absl::Duration day = absl::Hours(24);
   EXPECT_EQ(certificate.due(kEnd - 32 * day), std::nullopt);
   EXPECT_EQ(certificate.due(kEnd - 31 * day), std::nullopt);
@@ -83,8 +83,8 @@ TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
 }
 
 TEST_F(CertificateTest, WithoutOneNothingIsSaid) {
-  EXPECT_EQ(CertificateEnd("").due(kEnd), std::nullopt);
-  EXPECT_EQ(CertificateEnd(path_).due(kEnd), std::nullopt);  // Others say that it cannot be read.
+  EXPECT_EQ(CertificateExpiryWarning("").due(kEnd), std::nullopt);
+  EXPECT_EQ(CertificateExpiryWarning(path_).due(kEnd), std::nullopt);  // Others say that it cannot be read.
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ class Manager {
 TEST(ServiceTest, SaysThatItServesAndThatItEnds) {
   Manager manager;
   FakeClock clock;
-  Service service({manager.path()}, clock);
+  Notifier service({manager.path()}, clock);
   service.ready();
   service.stopping();
   EXPECT_THAT(manager.heard(), ElementsAre("READY=1", "STOPPING=1"));
@@ -58,7 +58,7 @@ TEST(ServiceTest, SaysThatItServesAndThatItEnds) {
 TEST(ServiceTest, AStatusIsOneLineAndSentOnce) {
   Manager manager;
   FakeClock clock;
-  Service service({manager.path()}, clock);
+  Notifier service({manager.path()}, clock);
   service.status("leads:\n2 nodes");
   service.status("leads:\n2 nodes");
   service.status("leads: 3 nodes");
@@ -69,7 +69,7 @@ TEST(ServiceTest, AStatusIsOneLineAndSentOnce) {
 TEST(ServiceTest, ALoopThatRunsIsHeardInTime) {
   Manager manager;
   FakeClock clock;
-  Service service({manager.path(), absl::Seconds(20)}, clock);
+  Notifier service({manager.path(), absl::Seconds(20)}, clock);
   for (int i = 0; i < 20'000; ++i) {
     service.alive();
     clock.advance(absl::Milliseconds(1));
@@ -81,7 +81,7 @@ TEST(ServiceTest, ALoopThatRunsIsHeardInTime) {
 TEST(ServiceTest, ALoopThatStandsStillIsNotHeard) {
   Manager manager;
   FakeClock clock;
-  Service service({manager.path(), absl::Seconds(20)}, clock);
+  Notifier service({manager.path(), absl::Seconds(20)}, clock);
   service.alive();
   manager.heard();
   clock.advance(absl::Hours(1));
@@ -93,12 +93,12 @@ TEST(ServiceTest, ALoopThatStandsStillIsNotHeard) {
 TEST(ServiceTest, WithoutAWatchdogThereIsNothingToFeed) {
   Manager manager;
   FakeClock clock;
-  Service service({manager.path()}, clock);
+  Notifier service({manager.path()}, clock);
   service.alive();
   EXPECT_THAT(manager.heard(), IsEmpty());
   EXPECT_EQ(service.pace(), absl::Seconds(1));
-  EXPECT_EQ(Service({}, clock).pace(), absl::InfiniteDuration());
-  EXPECT_EQ(Service({manager.path(), absl::Milliseconds(400)}, clock).pace(), absl::Milliseconds(100));
+  EXPECT_EQ(Notifier({}, clock).pace(), absl::InfiniteDuration());
+  EXPECT_EQ(Notifier({manager.path(), absl::Milliseconds(400)}, clock).pace(), absl::Milliseconds(100));
 }
 
 // A watchdog that was meant for another process, as for a daemon's parent, is not ours.
@@ -106,12 +106,12 @@ TEST(ServiceTest, TheEnvironmentIsOfOneProcess) {
   ::setenv("NOTIFY_SOCKET", "/run/notify", 1);
   ::setenv("WATCHDOG_USEC", "3000000", 1);
   ::setenv("WATCHDOG_PID", absl::StrCat(::getpid()).c_str(), 1);
-  EXPECT_EQ(Service::from_environment().socket, "/run/notify");
-  EXPECT_EQ(Service::from_environment().watchdog, absl::Seconds(3));
+  EXPECT_EQ(Notifier::from_environment().socket, "/run/notify");
+  EXPECT_EQ(Notifier::from_environment().watchdog, absl::Seconds(3));
   ::setenv("WATCHDOG_PID", "1", 1);
-  EXPECT_EQ(Service::from_environment().watchdog, absl::InfiniteDuration());
+  EXPECT_EQ(Notifier::from_environment().watchdog, absl::InfiniteDuration());
   for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) ::unsetenv(name);
-  EXPECT_EQ(Service::from_environment().socket, "");
+  EXPECT_EQ(Notifier::from_environment().socket, "");
 }
 
 }  // namespace

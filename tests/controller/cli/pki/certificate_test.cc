@@ -65,7 +65,7 @@ class CertificateTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  const Pair authority_ = make_authority("test", kDay).value();
+  const KeyPair authority_ = make_authority("test", kDay).value();
   const std::string key_ = make_key().value();
   std::string folder_ = ::testing::TempDir() + "titan-pki-XXXXXX";
 };
@@ -80,7 +80,7 @@ TEST_F(CertificateTest, CountsForItsPurposeAndTimeAlone) {
   EXPECT_EQ(verify(root, client, X509_PURPOSE_SSL_CLIENT, absl::Now()), X509_V_OK);
   EXPECT_EQ(verify(root, client, X509_PURPOSE_SSL_SERVER, absl::Now()), X509_V_ERR_INVALID_PURPOSE);
   EXPECT_EQ(verify(root, client, X509_PURPOSE_SSL_CLIENT, absl::Now() + absl::Hours(25)), X509_V_ERR_CERT_HAS_EXPIRED);
-  const Pair other = make_authority("test", kDay).value();
+  const KeyPair other = make_authority("test", kDay).value();
   EXPECT_NE(verify(other.certificate, client, X509_PURPOSE_SSL_CLIENT, absl::Now()), X509_V_OK);
 }
 
@@ -126,7 +126,7 @@ TEST_F(CertificateTest, NamesAreNames) {
 }
 
 TEST_F(CertificateTest, AKeyThatIsNotTheAuthoritysSignsNothing) {
-  const Pair mixed = {authority_.certificate, key_};
+  const KeyPair mixed = {authority_.certificate, key_};
   EXPECT_FALSE(issue(mixed, {"titan:node:n1", {}, false}, key_, kDay).ok());
   EXPECT_FALSE(issue({"", ""}, {"titan:node:n1", {}, false}, key_, kDay).ok());
 }
@@ -136,18 +136,18 @@ TEST_F(CertificateTest, KeysAreTheirOwnersAndAreNeverReplacedUnasked) {
   EXPECT_EQ(mode(folder_ + "/ca"), 0700U);
   EXPECT_EQ(mode(folder_ + "/ca/ca.key"), 0600U);
   EXPECT_EQ(write_authority(folder_ + "/ca", authority_).code(), absl::StatusCode::kAlreadyExists);
-  const Pair read = read_authority(folder_ + "/ca").value();
+  const KeyPair read = read_authority(folder_ + "/ca").value();
   const Subject node = {"titan:node:n1", {}, false};
   const std::string out = folder_ + "/n1";
-  EXPECT_EQ(issue_into(out, read, node, kDay, KeyIs::kKept).code(), absl::StatusCode::kNotFound);
-  ASSERT_TRUE(issue_into(out, read, node, kDay, KeyIs::kNew).ok());
+  EXPECT_EQ(issue_into(out, read, node, kDay, KeyPolicy::kKept).code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(issue_into(out, read, node, kDay, KeyPolicy::kNew).ok());
   EXPECT_EQ(mode(out + "/tls.key"), 0600U);
   const std::string key = text(out + "/tls.key"), certificate = text(out + "/tls.crt");
-  const absl::Status again = issue_into(out, read, node, kDay, KeyIs::kNew);
+  const absl::Status again = issue_into(out, read, node, kDay, KeyPolicy::kNew);
   EXPECT_EQ(again.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(again.message()), HasSubstr("--renew"));
   EXPECT_EQ(text(out + "/tls.crt"), certificate);
-  ASSERT_TRUE(issue_into(out, read, node, kDay, KeyIs::kKept).ok());
+  ASSERT_TRUE(issue_into(out, read, node, kDay, KeyPolicy::kKept).ok());
   EXPECT_EQ(text(out + "/tls.key"), key);
   EXPECT_NE(text(out + "/tls.crt"), certificate);
 }
@@ -172,9 +172,9 @@ TEST_F(CertificateTest, AFullDiskLeavesNoHalfKey) {
 TEST_F(CertificateTest, ARenewalTakesNoTrustAway) {
   const Subject node = {"titan:node:n1", {}, false};
   const std::string out = folder_ + "/n1";
-  ASSERT_TRUE(issue_into(out, authority_, node, kDay, KeyIs::kNew).ok());
-  const Pair next = make_authority("next", kDay).value();
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(issue_into(out, next, node, kDay, KeyIs::kKept).ok());
+  ASSERT_TRUE(issue_into(out, authority_, node, kDay, KeyPolicy::kNew).ok());
+  const KeyPair next = make_authority("next", kDay).value();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(issue_into(out, next, node, kDay, KeyPolicy::kKept).ok());
   EXPECT_EQ(text(out + "/ca.crt"), authority_.certificate + next.certificate);
 }
 

@@ -374,8 +374,8 @@ TEST(CommandsTest, BeatsCarryWhatBeaconsShow) {
   World world;
   world.connect();
   world.launch(1, 1);
-  BeaconsSeen seen;
-  BeaconsSeen::Item& item = seen.items.emplace_back();
+  BeaconsRead seen;
+  BeaconsRead::Item& item = seen.items.emplace_back();
   item.key = {"u1", 1};
   item.status.set_step(7);
   item.status.set_phase("forward");

@@ -60,7 +60,7 @@ TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
     ASSERT_NE(beat, said.end());
     EXPECT_LT(beat, refusal);
     EXPECT_EQ(world.core().make_register(world.now()).unusable(), why);
-    world.feed(StateFolderSeen{""});
+    world.feed(StateFolderChecked{""});
     EXPECT_EQ(world.core().make_register(world.now()).unusable(), "");
   };
   world.fail<RaiseFence>("no space for a fence");
@@ -107,7 +107,7 @@ TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
   world.connect();
   world.launch(1);
   const size_t before = world.said().size();
-  world.feed(StateFolderSeen{"/state was deleted"});
+  world.feed(StateFolderChecked{"/state was deleted"});
   EXPECT_EQ(world.core().next_deadline(), world.now().monotonic);
   world.tick();
   world.settle();
@@ -118,7 +118,7 @@ TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
   EXPECT_EQ(last.beat().attempts_size(), 1);
   EXPECT_EQ(last.beat().unix_nanoseconds(), world.now().wall_ns());
   EXPECT_EQ(world.core().running_ranks(), 2);
-  world.feed(StateFolderSeen{""});
+  world.feed(StateFolderChecked{""});
   world.tick();
   world.settle();
   EXPECT_EQ(world.said().back().beat().unusable(), "");
@@ -145,7 +145,7 @@ TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
   world.launch(1);
   world.hang<WriteRecord>();
   world.stop(1);
-  world.advance(kWritePatience - absl::Seconds(1));
+  world.advance(kWriteTimeout - absl::Seconds(1));
   EXPECT_NE(world.last(1).phase(), Report::ENDED);
   world.advance(absl::Seconds(2));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
@@ -186,7 +186,7 @@ TEST(FaultsTest, AShimThatCannotBeStartedIsALaunchThatFailed) {
   EXPECT_EQ(world.last(1).error_reason(), "LAUNCH_FAILED");
   EXPECT_EQ(world.last(1).error_message(), "no such program");
   EXPECT_EQ(world.core().free_devices().size(), 4u);
-  world.advance(kPreparePatience * 2);
+  world.advance(kPrepareTimeout * 2);
   EXPECT_EQ(world.reports().size(), 1u);
 }
 
@@ -210,7 +210,7 @@ TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
   world.connect();
   world.new_shims_hang = true;
   world.prepare(1);
-  world.advance(kPreparePatience);
+  world.advance(kPrepareTimeout);
   ASSERT_EQ(world.last(1).phase(), Report::REFUSED);
   EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
   EXPECT_TRUE(world.last(1).holds_devices());
@@ -225,7 +225,7 @@ TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
 TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
   World world;
   world.connect();
-  world.fail<TellShim>("no such rank program");
+  world.fail<SendToShim>("no such rank program");
   world.launch(1);
   EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
   EXPECT_EQ(world.last(1).error_reason(), "LAUNCH_FAILED");
@@ -239,7 +239,7 @@ TEST(FaultsTest, APreparationThatHangsIsBounded) {
     world.connect();
     world.hang<PrepareFolder>();
     world.prepare(1, 2, true, deadline);
-    const absl::Duration patience = deadline > 0 ? absl::Milliseconds(deadline) : kPreparePatience;
+    const absl::Duration patience = deadline > 0 ? absl::Milliseconds(deadline) : kPrepareTimeout;
     world.advance(patience - absl::Milliseconds(1));
     EXPECT_TRUE(world.reports().empty());
     world.advance(absl::Milliseconds(2));
@@ -269,7 +269,7 @@ TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
   world.connect();
   world.hang<PrepareFolder>();
   int attempt = 0;
-  for (size_t i = 0; i < kMostLatePreparations; ++i) {
+  for (size_t i = 0; i < kMaxLatePreparations; ++i) {
     world.prepare(++attempt, 1, true, 1'000);
     world.advance(absl::Seconds(2));
     EXPECT_EQ(world.last(attempt).error_reason(), "PREPARE_TIMEOUT");
@@ -277,7 +277,7 @@ TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
   world.prepare(++attempt, 1, true, 1'000);
   world.settle();
   EXPECT_EQ(world.last(attempt).error_reason(), "PREPARE_TIMEOUT") << "at once";
-  EXPECT_EQ(world.count<PrepareFolder>(), static_cast<int>(kMostLatePreparations));
+  EXPECT_EQ(world.count<PrepareFolder>(), static_cast<int>(kMaxLatePreparations));
   world.release<PrepareFolder>();
   world.settle();
   world.prepare(++attempt, 1);
@@ -298,7 +298,7 @@ TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
     world.connect();
     hang(world);
     world.prepare(1);
-    world.advance(kPreparePatience + kWritePatience + absl::Seconds(1));
+    world.advance(kPrepareTimeout + kWriteTimeout + absl::Seconds(1));
     EXPECT_EQ(world.last(1).phase(), Report::REFUSED) << why;
     EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
     EXPECT_THAT(world.last(1).error_message(), HasSubstr(why));
@@ -322,7 +322,7 @@ TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
   world.connect();
   world.hang<CheckToken>();
   world.launch(1);
-  world.advance(World::default_config().token_patience + kStartPatience + absl::Seconds(1));
+  world.advance(World::default_config().token_timeout + kStartTimeout + absl::Seconds(1));
   EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
   EXPECT_EQ(world.last(1).error_reason(), "DUMP_FOLDER_UNUSABLE");
   EXPECT_EQ(world.running_ranks(1), 0);
@@ -435,7 +435,7 @@ TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
                     [](const std::string& line) { return line.find("Too many open files") != std::string::npos; }),
       1);
   world.mend<ReadSpool>();
-  world.advance(kBeatInterval);
+  world.advance(kMaxBeatInterval);
   EXPECT_EQ(world.events_of(1, 0), 3);
   world.fail<ReadSpool>("Too many open files");
   world.rank_exits(1, 0, 0);
@@ -454,12 +454,12 @@ TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
   damaged.damage = {{100, "50 bytes at byte 100 of its event file are not events and were skipped"}};
   damaged.next_offset = 600;
   world.spools[0] = {damaged};
-  world.advance(kBeatInterval);
+  world.advance(kMaxBeatInterval);
   EXPECT_EQ(world.damage, (std::vector<std::string>{
                               "50 bytes at byte 100 of its event file are not events and were skipped; events 2 to 3 "
                               "are missing"}));
   EXPECT_EQ(world.gaps(), 2) << "events 4 and 5 came";
-  world.advance(5 * kBeatInterval);
+  world.advance(5 * kMaxBeatInterval);
   EXPECT_EQ(world.damage.size(), 1u);
 }
 
@@ -474,13 +474,13 @@ TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
   doubtful.damage = {{0, "90 bytes"}};
   doubtful.next_offset = 100;
   world.spools[0] = {doubtful, doubtful, doubtful};
-  world.advance(3 * kBeatInterval);
+  world.advance(3 * kMaxBeatInterval);
   EXPECT_TRUE(world.damage.empty());
   SpoolRead both = doubtful;
   both.lines.push_back({8, R"({"seq":8})", 200});
   both.next_offset = 200;
   world.spools[0] = {both};
-  world.advance(kBeatInterval);
+  world.advance(kMaxBeatInterval);
   EXPECT_EQ(world.damage, (std::vector<std::string>{"90 bytes; events 1 to 6 are missing"}));
 }
 
@@ -494,10 +494,10 @@ TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
   world.rank_exits(1, 0, 4);
   world.settle();
   EXPECT_EQ(world.last(1).exits_size(), 0) << "what it said comes before how it ended";
-  world.advance(kSpoolPatience);
+  world.advance(kSpoolTimeout);
   EXPECT_EQ(world.last(1).exits_size(), 1);
   world.stop(1);
-  world.advance(kSpoolPatience);
+  world.advance(kSpoolTimeout);
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   world.release<ReadSpool>();
   world.settle();
@@ -527,10 +527,9 @@ TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
   world.launch(1);
   NodeCore copy = world.core();
   for (const Op op : {Op{0}, Op{1}, Op{2}, Op{3}, Op{4}, Op{5}, Op{6}, Op{7}, Op{8}, Op{999}}) {
-    const std::vector<Input> inputs = {
-        FenceRaised{op, 9, ""}, Written{op, "late"}, FolderPrepared{.op = op}, TokenChecked{op, {"LATE", ""}},
-        ShimSpawned{op, 1, 1},  ShimFound{.op = op}, RanksSeen{.op = op},      SpoolRead{.op = op},
-        LogTailRead{.op = op}};
+    const std::vector<Input> inputs = {FenceRaised{op, 9, ""},         Written{op, "late"},   FolderPrepared{.op = op},
+                                       TokenChecked{op, {"LATE", ""}}, ShimSpawned{op, 1, 1}, ShimLookup{.op = op},
+                                       RanksChecked{.op = op},         SpoolRead{.op = op},   LogTailRead{.op = op}};
     for (const Input& input : inputs) EXPECT_TRUE(copy.step(input, world.now()).empty()) << op;
   }
   EXPECT_TRUE(copy.step(ShimClosed{{"u1", 1}, 999}, world.now()).empty());

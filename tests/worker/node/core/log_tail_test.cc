@@ -87,12 +87,12 @@ TEST(LogTailTest, ComesLateWhenItCannotBeReadInTime) {
   world.hang<ReadLogTail>();
   world.rank_exits(1, 0, 1);
   world.settle();
-  world.advance(2 * kSpoolPatience);
+  world.advance(2 * kSpoolTimeout);
   EXPECT_EQ(world.last(1).exits_size(), 1);
   EXPECT_TRUE(told(world).empty());
   world.release<ReadLogTail>();
   world.settle();
-  world.advance(2 * kSpoolPatience);
+  world.advance(2 * kSpoolTimeout);
   EXPECT_EQ(told(world).count(0), 1U);
 }
 

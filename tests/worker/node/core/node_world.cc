@@ -55,13 +55,14 @@ void World::make_core(int64_t start_session) {
   core_ = std::make_unique<NodeCore>(config_, disk.cluster, disk.epoch, now_);
   for (const auto& [key, record] : disk.records) {
     if (record.phase == AttemptRecord::Phase::kForgotten) continue;
-    Found found;
+    RecoveredAttempt found;
     found.record = record;
     found.places = disk.places[key];
     found.facts.job = "name";
     const auto shim = shims.find(key);
-    found.shim = shim != shims.end() && shim->second.alive ? Found::Shim::kAlive : Found::Shim::kGone;
-    if (!unreadable.empty()) found.shim = Found::Shim::kUnknown;
+    found.shim =
+        shim != shims.end() && shim->second.alive ? RecoveredAttempt::Shim::kAlive : RecoveredAttempt::Shim::kGone;
+    if (!unreadable.empty()) found.shim = RecoveredAttempt::Shim::kUnknown;
     if (unreadable.empty() && shim != shims.end()) {
       found.status = shim->second.written;
       for (const Rank& rank : shim->second.ranks) {
@@ -107,7 +108,7 @@ bool World::do_one(const std::function<bool(const Waiting&)>& wanted) {
     }
     const Input& input = std::get<Input>(*at);
     Op link = 0;
-    if (const auto* said = std::get_if<ShimSaid>(&input)) link = said->link;
+    if (const auto* said = std::get_if<ShimEvent>(&input)) link = said->link;
     if (const auto* closed = std::get_if<ShimClosed>(&input)) link = closed->link;
     const bool of_session = std::holds_alternative<Command>(input);
     blocked = blocked || (link != 0 && link_blocked.count(link) > 0) || (of_session && session_blocked);
@@ -155,7 +156,7 @@ bool World::now_done(const Effect& effect) const {
   return std::visit(
       [](const auto& given) {
         using Given = std::decay_t<decltype(given)>;
-        return std::is_same_v<Given, Send> || std::is_same_v<Given, KillShim> || std::is_same_v<Given, TellShim> ||
+        return std::is_same_v<Given, Send> || std::is_same_v<Given, KillShim> || std::is_same_v<Given, SendToShim> ||
                std::is_same_v<Given, WatchSpools> || std::is_same_v<Given, UnwatchSpools> ||
                std::is_same_v<Given, AnswerLog> || std::is_same_v<Given, AnswerTrace> ||
                std::is_same_v<Given, AnswerDiagnosis> || std::is_same_v<Given, ResetSession> ||
@@ -173,7 +174,7 @@ void World::apply(Effect effect) {
                    const auto found = shims.find(it.key);
                    if (found != shims.end() && found->second.pid == it.pid) kill_shim(it.key.number);
                  },
-                 [this](TellShim& it) {
+                 [this](SendToShim& it) {
                    const auto found = shims.find(it.key);
                    if (found == shims.end() || !found->second.alive || found->second.link != it.link) return;
                    if (found->second.hangs) return found->second.unheard.push_back(it.command);
@@ -255,24 +256,24 @@ void World::perform(const Effect& effect) {
             if (!shim.hangs) write_status(shim);
             SimShim& kept = shims[it.key] = std::move(shim);
             feed(ShimSpawned{it.op, kept.pid, kept.pid, ""});
-            if (!kept.hangs) say(it.key, {.kind = ShimSaid::Kind::kStatus, .status = status_of(kept)});
+            if (!kept.hangs) say(it.key, {.kind = ShimEvent::Kind::kStatus, .status = status_of(kept)});
           },
           [&](const FindShim& it) {
-            ShimFound found;
+            ShimLookup found;
             found.op = it.op;
             found.why = unreadable;
             if (!unreadable.empty()) return feed(found);
             const auto shim = shims.find(it.key);
             if (shim != shims.end() && shim->second.alive) {
-              found.is = ShimFound::Is::kLinked;
+              found.state = ShimLookup::State::kLinked;
               shim->second.link = it.op;
               feed(found);
               if (!shim->second.hangs) {
-                say(it.key, {.kind = ShimSaid::Kind::kStatus, .status = status_of(shim->second)});
+                say(it.key, {.kind = ShimEvent::Kind::kStatus, .status = status_of(shim->second)});
               }
               return;
             }
-            found.is = ShimFound::Is::kGone;
+            found.state = ShimLookup::State::kGone;
             found.why = "no message";
             if (shim != shims.end()) {
               found.status = shim->second.written;
@@ -283,7 +284,7 @@ void World::perform(const Effect& effect) {
             feed(found);
           },
           [&](const CheckRanks& it) {
-            RanksSeen seen;
+            RanksChecked seen;
             seen.op = it.op;
             seen.same_boot = !rebooted;
             seen.unknown = unreadable;
@@ -509,7 +510,7 @@ ShimStatus World::status_of(const SimShim& shim) const {
 
 void World::write_status(SimShim& shim) { shim.written = status_of(shim); }
 
-void World::say(const AttemptKey& key, ShimSaid said) {
+void World::say(const AttemptKey& key, ShimEvent said) {
   const SimShim& shim = shims.at(key);
   if (shim.link == 0) return;
   said.key = key;
@@ -519,14 +520,14 @@ void World::say(const AttemptKey& key, ShimSaid said) {
 
 void World::shim_does(const AttemptKey& key, const ShimCommand& command) {
   SimShim& shim = shims.at(key);
-  if (command.kind == ShimCommand::Kind::kLease) return say(key, {.kind = ShimSaid::Kind::kLease});
+  if (command.kind == ShimCommand::Kind::kLease) return say(key, {.kind = ShimEvent::Kind::kLease});
   shim.got.push_back(command);
   if (command.kind == ShimCommand::Kind::kStart) {
     if (!shim.stop_reason.empty()) {
-      return say(key, {.kind = ShimSaid::Kind::kStartFailed, .error = "the attempt was stopped"});
+      return say(key, {.kind = ShimEvent::Kind::kStartFailed, .error = "the attempt was stopped"});
     }
-    if (!error_of(index<TellShim>()).empty()) {
-      say(key, {.kind = ShimSaid::Kind::kStartFailed, .error = error_of(index<TellShim>())});
+    if (!error_of(index<SendToShim>()).empty()) {
+      say(key, {.kind = ShimEvent::Kind::kStartFailed, .error = error_of(index<SendToShim>())});
       shim.stop_reason = "LAUNCH_FAILED";
       return end_shim_if_over(key);
     }
@@ -537,9 +538,9 @@ void World::shim_does(const AttemptKey& key, const ShimCommand& command) {
     }
     shim.started = true;
     write_status(shim);
-    return say(key, {.kind = ShimSaid::Kind::kStarted, .status = status_of(shim)});
+    return say(key, {.kind = ShimEvent::Kind::kStarted, .status = status_of(shim)});
   }
-  if (command.kind == ShimCommand::Kind::kStacks) return say(key, {.kind = ShimSaid::Kind::kStacks});
+  if (command.kind == ShimCommand::Kind::kStacks) return say(key, {.kind = ShimEvent::Kind::kStacks});
   if (command.kind != ShimCommand::Kind::kStop) return;
   if (shim.stop_reason.empty()) shim.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
   if (command.grace_milliseconds <= 0) {
@@ -565,7 +566,7 @@ void World::exit_rank(const AttemptKey& key, Rank& rank, int code, int signal) {
   exit.signal = signal;
   exit.out_of_memory = code == rank_protocol::kExitOutOfMemory;
   exit.stop_reason = shims.at(key).stop_reason;
-  say(key, {.kind = ShimSaid::Kind::kExit, .exit = exit});
+  say(key, {.kind = ShimEvent::Kind::kExit, .exit = exit});
 }
 
 void World::end_shim_if_over(const AttemptKey& key) {
@@ -574,7 +575,7 @@ void World::end_shim_if_over(const AttemptKey& key) {
   if (!shim.alive || shim.ended || any || (!shim.started && shim.stop_reason.empty())) return;
   shim.ended = true;
   write_status(shim);
-  say(key, {.kind = ShimSaid::Kind::kEnded, .status = status_of(shim)});
+  say(key, {.kind = ShimEvent::Kind::kEnded, .status = status_of(shim)});
   if (shim.link != 0) waiting_.emplace_back(Input(ShimClosed{key, shim.link}));
   shim.alive = false;
 }
@@ -639,7 +640,7 @@ void World::hang_shim(int attempt) { shim(attempt).hangs = true; }
 void World::wake_shim(int attempt) {
   SimShim& it = shim(attempt);
   it.hangs = false;
-  say(key_of(attempt), {.kind = ShimSaid::Kind::kStatus, .status = status_of(it)});
+  say(key_of(attempt), {.kind = ShimEvent::Kind::kStatus, .status = status_of(it)});
   for (const ShimCommand& command : std::exchange(it.unheard, {})) shim_does(key_of(attempt), command);
 }
 

@@ -169,7 +169,7 @@ class World {
   void hear(const v1::WorkerMessage& message);
   void make_core(int64_t start_session);
   void shim_does(const AttemptKey& key, const ShimCommand& command);
-  void say(const AttemptKey& key, ShimSaid said);
+  void say(const AttemptKey& key, ShimEvent said);
   void end_shim_if_over(const AttemptKey& key);
   void exit_rank(const AttemptKey& key, Rank& rank, int code, int signal);
   void kill_ranks(const AttemptKey& key);

@@ -191,7 +191,7 @@ class Life {
   void come_to_rest() {
     world_.mend_everything();
     world_.connect("c1", ++epoch_);
-    world_.advance(3 * kPreparePatience);
+    world_.advance(3 * kPrepareTimeout);
     for (int attempt = 0; attempt <= newest_; ++attempt) world_.stop(attempt);
     world_.advance(absl::Seconds(20));
     for (const auto& [key, attempt] : world_.core().state().attempts) {

@@ -260,16 +260,16 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
     world.connect("c1", 2);
     world.prepare(2, 1);
     world.settle();
-    world.advance(kWritePatience + absl::Seconds(1));
+    world.advance(kWriteTimeout + absl::Seconds(1));
     EXPECT_EQ(world.last(2).phase(), Report::REFUSED) << hangs;
     EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE") << hangs;
     world.prepare(1, 1);  // Of a controller whose store lacks the start.
     world.settle();
-    world.advance(kWritePatience + absl::Seconds(1));
+    world.advance(kWriteTimeout + absl::Seconds(1));
     EXPECT_EQ(world.last(1).phase(), Report::STARTED) << hangs << ": what runs is not refused";
     world.stop(1);
     world.settle();
-    world.advance(2 * kWritePatience + absl::Seconds(1));  // For the epoch, then for the record of the end.
+    world.advance(2 * kWriteTimeout + absl::Seconds(1));  // For the epoch, then for the record of the end.
     EXPECT_EQ(world.last(1).phase(), Report::ENDED) << hangs;
     EXPECT_TRUE(world.core().state().connected) << "beats are answered all the while";
   }
@@ -291,7 +291,7 @@ TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
 }
 
 TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
-  for (const auto& [lease, most] : {std::pair(int64_t{1}, absl::Seconds(1) / kShortestBeat), {200, 25}, {5000, 1}}) {
+  for (const auto& [lease, most] : {std::pair(int64_t{1}, absl::Seconds(1) / kMinBeatInterval), {200, 25}, {5000, 1}}) {
     World world;
     world.connect();
     v1::ControllerMessage message;
@@ -317,10 +317,10 @@ TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
   ASSERT_EQ(world.resets.size(), 1u);
   EXPECT_THAT(world.resets[0], HasSubstr("no answer to beats for"));
   EXPECT_FALSE(world.core().state().connected);
-  const int leases = world.count<TellShim>();
+  const int leases = world.count<SendToShim>();
   world.advance(absl::Seconds(3));
-  EXPECT_EQ(world.count<TellShim>(), leases + 3) << "the shims' leases are renewed by what the controller says, "
-                                                    "and they must know how long it said nothing";
+  EXPECT_EQ(world.count<SendToShim>(), leases + 3) << "the shims' leases are renewed by what the controller says, "
+                                                      "and they must know how long it said nothing";
 }
 
 }  // namespace

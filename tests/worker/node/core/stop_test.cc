@@ -33,13 +33,13 @@ TEST(StopTest, TheSoonerDeadlineCounts) {
   const absl::Duration now = world.now().monotonic;
   world.stop(1, /*save=*/true, INT64_MAX);
   world.settle();
-  EXPECT_EQ(kill_at(), now + duration_of(INT64_MAX) + kShimPatience);
+  EXPECT_EQ(kill_at(), now + duration_of(INT64_MAX) + kShimTimeout);
   world.stop(1, /*save=*/true, 4000);
   world.settle();
-  EXPECT_EQ(kill_at(), now + absl::Seconds(4) + kShimPatience);
+  EXPECT_EQ(kill_at(), now + absl::Seconds(4) + kShimTimeout);
   world.stop(1, /*save=*/true, 9000);
   world.settle();
-  EXPECT_EQ(kill_at(), now + absl::Seconds(4) + kShimPatience);
+  EXPECT_EQ(kill_at(), now + absl::Seconds(4) + kShimTimeout);
 }
 
 TEST(StopTest, ThePatienceOfAStopGoesToTheShim) {
@@ -207,7 +207,7 @@ TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
   EXPECT_EQ(world.core().free_devices().size(), 2u);
   world.stop(1);
-  world.advance(kStopPatience + absl::Seconds(3));
+  world.advance(kStopTimeout + absl::Seconds(3));
   EXPECT_EQ(world.last(1).error_reason(), "STOP_TIMEOUT");
   world.relent();
   world.advance(absl::Seconds(2));
@@ -238,7 +238,7 @@ TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
   world.advance(absl::Seconds(1));
   EXPECT_EQ(world.running_ranks(1), 2) << "SIGTERM again";
   EXPECT_FALSE(world.exited());
-  world.feed(Shutdown{.hurries = true});
+  world.feed(Shutdown{.immediate = true});
   world.settle();
   EXPECT_EQ(world.running_ranks(1), 0);
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);

@@ -44,7 +44,7 @@ class GpuWatchTest : public ::testing::Test {
     return reinterpret_cast<Function*>(::dlsym(fake_, name));
   }
   void look() { show(reader_.read()); }
-  void show(absl::StatusOr<std::vector<GpuSeen>> seen) {
+  void show(absl::StatusOr<std::vector<GpuStatus>> seen) {
     series_->begin();
     seen.ok() ? series_->show(*std::move(seen)) : series_->fail(std::string(seen.status().message()));
   }

@@ -1,10 +1,9 @@
-#include "worker/node/daemon/lane.h"
-
 #include <future>
 #include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker/node/daemon/serial_executor.h"
 
 namespace titan::daemon {
 namespace {
@@ -12,7 +11,7 @@ namespace {
 TEST(LaneTest, KeepsTheOrderAndDoesAllBeforeItsEnd) {
   std::vector<int> done;
   {
-    Lane lane(std::chrono::seconds(60));
+    SerialExecutor lane(std::chrono::seconds(60));
     for (int i = 0; i < 100; ++i) lane.run([&done, i] { done.push_back(i); });
   }
   ASSERT_EQ(done.size(), 100u);
@@ -24,7 +23,7 @@ TEST(LaneTest, ATaskThatHangsDoesNotKeepItsOwner) {
   auto answer = std::make_shared<std::promise<void>>();
   auto over = std::make_shared<std::promise<void>>();
   {
-    Lane lane(std::chrono::milliseconds(10));
+    SerialExecutor lane(std::chrono::milliseconds(10));
     lane.run([wait = answer->get_future().share(), over] {
       wait.wait();
       over->set_value();

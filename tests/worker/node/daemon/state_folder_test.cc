@@ -223,17 +223,17 @@ TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
   for (const int number : {1, 2, 3}) ASSERT_TRUE(state->add(record(number)).ok());
   // Made, but its record was never written: nothing ran.
   std::filesystem::create_directories(folder.file("s/jobs/u1/3"));
-  EXPECT_TRUE(state->mend_records().value().empty());
+  EXPECT_TRUE(state->repair_records().value().empty());
   const std::string run = state->run_folder({"u1", 2}), file = run + "/attempt.json";
   const nlohmann::json spec = {{"record", nlohmann::json::parse(host::read_file(file).value())}};
   for (const char* text : {"", "{\"job_uid\": \"u1\"", "{\"job_uid\": \"u1\"}", "[]", "junk"}) {
     ASSERT_TRUE(host::replace_file(file, text).ok());
     ASSERT_TRUE(host::replace_file(run + "/spec.json", spec.dump()).ok());
     ASSERT_TRUE(host::replace_file(run + "/shim.json", R"({"pid": 1, "state": "running"})").ok());
-    const std::vector<std::string> told = state->mend_records().value();
+    const std::vector<std::string> told = state->repair_records().value();
     ASSERT_EQ(told.size(), 1u) << text;
     EXPECT_THAT(told[0], ::testing::AllOf(HasSubstr(file), HasSubstr("rebuilt from spec.json")));
-    EXPECT_TRUE(state->mend_records().value().empty()) << "it is told once";
+    EXPECT_TRUE(state->repair_records().value().empty()) << "it is told once";
     EXPECT_EQ(state->load_all()[1].phase, Phase::kLive);
     EXPECT_EQ(state->load_all()[1].devices, record(2).devices);
     EXPECT_EQ(host::read_file(file + ".damaged").value(), text);
@@ -242,7 +242,7 @@ TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
   std::filesystem::remove(run + "/shim.json");
   EXPECT_EQ(state->load_all()[1].phase, Phase::kPreparing) << "no shim began";
   ASSERT_TRUE(host::replace_file(run + "/spec.json", "{}").ok());
-  const std::vector<std::string> told = state->mend_records().value();
+  const std::vector<std::string> told = state->repair_records().value();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_THAT(told[0], HasSubstr("pgrep -af titan-shim"));
   const std::vector<AttemptRecord> all = state->load_all();
@@ -258,10 +258,10 @@ TEST(StateFolderTest, AFolderThatCannotBeLookedAtIsAnError) {
   ASSERT_TRUE(state.ok());
   ASSERT_TRUE(state->add(record(1)).ok());
   std::filesystem::create_symlink("2", folder.file("s/jobs/u1/2"));  // Of itself: too many links.
-  EXPECT_FALSE(state->mend_records().ok());
+  EXPECT_FALSE(state->repair_records().ok());
   std::filesystem::remove(folder.file("s/jobs/u1/2"));
   std::filesystem::create_symlink("nothing", folder.file("s/jobs/u1/2"));
-  EXPECT_TRUE(state->mend_records().ok()) << state->mend_records().status();
+  EXPECT_TRUE(state->repair_records().ok()) << state->repair_records().status();
 }
 
 TEST(StateFolderTest, UidsStayInsideTheFolder) {

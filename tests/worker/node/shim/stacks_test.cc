@@ -32,7 +32,7 @@ TEST(ShimStacksTest, EachRankHasAFileWithItsThreads) {
   run.start_shim();
   Client client(run.path());
   ASSERT_TRUE(client.ask({{"command", "start"}, {"store_host", "127.0.0.1"}, {"store_port", 1}})["ok"].get<bool>());
-  std::vector<StacksOf> ranks;
+  std::vector<StackTarget> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back({run.wait_for_event(rank, "started")["pid"].get<pid_t>(), rank});
     std::ofstream(rank_protocol::stacks_path(run.path(), rank)) << "of an earlier time";

@@ -110,7 +110,7 @@ void expect_goes_on(Half& half, const Half& whole, const std::string& from, cons
         EXPECT_TRUE(read.equal(saved)) << from << " to " << to << ": " << slot.fqn;
         continue;
       }
-      const bool coded = to == "8bit" && memory::has_codes(slot.shape);
+      const bool coded = to == "8bit" && memory::has_8bit_states(slot.shape);
       const at::Tensor largest = saved.numel() == 0 ? at::zeros({}) : saved.abs().max();
       const at::Tensor bound = coded ? largest * 0.0071 : saved.abs() * (to == "bfloat16" ? 0x1p-8 : 0);
       EXPECT_TRUE((read - saved).abs().le(bound + 1e-30).all().item<bool>()) << from << " to " << to;

@@ -47,7 +47,7 @@ TEST_P(GroupTest, SpansTellWhenAnOperationWasUnderWay) {
     gathering.wait();  // Counts once.
     reducing.wait();
     Pending unwaited = group.all_reduce(whole);
-    const trace::Recorded recorded = self.spans->stop();
+    const trace::RecordedSpans recorded = self.spans->stop();
     unwaited.wait();
     ASSERT_EQ(recorded.transfers.size(), 2U);
     EXPECT_STREQ(recorded.transfers[0].operation, "all_gather");

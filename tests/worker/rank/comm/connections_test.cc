@@ -47,10 +47,10 @@ std::string text(const mesh::Mesh& mesh) {
 }
 
 // What ncclCommSplit makes of the ranks' calls: those of one color, in the order of their keys.
-std::map<int, std::vector<int>> split(const Cut& cut, int world) {
+std::map<int, std::vector<int>> split(const CommSplit& cut, int world) {
   std::map<int, std::map<int, int>> by_key;
   for (int rank = 0; rank < world; ++rank) {
-    const CutPart part = part_of(cut.groups, rank);
+    const CommSplitPart part = part_of(cut.groups, rank);
     if (part.color < 0) continue;
     EXPECT_TRUE(by_key[part.color].emplace(part.index, rank).second) << "two ranks with one key";
   }
@@ -72,7 +72,7 @@ TEST(ConnectionsTest, EveryAxisHasItsGroups) {
       if (mesh.size(axis) == 1) continue;
       const Connection& connection = plan.connections[found->second];
       for (int rank = 0; rank < mesh.world_size(); ++rank) {
-        const CutPart part = part_of(connection.groups, rank);
+        const CommSplitPart part = part_of(connection.groups, rank);
         ASSERT_GE(part.color, 0);
         EXPECT_EQ(connection.groups[static_cast<size_t>(part.color)], mesh.group(rank, axis));
         EXPECT_EQ(part.index, mesh.index(rank, axis));
@@ -88,14 +88,14 @@ TEST(ConnectionsTest, CutsMakeTheGroups) {
     SCOPED_TRACE(text(mesh));
     const int world = mesh.world_size();
     const std::vector<Connection> connections = connection_plan(mesh, all_axes()).connections;
-    const CutPlan plan = cut_plan(connections);
+    const CommSplitPlan plan = comm_split_plan(connections);
     std::map<size_t, int> collectives;
     if (plan.whole) {
       ++collectives[*plan.whole];
       ASSERT_EQ(connections[*plan.whole].groups.size(), 1U);
       for (int rank = 0; rank < world; ++rank) EXPECT_EQ(connections[*plan.whole].groups[0].at(rank), rank);
     }
-    for (const Cut& cut : plan.cuts) {
+    for (const CommSplit& cut : plan.cuts) {
       RankGroups made;
       for (const auto& [color, ranks] : split(cut, world)) made.push_back(ranks);
       EXPECT_EQ(made, cut.groups) << "colors are unique, and no rank is in two groups";
@@ -114,7 +114,7 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
     std::map<std::pair<int, int>, int> ways, wanted;
-    for (const Cut& cut : cut_plan(connection_plan(mesh, all_axes()).connections).cuts) {
+    for (const CommSplit& cut : comm_split_plan(connection_plan(mesh, all_axes()).connections).cuts) {
       if (cut.carries == Carries::kCollectives) continue;
       for (const std::vector<int>& pair : cut.groups) {
         ASSERT_EQ(pair.size(), 2U);
@@ -128,8 +128,8 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
     }
     EXPECT_EQ(ways, wanted);
   }
-  const Cut cut =
-      cut_plan(connection_plan(mesh::Mesh::create({.pp = 3}, 3).value(), all_axes()).connections).cuts.at(0);
+  const CommSplit cut =
+      comm_split_plan(connection_plan(mesh::Mesh::create({.pp = 3}, 3).value(), all_axes()).connections).cuts.at(0);
   EXPECT_EQ(cut.carries, Carries::kOneWay);
   EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first cut of three";
 }
@@ -153,7 +153,7 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
     ASSERT_EQ(plan.of_axis, silent.of_axis);
     std::map<std::pair<size_t, std::pair<int, int>>, int> ways;
     std::map<size_t, size_t> cuts;
-    for (const Cut& cut : cut_plan(plan.connections).cuts) {
+    for (const CommSplit& cut : comm_split_plan(plan.connections).cuts) {
       if (cut.carries == Carries::kCollectives) continue;
       ++cuts[cut.connection];
       std::set<int> touched;
@@ -220,11 +220,11 @@ TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
        }) {
     SCOPED_TRACE(one.name);
     const mesh::Mesh mesh = mesh::Mesh::create(one.degrees, one.world).value();
-    const CutPlan plan = cut_plan(connection_plan(mesh, all_axes(), messages).connections);
+    const CommSplitPlan plan = comm_split_plan(connection_plan(mesh, all_axes(), messages).connections);
     int most = 0;
     for (int rank = 0; rank < one.world; rank += 7) most = std::max(most, communicators_of(plan, rank));
     EXPECT_EQ(most, one.communicators);
-    const auto shares = [](const Cut& cut) { return cut.carries == Carries::kBothWays; };
+    const auto shares = [](const CommSplit& cut) { return cut.carries == Carries::kBothWays; };
     EXPECT_EQ(std::any_of(plan.cuts.begin(), plan.cuts.end(), shares), one.shared);
   }
 }
@@ -233,8 +233,8 @@ TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
 TEST(ConnectionsTest, SharedPairsAreAllThere) {
   const mesh::Mesh mesh = mesh::Mesh::create({.tp = 20}, 20).value();
   std::set<std::pair<int, int>> pairs;
-  for (const Cut& cut :
-       cut_plan(connection_plan(mesh, all_axes(), {{Axis::kTensor, Messages::kAll}}).connections).cuts) {
+  for (const CommSplit& cut :
+       comm_split_plan(connection_plan(mesh, all_axes(), {{Axis::kTensor, Messages::kAll}}).connections).cuts) {
     if (cut.carries == Carries::kCollectives) continue;
     EXPECT_EQ(cut.carries, Carries::kBothWays);
     for (const std::vector<int>& pair : cut.groups) EXPECT_TRUE(pairs.emplace(pair[0], pair[1]).second);
@@ -249,7 +249,7 @@ TEST(ConnectionsTest, TrafficStaysApart) {
   const ConnectionPlan plan = connection_plan(tensor, all_axes());
   ASSERT_EQ(plan.connections.size(), 2U);
   EXPECT_NE(plan.of_axis.at(Axis::kTensor), plan.of_axis.at(Axis::kWorld));
-  const CutPlan cuts = cut_plan(plan.connections);
+  const CommSplitPlan cuts = comm_split_plan(plan.connections);
   ASSERT_EQ(cuts.cuts.size(), 1U) << "one of both is the world's own";
   EXPECT_EQ(part_of(cuts.cuts[0].groups, 3).color, 0);
   const ConnectionPlan shards = connection_plan(mesh::Mesh::create({.dp_shard = 4}, 4).value(), all_axes());

@@ -33,7 +33,7 @@ int64_t begin(FlightRecorder& recorder, int group, const char* operation = "all_
 }
 
 TEST(FlightRecorderTest, KeepsTheLastInOrder) {
-  FlightRecorder recorder(4, Waits::kEndIt);
+  FlightRecorder recorder(4, Waits::kCompletesOnWait);
   const int group = recorder.add_group("fsdp", {0, 1});
   EXPECT_THAT(numbers(recorder.flight()), ElementsAre());
   for (int i = 0; i < 3; ++i) begin(recorder, group);
@@ -47,7 +47,7 @@ TEST(FlightRecorderTest, KeepsTheLastInOrder) {
 
 // Scheduled, started, completed, each with its time; what is written over meanwhile is left alone.
 TEST(FlightRecorderTest, FollowsEachToItsEnd) {
-  FlightRecorder recorder(2, Waits::kEndIt);
+  FlightRecorder recorder(2, Waits::kCompletesOnWait);
   const int group = recorder.add_group("tp", {2, 3});
   const int64_t lost = begin(recorder, group);
   const int64_t one = begin(recorder, group, "_all_gather_base");
@@ -76,7 +76,7 @@ TEST(FlightRecorderTest, FollowsEachToItsEnd) {
 
 // Waiting for a GPU's collective only puts what follows behind it.
 TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
-  FlightRecorder recorder(8, Waits::kQueueUp);
+  FlightRecorder recorder(8, Waits::kCompletesOnSync);
   const int group = recorder.add_group("fsdp", {0, 1});
   const int64_t waited = begin(recorder, group);
   const int64_t in_flight = begin(recorder, group);
@@ -91,7 +91,7 @@ TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
 // Two ranks that make different numbers of collectives in a step: what both have left begins at the same one.
 TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
   const auto after_steps = [](int extra) {
-    FlightRecorder recorder(10, Waits::kEndIt);
+    FlightRecorder recorder(10, Waits::kCompletesOnWait);
     const int shared = recorder.add_group("world", {0, 1});
     const int own = recorder.add_group("tp", {0, 2});
     for (int step = 0; step < 5; ++step) {
@@ -116,7 +116,7 @@ TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
   EXPECT_EQ(shared_at(many, 3), 4);
 
   // A step longer than the ring: all there is of it.
-  FlightRecorder recorder(3, Waits::kEndIt);
+  FlightRecorder recorder(3, Waits::kCompletesOnWait);
   const int group = recorder.add_group("world", {0, 1});
   for (int i = 0; i < 7; ++i) begin(recorder, group);
   EXPECT_THAT(numbers(recorder.flight()), ElementsAre(4, 5, 6));
@@ -124,7 +124,7 @@ TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
 
 // Messages one way between two ranks are numbered alike on both sides, whatever goes other ways.
 TEST(FlightRecorderTest, EachWayHasItsOwnNumbers) {
-  FlightRecorder recorder(8, Waits::kEndIt);
+  FlightRecorder recorder(8, Waits::kCompletesOnWait);
   const int group = recorder.add_group("pp", {1, 5, 9});
   const at::Tensor tensor = at::zeros({4});
   recorder.begin_message(group, "send", 1, 0, tensor, milliseconds(1));
@@ -153,7 +153,7 @@ TEST(FlightRecorderTest, FoldsWhatHasManyDims) {
 TEST(FlightRecorderTest, ThreadsLoseNothing) {
   constexpr int kThreads = 4;
   constexpr int kEach = 5000;
-  FlightRecorder recorder(kThreads * kEach, Waits::kEndIt);
+  FlightRecorder recorder(kThreads * kEach, Waits::kCompletesOnWait);
   for (int i = 0; i < kThreads; ++i) recorder.add_group("group " + std::to_string(i), {0, 1});
   std::vector<std::jthread> threads;
   for (int i = 0; i < kThreads; ++i) {
@@ -223,7 +223,7 @@ TEST(FlightRecorderTest, ItsTailSaysTheSame) {
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string path = folder + "/rank-4.flight";
   std::mt19937 random(1);
-  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+  for (const Waits waits : {Waits::kCompletesOnWait, Waits::kCompletesOnSync}) {
     for (const int64_t entries : {3, 400, 5000}) {
       for (const int calls : {0, 1, 100, 700, 3000}) {
         FlightRecorder recorder(entries, waits);
@@ -238,7 +238,7 @@ TEST(FlightRecorderTest, ItsTailSaysTheSame) {
         for (size_t i = 0; i < told.groups.size(); ++i) {
           const RecordedGroup& group = flight.groups[i];
           EXPECT_EQ(told.groups[i],
-                    (rank_protocol::FlightGroup{group.name, rank_protocol::shortened(group.ranks),
+                    (rank_protocol::FlightGroup{group.name, rank_protocol::format_rank_list(group.ranks),
                                                 rank_protocol::group_key(group.name, group.ranks), group.last_issued}));
         }
         for (size_t back = 1; back <= std::min(told.calls.size(), flight.recordings.size()); ++back) {
@@ -256,7 +256,7 @@ TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   using rank_protocol::CallState;
   const auto state = [&] { return rank_protocol::read_flight_tail(folder + "/tail")->calls.back().state; };
-  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+  for (const Waits waits : {Waits::kCompletesOnWait, Waits::kCompletesOnSync}) {
     FlightRecorder recorder(10, waits);
     recorder.attach(rank_protocol::FlightTail::create(folder + "/tail", 0).value());
     const int group = recorder.add_group("fsdp", {0, 1});
@@ -267,7 +267,7 @@ TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
     recorder.waiting(number);
     EXPECT_EQ(state(), CallState::kInside);
     recorder.waited(number);
-    EXPECT_EQ(state(), waits == Waits::kEndIt ? CallState::kCompleted : CallState::kQueued);
+    EXPECT_EQ(state(), waits == Waits::kCompletesOnWait ? CallState::kCompleted : CallState::kQueued);
     recorder.synchronized();
     EXPECT_EQ(state(), CallState::kCompleted);
     recorder.waiting(number);
@@ -280,7 +280,7 @@ TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
 TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+  for (const Waits waits : {Waits::kCompletesOnWait, Waits::kCompletesOnSync}) {
     FlightRecorder recorder(2, waits);
     recorder.attach(rank_protocol::FlightTail::create(folder + "/tail", 0).value());
     const int group = recorder.add_group("fsdp", {0, 1});
@@ -303,7 +303,7 @@ TEST(RecordingBackendTest, NotesWhatAMeshDoes) {
   std::latch given_up(2);  // Who leaves earlier is missed at once.
   const auto store = c10::make_intrusive<c10d::HashStore>();
   testing::run_ranks({.dp_shard = 2}, 2, {}, [&](testing::ThreadRank& self) {
-    FlightRecorder recorder(100, Waits::kEndIt);
+    FlightRecorder recorder(100, Waits::kCompletesOnWait);
     const DeviceMesh mesh(self.mesh->mesh(), {mesh::Axis::kFsdp}, *self.device, self.ledger,
                           {.rank = self.rank, .store = store, .timeout = milliseconds(300), .recorder = &recorder});
     const Group& group = mesh.group(mesh::Axis::kFsdp);

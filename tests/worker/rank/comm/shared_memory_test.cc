@@ -234,7 +234,7 @@ TEST(SharedMemoryTest, OnlyTheInvitedAreaOpens) {
   EXPECT_FALSE(open("0" + invitation)) << "another machine";
   EXPECT_FALSE(open(invitation + "1")) << "another token";
   EXPECT_FALSE(open(invitation, 3)) << "another group";
-  area->close_door();
+  area->forbid_opening();
   EXPECT_FALSE(open(invitation));
   EXPECT_FALSE(peer->is_gone());
   area->leave();

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/worker/rank/comm/interposed_backend.h"
-#include "worker/rank/comm/communicator_cuts.h"
+#include "worker/rank/comm/communicator_splits.h"
 #include "worker/rank/comm/split_groups.h"
 #include "worker/rank/comm/store.h"
 
@@ -330,11 +330,11 @@ class SimulatedCommunicators : public comm::Communicators {
 
   c10::intrusive_ptr<c10d::Backend> world() override { return group_; }
 
-  c10::intrusive_ptr<c10d::Backend> cut(const comm::Cut& cut, size_t number, int max_ctas) override {
+  c10::intrusive_ptr<c10d::Backend> cut(const comm::CommSplit& cut, size_t number, int max_ctas) override {
     const std::string name = "cut " + std::to_string(number);
     nccl_->meet(world_.rank, static_cast<size_t>(world_.size), name);
     nccl_->note_limit(name, max_ctas);
-    const comm::CutPart part = comm::part_of(cut.groups, world_.rank);
+    const comm::CommSplitPart part = comm::part_of(cut.groups, world_.rank);
     if (part.color < 0) return {};
     return make(name + "/" + std::to_string(part.color), part.index, cut.groups[static_cast<size_t>(part.color)]);
   }

@@ -9,7 +9,7 @@ namespace titan::device {
 namespace {
 
 // The CPU as a device that is told whether its host may wait.
-class WatchedDevice final : public testing::ForwardingDevice, public SeesHostWaits {
+class WatchedDevice final : public testing::ForwardingDevice, public HostWaitDetector {
  public:
   WatchedDevice() : ForwardingDevice(comm::make_cpu_device()) {}
   c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
@@ -25,30 +25,30 @@ class WatchedDevice final : public testing::ForwardingDevice, public SeesHostWai
 // Forbidden while the guard lives, but for the time of reads that are named, one inside another among them.
 TEST(HostWaitsTest, NamedReadsAreExcused) {
   WatchedDevice device;
-  before_host_waits("nobody forbids it");
+  check_host_wait("nobody forbids it");
   {
     const ForbidHostWaits forbidden(device);
     EXPECT_TRUE(device.forbidden());
-    EXPECT_THROW(before_host_waits("a read"), c10::Error);
+    EXPECT_THROW(check_host_wait("a read"), c10::Error);
     {
-      const NamedHostWait outer;
+      const AllowHostWaitGuard outer;
       EXPECT_FALSE(device.forbidden());
-      { const NamedHostWait inner; }
+      { const AllowHostWaitGuard inner; }
       EXPECT_FALSE(device.forbidden());
-      EXPECT_NO_THROW(before_host_waits("a named read"));
+      EXPECT_NO_THROW(check_host_wait("a named read"));
     }
     EXPECT_TRUE(device.forbidden());
     EXPECT_THROW(ForbidHostWaits{device}, c10::Error);
     EXPECT_TRUE(device.forbidden());
   }
   EXPECT_FALSE(device.forbidden());
-  before_host_waits("nobody forbids it any more");
+  check_host_wait("nobody forbids it any more");
 }
 
 // A read that is under way when the guard comes goes on; the guard holds from its end on.
 TEST(HostWaitsTest, AGuardWithinANamedRead) {
   WatchedDevice device;
-  auto named = std::make_unique<NamedHostWait>();
+  auto named = std::make_unique<AllowHostWaitGuard>();
   const ForbidHostWaits forbidden(device);
   EXPECT_FALSE(device.forbidden());
   named.reset();
@@ -59,7 +59,7 @@ TEST(HostWaitsTest, AGuardWithinANamedRead) {
 TEST(HostWaitsTest, NothingIsForbiddenOnTheCpu) {
   const auto cpu = comm::make_cpu_device();
   const ForbidHostWaits forbidden(*cpu);
-  EXPECT_NO_THROW(before_host_waits("a read"));
+  EXPECT_NO_THROW(check_host_wait("a read"));
 }
 
 }  // namespace

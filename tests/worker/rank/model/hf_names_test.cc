@@ -35,7 +35,7 @@ TEST(HfNamesTest, EveryParameterOfEveryFlavorHasAPlaceOfItsOwn) {
       const auto mapper = make_hf_mapper(spec);
       ASSERT_TRUE(mapper.ok()) << mapper.status();
       std::set<std::pair<std::string, int64_t>> taken;  // Tensor and part of it.
-      for (const models::Tensor& tensor : models::parameters(spec)) {
+      for (const models::ParameterSpec& tensor : models::parameters(spec)) {
         const auto layouts = (*mapper)->layouts(tensor.fqn);
         ASSERT_TRUE(layouts.ok()) << layouts.status();
         ASSERT_FALSE(layouts->empty()) << name << " " << flavor << " " << tensor.fqn;

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
           }
         }
       };
-      for (const models::Tensor& tensor : models::parameters(spec)) add(tensor.fqn, tensor.shape);
+      for (const models::ParameterSpec& tensor : models::parameters(spec)) add(tensor.fqn, tensor.shape);
       for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
         if (!spec.layer_has_experts(layer)) continue;
         add("layers." + std::to_string(layer) + ".moe.expert_bias", {spec.moe->num_experts});

@@ -25,7 +25,7 @@ TEST(ParametersTest, AreThoseOfTheTableForEveryFlavor) {
       ASSERT_TRUE(model.ok()) << model.status();
       const std::vector<models::BlockSize> blocks = models::block_sizes(spec);
       ASSERT_EQ(model->blocks.size(), blocks.size());
-      const std::vector<models::Tensor> want = models::parameters(spec);
+      const std::vector<models::ParameterSpec> want = models::parameters(spec);
       size_t next = 0;
       for (size_t i = 0; i < blocks.size(); ++i) {
         EXPECT_EQ(model->blocks[i]->name(), blocks[i].name);

@@ -81,7 +81,7 @@ TEST(AttentionFlashTest, EndsOfChunksAreMadeOnTheDevice) {
   titan::testing::Draw pick(4);
   for (int i = 0; i < 20; ++i) {
     const AttentionCase c{.rows = pick({1, 2, 5}), .tokens = pick({30, 61, 100}), .mask = {.chunk = pick({7, 29, 60})}};
-    const device::Capturing none_is_read;
+    const device::CaptureGuard none_is_read;
     testing::expect_exact(c, 1e-12, attend_by_flash);
   }
 }
@@ -115,7 +115,7 @@ TEST_F(DocumentsOfLayersTest, AreReadOnceForEachMask) {
 TEST_F(DocumentsOfLayersTest, AreNeverCaptured) {
   for (int i = 0; i < 2; ++i) {
     {
-      const device::Capturing capturing;
+      const device::CaptureGuard capturing;
       EXPECT_ANY_THROW(attend_by_flash(input_, context_)) << i;
     }
     attend_by_flash(input_, context_);

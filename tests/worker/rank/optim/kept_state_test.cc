@@ -11,7 +11,7 @@
 #include "common/plan/memory/state_blocks.h"
 #include "nlohmann/json.hpp"
 #include "tests/worker/rank/kernels/simulated_kernels.h"
-#include "worker/rank/comm/communicator_cuts.h"
+#include "worker/rank/comm/communicator_splits.h"
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/kernels/dynamic_map.h"
 #include "worker/rank/optim/adam_state.h"
@@ -190,7 +190,7 @@ TEST_P(KeptStateTest, StepsAsFp64DoesWithinItsFormsError) {
     const at::Tensor value = at::randn(c.shape).to(c.type), grad = at::empty_like(value);
     const Slot slot{"w", value, grad};
     const KeptForm form = kept_form(slot, c.state_dtype);
-    const bool coded = std::string(c.state_dtype) == "8bit" && memory::has_codes(c.shape);
+    const bool coded = std::string(c.state_dtype) == "8bit" && memory::has_8bit_states(c.shape);
     EXPECT_EQ(form.type, coded ? at::kByte : std::string(c.state_dtype) == "bfloat16" ? at::kBFloat16 : at::kFloat);
     const Options options = options_with(c.state_dtype);
     const auto optimizer = make_optimizer(options, {slot});

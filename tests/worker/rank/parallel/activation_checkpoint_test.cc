@@ -116,8 +116,8 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
   int64_t all = 0;
   for (const nn::OpCall& call : test.kept.calls()) all += call.bytes;
   for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
-    std::optional<KeepChoice> chosen;
-    const auto policy = keep_by_budget(budget, [&](const auto&, const KeepChoice& choice) { chosen = choice; });
+    std::optional<ParetoPoint> chosen;
+    const auto policy = keep_by_budget(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
     held(*policy);  // Keeps nothing yet.
     EXPECT_EQ(test.kept.bytes(), 0);
     ASSERT_TRUE(chosen.has_value());

@@ -16,7 +16,7 @@ using testing::CheckpointedBlock;
 
 // What a budget may choose among: a reduce-scatter together with the product that feeds it, nothing of the experts.
 struct Choosable {
-  std::vector<KeepItem> items;
+  std::vector<KnapsackItem> items;
   std::vector<int> item_of_call;  // -1: is always computed again.
   int64_t bytes = 0;              // Of all.
 };
@@ -65,8 +65,8 @@ void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& f
   double again = std::numeric_limits<double>::infinity();
   for (const double budget : {0.0, 0.15, 0.3, 0.5, 0.7, 0.9, 1.0}) {
     SCOPED_TRACE(budget);
-    std::optional<KeepChoice> chosen;
-    const auto policy = keep_by_budget(budget, [&](const auto&, const KeepChoice& choice) { chosen = choice; });
+    std::optional<ParetoPoint> chosen;
+    const auto policy = keep_by_budget(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
     test.first_pass(*policy);
     const std::vector<OpCall> calls = test.kept.calls();
     const Choosable choice = choosable(calls);

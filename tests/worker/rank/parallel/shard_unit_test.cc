@@ -382,7 +382,7 @@ TEST(ShardUnitTest, ReducesOnceWhatWasAdded) {
         auto parameters = uneven_parameters();
         ShardUnit unit("unit", pointers(parameters),
                        {.shard_group = &self.mesh->group(Axis::kFsdp), .device = self.device.get()});
-        if (shared) unit.share(Keep::kNothing);
+        if (shared) unit.share(Reshard::kAfterForward);
         const auto gradients = [&](double start) {
           std::vector<at::Tensor> all;
           for (nn::Parameter& one : parameters) all.push_back(counted(one, start));

@@ -280,9 +280,9 @@ TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
   plan.convert = nullptr;
   const Spent whole = spend(plan);
 
-  const std::vector<models::Tensor> tensors = models::adapter_tensors(plan.spec, kAdapters);
+  const std::vector<models::ParameterSpec> tensors = models::adapter_tensors(plan.spec, kAdapters);
   int64_t elements = 0;
-  for (const models::Tensor& tensor : tensors) elements += tensor.numel();
+  for (const models::ParameterSpec& tensor : tensors) elements += tensor.numel();
   EXPECT_EQ(adapters.slots, static_cast<int64_t>(tensors.size()));
   EXPECT_EQ(adapters.gradient_bytes, elements / 2 * 8);
   EXPECT_EQ(adapters.traffic.at("fsdp/reduce_scatter").bytes, elements * 8);
@@ -292,13 +292,13 @@ TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
   // A matrix has three products in training, a frozen one two, and the first layer's projections of the embedding,
   // whose gradient nobody asks for, one. A matrix of an adapter has three, A of those projections two.
   int64_t matrices = plan.spec.dim * plan.spec.vocab_size, without_input = 0;  // Of weights.
-  for (const models::Tensor& tensor : models::parameters(plan.spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(plan.spec)) {
     if (models::takes_adapter(tensor)) matrices += tensor.numel();
   }
   for (const char* name : {"wq", "wk", "wv"}) {
     const auto add = [&](const std::string& end) {
       for (const auto& all : {models::parameters(plan.spec), tensors}) {
-        for (const models::Tensor& tensor : all) {
+        for (const models::ParameterSpec& tensor : all) {
           if (tensor.fqn == std::string("layers.0.attention.") + name + end) without_input += tensor.numel();
         }
       }
@@ -318,7 +318,7 @@ TEST(AdapterCost, PackedWeightsTravelPacked) {
   const TrainingPlan packed = plan_of(llama_for_blocks(), adapters);
   const Spent one = spend(wide), other = spend(packed);
   int64_t matrices = 0;
-  for (const models::Tensor& tensor : models::parameters(wide.spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(wide.spec)) {
     if (models::takes_adapter(tensor)) matrices += tensor.numel();
   }
   EXPECT_EQ(other.gathered.packed, matrices / 64 * 36);
@@ -342,7 +342,7 @@ TEST(AdapterCost, TrainingBeginsAtTheBase) {
 TEST(AdapterExperts, EachExpertHasItsOwn) {
   models::ModelSpec spec = testing::small_spec("deepseek_v3");
   const AdapterSpec adapters{.rank = 3, .alpha = 6, .targets = {"experts.w2"}};
-  std::vector<models::Tensor> tensors = models::adapter_tensors(spec, adapters);
+  std::vector<models::ParameterSpec> tensors = models::adapter_tensors(spec, adapters);
   model::Model model = model::build(spec, {.seq_len = 16}).value();
   ASSERT_TRUE(model::add_adapters(model, adapters).ok());
   at::manual_seed(3);

@@ -129,14 +129,14 @@ double measure(const Schedule& schedule, std::chrono::microseconds unit) {
   return static_cast<double>(longest) / static_cast<double>(unit.count());
 }
 
-int stages_per_rank(const std::string& name) { return pipeline::find_kind(name)->default_stages_per_rank; }
+int stages_per_rank(const std::string& name) { return pipeline::find_schedule(name)->default_stages_per_rank; }
 
 // Four ranks, eight microbatches: the share of time in which the ranks wait is the simulator's, and zero-bubble
 // schedules wait less than 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer waits
 // leave less room for it.
 TEST(BubbleTest, IsTheSimulators) {
   std::map<std::string, double> bubbles;
-  for (const pipeline::Kind& kind : pipeline::kinds()) {
+  for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
     const Schedule schedule = pipeline::generate(kind.name, 4, stages_per_rank(kind.name), 8).value();
     const pipeline::Simulation simulated = pipeline::simulate(schedule).value();
     double busy = 0;
@@ -158,7 +158,7 @@ TEST(BubbleTest, IsTheSimulators) {
 
 // Many shapes without any wait, over memory and over sockets: every message arrives where it belongs, and none blocks.
 TEST(ExecutorTest, NoScheduleBlocks) {
-  for (const pipeline::Kind& kind : pipeline::kinds()) {
+  for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
     for (const int ranks : {2, 3, 4}) {
       for (const int microbatches : {1, 2, 4, 6, 9}) {
         const auto schedule = pipeline::generate(kind.name, ranks, kind.default_stages_per_rank, microbatches);
@@ -170,7 +170,7 @@ TEST(ExecutorTest, NoScheduleBlocks) {
 }
 
 TEST(ExecutorTest, EvaluatesAndSumsTheLoss) {
-  for (const pipeline::Kind& kind : pipeline::kinds()) {
+  for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
     const Schedule training = pipeline::generate(kind.name, 2, kind.default_stages_per_rank, 4).value();
     const Schedule schedule = pipeline::forward_only(training, 5);
     testing::run_ranks(

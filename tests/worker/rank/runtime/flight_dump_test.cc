@@ -22,7 +22,7 @@ using Kind = storage::FileOperation::Kind;
 const Failure kGone(kExitPeerLost, "PEER_LOST", "fsdp all_gather among ranks 0, 1: timed out");
 
 std::shared_ptr<comm::FlightRecorder> recorder_of_one() {
-  auto recorder = std::make_shared<comm::FlightRecorder>(8, comm::FlightRecorder::Waits::kEndIt);
+  auto recorder = std::make_shared<comm::FlightRecorder>(8, comm::FlightRecorder::Waits::kCompletesOnWait);
   const at::Tensor tensor = at::zeros({2});
   recorder->begin(recorder->add_group("fsdp", {0, 1}), "all_reduce", tensor, tensor, std::chrono::seconds(1));
   return recorder;
@@ -85,8 +85,8 @@ TEST_F(FlightFileTest, RemovesWhatEarlierAttemptsLeft) {
 }
 
 TEST_F(FlightFileTest, WithoutCollectivesThereIsNone) {
-  FlightDump file(
-      {.recorder = std::make_shared<comm::FlightRecorder>(8, comm::FlightRecorder::Waits::kEndIt), .prefix = prefix_});
+  FlightDump file({.recorder = std::make_shared<comm::FlightRecorder>(8, comm::FlightRecorder::Waits::kCompletesOnWait),
+                   .prefix = prefix_});
   file.write();
   EXPECT_TRUE(file.status().ok());
   EXPECT_FALSE(std::filesystem::exists(folder_));

@@ -344,8 +344,8 @@ TEST_F(GpuDeviceTest, KeptStatesMatch) {
 // What is read late is what the device had when the read began, whatever it is given afterwards.
 TEST_F(GpuDeviceTest, ReadsLate) {
   TITAN_SKIP_IN_REHEARSAL();
-  at::Tensor figures = device::copy_ahead(at::arange(5, at::kDouble), on_device().device());
-  device::LateRead read(figures);
+  at::Tensor figures = device::copy_async(at::arange(5, at::kDouble), on_device().device());
+  device::AsyncRead read(figures);
   figures.fill_(-1);
   EXPECT_TRUE(read.wait().equal(at::arange(5, at::kDouble)));
   EXPECT_TRUE(read.wait().is_cpu());

@@ -123,14 +123,14 @@ INSTANTIATE_TEST_SUITE_P(Jobs, GpuStepsTest,
 TEST_F(GpuTest, ForbiddenWaitsThrow) {
   TITAN_SKIP_IN_REHEARSAL();
   const at::Tensor one = at::ones({1}, on_device());
-  device::LateRead late(one);
+  device::AsyncRead late(one);
   {
     const device::ForbidHostWaits forbidden(*device_);
     EXPECT_THROW(one.item<float>(), c10::Error);
     EXPECT_THROW(one.cpu(), c10::Error);
     EXPECT_THROW(device_->synchronize(), c10::Error);
     EXPECT_THROW(late.wait(), c10::Error);
-    const device::NamedHostWait named;
+    const device::AllowHostWaitGuard named;
     EXPECT_EQ(one.item<float>(), 1.0F);
     EXPECT_EQ(late.wait().item<float>(), 1.0F);
   }

@@ -56,7 +56,7 @@ int64_t counted_peak(const config::JobConfig& config, int rank) {
 // A rank of each stage of the pipeline, but of those in the middle, which are alike, one.
 void compare(const Case& one) {
   const config::JobConfig config = load(one);
-  const models::ModelSpec spec = config::chosen_model(config.model).value();
+  const models::ModelSpec spec = config::resolve_model(config.model).value();
   const pipeline::Plan plan = config::pipeline_plan(config, spec.n_layers).value();
   const int places = plan.schedule.ranks;
   for (int place = 0; place < places; ++place) {

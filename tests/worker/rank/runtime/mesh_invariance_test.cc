@@ -93,7 +93,7 @@ TEST(LogitsInPartsTest, TrainAsWholeLogits) {
   plan.spec.ffn_hidden = 48;
   plan.steps = 2;
   const RankOutcome whole = one_rank(plan);
-  plan.most_logit_bytes = 1;
+  plan.max_logit_bytes = 1;
   const RankOutcome parts = one_rank(plan);
   expect_same_training(whole, {parts}, testing::kExact);
   const auto head_gradient = [](const RankOutcome& one) { return one.pieces.at("gradient.output.weight").value; };
@@ -111,9 +111,9 @@ TEST(LogitsInPartsTest, TrainAsWholeLogits) {
   plan.parallel = {};
   plan.spec.tied_embeddings = true;
   plan.spec.n_layers = 4;
-  plan.most_logit_bytes = 0;
+  plan.max_logit_bytes = 0;
   const RankOutcome tied = one_rank(plan);
-  plan.most_logit_bytes = 1;
+  plan.max_logit_bytes = 1;
   for (const char* schedule : {"1F1B", "ZBVZeroBubble"}) {
     plan.schedule = schedule;
     expect_same_training(tied, train_world(plan, {.pp = 2, .tp = 2}, 4), testing::kExact);
@@ -124,7 +124,7 @@ TEST(LogitsInPartsTest, TrainAsWholeLogits) {
 TEST(LogitsInPartsTest, AnotherLossSeesAll) {
   models::ModelSpec spec = testing::small_llama();
   spec.vocab_size = 300;
-  model::Model model = model::build(spec, {.seq_len = 16, .most_logit_bytes = 1}).value();
+  model::Model model = model::build(spec, {.seq_len = 16, .max_logit_bytes = 1}).value();
   EXPECT_TRUE(model.loss.by_parts);
   nn::MicrobatchContext context;
   context.labels = at::zeros({2, 16}, at::kLong);

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "worker/rank/comm/communicator_cuts.h"
+#include "worker/rank/comm/communicator_splits.h"
 #include "worker/rank/device/device.h"
 #include "worker/rank/device/device_graphs.h"
 
@@ -31,7 +31,7 @@ struct DeviceBlock {
   size_t bytes = 0;
 };
 
-// The CPU as a device with graphs: the same contract as a GPU's, held with rigour. Capturing records each operation
+// The CPU as a device with graphs: the same contract as a GPU's, held with rigour. CaptureGuard records each operation
 // that LibTorch's autograd comes down to, with the very memory that it reads and writes; a replay calls the same
 // operations on the same memory, and no host code of the layers. As on a GPU
 //  - nothing is done while work is captured: what it wrote outside is put back, its own memory holds garbage;

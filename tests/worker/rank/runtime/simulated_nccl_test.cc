@@ -284,7 +284,7 @@ TEST(SimulatedNcclRules, CommunicatorsKnowTheirLimits) {
   world.max_ctas = 16;
   world.message_max_ctas = 3;
   ASSERT_EQ(trouble(testing::run_world(world, [](testing::ThreadRank&) {})), "");
-  const auto plan = comm::cut_plan(
+  const auto plan = comm::comm_split_plan(
       comm::connection_plan(mesh::Mesh::create(one.degrees, 4).value(), testing::every_axis(), {}).connections);
   std::map<std::string, int> expected = {{"world", 16}};
   int messages = 0;

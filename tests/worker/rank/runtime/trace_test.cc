@@ -92,7 +92,7 @@ TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
   const auto spans = std::make_shared<trace::Spans>();
   Tracer tracer(every(1, 0, 1), folder.path(), {.rank = 1, .world = 4}, /*records=*/true, std::nullopt, spans);
   tracer.begin_step(1);
-  std::thread([&] { const trace::WorkScope work(spans.get(), "checkpoint writer", "write shard"); }).join();
+  std::thread([&] { const trace::ThreadSpanScope work(spans.get(), "checkpoint writer", "write shard"); }).join();
   const int64_t now = trace::now_ns();
   const auto transfer = [&](int64_t begin, int64_t end) {
     spans->add(
@@ -215,7 +215,7 @@ class OrderedTraceTest : public ::testing::Test {
   }
 
   const rank_protocol::TempFolder folder_;
-  rank_protocol::TraceWords words_{};
+  rank_protocol::TraceRequest words_{};
 };
 
 TEST_F(OrderedTraceTest, HoldsTheStepsThatWereAskedFor) {

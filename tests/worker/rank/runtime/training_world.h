@@ -49,7 +49,7 @@ struct TrainingPlan {
   int64_t global_batch = 4;
   int64_t seq_len = 16;
   std::optional<int64_t> document_end = std::nullopt;  // This token ends a document: tokens attend inside theirs.
-  int64_t most_logit_bytes = 0;                        // 0: all at once.
+  int64_t max_logit_bytes = 0;                         // 0: all at once.
   int microbatches = 1;                                // Gradient accumulation: runs per rank and step.
   int steps = 3;
   // With a pipeline: the order of work, stages per rank (0: the schedule's own number), and microbatches of each run.
@@ -97,7 +97,7 @@ inline nn::MicrobatchContext rows_of_step(const TrainingPlan& plan, int step, in
 inline pipeline::Schedule schedule_of(const TrainingPlan& plan, int ranks) {
   if (ranks == 1) return pipeline::generate("1F1B", 1, 1, 1).value();
   if (plan.own_schedule) return *plan.own_schedule;
-  const pipeline::Kind kind = pipeline::find_kind(plan.schedule).value();
+  const pipeline::ScheduleKind kind = pipeline::find_schedule(plan.schedule).value();
   const int stages = plan.stages_per_rank > 0 ? plan.stages_per_rank : kind.default_stages_per_rank;
   return pipeline::generate(plan.schedule, ranks, stages, plan.pipeline_microbatches).value();
 }
@@ -131,7 +131,7 @@ inline RankModel build_rank(const TrainingPlan& plan, ThreadRank& self) {
   RankModel built;
   built.schedule = schedule_of(plan, shape.size(mesh::Axis::kPipeline));
   model::Model model =
-      model::build(plan.spec, {.seq_len = plan.seq_len, .most_logit_bytes = plan.most_logit_bytes}).value();
+      model::build(plan.spec, {.seq_len = plan.seq_len, .max_logit_bytes = plan.max_logit_bytes}).value();
   if (model.parallelize) {
     model::ParallelOptions parallel = plan.parallel;
     parallel.mesh = &mesh;

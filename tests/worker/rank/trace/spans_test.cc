@@ -9,9 +9,9 @@
 namespace titan::trace {
 namespace {
 
-std::multiset<std::string> names(const std::vector<Work>& works) {
+std::multiset<std::string> names(const std::vector<ThreadSpan>& works) {
   std::multiset<std::string> names;
-  for (const Work& work : works) names.insert(work.name);
+  for (const ThreadSpan& work : works) names.insert(work.name);
   return names;
 }
 
@@ -20,37 +20,37 @@ Transfer transfer(int64_t begin_ns) { return {.operation = "all_gather", .axis =
 // What ended before a recording, or begins after it, is not in it.
 TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
   Spans spans;
-  { const WorkScope early(&spans, "loader", "early"); }
+  { const ThreadSpanScope early(&spans, "loader", "early"); }
   spans.add(transfer(now_ns()));
   const int64_t before = now_ns();
   spans.start();
   EXPECT_TRUE(spans.recording());
   spans.add(transfer(before - 1));  // Issued before, waited for now.
   spans.add(transfer(now_ns()));
-  { const WorkScope work(&spans, "loader", "work"); }
-  const Recorded recorded = spans.stop();
+  { const ThreadSpanScope work(&spans, "loader", "work"); }
+  const RecordedSpans recorded = spans.stop();
   EXPECT_FALSE(spans.recording());
-  { const WorkScope late(&spans, "loader", "late"); }
+  { const ThreadSpanScope late(&spans, "loader", "late"); }
   EXPECT_EQ(names(recorded.works), std::multiset<std::string>{"work"});
   EXPECT_EQ(recorded.transfers.size(), 1U);
-  const Recorded nothing = spans.stop();
+  const RecordedSpans nothing = spans.stop();
   EXPECT_TRUE(nothing.works.empty() && nothing.transfers.empty());
 }
 
 // A save that lasts longer than the recording is in it from end to end, and in the next one too.
 TEST(SpansTest, WorkUnderWayIsCutToTheRecording) {
   Spans spans;
-  const WorkScope outer(&spans, "writer", "save");
+  const ThreadSpanScope outer(&spans, "writer", "save");
   for (int round = 0; round < 2; ++round) {
     spans.start();
-    const Recorded recorded = spans.stop();
+    const RecordedSpans recorded = spans.stop();
     ASSERT_EQ(recorded.works.size(), 1U);
     EXPECT_EQ(recorded.works[0].begin_ns, recorded.begin_ns);
     EXPECT_EQ(recorded.works[0].end_ns, recorded.end_ns);
   }
 }
 
-TEST(SpansTest, NobodyToTellIsNoError) { const WorkScope work(nullptr, "loader", "work"); }
+TEST(SpansTest, NobodyToTellIsNoError) { const ThreadSpanScope work(nullptr, "loader", "work"); }
 
 // The recording starts and stops while threads are anywhere in their work. (Under TSan: no race; every span is whole.)
 TEST(SpansTest, StopsWhileOthersAreAtWork) {
@@ -63,8 +63,8 @@ TEST(SpansTest, StopsWhileOthersAreAtWork) {
     threads.emplace_back([&] {
       while (!over) {
         {
-          const WorkScope outer(&spans, "writer", "outer");
-          const WorkScope inner(&spans, "writer", "inner");
+          const ThreadSpanScope outer(&spans, "writer", "outer");
+          const ThreadSpanScope inner(&spans, "writer", "inner");
           if (spans.recording()) spans.add(transfer(now_ns()));
         }
         ++done;
@@ -75,10 +75,10 @@ TEST(SpansTest, StopsWhileOthersAreAtWork) {
     spans.start();
     // Each thread may still have to count what it did before; one more was done while the recording ran.
     for (const int64_t before = done; done <= before + kThreads;) std::this_thread::yield();
-    const Recorded recorded = spans.stop();
+    const RecordedSpans recorded = spans.stop();
     EXPECT_FALSE(recorded.works.empty());
     std::set<int64_t> ids;
-    for (const Work& work : recorded.works) {
+    for (const ThreadSpan& work : recorded.works) {
       EXPECT_STREQ(work.thread, "writer");
       EXPECT_LE(recorded.begin_ns, work.begin_ns);
       EXPECT_LE(work.begin_ns, work.end_ns);

@@ -21,7 +21,7 @@ absl::Status mismatch(const std::string& text) {
 }
 
 // The first few of "name value", of one side.
-std::string numbers_of(const std::vector<models::Difference>& all, std::string models::Difference::*side) {
+std::string numbers_of(const std::vector<models::SpecDifference>& all, std::string models::SpecDifference::*side) {
   std::vector<std::string> words;
   for (size_t i = 0; i < all.size() && i < 4; ++i) words.push_back(absl::StrCat(all[i].name, " ", all[i].*side));
   return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
@@ -44,7 +44,7 @@ absl::StatusOr<json> read_config(storage::Files& files, const std::string& path)
 
 // A library's family may have a model type of its own: then the keys that both files have must agree.
 absl::Status compare_keys(const json& there, const json& here, const std::string& path) {
-  std::vector<hf_config::Difference> found;
+  std::vector<hf_config::ConfigDifference> found;
   for (const auto& [key, value] : here.items()) {
     if (key == "architectures" || key == "max_position_embeddings" || !there.contains(key)) continue;
     if (there[key] != value) found.push_back({key, there[key].dump(), value.dump()});
@@ -59,9 +59,9 @@ absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, c
                                                      const std::string& path, const std::string& remedy) {
   std::vector<std::string> warnings;
   if (manifest.model.is_null()) return warnings;
-  std::vector<models::Difference> all = models::differences(manifest.model, spec);
+  std::vector<models::SpecDifference> all = models::differences(manifest.model, spec);
   if (use == Use::kInitial) {
-    std::erase_if(all, [&](const models::Difference& one) {
+    std::erase_if(all, [&](const models::SpecDifference& one) {
       if (one.positions) {
         warnings.push_back(absl::StrCat(path, ": ", one.name, " was ", one.there, " there and is ", one.here,
                                         " here: the weights meet other positions than they were trained with"));
@@ -71,8 +71,8 @@ absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, c
   }
   if (all.empty()) return warnings;
   return mismatch(absl::StrCat(path, " holds ", models::label(manifest.model), " ",
-                               numbers_of(all, &models::Difference::there), ", this is ", spec.name, " ", spec.flavor,
-                               " ", numbers_of(all, &models::Difference::here), ": ", remedy));
+                               numbers_of(all, &models::SpecDifference::there), ", this is ", spec.name, " ",
+                               spec.flavor, " ", numbers_of(all, &models::SpecDifference::here), ": ", remedy));
 }
 
 absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, const std::string& folder,
@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, 
   }
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return mismatch(absl::StrCat(storage::join_path(folder, ""), std::string(there.status().message())));
-  const std::vector<hf_config::Difference> found = hf_config::compare(*there, *here);
+  const std::vector<hf_config::ConfigDifference> found = hf_config::compare(*there, *here);
   std::vector<std::string> warnings;
   for (const std::string& note : there->notes) warnings.push_back(absl::StrCat(path, ": ", note));
   if (found.empty()) return warnings;
@@ -103,7 +103,7 @@ absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, cons
   TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return spec;  // check_hf_config() says why, once it is known that these weights are loaded.
-  const std::vector<hf_config::Difference> found =
+  const std::vector<hf_config::ConfigDifference> found =
       hf_config::compare(*there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
   const bool same_model = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
   if (found.empty() || !same_model) return spec;

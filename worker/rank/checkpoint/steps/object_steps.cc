@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/host/host_facts.h"
 #include "common/base/status/status.h"
-#include "common/io/s3/gone.h"
 #include "common/io/s3/location.h"
 #include "common/io/s3/object_files.h"
+#include "common/io/s3/tombstone.h"
 #include "common/io/storage/process_identity.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
@@ -44,7 +44,7 @@ absl::StatusOr<Manifest> read_manifest(storage::Files& files, const std::string&
 ObjectSteps::~ObjectSteps() {
   wait();
   if (objects_ == nullptr) return;
-  client_->hurry();
+  client_->disable_retries();
   objects_->release().IgnoreError();  // Then the next job waits for the silence.
 }
 
@@ -67,7 +67,7 @@ absl::StatusOr<Remembered> ObjectSteps::take() {
                                      .pid = ::getpid(),
                                      .process = storage::process_identity()},
                                     {.sleep = {}, .say = say_}, taken));
-  fence->keep_beating();
+  fence->start_heartbeat();
   objects_ = std::move(fence);
   if (!taken.taken_from.empty()) {
     say_(absl::StrCat("the checkpoint folder ", folder_, " was taken over from ", taken.taken_from,
@@ -132,7 +132,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
     if (staged) continue;
     bool gone = false;
     if (name == kManifestName || name == kHfIndexName) {
-      TITAN_ASSIGN_OR_RETURN(gone, s3::is_gone(*client_, object.key, object.size));
+      TITAN_ASSIGN_OR_RETURN(gone, s3::is_tombstone(*client_, object.key, object.size));
       (name == kManifestName ? live : of_others) |= !gone;
       retired |= gone;
     }
@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
     // Its name returns: deleted late it could be the one of the next export.
     if (name == "config.json") continue;
     const bool ours = is_shard(name) || is_export(name);
-    if (gone ? now - object.modified > s3::kMarkStays : ours) doomed.push_back(object.key);
+    if (gone ? now - object.modified > s3::kTombstoneLifetime : ours) doomed.push_back(object.key);
     stranger |= !ours && !gone;
     if (is_shard(name)) ++shards, writers.insert(name.substr(0, name.find('-') + 6));
   }

@@ -25,7 +25,7 @@ class Session {
     if (setup.events) setup.events(kind, std::move(members));
   }
   // What the calling thread does from here to the end of the block, for traces. `name`: a literal.
-  trace::WorkScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
+  trace::ThreadSpanScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
   // A name for one exchange, the same on every rank because all of them make the same calls.
   std::string next_topic(const char* what);
   // What every manifest of this job says about where it comes from.

@@ -42,7 +42,7 @@ void set_library_defaults() {
   c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);
 }
 
-class CudaDevice final : public device::Device, public device::DeviceGraphs, public device::SeesHostWaits {
+class CudaDevice final : public device::Device, public device::DeviceGraphs, public device::HostWaitDetector {
  public:
   explicit CudaDevice(int local_index)
       : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)), graphs_(device_) {

@@ -28,8 +28,8 @@ class NcclCommunicators final : public Communicators {
 
   c10::intrusive_ptr<c10d::Backend> world() override { return group_; }
 
-  c10::intrusive_ptr<c10d::Backend> cut(const Cut& cut, size_t number, int max_ctas) override {
-    const CutPart part = part_of(cut.groups, options_.rank);
+  c10::intrusive_ptr<c10d::Backend> cut(const CommSplit& cut, size_t number, int max_ctas) override {
+    const CommSplitPart part = part_of(cut.groups, options_.rank);
     if (part.color < 0) {
       group_->performNocolorSplit(device_);
       return {};

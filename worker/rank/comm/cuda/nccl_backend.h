@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "worker/rank/comm/communicator_cuts.h"
+#include "worker/rank/comm/communicator_splits.h"
 #include "worker/rank/device/device.h"
 
 namespace titan::comm {

@@ -59,7 +59,7 @@ absl::StatusOr<data_files::FilePlace> DocumentBlocks::begin_of(int64_t number, c
   return places_->place(file, read.documents.front().at, read.documents.front().line);
 }
 
-absl::StatusOr<std::string> DocumentBlocks::fingerprint(const data_files::TokenizerMark& tokenizer) const {
+absl::StatusOr<std::string> DocumentBlocks::fingerprint(const data_files::TokenizerFingerprint& tokenizer) const {
   const FileKind& kind = options_.kind;
   const std::string more = absl::StrCat(kind.text_key, "|", name(kind.format), "|", kind.blank_lines, "|",
                                         tokenizer.sum, "|", tokenizer.bos, "|", tokenizer.eos);

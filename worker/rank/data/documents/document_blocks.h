@@ -57,7 +57,7 @@ class DocumentBlocks {
   absl::StatusOr<data_files::FilePlace> begin_of(int64_t block, const Block& read);
 
   // What counts depend on, for the name of their file: other data or another tokenizer has another.
-  absl::StatusOr<std::string> fingerprint(const data_files::TokenizerMark& tokenizer) const;
+  absl::StatusOr<std::string> fingerprint(const data_files::TokenizerFingerprint& tokenizer) const;
 
  private:
   DocumentBlocks(Options options, std::unique_ptr<BlockFiles> places);

@@ -146,7 +146,7 @@ class PrefetchingLoader final : public Loader {
   }
 
   MadeBatch make() {
-    const trace::WorkScope work(options_.spans.get(), "data loader", "read and tokenise");
+    const trace::ThreadSpanScope work(options_.spans.get(), "data loader", "read and tokenise");
     return maker_.make();
   }
 

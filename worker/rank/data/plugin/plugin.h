@@ -13,7 +13,7 @@ namespace titan::data {
 
 // What a library says about its datasets.
 struct DataPlugin {
-  plugin::Head head;
+  plugin::PluginHeader head;
   std::vector<PluginDataset> (*datasets)();
 };
 inline constexpr uint32_t kDataPluginForm = 0x7174'd001;

@@ -53,7 +53,7 @@ absl::Status check_dataset(const std::string& path, const PluginDataset& dataset
 
 // Of a library without datasets: none.
 absl::StatusOr<std::vector<PluginDataset>> read_datasets(const std::string& path) {
-  TITAN_ASSIGN_OR_RETURN(const plugin::Head* head,
+  TITAN_ASSIGN_OR_RETURN(const plugin::PluginHeader* head,
                          plugin::open(path, plugin::kDataSymbol, {kDataPluginForm, TITAN_PLUGIN_ABI("")}));
   std::vector<PluginDataset> datasets;
   if (head == nullptr) return datasets;
@@ -81,7 +81,7 @@ absl::Status load_datasets(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const std::string real, plugin::find(path));
   const std::lock_guard<std::mutex> lock(table().mutex);
   if (table().libraries.contains(real)) return absl::OkStatus();
-  TITAN_RETURN_IF_ERROR(plugin::try_elsewhere(real, [&] { static_cast<void>(read_datasets(real)); }));
+  TITAN_RETURN_IF_ERROR(plugin::try_in_child(real, [&] { static_cast<void>(read_datasets(real)); }));
   TITAN_ASSIGN_OR_RETURN(std::vector<PluginDataset> datasets, read_datasets(real));
   uint32_t sum = 0;
   if (!datasets.empty()) {

@@ -65,7 +65,8 @@ std::string reads_everything_warning(const RowsWanted& wanted) {
 absl::StatusOr<std::unique_ptr<RowSource>> counted_rows(const RowsWanted& wanted,
                                                         std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_ASSIGN_OR_RETURN(DocumentBlocks blocks, DocumentBlocks::open({.files = wanted.files, .kind = wanted.kind}));
-  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
+                         tokenizer_fingerprint(wanted.tokenizer_folder, *tokenizer));
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
   TITAN_ASSIGN_OR_RETURN(const std::string fingerprint, blocks.fingerprint(mark));
   const std::string counts_file = absl::StrCat("token-counts-", fingerprint, ".bin");
@@ -199,7 +200,8 @@ absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
 
 // What the lengths of documents depend on.
 absl::StatusOr<std::string> lengths_file(const RowsWanted& wanted, const Tokenizer& tokenizer) {
-  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, mark_of(wanted.tokenizer_folder, tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
+                         tokenizer_fingerprint(wanted.tokenizer_folder, tokenizer));
   const FileKind& kind = wanted.kind;
   const std::string more = absl::StrCat(kind.text_key, "|", kept_name(kind), "|", kind.blank_lines, "|", mark.sum, "|",
                                         mark.bos, "|", mark.eos, "|", name(wanted.shuffle), "|", wanted.shuffle_seed);
@@ -276,7 +278,7 @@ absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_pt
 // Tokens of another tokenizer train a model that nobody can use.
 absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, const Tokenizer& tokenizer) {
   if (set.marks().empty()) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, mark_of(folder, tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark, tokenizer_fingerprint(folder, tokenizer));
   for (const TokenSet::Marked& marked : set.marks()) {
     if (marked.tokenizer == mark) continue;
     return absl::InvalidArgumentError(absl::StrCat(

@@ -22,12 +22,13 @@ absl::StatusOr<int64_t> document_of(TokenShard& shard, int64_t token) {
   return low;
 }
 
-absl::StatusOr<data_files::TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer) {
+absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std::string& folder,
+                                                                       const Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const tokenizer_files::Found found, tokenizer_files::find_tokenizer(folder));
-  return data_files::TokenizerMark{.sum = storage::crc32c(found.bytes.data(), found.bytes.size()),
-                                   .bos = tokenizer.bos_id().value_or(-1),
-                                   .eos = tokenizer.eos_id().value_or(-1),
-                                   .max_id = tokenizer.max_id()};
+  return data_files::TokenizerFingerprint{.sum = storage::crc32c(found.bytes.data(), found.bytes.size()),
+                                          .bos = tokenizer.bos_id().value_or(-1),
+                                          .eos = tokenizer.eos_id().value_or(-1),
+                                          .max_id = tokenizer.max_id()};
 }
 
 namespace {

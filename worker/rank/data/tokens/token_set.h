@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<TokenShard>> open_titan_shard(const std::string& 
 absl::StatusOr<std::unique_ptr<TokenShard>> open_megatron_shard(const std::string& path);
 
 // The mark of a loaded tokenizer and the folder that it came from.
-absl::StatusOr<data_files::TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer);
+absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std::string& folder,
+                                                                       const Tokenizer& tokenizer);
 
 // All shards of a dataset as one row of tokens. Of them a few are open at a time. Not thread-safe.
 class TokenSet {
@@ -57,7 +58,7 @@ class TokenSet {
   // Of each token index; Megatron-LM's files do not say.
   struct Marked {
     std::string manifest;
-    data_files::TokenizerMark tokenizer;
+    data_files::TokenizerFingerprint tokenizer;
     std::optional<bool> train_on_all;  // As TokenManifest has it.
   };
   const std::vector<Marked>& marks() const { return marks_; }

@@ -22,7 +22,7 @@ class CudaGraph final : public DeviceGraph {
 
 // Returns false if LibTorch throws.
 template <typename Call>
-bool goes_well(const Call& call) {
+bool succeeds(const Call& call) {
   try {
     call();
   } catch (const c10::Error&) {
@@ -34,10 +34,10 @@ bool goes_well(const Call& call) {
 // Cleans up after a failed capture. If the stream reports the failure, LibTorch's allocators continue to consider the
 // capture active, with a callback of a graph that will be destroyed.
 void abandon(at::cuda::CUDAGraph& graph, at::Device device, c10::MempoolId_t pool) {
-  if (goes_well([&] { graph.capture_end(); })) return;
+  if (succeeds([&] { graph.capture_end(); })) return;
   (void)cudaGetLastError();
-  goes_well([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device.index(), pool); });
-  goes_well([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool); });
+  succeeds([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device.index(), pool); });
+  succeeds([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool); });
 }
 
 }  // namespace

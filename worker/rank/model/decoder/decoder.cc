@@ -83,7 +83,7 @@ at::Tensor Head::forward(const at::Tensor& input, const nn::MicrobatchContext&) 
 
 at::Tensor Head::loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& loss) {
   const int64_t columns = output.weight().shape[0];
-  const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), most_logit_bytes);
+  const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), max_logit_bytes);
   // Parts of the vocabulary are products of numbers.
   const bool quantised = output.weight().products != nullptr;
   if (some >= columns || !loss.by_parts || quantised) return loss(forward(input, context), context.labels);
@@ -109,7 +109,7 @@ absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOp
                                                           spec.layer_has_positions(layer) ? rope : nullptr));
   }
   auto head = std::make_unique<Head>(spec, inits.head, tied);
-  head->most_logit_bytes = options.most_logit_bytes;
+  head->max_logit_bytes = options.max_logit_bytes;
   model.blocks.push_back(std::move(head));
   model.loss.by_parts = [](const auto&... of) { return nn::head_cross_entropy_sum(of...); };
   model.parallelize = [spec](Model& whole, const ParallelOptions& parallel) {

@@ -77,7 +77,7 @@ class Head : public nn::Block, public nn::HasLoss {
 
   nn::RmsNorm norm;
   nn::Linear output;
-  int64_t most_logit_bytes = 0;  // BuildOptions.
+  int64_t max_logit_bytes = 0;  // BuildOptions.
 
  private:
   nn::Parameter* tied_;

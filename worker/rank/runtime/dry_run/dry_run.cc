@@ -47,9 +47,9 @@ class BlockEdges {
 
  private:
   void follow(const pipeline::Action& action) {
-    using pipeline::Work;
-    if (action.work == Work::kForward) live_ += bytes_of_stage_.at(action.stage);
-    if (action.work == Work::kBackward || action.work == Work::kInputGradient)
+    using pipeline::ComputationType;
+    if (action.work == ComputationType::kForward) live_ += bytes_of_stage_.at(action.stage);
+    if (action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient)
       live_ -= bytes_of_stage_.at(action.stage);
     peak_ = std::max(peak_, live_);
   }
@@ -118,7 +118,7 @@ class DryRun {
 
   void build() {
     check(load_job_library(config_), kExitBadConfig, "LIBRARY");
-    spec_ = config::with_choices(
+    spec_ = config::apply_model_overrides(
         value(model::find_spec(config_.model.name, config_.model.flavor, config_.experimental.custom_import),
               kExitBadConfig, "MODEL"),
         config_.model);

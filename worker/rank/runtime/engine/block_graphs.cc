@@ -65,7 +65,7 @@ BlockGraphs::Slot BlockGraphs::capture_forward(const Place& place, const at::Ten
   slot.input = still(place, input);
   if (leaves_nothing) slot.output = dense_like(input);
   const auto work = [&] {
-    const device::Capturing capturing;
+    const device::CaptureGuard capturing;
     const at::Tensor output = pass(slot.input);
     TORCH_CHECK(alike(output, input), "its output is unlike its input");
     if (leaves_nothing) {
@@ -108,7 +108,7 @@ void BlockGraphs::capture_backward(Slot& slot, const at::Tensor& gradient, const
   put(gradient_, gradient);
   std::vector<at::Tensor> weights;
   const auto work = [&] {
-    const device::Capturing capturing;
+    const device::CaptureGuard capturing;
     BlockGradients gradients = pass(gradient_, /*again=*/true);
     TORCH_CHECK(gradients.input.defined() && alike(gradients.input, gradient_),
                 "its input's gradient is unlike its output's");

@@ -9,36 +9,36 @@
 namespace titan::runtime {
 
 using pipeline::Action;
+using pipeline::ComputationType;
 using pipeline::Schedule;
 using pipeline::Step;
-using pipeline::Work;
 
 namespace {
 
 bool takes_gradient(const Action& action) {
-  return action.work == Work::kBackward || action.work == Work::kInputGradient;
+  return action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient;
 }
 
 bool brings_weight_gradients(const Action& action) {
-  return action.work == Work::kBackward || action.work == Work::kWeightGradient;
+  return action.work == ComputationType::kBackward || action.work == ComputationType::kWeightGradient;
 }
 
 std::string words(const Action& action) {
   const char* work = "";
   switch (action.work) {
-    case Work::kForward:
+    case ComputationType::kForward:
       work = "forward ";
       break;
-    case Work::kBackward:
+    case ComputationType::kBackward:
       work = "backward ";
       break;
-    case Work::kInputGradient:
+    case ComputationType::kInputGradient:
       work = "input gradients ";
       break;
-    case Work::kWeightGradient:
+    case ComputationType::kWeightGradient:
       work = "weight gradients ";
       break;
-    case Work::kReduce:
+    case ComputationType::kReduce:
       work = "reduction ";
       break;
   }
@@ -152,7 +152,7 @@ void Executor::Run::execute_pair(const Action& first, const Action& second) {
 at::Tensor Executor::Run::take_input(const Action& action) {
   if (executor_.begins_) executor_.begins_(action);
   StageRunner& stage = *executor_.stages_.at(action.stage);
-  if (action.work == Work::kForward) stage.expect_forward();
+  if (action.work == ComputationType::kForward) stage.expect_forward();
   if (takes_gradient(action)) {
     stage.expect_backward();
     if (is_last(action.stage)) return loss_gradient();
@@ -167,17 +167,17 @@ at::Tensor Executor::Run::compute(const Action& action, at::Tensor input) {
   bool last = false;
   if (brings_weight_gradients(action)) last = --open_[action.stage] == 0 && last_;
   switch (action.work) {
-    case Work::kForward:
+    case ComputationType::kForward:
       if (schedule_.forward_only) return stage.evaluate(microbatches_[action.microbatch], std::move(input));
       return stage.forward(action.microbatch, microbatches_[action.microbatch], std::move(input));
-    case Work::kBackward:
+    case ComputationType::kBackward:
       return stage.backward(action.microbatch, std::move(input), last);
-    case Work::kInputGradient:
+    case ComputationType::kInputGradient:
       return stage.input_gradient(action.microbatch, std::move(input));
-    case Work::kWeightGradient:
+    case ComputationType::kWeightGradient:
       stage.weight_gradient(action.microbatch, last);
       return {};
-    case Work::kReduce:
+    case ComputationType::kReduce:
       if (last_ && reduced_.insert(action.stage).second) stage.reduce();
       return {};
   }
@@ -187,7 +187,7 @@ at::Tensor Executor::Run::compute(const Action& action, at::Tensor input) {
 void Executor::Run::hand_on(const Action& action, at::Tensor output) {
   const Message made = made_by(action, schedule_.stages);
   if (made != kNoMessage) return transfers_.give(made, std::move(output));
-  if (action.work != Work::kForward) return;
+  if (action.work != ComputationType::kForward) return;
   loss_sum_ += output;
   if (!schedule_.forward_only && !loss_gradient_.defined()) loss_gradient_ = at::ones_like(output);
 }

@@ -9,7 +9,7 @@
 
 namespace titan::runtime {
 
-using mesh::Keep;
+using mesh::Reshard;
 using parallel::ShardUnit;
 
 namespace {
@@ -61,7 +61,7 @@ void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOpt
         ShardUnit& unit = *blocks[i].units[place];
         const std::vector<int64_t> bytes = unit.weight_bytes();
         if (bytes.empty() || unit.has_slot()) continue;
-        if (unit.keep() != Keep::kNothing || unit.users() > 1) {
+        if (unit.keep() != Reshard::kAfterForward || unit.users() > 1) {
           unit.gather_into(new_slot(bytes));
           continue;
         }

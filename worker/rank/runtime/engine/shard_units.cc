@@ -9,7 +9,7 @@
 
 namespace titan::runtime {
 
-using mesh::Keep;
+using mesh::Reshard;
 using parallel::ShardUnit;
 
 namespace {

@@ -33,11 +33,12 @@ struct UnitPlan {
 
 // Makes a unit of these parameters and appends it to `all`.
 parallel::ShardUnit* make_unit(const UnitContext& context, const std::string& name, const UnitPlan& plan,
-                               mesh::Keep keep, Units& all);
+                               mesh::Reshard keep, Units& all);
 
 // Appends the units of a block's own parameters to `all`. Experts are a unit of their own when they live on a mesh of
 // their own, and so is every parameter that another block reads too. What travels in another type has units of its own.
-std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Keep keep, Units& all);
+std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Reshard keep,
+                                             Units& all);
 
 // Whether the parameter is gathered as float8: where another rank has a part of it. What another block reads too is
 // read as numbers there.

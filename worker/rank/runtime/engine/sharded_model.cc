@@ -12,7 +12,7 @@
 
 namespace titan::runtime {
 
-using mesh::Keep;
+using mesh::Reshard;
 using parallel::ShardedParameter;
 using parallel::ShardUnit;
 
@@ -34,8 +34,8 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
   TITAN_ASSIGN_OR_RETURN(const std::vector<parallel::BlockCheckpoint> checkpoints,
                          parallel::checkpoint_plan(options.ac, layers));
   const bool gathers = mesh.mesh().size(mesh::Axis::kFsdp) > 1 || mesh.mesh().size(mesh::Axis::kExpertFsdp) > 1;
-  TITAN_ASSIGN_OR_RETURN(const std::vector<Keep> keep,
-                         mesh::keep_plan(options.reshard_after_forward, count, gathers, options.pipeline.has_value()));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Reshard> keep, mesh::reshard_plan(options.reshard_after_forward, count,
+                                                                             gathers, options.pipeline.has_value()));
   const UnitContext context = {sharded->model_, sharded->options_, mesh, device};
   std::vector<std::vector<EngineBlock>> stages;
   size_t layer = 0;
@@ -52,7 +52,8 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
       sharded->local_blocks_.push_back(&block);
     }
   }
-  sharded->tied_ = add_tied_units(context, keep.empty() ? Keep::kNothing : keep.back(), sharded->units_, stages);
+  sharded->tied_ =
+      add_tied_units(context, keep.empty() ? Reshard::kAfterForward : keep.back(), sharded->units_, stages);
   if (takes_graphs(sharded->options_, mesh.mesh(), device))
     choose_graphs(stages, sharded->options_.graphs, device.torch_device());
   sharded->make_stages(std::move(stages));
@@ -68,8 +69,8 @@ void ShardedModel::init_weights(uint64_t seed, Which which) {
   }
 }
 
-std::vector<models::Tensor> ShardedModel::whole_parameters() const {
-  std::vector<models::Tensor> all;
+std::vector<models::ParameterSpec> ShardedModel::whole_parameters() const {
+  std::vector<models::ParameterSpec> all;
   for (const auto& block : model_.blocks) {
     for (const nn::Parameter& parameter : block->parameters()) {
       if (parameter.frozen) continue;

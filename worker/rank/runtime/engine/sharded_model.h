@@ -42,7 +42,7 @@ class ShardedModel {
   const std::vector<nn::Block*>& blocks() const { return local_blocks_; }
   std::vector<std::unique_ptr<parallel::ShardUnit>>& units() { return units_; }
   // Every parameter of the whole model that is trained, in its order, whoever holds it.
-  std::vector<models::Tensor> whole_parameters() const;
+  std::vector<models::ParameterSpec> whole_parameters() const;
   // All parameters in model order.
   std::vector<parallel::ShardedParameter*> parameters();
   // Those that are trained: the optimizer's slots.

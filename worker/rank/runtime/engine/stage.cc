@@ -15,7 +15,7 @@
 
 namespace titan::runtime {
 
-using parallel::Keep;
+using parallel::Reshard;
 using parallel::ShardUnit;
 
 namespace {
@@ -98,8 +98,8 @@ void Stage::expect_backward() {
 
 void Stage::reshard_after_forward(size_t index) {
   for (ShardUnit* unit : blocks_[index].units) {
-    const bool no_more = !goes_back(index) && unit->users() == 1 && unit->keep() != Keep::kUntilStepEnd;
-    if (unit->keep() == Keep::kNothing || no_more) unit->reshard();
+    const bool no_more = !goes_back(index) && unit->users() == 1 && unit->keep() != Reshard::kAtStepEnd;
+    if (unit->keep() == Reshard::kAfterForward || no_more) unit->reshard();
   }
 }
 
@@ -277,7 +277,7 @@ at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, boo
     if (!split || (options_.reduce_once && saved.deferred.empty()))
       deliver(i, std::exchange(saved.gradients, {}), last);
     for (ShardUnit* unit : entry.units) {
-      if (unit->keep() != Keep::kUntilStepEnd) unit->reshard();
+      if (unit->keep() != Reshard::kAtStepEnd) unit->reshard();
     }
   }
   finish_reduction();

@@ -6,7 +6,7 @@
 
 namespace titan::runtime {
 
-using mesh::Keep;
+using mesh::Reshard;
 using parallel::ShardUnit;
 
 namespace {

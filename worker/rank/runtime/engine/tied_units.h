@@ -21,7 +21,7 @@ absl::Status check_shared(const model::Model& model, bool pipelined);
 
 // A block may read parameters that another declared. Where both are here they share a unit, whose gradients of both are
 // reduced together; else this rank holds a copy of the unit, and the two ranks add their gradients.
-TiedUnits add_tied_units(const UnitContext& context, mesh::Keep keep, Units& all,
+TiedUnits add_tied_units(const UnitContext& context, mesh::Reshard keep, Units& all,
                          std::vector<std::vector<EngineBlock>>& stages);
 
 // Adds the gradients of the pipeline's two ends. Collective.

@@ -5,7 +5,7 @@
 namespace titan::runtime {
 
 using pipeline::Action;
-using pipeline::Work;
+using pipeline::ComputationType;
 
 namespace {
 
@@ -14,16 +14,16 @@ constexpr int kReceivesAhead = 2;  // Messages whose transfer may overlap the pr
 }  // namespace
 
 Message needed_by(const Action& action, int stages) {
-  const bool forward = action.work == Work::kForward;
-  const bool gradient = action.work == Work::kBackward || action.work == Work::kInputGradient;
+  const bool forward = action.work == ComputationType::kForward;
+  const bool gradient = action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient;
   if (forward && action.stage > 0) return {action.stage, action.microbatch, false};
   if (gradient && action.stage + 1 < stages) return {action.stage, action.microbatch, true};
   return kNoMessage;
 }
 
 Message made_by(const Action& action, int stages) {
-  const bool forward = action.work == Work::kForward;
-  const bool gradient = action.work == Work::kBackward || action.work == Work::kInputGradient;
+  const bool forward = action.work == ComputationType::kForward;
+  const bool gradient = action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient;
   if (forward && action.stage + 1 < stages) return {action.stage + 1, action.microbatch, false};
   if (gradient && action.stage > 0) return {action.stage - 1, action.microbatch, true};
   return kNoMessage;

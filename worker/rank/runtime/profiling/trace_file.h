@@ -21,6 +21,6 @@ struct TraceOwner {
 // - the work of other threads, a row a thread.
 // - whose it is, as PyTorch writes it.
 // In place, and at the end of the file only. Unavailable when that cannot be written or is not as expected.
-absl::Status add_to_trace(const std::string& path, const trace::Recorded& recorded, const TraceOwner& owner);
+absl::Status add_to_trace(const std::string& path, const trace::RecordedSpans& recorded, const TraceOwner& owner);
 
 }  // namespace titan::runtime

@@ -26,7 +26,7 @@ TraceWork trace_work(const config::Profiling& config, int64_t step) {
           .saves = place + 1 == config.profile_freq};
 }
 
-TraceDesk::TraceDesk(rank_protocol::TraceWords& words, std::string run_folder, int rank)
+TraceDesk::TraceDesk(rank_protocol::TraceRequest& words, std::string run_folder, int rank)
     : words_(words), run_folder_(std::move(run_folder)), rank_(rank) {
   words_.takes_requests.store(1, std::memory_order_release);
 }
@@ -163,7 +163,7 @@ absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
 // Bytes of the file, which has its name once it is whole.
 absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   recording_ = prepared_ = false;
-  const trace::Recorded beside = spans_->stop();
+  const trace::RecordedSpans beside = spans_->stop();
   const auto result = profiler::disableProfiler();
   const std::filesystem::path file(path);
   std::error_code error;

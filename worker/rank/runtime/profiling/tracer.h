@@ -27,7 +27,7 @@ struct TraceWork {
 };
 TraceWork trace_work(const config::Profiling& config, int64_t step);
 
-// Where somebody may ask a running rank for a trace: its end of the beacon's TraceWords. While nobody does, a step
+// Where somebody may ask a running rank for a trace: its end of the beacon's TraceRequest. While nobody does, a step
 // costs two loads from memory that this rank has already.
 class TraceDesk {
  public:
@@ -37,7 +37,7 @@ class TraceDesk {
   };
 
   // The files go to the run folder, where the node's daemon fetches them.
-  TraceDesk(rank_protocol::TraceWords& words, std::string run_folder, int rank);
+  TraceDesk(rank_protocol::TraceRequest& words, std::string run_folder, int rank);
 
   // The order whose warm-up is `step`, which has not begun. One that comes too late for its steps gets the next ones.
   std::optional<Order> take(int64_t step);
@@ -46,7 +46,7 @@ class TraceDesk {
   void written(int64_t last_step);
 
  private:
-  rank_protocol::TraceWords& words_;
+  rank_protocol::TraceRequest& words_;
   const std::string run_folder_;
   const int rank_;
   uint64_t taken_ = 0;

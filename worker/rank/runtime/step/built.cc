@@ -24,7 +24,7 @@ using rank_protocol::kExitUserError;
 namespace {
 
 models::ModelSpec spec_of(const config::JobConfig& config) {
-  return config::with_choices(
+  return config::apply_model_overrides(
       value(model::find_spec(config.model.name, config.model.flavor, config.experimental.custom_import), kExitBadConfig,
             "MODEL"),
       config.model);
@@ -92,7 +92,7 @@ void build_updates(const RankContext& context, Built& built) {
 void tell(const RankContext& context, const Built& built) {
   if (context.rank != 0) return;
   const config::JobConfig& config = context.config;
-  if (!config::chosen_model(config.model).ok()) {  // Of a library: only ranks know its models.
+  if (!config::resolve_model(config.model).ok()) {  // Of a library: only ranks know its models.
     for (const std::string& warning : config::length_warnings(config, built.spec)) context.reporter->warning(warning);
   }
   if (config.optimizer.early_step_in_backward) {
@@ -106,7 +106,8 @@ void tell(const RankContext& context, const Built& built) {
   for (const std::string& line : describe_rules(built.rules)) log_line(line);
   if (!built.adapters) return;
   int64_t trained = 0;
-  for (const models::Tensor& tensor : models::adapter_tensors(built.spec, *built.adapters)) trained += tensor.numel();
+  for (const models::ParameterSpec& tensor : models::adapter_tensors(built.spec, *built.adapters))
+    trained += tensor.numel();
   log_line(absl::StrCat("Adapters of rank ", built.adapters->rank, ": ", trained, " parameters are trained"));
 }
 

@@ -29,9 +29,9 @@ Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions
     }
     if (options.context.group != nullptr) one = parallel::take_share(one, options.context);
     made.valid_tokens += valid_on_host(one.labels);
-    one.tokens = device::copy_ahead(one.tokens, options.device);
-    one.labels = device::copy_ahead(one.labels, options.device);
-    one.positions = device::copy_ahead(one.positions, options.device);
+    one.tokens = device::copy_async(one.tokens, options.device);
+    one.labels = device::copy_async(one.labels, options.device);
+    one.positions = device::copy_async(one.positions, options.device);
     made.contexts.push_back(std::move(one));
   }
   return made;

@@ -31,7 +31,7 @@ optim::Options options_of(const config::UpdateRule& rule, const config::JobConfi
 }  // namespace
 
 absl::StatusOr<config::UpdateRules> update_rules_of(const config::Optimizer& optimizer, const ShardedModel& model) {
-  const std::vector<models::Tensor> parameters = model.whole_parameters();
+  const std::vector<models::ParameterSpec> parameters = model.whole_parameters();
   for (const config::GroupProblem& problem : config::check_groups(optimizer, parameters)) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer.param_groups: \"", problem.value, "\" ", problem.message,
                                                    problem.suggestion.empty() ? "" : "; ", problem.suggestion));
@@ -43,7 +43,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const config::JobConfig& confi
                                                   ShardedModel& model, const comm::DeviceMesh& mesh,
                                                   device::Device& device) {
   std::map<std::string, size_t> rule_of;
-  const std::vector<models::Tensor> parameters = model.whole_parameters();
+  const std::vector<models::ParameterSpec> parameters = model.whole_parameters();
   for (size_t i = 0; i < parameters.size(); ++i) rule_of[parameters[i].fqn] = rules.of[i];
   std::vector<optim::Slot> slots = model.optimizer_slots();
   for (optim::Slot& slot : slots) slot.group = rule_of.at(slot.fqn);

@@ -42,7 +42,7 @@ std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimize
   std::set<Axis> axes = {Axis::kPipeline, Axis::kReplicate, Axis::kContext, Axis::kTensor,
                          Axis::kBatch,    Axis::kLoss,      Axis::kFsdp,    Axis::kWorld};
   if (mesh.size(Axis::kExpert) > 1) axes.insert({Axis::kExpertFsdp, Axis::kExpert, Axis::kExpertTensor});
-  if (config::asks_for(optimizer, "Muon") || optimizer.qk_clip > 0) axes.insert(Axis::kHolders);
+  if (config::uses_optimizer(optimizer, "Muon") || optimizer.qk_clip > 0) axes.insert(Axis::kHolders);
   return axes;
 }
 
@@ -61,12 +61,12 @@ std::set<Axis> axes_apart(const config::JobConfig& config) {
 absl::Status check_communicators(const config::JobConfig& config, const mesh::Mesh& mesh, int rank) {
   if (config.resources.device != "cuda") return absl::OkStatus();
   const std::set<Axis> axes = axes_of(mesh, config.optimizer);
-  const comm::CutPlan plan = comm::cut_plan(
+  const comm::CommSplitPlan plan = comm::comm_split_plan(
       comm::connection_plan(mesh, axes, messages_of(config.parallelism), axes_apart(config)).connections);
   const int count = comm::communicators_of(plan, rank);
-  if (count <= comm::kMostCommunicators) return absl::OkStatus();
+  if (count <= comm::kMaxCommunicators) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "parallelism: rank ", rank, " needs ", count, " NCCL communicators, and ", comm::kMostCommunicators,
+      "parallelism: rank ", rank, " needs ", count, " NCCL communicators, and ", comm::kMaxCommunicators,
       " can have streams of their own; enable_async_tensor_parallel takes one for each other tensor rank: turn it off "
       "or lower tensor_parallel_degree (",
       mesh.size(Axis::kTensor), ")"));
@@ -75,7 +75,7 @@ absl::Status check_communicators(const config::JobConfig& config, const mesh::Me
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
                                          int64_t seq_len, const comm::DeviceMesh& mesh) {
   TITAN_ASSIGN_OR_RETURN(model::Model model, model::build(spec, {.seq_len = config.training.seq_len,
-                                                                 .most_logit_bytes = config::most_logit_bytes(config),
+                                                                 .max_logit_bytes = config::max_logit_bytes(config),
                                                                  .longest_row = seq_len}));
   const mesh::Mesh& shape = mesh.mesh();
   const config::Parallelism& parallelism = config.parallelism;
@@ -110,13 +110,13 @@ bool draws(const comm::DeviceMesh& mesh) {
 
 // memory_budget_pareto/layers.3.svg and so on. A picture that cannot be written stops no training.
 auto draw_choices_into(const std::string& dump_folder) {
-  return
-      [folder = std::filesystem::path(dump_folder) / "memory_budget_pareto"](
-          const std::string& block, const std::vector<models::KeepChoice>& choices, const models::KeepChoice& chosen) {
-        std::error_code ignored;
-        std::filesystem::create_directories(folder, ignored);
-        std::ofstream(folder / (block + ".svg")) << models::draw_choices(block, choices, chosen);
-      };
+  return [folder = std::filesystem::path(dump_folder) / "memory_budget_pareto"](
+             const std::string& block, const std::vector<models::ParetoPoint>& choices,
+             const models::ParetoPoint& chosen) {
+    std::error_code ignored;
+    std::filesystem::create_directories(folder, ignored);
+    std::ofstream(folder / (block + ".svg")) << models::draw_pareto_front(block, choices, chosen);
+  };
 }
 
 at::ScalarType frozen_type(const config::JobConfig& config, const parallel::Precision& precision) {

@@ -37,7 +37,7 @@ std::map<mesh::Axis, comm::Messages> messages_of(const config::Parallelism& para
 
 // Which of them have connections apart from those of weights: where each product waits for the scales of its operands.
 std::set<mesh::Axis> axes_apart(const config::JobConfig& config);
-// On GPUs, whether this rank's communicators have streams of their own (comm::kMostCommunicators).
+// On GPUs, whether this rank's communicators have streams of their own (comm::kMaxCommunicators).
 // Errors: InvalidArgument.
 absl::Status check_communicators(const config::JobConfig& config, const mesh::Mesh& mesh, int rank);
 

@@ -32,7 +32,7 @@ class Reporter {
   void finished_step(int64_t step, absl::Duration duration);
   // The part of a finished step that was this rank's own: without what it waited for others.
   void own_time(absl::Duration duration);
-  rank_protocol::TraceWords& trace_words() { return beacon_->page().trace; }
+  rank_protocol::TraceRequest& trace_words() { return beacon_->page().trace; }
   std::atomic<int64_t>* collective_sequence() { return &beacon_->page().collective_seq; }
 
   // The command that the node wrote and this rank has not acknowledged yet.

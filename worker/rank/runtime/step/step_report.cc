@@ -32,7 +32,7 @@ Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Dev
       0, mine.valid_tokens, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0, kNoLoss};
   at::Tensor known = at::empty({kReportSums + 1}, at::kDouble);
   std::copy(fields, fields + kReportSums + 1, known.mutable_data_ptr<double>());
-  at::Tensor all = device::copy_ahead(known, device);
+  at::Tensor all = device::copy_async(known, device);
   if (mine.loss_sum.defined()) {
     all[kLossSum].copy_(mine.loss_sum);
     const at::Tensor mean = mine.loss_sum.to(at::kDouble).div(mine.valid_tokens);
@@ -47,7 +47,7 @@ Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Dev
 }
 
 StepSummary StepReports::summary() {
-  const device::NamedHostWait wait;
+  const device::AllowHostWaitGuard wait;
   const auto all = reports_.wait().accessor<double, 1>();
   StepSummary summary;
   const double tokens = all[kTokens];

@@ -47,7 +47,7 @@ class StepReports {
   StepSummary summary();
 
  private:
-  device::LateRead reports_;  // [kReportSums + 1]
+  device::AsyncRead reports_;  // [kReportSums + 1]
 };
 
 struct Exchanged {

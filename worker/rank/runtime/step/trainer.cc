@@ -285,7 +285,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
 void Trainer::begins(const pipeline::Action& action) {
   if (action.microbatch >= 0) context_.reporter->microbatch(run_ * built_.pipeline.microbatches + action.microbatch);
   if (validating_) return;
-  context_.reporter->enter(action.work == pipeline::Work::kForward ? Phase::kForward : Phase::kBackward);
+  context_.reporter->enter(action.work == pipeline::ComputationType::kForward ? Phase::kForward : Phase::kBackward);
 }
 
 // One unit's optimizer step, in the middle of the backward pass: its gradients need no memory afterwards. The norm of

@@ -231,7 +231,8 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer,
                          data::Tokenizer::load(options.tokenizer_folder));
   for (const std::string& note : tokenizer_files::not_applied(options.tokenizer_folder)) tell("warning: " + note);
-  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerMark mark, data::mark_of(options.tokenizer_folder, *tokenizer));
+  TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
+                         data::tokenizer_fingerprint(options.tokenizer_folder, *tokenizer));
   TITAN_ASSIGN_OR_RETURN(std::vector<WorkUnit> units, plan_work(options.input, options.shard_bytes));
   const bool marked = !options.kind.messages_key.empty();
   data::FileKind kind = options.kind;

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<WorkUnit>> plan_work(const data_files::DatasetFiles& 
 }
 
 absl::StatusOr<std::string> plan_text(const data_files::DatasetFiles& input, const data::FileKind& kind,
-                                      int64_t shard_bytes, const data_files::TokenizerMark& tokenizer) {
+                                      int64_t shard_bytes, const data_files::TokenizerFingerprint& tokenizer) {
   nlohmann::json plan = {{"format", data_files::name(kind.format)},
                          {"text_key", kind.text_key},
                          {"blank_lines", kind.blank_lines},

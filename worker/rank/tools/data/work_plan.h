@@ -27,6 +27,6 @@ absl::StatusOr<std::vector<WorkUnit>> plan_work(const data_files::DatasetFiles& 
 // All that the index depends on, as text that is compared: files by name, size and time of change; of conversations
 // (kind.chat) the template by its checksum.
 absl::StatusOr<std::string> plan_text(const data_files::DatasetFiles& input, const data::FileKind& kind,
-                                      int64_t shard_bytes, const data_files::TokenizerMark& tokenizer);
+                                      int64_t shard_bytes, const data_files::TokenizerFingerprint& tokenizer);
 
 }  // namespace titan::tools

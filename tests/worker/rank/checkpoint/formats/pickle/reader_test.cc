@@ -193,8 +193,8 @@ TEST(PickleReaderTest, ReadsBackWhatIsRepeated) {
     }
   }
   writer.empty_list().mark().integer(1).text("two").appends();
-  const uint32_t number = writer.remember();
-  writer.append().recall(number).append();
+  const uint32_t number = writer.memoize();
+  writer.append().get_memo(number).append();
   for (int i = 0; i < 2; ++i) expected.push_back({1, "two"});
   const std::string pickle = writer.finish();
   EXPECT_LT(pickle.size(), size_t{300 * 60});

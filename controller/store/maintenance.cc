@@ -48,7 +48,7 @@ absl::Status SqliteStore::shrink() {
   while (more) {
     TITAN_RETURN_IF_ERROR(run([&]() -> absl::Status {
       TITAN_RETURN_IF_ERROR(in_transaction([&] { return compact(0); }));
-      more = meta_.compacted_row < meta_.last_row && !stuck_;
+      more = meta_.compacted_row < meta_.last_row && !compaction_stopped_;
       return absl::OkStatus();
     }));
   }
@@ -64,7 +64,7 @@ absl::Status SqliteStore::shrink() {
 }
 
 // Folds the WAL into the database file. On a full disk it stays as it is. After any other error nothing may continue.
-absl::Status SqliteStore::fold_log() {
+absl::Status SqliteStore::checkpoint_wal() {
   fold_point.pass();
   const absl::Status folded = execute(write_->database.get(), "PRAGMA wal_checkpoint(PASSIVE)");
   folded_point.pass();
@@ -79,7 +79,7 @@ void SqliteStore::idle() {
   if (free.ok() && pages.ok() && *free > std::max(kFew, *pages / 4)) {
     status = execute(write_->database.get(), "PRAGMA incremental_vacuum(1000)");
   }
-  if (!absl::IsInternal(status)) status = fold_log();
+  if (!absl::IsInternal(status)) status = checkpoint_wal();
   if (absl::IsInternal(status)) writer_->fail(status);
 }
 

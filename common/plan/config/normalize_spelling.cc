@@ -1,4 +1,4 @@
-#include "common/plan/config/any_spelling.h"
+#include "common/plan/config/normalize_spelling.h"
 
 #include <algorithm>
 #include <optional>
@@ -46,14 +46,14 @@ std::optional<std::string> listed(const Names& names, const std::string& text) {
   return found;
 }
 
-class Speller {
+class SpellingNormalizer {
  public:
-  explicit Speller(const Field& field) : field_(field) {}
+  explicit SpellingNormalizer(const Field& field) : field_(field) {}
 
   void text(std::string& value) {
     const std::optional<std::string> name = listed(field_.allowed, value);
     if (!name) return;
-    if (field_.of_library && !absl::EqualsIgnoreCase(*name, value)) return;  // A library may use such a name.
+    if (field_.allows_library_names && !absl::EqualsIgnoreCase(*name, value)) return;  // A library may use such a name.
     if (!field_.any_case || folded(value) != absl::AsciiStrToLower(value)) {
       remarks_.push_back(in_list_ ? absl::StrCat("with \"", value, "\" read as \"", *name, "\"")
                                   : absl::StrCat("is read as \"", *name, "\""));
@@ -81,26 +81,28 @@ class Speller {
   bool in_list_ = false;  // Whether the text is one of several.
 };
 
-bool is_text(const Raw& value) { return value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord; }
+bool is_text(const RawValue& value) {
+  return value.kind == RawValue::Kind::kString || value.kind == RawValue::Kind::kWord;
+}
 
 // Handles lists of tables, where each member is a field.
 template <typename T>
-std::vector<std::string> spell_members(Raw& value) {
+std::vector<std::string> spell_members(RawValue& value) {
   std::vector<std::string> remarks;
   T table;
   const std::vector<Field> fields = fields_of(table);
   if (is_text(value)) {  // On the command line the list is JSON.
-    std::optional<std::vector<Raw>> tables = tables_of(value);
+    std::optional<std::vector<RawValue>> tables = tables_of(value);
     if (!tables) return remarks;
-    value.kind = Raw::Kind::kList;
+    value.kind = RawValue::Kind::kList;
     value.items = *std::move(tables);
   }
-  for (Raw& item : value.items) {
+  for (RawValue& item : value.items) {
     for (Member& member : item.members) {
       const auto field =
           std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.key == member.name; });
       if (field == fields.end()) continue;
-      for (const std::string& remark : use_listed_spelling(*field, member.value)) {
+      for (const std::string& remark : normalize_spelling(*field, member.value)) {
         remarks.push_back(absl::StrCat(": ", member.name, " ", remark));
       }
     }
@@ -115,12 +117,12 @@ bool holds(const Field& field) {
 
 }  // namespace
 
-std::vector<std::string> use_listed_spelling(const Field& field, Raw& value) {
+std::vector<std::string> normalize_spelling(const Field& field, RawValue& value) {
   if (holds<std::vector<ParamGroup>>(field)) return spell_members<ParamGroup>(value);
   if (holds<std::vector<DataSource>>(field)) return spell_members<DataSource>(value);
-  Speller speller(field);
-  if (value.kind == Raw::Kind::kList) {
-    for (Raw& item : value.items) {
+  SpellingNormalizer speller(field);
+  if (value.kind == RawValue::Kind::kList) {
+    for (RawValue& item : value.items) {
       if (is_text(item)) speller.text(item.text);
     }
   } else if (is_text(value) && holds<std::vector<std::string>>(field)) {
@@ -129,7 +131,7 @@ std::vector<std::string> use_listed_spelling(const Field& field, Raw& value) {
       speller.list(value.text);
       return speller.take();
     }
-    value.kind = Raw::Kind::kList;
+    value.kind = RawValue::Kind::kList;
     for (std::string& item : items) {
       speller.text(item);
       value.items.push_back(raw_string(std::move(item)));
@@ -140,7 +142,7 @@ std::vector<std::string> use_listed_spelling(const Field& field, Raw& value) {
   return speller.take();
 }
 
-void use_listed_model(Loaded& loaded) {
+void normalize_model_names(Loaded& loaded) {
   const auto settle = [&](const char* key, const std::vector<std::string>& known, std::string& value) {
     const std::optional<std::string> name = listed(Names(known.begin(), known.end()), value);
     if (!name) return;

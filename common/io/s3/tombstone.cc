@@ -1,4 +1,4 @@
-#include "common/io/s3/gone.h"
+#include "common/io/s3/tombstone.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,9 +14,9 @@ constexpr int64_t kBytes = kBegin.size() + 2 * kRandom;
 
 }  // namespace
 
-std::string gone_mark() { return absl::StrCat(kBegin, host::random_hex(kRandom)); }
+std::string make_tombstone() { return absl::StrCat(kBegin, host::random_hex(kRandom)); }
 
-absl::StatusOr<bool> is_gone(Client& client, const std::string& key, int64_t size) {
+absl::StatusOr<bool> is_tombstone(Client& client, const std::string& key, int64_t size) {
   if (size != kBytes) return false;
   Facts facts;
   const absl::StatusOr<std::string> text = client.text(key, facts);

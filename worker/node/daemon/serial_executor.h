@@ -11,15 +11,15 @@
 namespace titan::daemon {
 
 // A thread that runs tasks in order, for file work that may be slow. A task must own everything it uses: it may hang in
-// storage, and the destructor does not wait for it beyond `end_patience`.
-class Lane {
+// storage, and the destructor does not wait for it beyond `shutdown_timeout`.
+class SerialExecutor {
  public:
   using Task = std::function<void()>;
 
-  explicit Lane(std::chrono::milliseconds end_patience = std::chrono::seconds(2));
-  ~Lane();  // Waits up to end_patience for queued tasks, then detaches the thread.
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  explicit SerialExecutor(std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(2));
+  ~SerialExecutor();  // Waits up to shutdown_timeout for queued tasks, then detaches the thread.
+  SerialExecutor(const SerialExecutor&) = delete;
+  SerialExecutor& operator=(const SerialExecutor&) = delete;
 
   void run(Task task);
 
@@ -33,7 +33,7 @@ class Lane {
   };
   static void work(const std::shared_ptr<Queue>& queue);
 
-  const std::chrono::milliseconds end_patience_;
+  const std::chrono::milliseconds shutdown_timeout_;
   const std::shared_ptr<Queue> queue_;
   std::thread thread_;
 };

@@ -1,19 +1,21 @@
-#include "worker/node/daemon/lane.h"
+#include "worker/node/daemon/serial_executor.h"
 
 #include <utility>
 
 namespace titan::daemon {
 
-Lane::Lane(std::chrono::milliseconds end_patience)
-    : end_patience_(end_patience), queue_(std::make_shared<Queue>()), thread_([queue = queue_] { work(queue); }) {}
+SerialExecutor::SerialExecutor(std::chrono::milliseconds shutdown_timeout)
+    : shutdown_timeout_(shutdown_timeout),
+      queue_(std::make_shared<Queue>()),
+      thread_([queue = queue_] { work(queue); }) {}
 
-Lane::~Lane() {
+SerialExecutor::~SerialExecutor() {
   bool done = false;
   {
     std::unique_lock lock(queue_->mutex);
     queue_->closed = true;
     queue_->changed.notify_all();
-    done = queue_->changed.wait_for(lock, end_patience_, [this] { return queue_->done; });
+    done = queue_->changed.wait_for(lock, shutdown_timeout_, [this] { return queue_->done; });
   }
   if (done) {
     thread_.join();
@@ -22,7 +24,7 @@ Lane::~Lane() {
   }
 }
 
-void Lane::run(Task task) {
+void SerialExecutor::run(Task task) {
   {
     sync::Lock lock(queue_->mutex);
     queue_->tasks.push_back(std::move(task));
@@ -30,7 +32,7 @@ void Lane::run(Task task) {
   queue_->changed.notify_all();
 }
 
-void Lane::work(const std::shared_ptr<Queue>& queue) {
+void SerialExecutor::work(const std::shared_ptr<Queue>& queue) {
   for (;;) {
     Task task;
     {

@@ -6,7 +6,7 @@ namespace {
 
 // What is typed wrong is told with what was typed, and with nothing that nobody typed.
 TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
-  const CLI::Validator check = whole_number(1);
+  const CLI::Validator check = integer_range(1);
   std::string good = "12";
   EXPECT_EQ(check(good), "");
   for (std::string bad : {"a", "-1", "0", "1.5", "", "99999999999999999999"}) {
@@ -16,7 +16,7 @@ TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
 
 // An option of 32 bits names its range, where CLI11 says only that it could not convert.
 TEST(WholeNumberTest, ARangeIsNamed) {
-  const CLI::Validator check = whole_number(-10, 10);
+  const CLI::Validator check = integer_range(-10, 10);
   std::string good = "-10";
   EXPECT_EQ(check(good), "");
   std::string bad = "99999999999";

@@ -12,12 +12,12 @@
 namespace titan::s3 {
 
 // Returns a new mark, unlike any other, so that its etag is unique.
-std::string gone_mark();
+std::string make_tombstone();
 
 // Whether the object is a mark. `size` is from a listing or head(), so that hardly any object has to be read.
-absl::StatusOr<bool> is_gone(Client& client, const std::string& key, int64_t size);
+absl::StatusOr<bool> is_tombstone(Client& client, const std::string& key, int64_t size);
 
 // Stores refuse a request that is older than 15 minutes, so no late write can follow a mark of this age.
-inline constexpr absl::Duration kMarkStays = absl::Hours(1);
+inline constexpr absl::Duration kTombstoneLifetime = absl::Hours(1);
 
 }  // namespace titan::s3

@@ -1,4 +1,4 @@
-#include "worker/rank/comm/communicator_cuts.h"
+#include "worker/rank/comm/communicator_splits.h"
 
 #include <algorithm>
 #include <map>
@@ -33,8 +33,9 @@ std::vector<Pairs> matchings_of_all(size_t size) {
 }
 
 // Makes a split of these pairs in every group of a connection, from the second rank to the first if `reversed`.
-Cut cut_of(size_t index, const Connection& connection, const Pairs& pairs, Carries carries, bool reversed = false) {
-  Cut cut{.connection = index, .carries = carries, .groups = {}};
+CommSplit cut_of(size_t index, const Connection& connection, const Pairs& pairs, Carries carries,
+                 bool reversed = false) {
+  CommSplit cut{.connection = index, .carries = carries, .groups = {}};
   for (const std::vector<int>& ranks : connection.groups) {
     for (const auto& [first, second] : pairs) {
       const int from = ranks[first], to = ranks[second];
@@ -44,7 +45,7 @@ Cut cut_of(size_t index, const Connection& connection, const Pairs& pairs, Carri
   return cut;
 }
 
-void add_channels(size_t index, const Connection& connection, bool share, std::vector<Cut>& cuts) {
+void add_channels(size_t index, const Connection& connection, bool share, std::vector<CommSplit>& cuts) {
   const size_t size = connection.groups.front().size();
   const Messages messages = connection.messages;
   const bool paired = messages == Messages::kAll || (messages == Messages::kRing && size == 2);
@@ -64,8 +65,8 @@ bool is_world(const RankGroups& groups) {
   return groups.size() == 1 && std::is_sorted(groups.front().begin(), groups.front().end());
 }
 
-CutPlan cut_plan(const std::vector<Connection>& connections, bool share) {
-  CutPlan plan;
+CommSplitPlan comm_split_plan(const std::vector<Connection>& connections, bool share) {
+  CommSplitPlan plan;
   for (size_t i = 0; i < connections.size(); ++i) {
     const Connection& connection = connections[i];
     if (!plan.whole && is_world(connection.groups)) {
@@ -79,9 +80,9 @@ CutPlan cut_plan(const std::vector<Connection>& connections, bool share) {
 }
 
 // Number for the rank that has the most.
-int most_communicators(const CutPlan& plan) {
+int most_communicators(const CommSplitPlan& plan) {
   std::map<int, int> of_rank;
-  for (const Cut& cut : plan.cuts) {
+  for (const CommSplit& cut : plan.cuts) {
     for (const std::vector<int>& ranks : cut.groups) {
       for (const int rank : ranks) ++of_rank[rank];
     }
@@ -93,18 +94,18 @@ int most_communicators(const CutPlan& plan) {
 
 }  // namespace
 
-CutPlan cut_plan(const std::vector<Connection>& connections) {
-  CutPlan plan = cut_plan(connections, /*share=*/false);
-  return most_communicators(plan) <= kMostCommunicators ? plan : cut_plan(connections, /*share=*/true);
+CommSplitPlan comm_split_plan(const std::vector<Connection>& connections) {
+  CommSplitPlan plan = comm_split_plan(connections, /*share=*/false);
+  return most_communicators(plan) <= kMaxCommunicators ? plan : comm_split_plan(connections, /*share=*/true);
 }
 
-int communicators_of(const CutPlan& plan, int rank) {
+int communicators_of(const CommSplitPlan& plan, int rank) {
   int count = 1;
-  for (const Cut& cut : plan.cuts) count += part_of(cut.groups, rank).color >= 0;
+  for (const CommSplit& cut : plan.cuts) count += part_of(cut.groups, rank).color >= 0;
   return count;
 }
 
-CutPart part_of(const RankGroups& groups, int rank) {
+CommSplitPart part_of(const RankGroups& groups, int rank) {
   for (size_t color = 0; color < groups.size(); ++color) {
     const auto found = std::find(groups[color].begin(), groups[color].end(), rank);
     if (found == groups[color].end()) continue;
@@ -115,7 +116,7 @@ CutPart part_of(const RankGroups& groups, int rank) {
   return {};
 }
 
-std::string group_prefix(const Connection& connection, const CutPart& part) {
+std::string group_prefix(const Connection& connection, const CommSplitPart& part) {
   return connection.name + "/" + std::to_string(connection.groups[static_cast<size_t>(part.color)].front());
 }
 

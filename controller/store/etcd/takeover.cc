@@ -22,7 +22,7 @@ using etcdserverpb::TxnResponse;
 absl::Status EtcdStore::load() {
   absl::Status loaded = load_all();
   // A key may be missing because another controller leads and has dropped it. Checks that before it blames etcd.
-  if (absl::IsDataLoss(loaded)) TITAN_RETURN_IF_ERROR(done_while_leading(fenced()));
+  if (absl::IsDataLoss(loaded)) TITAN_RETURN_IF_ERROR(commit_as_leader(fenced()));
   return loaded;
 }
 
@@ -41,7 +41,7 @@ absl::Status EtcdStore::load_all() {
   // The data is current only if this process still leads and nothing was written since.
   TxnRequest confirm = fenced();
   expect_changed(*confirm.add_compare(), layout_.head(), head_changed_);
-  return done_while_leading(confirm);
+  return commit_as_leader(confirm);
 }
 
 absl::StatusOr<EtcdStore::Ends> EtcdStore::read_ends() {

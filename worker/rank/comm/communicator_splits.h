@@ -35,40 +35,40 @@ enum class Carries {
 
 // One split of the world's communicator (ncclCommSplit). Every rank takes part: with the color of its group, or without
 // a color if it is in no group.
-struct Cut {
+struct CommSplit {
   size_t connection = 0;
   Carries carries = Carries::kCollectives;
   RankGroups groups;  // Pairs, for messages.
 };
 
-struct CutPlan {
+struct CommSplitPlan {
   std::optional<size_t> whole;  // The connection that uses the world's communicator itself.
-  std::vector<Cut> cuts;        // In the order in which every rank makes them.
+  std::vector<CommSplit> cuts;  // In the order in which every rank makes them.
 };
 
 // LibTorch assigns streams to communicators round-robin from a pool of this size. Two communicators on one stream would
 // also share its order, so a message could wait for the receiver of another one.
-inline constexpr int kMostCommunicators = 32;
+inline constexpr int kMaxCommunicators = 32;
 
 // Messages between two ranks use one communicator per direction (comm/split_groups.h). If a rank would then have more
-// than kMostCommunicators, pairs whose calls pair share one communicator for both directions. Pairs without a common
+// than kMaxCommunicators, pairs whose calls pair share one communicator for both directions. Pairs without a common
 // rank are made by one split: at most three or six splits for a ring, and one or two per rank of a group for
 // Messages::kAll.
-CutPlan cut_plan(const std::vector<Connection>& connections);
+CommSplitPlan comm_split_plan(const std::vector<Connection>& connections);
 
 // Number of communicators of a rank, including the world's.
-int communicators_of(const CutPlan& plan, int rank);
+int communicators_of(const CommSplitPlan& plan, int rank);
 
 // A rank's part in a split.
-struct CutPart {
+struct CommSplitPart {
   int color = -1;  // -1 (NCCL_SPLIT_NOCOLOR): the rank is in no group.
   int index = 0;   // In the group.
   int size = 0;
 };
-CutPart part_of(const RankGroups& groups, int rank);
+CommSplitPart part_of(const RankGroups& groups, int rank);
 
 // Prefix of a group's keys in the store, by name and first rank: "fsdp/4". Groups of one connection have different
 // prefixes.
-std::string group_prefix(const Connection& connection, const CutPart& part);
+std::string group_prefix(const Connection& connection, const CommSplitPart& part);
 
 }  // namespace titan::comm

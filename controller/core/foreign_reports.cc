@@ -43,7 +43,7 @@ bool is_elsewhere(const Jobs& jobs, const std::string& node, const AttemptKey& k
 }
 
 // For an attempt that an older copy of the store lacks, a node is believed if its inventory listed the attempt.
-bool may_tell(const State& state, const Node& node, const AttemptKey& key, int rank) {
+bool may_report(const State& state, const Node& node, const AttemptKey& key, int rank) {
   if (const job::AttemptRecord* const attempt = recorded(state.jobs, key)) return has(*attempt, node.record.name, rank);
   const LiveJob* live = state.jobs.find(key.first);
   if (live == nullptr) return true;  // Nothing is taken for a job that has ended.
@@ -59,7 +59,7 @@ bool may_list(Step& step, Node& node, const AttemptKey& key) {
 }
 
 void note_foreign(Step& step, Node& node, const std::string& what, const std::string& job) {
-  if (node.session == 0 || std::exchange(node.foreign_told, node.session) == node.session) return;
+  if (node.session == 0 || std::exchange(node.foreign_warned, node.session) == node.session) return;
   Change change;
   add_node_event(step, change, node, "NodeSpeaksForOthers",
                  absl::StrCat("it sent ", what,
