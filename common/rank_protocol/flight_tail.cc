@@ -155,13 +155,14 @@ absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {
                                                          // moment.
   const ssize_t got = ::pread(fd, static_cast<void*>(copy.get()), sizeof(*copy), 0);
   if (got < 0) return errno_status(errno, absl::StrCat("read ", path));
-  if (got < static_cast<ssize_t>(sizeof(*copy)) || copy->magic != kTailMagic) return not_a_tail(path, "is none");
+  if (got < static_cast<ssize_t>(sizeof(*copy)) || copy->magic != kTailMagic)
+    return not_a_tail(path, "is not a flight tail");
   if (copy->version > kTailVersion) {
     return absl::FailedPreconditionError(absl::StrCat("flight tail ", path, " has version ", copy->version,
                                                       ", newer than ", kTailVersion, ": update this program"));
   }
   const int32_t groups = copy->groups.load(std::memory_order_relaxed);
-  if (groups < 0 || groups > FlightTail::kGroups) return not_a_tail(path, "has groups that are none");
+  if (groups < 0 || groups > FlightTail::kGroups) return not_a_tail(path, "has an invalid number of groups");
   RankFlight flight;
   flight.rank = copy->rank;
   for (int i = 0; i < groups; ++i) {

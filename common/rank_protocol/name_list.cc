@@ -66,10 +66,11 @@ absl::Status add_run(absl::string_view prefix, absl::string_view run, size_t mos
   const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(run, absl::MaxSplits('-', 1));
   const bool is_range = absl::StrContains(run, '-');
   for (const absl::string_view digits : {ends.first, is_range ? ends.second : ends.first}) {
-    if (digits.empty() || split(digits).digits.size() != digits.size()) return wrong(absl::StrCat("no range: ", run));
+    if (digits.empty() || split(digits).digits.size() != digits.size())
+      return wrong(absl::StrCat("not a range: ", run));
   }
   const int64_t first = number_of(ends.first), last = is_range ? number_of(ends.second) : first;
-  if (last < first) return wrong(absl::StrCat("a range that counts down: ", run));
+  if (last < first) return wrong(absl::StrCat("a descending range: ", run));
   for (int64_t number = first; number <= last; ++number) {
     TITAN_RETURN_IF_ERROR(add(prefix, digits_of(number, ends.first.size()), most, names));
   }

@@ -62,10 +62,11 @@ bool EventStream::open() {
     prefix_ = core::node_events_prefix(node->node.record.name);
   }
   if (const int64_t newest = store_.revision(); request_.revision() > newest) {
-    end(rpc::error(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN",
-                   absl::StrCat("revision ", request_.revision(), " is not one of this store, whose newest is ", newest,
-                                ": it was set back, or the revision is of another cluster"),
-                   {{"revision", absl::StrCat(newest)}}));
+    end(rpc::error(
+        absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN",
+        absl::StrCat("revision ", request_.revision(), " is newer than the newest revision of this store, ", newest,
+                     ": the store was restored from an older backup, or the revision is from another cluster"),
+        {{"revision", absl::StrCat(newest)}}));
     return false;
   }
   last_sent_ = {request_.revision(), "\x7f"};  // Skips every event of that revision.

@@ -99,7 +99,7 @@ class Parser {
     skip_spaces();
     if (at_ == text_.size()) return Filter([](const JobView&) { return true; });
     TITAN_ASSIGN_OR_RETURN(Filter filter, sequence());
-    if (at_ < text_.size()) return wrong(at_, "')' closes nothing");
+    if (at_ < text_.size()) return wrong(at_, "')' has no matching '('");
     return filter;
   }
 
@@ -228,8 +228,8 @@ class Parser {
     if (name == "labels") return label_set(*compare, operator_at, word);
     const std::optional<Field> field = find_field(name);
     if (!field) {
-      return wrong(begin, absl::StrCat("there is no field '", name, "'", did_you_mean(name, field_names()),
-                                       "; fields are ", absl::StrJoin(field_names(), ", ")));
+      return wrong(begin, absl::StrCat("unknown field '", name, "'", did_you_mean(name, field_names()), "; fields are ",
+                                       absl::StrJoin(field_names(), ", ")));
     }
     if (*compare == Compare::kHas && word.text == "*" && !word.quoted) {
       return Filter([value = field->value](const JobView& job) { return is_set(value(job)); });
@@ -269,10 +269,9 @@ class Parser {
 
   absl::StatusOr<Filter> state_comparison(const Field& field, Compare compare, size_t operator_at, const Word& word) {
     const std::string state = absl::AsciiStrToUpper(word.text);
-    if (!job::state_from_name(state).ok())
-      return wrong(word.at, absl::StrCat("'", word.text, "' is no state of a job"));
+    if (!job::state_from_name(state).ok()) return wrong(word.at, absl::StrCat("'", word.text, "' is not a job state"));
     if (compare != Compare::kEqual && compare != Compare::kUnequal) {
-      return wrong(operator_at, "a state can be compared by = and != alone");
+      return wrong(operator_at, "a state can only be compared with = and !=");
     }
     return text_comparison(field, compare, state);
   }
@@ -286,11 +285,11 @@ class Parser {
     if (field.kind == FieldKind::kTime) {
       const std::optional<absl::Time> time = parse_time(word.text, now_);
       if (!time) {
-        return wrong(word.at, absl::StrCat("'", word.text, "' is no time: 2026-01-31T10:00:00Z, or -2h, -7d"));
+        return wrong(word.at, absl::StrCat("'", word.text, "' is not a time: 2026-01-31T10:00:00Z, or -2h, -7d"));
       }
       wanted = absl::ToUnixNanos(*time);
     } else if (!absl::SimpleAtoi(word.text, &wanted)) {
-      return wrong(word.at, absl::StrCat("'", word.text, "' is no whole number"));
+      return wrong(word.at, absl::StrCat("'", word.text, "' is not an integer"));
     }
     return Filter([get = field.value, compare, wanted](const JobView& job) {
       const FieldValue value = get(job);

@@ -77,15 +77,16 @@ JobGauges::JobGauges(size_t most, absl::Time now)
       experts_(gauge_family("titan_job_expert_max_over_mean_ratio",
                             "Tokens of the most popular expert over the mean, in the least balanced layer.")),
       ettr_(gauge_family("titan_job_ettr_ratio", "Share of the time since the first attempt that was not lost.")),
-      ranks_(gauge_family("titan_job_ranks", "Ranks that the job asks for.")),
+      ranks_(gauge_family("titan_job_ranks", "Ranks that the job requests.")),
       attempts_(gauge_family("titan_job_attempts", "Attempts that the job has made.")),
       in_vain_(gauge_family("titan_job_restarts_without_progress", "Restarts since the last new step or checkpoint.")),
-      step_age_(gauge_family("titan_job_step_age_seconds",
-                             "Since its last logged step, or since its present attempt began if that was later.")),
+      step_age_(
+          gauge_family("titan_job_step_age_seconds",
+                       "Seconds since its last logged step, or since its present attempt began if that was later.")),
       committed_(gauge_family("titan_job_committed_step", "Step of its newest complete checkpoint.")),
       checkpoint_age_(
           gauge_family("titan_job_checkpoint_age_seconds",
-                       "Since its newest complete checkpoint, or since its first step when there is none.")),
+                       "Seconds since its newest complete checkpoint, or since its first step when there is none.")),
       save_failed_(gauge_family("titan_job_save_failed", "1 when its newest save was given up.")) {
   for (int i = 0; i <= static_cast<int>(JobState::kCancelled); ++i) {
     by_state_[std::string(job::name(static_cast<JobState>(i)))] = 0;
@@ -143,7 +144,7 @@ std::vector<prometheus::MetricFamily> JobGauges::take() {
   auto pending = gauge_family("titan_pending_jobs", "Jobs that wait, by reason.");
   for (const auto& [reason, count] : by_reason_) add_gauge(pending, count, {{"reason", reason}});
   auto longest =
-      gauge_family("titan_queue_longest_wait_seconds", "How long the job waits for nodes that waits the longest.");
+      gauge_family("titan_queue_longest_wait_seconds", "Longest time that a job has been waiting for nodes.");
   add_gauge(longest, longest_wait_);
   std::vector<prometheus::MetricFamily> families = {std::move(jobs), std::move(pending), std::move(longest)};
   for (auto* family : {&step_, &loss_, &tokens_, &mfu_, &experts_, &ettr_, &ranks_, &attempts_, &in_vain_, &step_age_,
@@ -166,7 +167,7 @@ NodeGauges::NodeGauges(size_t most_nodes, size_t most_slow_ranks, absl::Time now
       by_mark_({{"cordoned", 0}, {"draining", 0}, {"flapping", 0}, {"slow", 0}}),
       unknown_(gauge_family("titan_node_unknown_attempts", "Attempts on a node of jobs that this controller lacks.")),
       score_(gauge_family("titan_rank_straggler_score",
-                          "Of a rank that is slow: its peers' own time a step over its own.")) {
+                          "Score of a slow rank: its peers' own time per step over its own.")) {
   for (int i = 0; i <= static_cast<int>(NodeState::kUnusable); ++i) {
     by_state_[std::string(core::name(static_cast<NodeState>(i)))] = 0;
   }
@@ -214,7 +215,7 @@ void NodeGauges::add_slow_ranks(const core::NodeView& view) {
 // When not all nodes fit, takes the late ones first, longest first, then the others by name, so that the choice is
 // stable.
 prometheus::MetricFamily NodeGauges::ages() {
-  auto family = gauge_family("titan_node_heartbeat_age_seconds", "Since a node was last heard of.");
+  auto family = gauge_family("titan_node_heartbeat_age_seconds", "Seconds since a node's last beat.");
   if (beats_.size() > most_nodes_) {
     const auto lateness = [](const auto& beat) { return beat.second > kLateSeconds ? beat.second : 0; };
     std::stable_sort(beats_.begin(), beats_.end(),
@@ -232,7 +233,7 @@ std::vector<prometheus::MetricFamily> NodeGauges::take() {
   for (const auto& [state, count] : by_state_) add_gauge(nodes, count, {{"state", state}});
   auto marked = gauge_family("titan_nodes_marked", "Nodes that are cordoned, draining, flapping or slow.");
   for (const auto& [mark, count] : by_mark_) add_gauge(marked, count, {{"mark", mark}});
-  auto sessions = gauge_family("titan_node_sessions", "Workers that speak for their nodes.");
+  auto sessions = gauge_family("titan_node_sessions", "Workers with an open session.");
   add_gauge(sessions, sessions_);
   auto devices =
       gauge_family("titan_devices", "Devices of all nodes: used, free, or away with a node that takes no ranks now.");

@@ -90,11 +90,10 @@ absl::StatusOr<OrderBy> OrderBy::parse(const std::string& text) {
     const std::vector<std::string> words = absl::StrSplit(part, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (words.empty()) return wrong("has an empty part; write: priority desc, create_time");
     const std::optional<Field> field = find_field(words[0]);
-    if (!field) return wrong(absl::StrCat("there is no field '", words[0], "'", did_you_mean(words[0], field_names())));
+    if (!field) return wrong(absl::StrCat("unknown field '", words[0], "'", did_you_mean(words[0], field_names())));
     const bool descending = words.size() == 2 && words[1] == "desc";
     if (words.size() > 2 || (words.size() == 2 && !descending && words[1] != "asc")) {
-      return wrong(
-          absl::StrCat("'", absl::StripAsciiWhitespace(part), "': after the field only desc or asc may stand"));
+      return wrong(absl::StrCat("'", absl::StripAsciiWhitespace(part), "': only desc or asc may follow the field"));
     }
     order.keys_.push_back({*field, descending});
   }
@@ -134,7 +133,7 @@ std::string OrderBy::place(const core::JobView& job) const {
 absl::StatusOr<std::function<bool(const core::JobView&)>> OrderBy::after(const std::string& place) const {
   auto json = std::make_shared<const nlohmann::json>(nlohmann::json::parse(place, nullptr, /*allow_exceptions=*/false));
   if (!json->is_array() || json->size() != keys_.size() + 1 || !json->back().is_number_integer()) {
-    return rpc::bad_request("BAD_PAGE_TOKEN", {{"page_token", "is of another order"}});
+    return rpc::bad_request("BAD_PAGE_TOKEN", {{"page_token", "belongs to a request with another order_by"}});
   }
   Values there;
   for (size_t i = 0; i < keys_.size(); ++i) {

@@ -27,7 +27,7 @@ absl::Status no_fit(const std::vector<scheduler::Misfit>& misfits) {
   std::vector<rpc::PreconditionViolation> violations;
   for (const scheduler::Misfit& misfit : misfits) violations.push_back({misfit.reason, "job", misfit.message});
   return rpc::precondition_failure(
-      misfits[0].reason, absl::StrCat("the job cannot run on the nodes there are: ", misfits[0].message), violations);
+      misfits[0].reason, absl::StrCat("the job cannot run on the present nodes: ", misfits[0].message), violations);
 }
 
 constexpr char kNoProject[] = "-";  // Stands in for the project of a malformed name; no job has it.
@@ -275,8 +275,8 @@ grpc::ServerUnaryReactor* JobService::GetDiagnosis(grpc::CallbackServerContext* 
     const int attempt = diagnosed_attempt(*view, request->attempt());
     if (attempt == 0) {
       return rpc::error(absl::StatusCode::kNotFound, "NOT_DIAGNOSED",
-                        absl::StrCat("no attempt of job ", request->name(), " that is asked for stood still or failed ",
-                                     "in a collective: `titanctl describe` says how each one ended"));
+                        absl::StrCat("no requested attempt of job ", request->name(), " stalled or failed ",
+                                     "in a collective: `titanctl describe` shows how each one ended"));
     }
     TITAN_ASSIGN_OR_RETURN(const job::DiagnosisRecord record, reconciler_.diagnosis(view->record->uid, attempt));
     *response = to_proto(record);

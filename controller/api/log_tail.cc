@@ -21,10 +21,10 @@ std::string explain_missing_log_of(const job::AttemptRecord& attempt, int rank) 
     if (exit.kept_log_bytes > 0) kept.push_back(exit.rank);
     has_failed |= exit.rank == rank && rank_protocol::has_failed(exit.exit_code, exit.signal, exit.stop_reason);
   }
-  const std::string of = absl::StrCat("; the ends of logs that the controller kept of attempt ", attempt.number);
-  if (attempt.logs_dropped == job::kNewerAttempts) return of + " went with three newer attempts";
+  const std::string of = absl::StrCat("; the ends of logs that the controller kept for attempt ", attempt.number);
+  if (attempt.logs_dropped == job::kNewerAttempts) return of + " were deleted when three newer attempts had ended";
   if (attempt.logs_dropped == job::kNoRoom) {
-    return of + " went for want of room (titan-controller --kept-logs-mib), or there was none";
+    return of + " were deleted for lack of space (titan-controller --kept-logs-mib), or none was kept";
   }
   // No rank of it is known to have started.
   if (attempt.num_exits == 0 && !attempt.end_cause.empty()) {
@@ -32,9 +32,10 @@ std::string explain_missing_log_of(const job::AttemptRecord& attempt, int rank) 
                         attempt.end_message.empty() ? "" : ": ", attempt.end_message);
   }
   if (kept.empty() || !has_failed) return "";
-  return absl::StrCat("; of ", counted(attempt.num_exits, "rank"),
-                      " that ended the controller kept the ends of the logs of those that failed first or otherwise: ",
-                      rank_protocol::format_rank_list(kept));
+  return absl::StrCat(
+      "; of ", counted(attempt.num_exits, "rank"),
+      " that ended, the controller kept the ends of the logs of those that failed first or differently: ",
+      rank_protocol::format_rank_list(kept));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ absl::StatusOr<Page> read_page(int size, const std::string& token, const std::st
   if (!decoded || parts.size() != 3 || parts[0] != absl::StrCat(digest(bound_to)) ||
       parts[1] != absl::StrCat(digest(parts[2]))) {
     return rpc::bad_request("BAD_PAGE_TOKEN",
-                            {{"page_token", "is not one that this request was given; start without a token"}});
+                            {{"page_token", "was not issued for this request; start without a token"}});
   }
   page.after = parts[2];
   return page;

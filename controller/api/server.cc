@@ -128,7 +128,7 @@ namespace {
 class NotLeaderReactor : public grpc::ServerGenericBidiReactor {
  public:
   explicit NotLeaderReactor(const std::string& leader) {
-    const std::string who = leader.empty() ? "none leads at present" : absl::StrCat(leader, " leads");
+    const std::string who = leader.empty() ? "no controller leads now" : absl::StrCat(leader, " leads");
     Finish(rpc::to_grpc(rpc::error(absl::StatusCode::kUnavailable, "NOT_LEADER",
                                    absl::StrCat("this controller stands by: ", who), {{"leader", leader}})));
   }

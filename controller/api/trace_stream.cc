@@ -211,7 +211,7 @@ bool TraceStream::ends_for(const Source& source) {
     const std::string how = attempt == nullptr ? "" : absl::StrCat(" (", attempt->end_cause, ")");
     end(rpc::error(StatusCode::kAborted, "ATTEMPT_ENDED",
                    absl::StrCat("attempt ", attempt_, " ended", how, " before the trace of rank ", source.rank,
-                                " was here: ", source.trouble),
+                                " arrived: ", source.trouble),
                    {{"rank", absl::StrCat(source.rank)}, {"node", source.node}}));
     return true;
   }

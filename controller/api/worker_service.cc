@@ -89,7 +89,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     if (caller_.node == auth::kAllProjects || caller_.node == node) return absl::OkStatus();
     return rpc::error(absl::StatusCode::kPermissionDenied, "ANOTHER_NODE",
                       absl::StrCat("the certificate is node ", caller_.node, "'s, and the worker registers as ", node,
-                                   ": start it with --node ", caller_.node, ", or give it a certificate of its own"));
+                                   ": start it with --node ", caller_.node, ", or issue it its own certificate"));
   }
   void write(const grpc::ByteBuffer& message) {
     sync::Lock lock(mutex_);

@@ -79,7 +79,7 @@ void Audit::write(const AuditEntry& entry) {
   if (done.ok()) size_ += static_cast<int64_t>(line.size());
   if (std::exchange(complained_, !done.ok()) || done.ok() || journal_ == nullptr) return;
   journal_->write(journal::Level::kError, "AuditNotWritten",
-                  absl::StrCat(done.message(), "; what callers do is not written down until this is mended"));
+                  absl::StrCat(done.message(), "; calls are missing from the audit log until this is fixed"));
 }
 
 }  // namespace titan::auth

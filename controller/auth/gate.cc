@@ -114,7 +114,7 @@ absl::Status require(const Caller& caller, Role least, absl::string_view project
   if (holds(caller, least, project)) return absl::OkStatus();
   return refuse("ROLE_MISSING",
                 absl::StrCat(method, " is for ", name(least), "s", in_project(project), ", and ", caller.actor,
-                             " is none; an admin gives roles with `titanctl auth token create`"));
+                             " is not one; an admin grants roles with `titanctl auth token create`"));
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity) {
   const std::string actor = identity ? user_actor(identity->name) : "";
   if (actor.empty())
     return rpc::error(absl::StatusCode::kUnauthenticated, "CERTIFICATE_UNKNOWN",
-                      "the certificate is that of no node, user or admin: `titanctl cluster issue` makes one");
+                      "the certificate names no node, user or admin: issue one with `titanctl cluster issue`");
   if (identity->kind == Kind::kNode) return Caller{absl::StrCat("node:", identity->name), {}, {}, identity->name};
   if (identity->kind == Kind::kAdmin) return Caller{actor, Role::kAdmin, {kAllProjects}, ""};
   return Caller{actor, Role::kNone, {}, ""};
@@ -132,7 +132,7 @@ absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity) {
 
 absl::Status check(const Caller& caller, absl::string_view method, absl::string_view project) {
   const std::optional<Permission> needed = permission(method);
-  if (!needed) return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
+  if (!needed) return refuse("METHOD_UNKNOWN", absl::StrCat("unknown method ", method));
   switch (needed->need) {
     case Need::kRead:
       return require(caller, Role::kViewer, project, method);
@@ -146,9 +146,9 @@ absl::Status check(const Caller& caller, absl::string_view method, absl::string_
       if (!caller.node.empty()) return absl::OkStatus();
       return refuse("NOT_A_NODE",
                     absl::StrCat("only nodes open sessions, and ", caller.actor,
-                                 " is none; `titanctl cluster issue --node NAME` makes one's certificate"));
+                                 " is not a node; issue its certificate with `titanctl cluster issue --node NAME`"));
   }
-  return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
+  return refuse("METHOD_UNKNOWN", absl::StrCat("unknown method ", method));
 }
 
 std::string refused_actor(const absl::Status& refusal) {
@@ -173,12 +173,12 @@ absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& conte
   const absl::StatusOr<uid_t> owner = owner_of(peer);
   if (absl::IsUnimplemented(owner.status())) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
-                      absl::StrCat("nothing says who calls from ", peer_address(peer),
+                      absl::StrCat("cannot identify the caller at ", peer_address(peer),
                                    ": give titanctl a token with --token-file, or a certificate with --tls"));
   }
   if (!owner.ok()) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
-                      absl::StrCat("it cannot be told which user of this machine calls (", owner.status().message(),
+                      absl::StrCat("cannot identify which user of this machine calls (", owner.status().message(),
                                    "): try again, or give titanctl a token with --token-file"));
   }
   if (*owner != options_.own && *owner != 0) {
@@ -225,7 +225,7 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
   if (certificate && (*certificate)->actor != caller.actor && (*certificate)->role != Role::kAdmin) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "TOKEN_OF_ANOTHER",
                       absl::StrCat("the token is that of ", caller.actor, " and the certificate that of ",
-                                   (*certificate)->actor, ": give one of them alone"));
+                                   (*certificate)->actor, ": use only one of them"));
   }
   if (certificate) caller.certificate = (*certificate)->certificate;
   return by_name(std::move(caller));

@@ -68,7 +68,7 @@ class Netlink {
   // Does not wait: the kernel answers within send().
   absl::StatusOr<size_t> receive(void* bytes, size_t size) const {
     const ssize_t got = recv(fd_, bytes, size, MSG_DONTWAIT);
-    if (got < 0) return errno_status(errno, "hear from the kernel about a socket");
+    if (got < 0) return errno_status(errno, "read the kernel's answer about a socket");
     return static_cast<size_t>(got);
   }
 

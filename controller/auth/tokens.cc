@@ -78,7 +78,7 @@ absl::StatusOr<TokenRecord> decode(const store::Record& record) {
     const std::optional<Role> role = role_of(json.at("role").get<std::string>());
     if (!role) return absl::DataLossError("a token of an unknown role");
     token.role = *role;
-    if (!mistakes(token, absl::InfinitePast()).empty()) return absl::DataLossError("a token that makes no sense");
+    if (!mistakes(token, absl::InfinitePast()).empty()) return absl::DataLossError("an invalid token");
     return token;
   } catch (const nlohmann::json::exception& error) {
     return absl::DataLossError(error.what());
@@ -134,7 +134,7 @@ void Tokens::create(TokenRecord token, Done done) {
         made = there->second;
       } else if (absl::IsAborted(revision.status())) {
         made = rpc::error(absl::StatusCode::kAlreadyExists, "TOKEN_EXISTS",
-                          absl::StrCat("there is another token ", token.id, ": choose another id"));
+                          absl::StrCat("another token has the id ", token.id, ": choose another id"));
       } else {
         made = revision.status();
       }
@@ -156,9 +156,8 @@ void Tokens::revoke(const std::string& id, const Done& done) {
     }
   }
   if (!found) {
-    return done(
-        rpc::error(absl::StatusCode::kNotFound, "TOKEN_NOT_FOUND",
-                   absl::StrCat("there is no token ", id, "; `titanctl auth token list` shows those that are")));
+    return done(rpc::error(absl::StatusCode::kNotFound, "TOKEN_NOT_FOUND",
+                           absl::StrCat("no token has the id ", id, "; `titanctl auth token list` shows all tokens")));
   }
   store_.commit({{store::erase(token_key(id))}, store::WhenFull::kRetry, {}},
                 [token, done](const absl::StatusOr<int64_t>& revision) {
@@ -185,7 +184,7 @@ absl::StatusOr<Caller> Tokens::caller(absl::string_view text) const {
   sync::Lock lock(mutex_);
   const auto token = tokens_.find(given.id);
   if (token == tokens_.end() || !same_digest(token->second.digest, digest))
-    return no_token("TOKEN_UNKNOWN", "this token is none, or was revoked");
+    return no_token("TOKEN_UNKNOWN", "the token is unknown or was revoked");
   TITAN_RETURN_IF_ERROR(check_time(token->second));
   Caller caller{user_actor(token->second.user), token->second.role, token->second.projects, ""};
   caller.token = given.id;

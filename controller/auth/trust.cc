@@ -19,15 +19,15 @@ constexpr size_t kMostKnown = 20'000;  // About 1.5 KB each.
 
 absl::Status reject(absl::string_view reason, absl::string_view why) {
   return rpc::error(absl::StatusCode::kUnauthenticated, reason,
-                    absl::StrCat("the certificate that this connection began with ", why,
-                                 ": come again with one of `titanctl cluster issue`"));
+                    absl::StrCat("the certificate of this connection ", why,
+                                 ": reconnect with a certificate from `titanctl cluster issue`"));
 }
 
 absl::Status refusal(int error) {
-  if (error == X509_V_ERR_CERT_HAS_EXPIRED)
-    return reject("CERTIFICATE_ENDED", "has ended, or that of its authority has");
-  return reject("CERTIFICATE_UNTRUSTED", absl::StrCat("is of no authority that is trusted here now (",
-                                                      X509_verify_cert_error_string(error), ")"));
+  if (error == X509_V_ERR_CERT_HAS_EXPIRED) return reject("CERTIFICATE_ENDED", "has expired, or its authority's has");
+  return reject("CERTIFICATE_UNTRUSTED",
+                absl::StrCat("was not signed by an authority that this controller trusts now (",
+                             X509_verify_cert_error_string(error), ")"));
 }
 
 }  // namespace

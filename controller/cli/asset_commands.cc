@@ -93,11 +93,13 @@ std::string summary(const hub::GetRequest& request, const hub::Plan& plan) {
 
 int report_failed_get(const absl::Status& status, const hub::GetRequest& request) {
   if (absl::IsCancelled(status)) {
-    note(absl::StrCat("interrupted: what came is in ", request.folder, ", and the same command goes on with it"));
+    note(absl::StrCat("interrupted: the part downloaded so far is in ", request.folder,
+                      "; run the same command again to resume"));
     return kExitInterrupted;
   }
   if (absl::IsUnavailable(status))
-    return report(status, "the same command goes on where it ended; https_proxy and --endpoint lead around a network");
+    return report(status,
+                  "run the same command again to resume; https_proxy or --endpoint can route around a blocked network");
   const ExitCode code = report(status, "");
   return absl::IsNotFound(status) ? kExitNotFound : code;
 }
@@ -135,20 +137,20 @@ void add_choice_of_files(CLI::App& get, AssetsRequest& wanted) {
   get.add_option("repo", wanted.repo, "ORG/NAME")->required();
   get.add_option("--assets", wanted.assets,
                  "Kinds, with commas between: tokenizer, config, index, safetensors (these four, unless something is "
-                 "chosen); all: as --all")
+                 "chosen); all: same as --all")
       ->delimiter(',')
       ->allow_extra_args(false);  // The repository may follow.
   get.add_option("--include", wanted.include, "Glob of names, also of their last parts; may be repeated")
       ->allow_extra_args(false);
   get.add_option("--exclude", wanted.exclude, "Glob of names to leave out; may be repeated")->allow_extra_args(false);
   get.add_flag("--all", wanted.all, "Every file of the repository");
-  get.add_flag("--dataset", wanted.dataset, "The repository is one of datasets");
-  get.add_option("--revision", wanted.revision, "Branch, tag or commit; what it is at the start holds for every file")
+  get.add_flag("--dataset", wanted.dataset, "The repository is a dataset");
+  get.add_option("--revision", wanted.revision, "Branch, tag or commit; resolved once, at the start, for every file")
       ->capture_default_str();
 }
 
 void add_ways(CLI::App& get, AssetsRequest& wanted) {
-  get.add_option("--local-dir,--local_dir", wanted.local_dir, "Folder; the files go into one in it that is called NAME")
+  get.add_option("--local-dir,--local_dir", wanted.local_dir, "Folder; the files go into its subfolder NAME")
       ->capture_default_str();
   get.add_option("--endpoint", wanted.endpoint, "Address of the hub or a mirror (HF_ENDPOINT; https://huggingface.co)");
   get.add_option("--token-file", wanted.token_file,
@@ -156,16 +158,17 @@ void add_ways(CLI::App& get, AssetsRequest& wanted) {
   get.add_option("--parallel", wanted.parallel, "Connections at a time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  get.add_option("--piece-mib", wanted.piece_mib, "What one of them fetches of a file at a time")
+  get.add_option("--piece-mib", wanted.piece_mib, "MiB of a file that a connection fetches at a time")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
-  get.add_option("--retries", wanted.retries, "Attempts in a row that bring nothing, before it is given up")
+  get.add_option("--retries", wanted.retries, "Give up after this many attempts in a row without progress")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  get.add_option("--retry-seconds", wanted.retry_seconds, "Wait before the second one; then twice as long each time")
+  get.add_option("--retry-seconds", wanted.retry_seconds,
+                 "Seconds to wait before the second attempt; doubles each time")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  get.add_flag("--dry-run", wanted.dry_run, "List files and sizes, and what is here of them; download nothing");
+  get.add_flag("--dry-run", wanted.dry_run, "List files, sizes and what is already here; download nothing");
   // `ps` would show a token on the command line, so it is refused with advice.
   get.add_option_function<std::string>(
          "--hf-token,--hf_token", [&wanted](const std::string&) { wanted.token_on_command_line = true; }, "")
@@ -179,7 +182,7 @@ void add_asset_verbs(CLI::App& root, ParsedCommand& choice) {
   assets->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
   auto wanted = std::make_shared<AssetsRequest>();
   CLI::App& get = add_verb(*assets, choice, "get",
-                           "Download a repository's files, or go on with that; what is there already is left alone",
+                           "Download a repository's files, or resume a download; complete files are left alone",
                            "titanctl assets get Qwen/Qwen3-0.6B                          # into assets/hf/Qwen3-0.6B\n"
                            "titanctl assets get meta-llama/Llama-3.1-8B --assets tokenizer,config\n"
                            "titanctl assets get allenai/c4 --dataset --include 'en/c4-train.0000*' --dry-run",

@@ -94,7 +94,7 @@ void AssetProgress::again(const hub::RemoteFile& file, int64_t lost, const absl:
   sync::Lock lock(mutex_);
   clear();
   there_ -= lost;
-  warn(absl::StrCat(text::printable_name(file.name), " is fetched anew: ", why.message()));
+  warn(absl::StrCat(text::printable_name(file.name), " is downloaded again: ", why.message()));
 }
 
 void AssetProgress::retrying(const absl::Status& why, absl::Duration wait) {

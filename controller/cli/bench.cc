@@ -42,7 +42,7 @@ absl::Status takes_only_free_keys(const std::vector<std::string>& overrides) {
   for (const std::string& word : overrides) {
     for (const Own& own : kOwnKeys) {
       if (word != own.key && !absl::StartsWith(word, absl::StrCat(own.key, "="))) continue;
-      return absl::InvalidArgumentError(absl::StrCat(own.key, " is `titanctl bench`'s own: ", own.instead));
+      return absl::InvalidArgumentError(absl::StrCat(own.key, " is set by `titanctl bench`: ", own.instead));
     }
   }
   return absl::OkStatus();

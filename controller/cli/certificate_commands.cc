@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<Identity>> subjects_of(const IssueRequest& request) {
   if (!request.user.empty()) wanted.push_back({Identity::Kind::kUser, request.user});
   if (!request.admin.empty()) wanted.push_back({Identity::Kind::kAdmin, request.admin});
   if (!wanted.empty()) return wanted;
-  return absl::InvalidArgumentError("--controller, --node, --user or --admin says whose it is");
+  return absl::InvalidArgumentError("name the subject with --controller, --node, --user or --admin");
 }
 
 std::string folder_name(const Identity& identity) { return identity.name.empty() ? "controller" : identity.name; }
@@ -40,10 +40,10 @@ absl::Status check_folders(const std::vector<Identity>& subjects) {
   for (const Identity& identity : subjects) {
     // A name is also the name of a folder.
     if (!rpc::identity_in({rpc::to_uri(identity)}))
-      return absl::InvalidArgumentError(absl::StrCat("'", identity.name, "' is no name that a certificate can have"));
+      return absl::InvalidArgumentError(absl::StrCat("'", identity.name, "' is not a valid name for a certificate"));
     if (names.insert(folder_name(identity)).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat("two of them would have the folder ", folder_name(identity),
-                                                   ": certify one by itself, with an --out of its own"));
+    return absl::InvalidArgumentError(absl::StrCat("two certificates would go into the folder ", folder_name(identity),
+                                                   ": issue one separately, with another --out"));
   }
   return absl::OkStatus();
 }
@@ -51,9 +51,10 @@ absl::Status check_folders(const std::vector<Identity>& subjects) {
 absl::Status check_hosts(const IssueRequest& request) {
   const bool listens = request.controller;
   if (listens && request.hosts.empty())
-    return absl::InvalidArgumentError("a controller's certificate names what it is called by: give --address HOST");
+    return absl::InvalidArgumentError("a controller's certificate names its addresses: give --address HOST");
   if (!listens && !request.hosts.empty())
-    return absl::InvalidArgumentError("--address is for the controller's certificate: nobody calls the others");
+    return absl::InvalidArgumentError(
+        "--address applies only to a controller's certificate: nothing connects to the others");
   return absl::OkStatus();
 }
 
@@ -140,10 +141,12 @@ void add_init(CLI::App& parent, ParsedCommand& choice) {
       "titanctl cluster init-ca ~/titan-ca\n"
       "titanctl cluster info --tls ~/titan-ca/admin",
       [&choice, made] { return init_authority(choice.globals, made->folder, made->admin, made->days); });
-  init.add_option("folder", made->folder, "Folder to make, for its owner alone: whoever has its key is every node")
+  init.add_option("folder", made->folder,
+                  "Folder to make, for its owner alone: anyone with its key can act as any node")
       ->required();
-  init.add_option("--admin", made->admin, "What the first admin is called")->capture_default_str();
-  init.add_option("--days", made->days, "How long the authority counts; the admin's certificate a year of it")
+  init.add_option("--admin", made->admin, "Name of the first admin")->capture_default_str();
+  init.add_option("--days", made->days,
+                  "Days for which the authority is valid; the admin's certificate is valid for a year")
       ->capture_default_str()
       ->check(kDays);
 }
@@ -158,19 +161,19 @@ void add_issue(CLI::App& parent, ParsedCommand& choice) {
       [&choice, request] { return issue_certificate(choice.globals, *request); });
   issue.add_option("--ca", request->authority, "Folder of `titanctl cluster init-ca`")->required();
   issue.add_flag("--controller", request->controller, "For titan-controller");
-  issue.add_option("--node", request->nodes, "For the titan-worker of this node; of several, with commas between")
+  issue.add_option("--node", request->nodes, "For the titan-worker of this node; several are separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
-  issue.add_option("--admin", request->admin, "For somebody who may do everything");
-  issue.add_option("--user", request->user, "For somebody who may do what their tokens say");
-  issue.add_option("--address", request->hosts, "Name or IP address that the controller is called by; may be repeated");
-  issue.add_option("--days", request->days, "How long it counts")->capture_default_str()->check(kDays);
+  issue.add_option("--admin", request->admin, "For a user who may do everything");
+  issue.add_option("--user", request->user, "For a user whose rights come from their tokens");
+  issue.add_option("--address", request->hosts, "Name or IP address of the controller; may be repeated");
+  issue.add_option("--days", request->days, "Days for which it is valid")->capture_default_str()->check(kDays);
   issue
-      .add_option(
-          "--out", request->out,
-          "Folder for ca.crt, tls.crt and tls.key; of several, with a folder for each: `controller`, or its name")
+      .add_option("--out", request->out,
+                  "Folder for ca.crt, tls.crt and tls.key; several certificates get a subfolder each: `controller`, or "
+                  "their name")
       ->required();
-  issue.add_flag("--renew", request->renew, "A new certificate of the key that is there");
+  issue.add_flag("--renew", request->renew, "Issue a new certificate for the existing key");
 }
 
 }  // namespace

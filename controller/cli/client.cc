@@ -149,7 +149,7 @@ absl::Status Client::no_controller_error(const grpc::Status& said) const {
 absl::Status Client::no_answer(absl::Duration waited) const {
   const std::string within = absl::StrCat(" within ", rounded(waited));
   if (!is_connected())
-    return no_controller_error({grpc::StatusCode::UNAVAILABLE, absl::StrCat("it has answered no connection", within)});
+    return no_controller_error({grpc::StatusCode::UNAVAILABLE, absl::StrCat("no connection was answered", within)});
   return absl::DeadlineExceededError(absl::StrCat("no answer from the controller at ", address(), within));
 }
 

@@ -157,7 +157,7 @@ int show_cluster(const Globals& globals) {
   row("nodes", absl::StrCat(cluster->ready_nodes(), " of ", cluster->nodes(), " ready"));
   if (cluster->default_time_limit_seconds() > 0) {
     row("time limit", absl::StrCat(duration_text(static_cast<double>(cluster->default_time_limit_seconds())),
-                                   ", of jobs that give none of their own"));
+                                   ", for jobs that set none"));
   }
   row("jobs", absl::StrCat(cluster->live_jobs(), " of ", cluster->jobs(), " not over"));
   if (!cluster->state_folder_problem().empty()) row("store", cluster->state_folder_problem());
@@ -176,7 +176,7 @@ int show_cluster(const Globals& globals) {
 
 int back_up(const Globals& globals, const std::string& file, bool force) {
   if (!force && ::access(file.c_str(), F_OK) == 0)
-    return report(absl::AlreadyExistsError(absl::StrCat(file, " is there already; --force replaces it")));
+    return report(absl::AlreadyExistsError(absl::StrCat(file, " already exists; --force replaces it")));
   Interrupt::block_signals();
   auto partial = Partial::create(file);
   if (!partial.ok()) return report(partial.status());

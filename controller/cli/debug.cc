@@ -261,7 +261,7 @@ int debug(const Globals& globals, const DebugOptions& options) {
   } else {
     print(target + "\n");
   }
-  note("secrets are left out by their names; look through it before you hand it on");
+  note("values whose names suggest a secret are left out; check the file before you share it");
   return kExitOk;
 }
 

@@ -42,8 +42,8 @@ absl::StatusOr<std::unique_ptr<DebugBundle>> DebugBundle::begin(const std::strin
   std::error_code failed;
   std::string root = (fs::temp_directory_path(failed) / "titan-debug-XXXXXX").string();
   if (failed || ::mkdtemp(root.data()) == nullptr)  // Mode 0700.
-    return errno_status(errno,
-                        absl::StrCat("make a folder for temporary files, ", root, " (TMPDIR names another place)"));
+    return errno_status(
+        errno, absl::StrCat("make a folder for temporary files, ", root, " (set TMPDIR to use another folder)"));
   fs::create_directory(fs::path(root) / name, failed);
   return std::unique_ptr<DebugBundle>(new DebugBundle(root, name));
 }
@@ -64,8 +64,9 @@ void DebugBundle::add(const std::string& path, const std::string& text) {
   out << text;
   out.close();
   if (!out)
-    written_ = errno_status(errno, absl::StrCat("write ", file.string(),
-                                                " to the folder for temporary files (TMPDIR names another place)"));
+    written_ = errno_status(
+        errno,
+        absl::StrCat("write ", file.string(), " to the folder for temporary files (set TMPDIR to use another folder)"));
 }
 
 void DebugBundle::miss(const std::string& what, const absl::Status& why) {
@@ -74,7 +75,8 @@ void DebugBundle::miss(const std::string& what, const absl::Status& why) {
 
 absl::Status DebugBundle::pack(const std::string& file) {
   std::error_code failed;
-  if (fs::exists(file, failed)) return absl::AlreadyExistsError(absl::StrCat(file, " is there already: name another"));
+  if (fs::exists(file, failed))
+    return absl::AlreadyExistsError(absl::StrCat(file, " already exists: name another file"));
   add("missing.txt", missing_.empty() ? "nothing\n" : absl::StrJoin(missing_, "\n") + "\n");
   const sync::Lock lock(mutex_);
   if (abandoned_) return absl::CancelledError("interrupted");

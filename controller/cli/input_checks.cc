@@ -108,7 +108,7 @@ std::string fitting_flavor(const hf_config::Model& there) {
                           "\"");
     }
   }
-  return "no flavor of Titan's has these numbers: docs/howto/add-a-model.md adds one";
+  return "no Titan flavor has these numbers: docs/howto/add-a-model.md explains how to add one";
 }
 
 // Lists up to four numbers that differ between a manifest and a flavor.

@@ -19,12 +19,12 @@ CLI::Option& add_job(CLI::App& verb, Value& value, const std::string& what = "Jo
 // Selects jobs by name or by what they have in common. `label_flags`: the flags that select by a label.
 void add_selection(CLI::App& verb, Selection& selection, const std::string& which, const std::string& label_flags) {
   add_job(verb, selection.names, "Jobs: ID or PROJECT/ID");
-  verb.add_flag("--all", selection.all, "Every job of yours " + which);
+  verb.add_flag("--all", selection.all, "Each of your jobs " + which);
   verb.add_flag("--all-owners", selection.all_owners, "With --all: also those of others");
   verb.add_option(label_flags, selection.labels,
                   "Those with KEY=VALUE, KEY!=VALUE or KEY, of all owners; may be given several times")
       ->allow_extra_args(false);
-  verb.add_option("--owner", selection.owner, "Those of this user; me: of yourself");
+  verb.add_option("--owner", selection.owner, "Jobs of this user; me: your own");
   verb.add_flag("--yes", selection.yes, "Do not ask about jobs that are not named");
 }
 
@@ -37,11 +37,12 @@ struct SourceFlags {
 
   void add_to(CLI::App& verb) {
     verb.add_option("file", source.file, "Configuration: .toml, .yaml or .json; - reads standard input");
-    verb.add_option("--format", source.format, "Of standard input: toml, yaml or json (default: told by its looks)");
+    verb.add_option("--format", source.format,
+                    "Format of standard input: toml, yaml or json (default: guessed from its content)");
     verb.add_option("--nproc", ranks, "Ranks: --resources.ranks; placed freely unless --nodes says how");
     verb.add_option("--nodes", nodes, "Spread the ranks over this many nodes: --resources.ranks_per_node");
     verb.add_flag("--no-file-checks", no_file_checks,
-                  "Do not look at tokenizer, data and checkpoint folders from here");
+                  "Do not check tokenizer, data and checkpoint folders on this machine");
     add_configuration_keys(verb);
   }
 
@@ -72,9 +73,9 @@ void add_submit_flags(CLI::App& verb, SubmitOptions& options) {
       ->allow_extra_args(false);
   verb.add_flag("--dry-run", options.dry_run, "The controller checks everything and queues nothing");
   verb.add_flag("--require-fit", options.require_fit,
-                "Refuse what the nodes there are could never run or hold in memory, instead of warning");
-  verb.add_flag("--wait", options.wait, "Wait for the job's end; the exit code tells how it went");
-  verb.add_flag("-q,--quiet", options.quiet, "Only the job's id");
+                "Refuse a job that the present nodes could never run or hold in memory, instead of warning");
+  verb.add_flag("--wait", options.wait, "Wait for the job's end; the exit code reports the result");
+  verb.add_flag("-q,--quiet", options.quiet, "Print only the job's id");
 }
 
 void add_submit(CLI::App& parent, ParsedCommand& choice) {
@@ -95,7 +96,7 @@ void add_resubmit(CLI::App& parent, ParsedCommand& choice) {
   auto options = std::make_shared<SubmitOptions>();
   CLI::App& verb =
       add_verb(parent, choice, "resubmit",
-               "Queue the configuration of an earlier job again; it goes on from its newest checkpoint",
+               "Queue the configuration of an earlier job again; it resumes from its newest checkpoint",
                "titanctl resubmit my-job\ntitanctl resubmit my-job --training.steps 2000 --wait", [&choice, options] {
                  choice.takes_overrides = true;
                  options->source.overrides = choice.overrides;
@@ -126,10 +127,10 @@ void add_bench(CLI::App& parent, ParsedCommand& choice) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App& verb = add_source_verb(
       parent, choice, "bench",
-      "How fast a job trains here and where its time goes; Ctrl-C leaves nothing behind\n"
+      "Measure how fast a job trains here and where its time goes; Ctrl-C leaves nothing behind\n"
       "Runs it with a private controller and worker and dump folders that it removes: without validation, profiler "
       "and, "
-      "unless asked for, checkpoints.",
+      "unless requested, checkpoints.",
       "titanctl bench configs/llama3_tiny.toml --nproc 2\n"
       "titanctl bench job.toml --steps 50 --variant long='--training.seq_len 4096 --training.local_batch_size 1'\n"
       "titanctl bench job.toml --variant reference='--resources.kernels reference' -o json > kernels.json\n"
@@ -138,13 +139,13 @@ void add_bench(CLI::App& parent, ParsedCommand& choice) {
         options->source = flags->resolved(choice);
         return bench(choice.globals, *options);
       });
-  verb.add_option("--steps", options->steps, "Steps of each run that count")
+  verb.add_option("--steps", options->steps, "Measured steps of each run")
       ->check(CLI::Range(2, 1000000))
       ->capture_default_str();
-  verb.add_option("--warmup", options->warmup, "Steps before them")
+  verb.add_option("--warmup", options->warmup, "Warm-up steps before them")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  verb.add_option("--repeat", options->repeats, "Runs of each configuration, in turns")
+  verb.add_option("--repeat", options->repeats, "Runs of each configuration; configurations alternate")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   verb.add_option("--variant", options->variants,
@@ -180,13 +181,13 @@ void add_reading_verbs(CLI::App& parent, ParsedCommand& choice) {
   list_verb.add_option("--project", query.project,
                        "Only jobs of this project (TITAN_PROJECT, else all that you may see); '*': all");
   list_verb.add_option("--filter", query.filter,
-                       "Only jobs that it holds for: comparisons of state, name, id, project, owner, title, priority, "
+                       "Only jobs for which it holds: comparisons of state, name, id, project, owner, title, priority, "
                        "ranks, device, labels.KEY, create_time, start_time, end_time and progress.step, with AND, OR, "
                        "NOT and parentheses");
   list_verb.add_option("--sort-by", query.sort_by, "Fields as in --filter: 'priority desc, create_time'");
   list_verb.add_option("-l,--label", query.labels, "KEY=VALUE, KEY!=VALUE or KEY; may be given several times")
       ->allow_extra_args(false);
-  list_verb.add_option("--owner", query.owner, "Only jobs of this user; me: of yourself");
+  list_verb.add_option("--owner", query.owner, "Only jobs of this user; me: your own");
   list_verb.add_option("--limit", query.limit, "At most this many")->check(integer_range(1));
 
   auto described = std::make_shared<std::string>();
@@ -196,16 +197,16 @@ void add_reading_verbs(CLI::App& parent, ParsedCommand& choice) {
       .required();
 
   auto diagnosed = std::make_shared<std::pair<std::string, int>>();
-  CLI::App& diagnose_verb =
-      add_verb(parent, choice, "diagnose", "Why an attempt stood still: who went another way, and where every rank was",
-               "titanctl diagnose my-job\ntitanctl diagnose my-job --attempt 2",
-               [&choice, diagnosed] { return diagnose(choice.globals, diagnosed->first, diagnosed->second); });
+  CLI::App& diagnose_verb = add_verb(
+      parent, choice, "diagnose", "Why an attempt stalled: which rank diverged first, and where every rank was",
+      "titanctl diagnose my-job\ntitanctl diagnose my-job --attempt 2",
+      [&choice, diagnosed] { return diagnose(choice.globals, diagnosed->first, diagnosed->second); });
   add_job(diagnose_verb, diagnosed->first).required();
-  diagnose_verb.add_option("--attempt", diagnosed->second, "Of this attempt (default: the newest that stood still)")
+  diagnose_verb.add_option("--attempt", diagnosed->second, "Attempt to show (default: the newest that stalled)")
       ->check(integer_range(1));
 
   auto log_options = std::make_shared<LogsOptions>();
-  CLI::App& logs_verb = add_verb(parent, choice, "logs", "What the ranks printed",
+  CLI::App& logs_verb = add_verb(parent, choice, "logs", "Show what the ranks printed",
                                  "titanctl logs -f my-job --rank 0\ntitanctl logs my-job --attempt 1 --tail 50",
                                  [&choice, log_options] { return logs(choice.globals, *log_options); });
   add_job(logs_verb, log_options->job).required();
@@ -214,13 +215,13 @@ void add_reading_verbs(CLI::App& parent, ParsedCommand& choice) {
       ->delimiter(',')
       ->allow_extra_args(false)  // `--rank 0,7 my-job`
       ->check(integer_range(0));
-  logs_verb.add_option("--attempt", log_options->attempt, "Of this attempt (default: the newest)")
+  logs_verb.add_option("--attempt", log_options->attempt, "Attempt to show (default: the newest)")
       ->check(integer_range(1));
   logs_verb.add_option("--tail", log_options->tail, "Only the last lines")->check(integer_range(0));
 
   auto event_options = std::make_shared<EventsOptions>();
   CLI::App& events_verb =
-      add_verb(parent, choice, "events", "What happened to a job or a node, oldest first; -o json: one object a line",
+      add_verb(parent, choice, "events", "Events of a job or a node, oldest first; -o json: one object per line",
                "titanctl events -f my-job\ntitanctl events --node n1",
                [&choice, event_options] { return events(choice.globals, *event_options); });
   add_job(events_verb, event_options->job, "Job: ID or PROJECT/ID (default: everything)");
@@ -237,7 +238,7 @@ void add_acting_verbs(CLI::App& parent, ParsedCommand& choice) {
                [&choice, cancelled] { return cancel(choice.globals, *cancelled); });
   add_selection(cancel_verb, cancelled->selection, "that is queued or running", "-l,--label");
   cancel_verb.add_flag("--now", cancelled->now, "Kill the ranks at once, without saving");
-  cancel_verb.add_flag("--wait", cancelled->wait, "Until they have ended");
+  cancel_verb.add_flag("--wait", cancelled->wait, "Wait until they have ended");
 
   auto updated = std::make_shared<UpdateOptions>();
   CLI::App& update_verb =
@@ -248,16 +249,15 @@ void add_acting_verbs(CLI::App& parent, ParsedCommand& choice) {
   add_selection(update_verb, updated->selection, "that is queued or running", "-l,--selector");
   update_verb.add_option("--priority", updated->priority, "Jobs with a higher priority are placed first")
       ->check(integer_range(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
-  update_verb.add_option("--title", updated->title, "What `titanctl list` shows");
+  update_verb.add_option("--title", updated->title, "Title that `titanctl list` shows");
   update_verb
       .add_option("--label", updated->set_labels, "KEY=VALUE, or KEY- to take it away; may be given several times")
       ->allow_extra_args(false);
 
   auto deleted = std::make_shared<Selection>();
-  CLI::App& delete_verb =
-      add_verb(parent, choice, "delete", "Take jobs that are over off the list, for good; dump folders stay",
-               "titanctl delete my-job old-job\ntitanctl delete -l sweep=7 --yes",
-               [&choice, deleted] { return delete_jobs(choice.globals, *deleted); });
+  CLI::App& delete_verb = add_verb(parent, choice, "delete", "Delete jobs that are over; dump folders stay",
+                                   "titanctl delete my-job old-job\ntitanctl delete -l sweep=7 --yes",
+                                   [&choice, deleted] { return delete_jobs(choice.globals, *deleted); });
   add_selection(delete_verb, *deleted, "that is over", "-l,--label");
 
   struct Wait {
@@ -280,7 +280,7 @@ void add_acting_verbs(CLI::App& parent, ParsedCommand& choice) {
       parent, choice, "checkpoint", "Save a running job at its next step edge", "titanctl checkpoint my-job --wait",
       [&choice, saved] { return checkpoint(choice.globals, saved->job, saved->wait); });
   add_job(checkpoint_verb, saved->job).required();
-  checkpoint_verb.add_flag("--wait", saved->wait, "Until the checkpoint is committed");
+  checkpoint_verb.add_flag("--wait", saved->wait, "Wait until the checkpoint is committed");
 
   auto profiled = std::make_shared<ProfileOptions>();
   CLI::App& profile_verb =
@@ -288,15 +288,16 @@ void add_acting_verbs(CLI::App& parent, ParsedCommand& choice) {
                "titanctl profile my-job\ntitanctl profile my-job --ranks 0,7 --steps 3 --folder traces",
                [&choice, profiled] { return profile(choice.globals, *profiled); });
   add_job(profile_verb, profiled->job).required();
-  profile_verb.add_option("--ranks", profiled->ranks, "Of these ranks")
+  profile_verb.add_option("--ranks", profiled->ranks, "Ranks to record")
       ->delimiter(',')
       ->allow_extra_args(false)  // `--ranks 0,7 my-job`
       ->check(integer_range(0))
       ->default_str("0");
-  profile_verb.add_option("--steps", profiled->steps, "So many steps, at most 100")
+  profile_verb.add_option("--steps", profiled->steps, "Number of steps, at most 100")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  profile_verb.add_option("--folder", profiled->folder, "For rankR_trace.json (default: JOB_iteration_STEP here)");
+  profile_verb.add_option("--folder", profiled->folder,
+                          "Folder for rankR_trace.json (default: JOB_iteration_STEP here)");
 }
 
 }  // namespace

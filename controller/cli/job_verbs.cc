@@ -117,7 +117,7 @@ int describe(const Globals& globals, const std::string& name) {
   if (!job.ok()) return report(job.status());
   if (globals.format == Format::kTable) {
     print_foreign(describe_text(*job, latest_troubles(client, job->name()), last_lines_of(client, *job)));
-    note(absl::StrCat("`titanctl events ", short_name(job->name()), "` tells what happened, `titanctl logs ",
+    note(absl::StrCat("`titanctl events ", short_name(job->name()), "` shows what happened, `titanctl logs ",
                       short_name(job->name()), "` what it printed"));
   } else {
     print(job_json(*job), globals.format);

@@ -87,7 +87,7 @@ absl::StatusOr<std::string> run_base() {
     why = make_place(place);
     if (why.ok()) return place.string();
   }
-  return annotate(why, "no place for the files of a run (XDG_CACHE_HOME names another)");
+  return annotate(why, "no folder for the files of a run (set XDG_CACHE_HOME to use another)");
 }
 
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::make(const std::string& base) {
@@ -96,12 +96,13 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::make(const std::string& ba
   std::string pattern = base + "/run-XXXXXX";
   if (error || mkdtemp(pattern.data()) == nullptr) {
     return absl::InternalError(
-        absl::StrCat("cannot make a folder under ", base, "; XDG_CACHE_HOME names another place"));
+        absl::StrCat("cannot make a folder under ", base, "; set XDG_CACHE_HOME to use another folder"));
   }
   const int lock = open((pattern + kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) {
     if (lock >= 0) close(lock);
-    return absl::InternalError(absl::StrCat("cannot lock ", pattern, kLock, "; XDG_CACHE_HOME names another place"));
+    return absl::InternalError(
+        absl::StrCat("cannot lock ", pattern, kLock, "; set XDG_CACHE_HOME to use another folder"));
   }
   return std::unique_ptr<RunFolder>(new RunFolder(pattern, lock));
 }

@@ -130,7 +130,7 @@ int logs(const Globals& globals, const LogsOptions& options) {
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   const absl::Status status = printer.stream(client, options, stopper);
   if (absl::IsCancelled(status)) {
-    note(absl::StrCat("\njob ", short_name(job->name()), " goes on; `titanctl cancel ", short_name(job->name()),
+    note(absl::StrCat("\njob ", short_name(job->name()), " keeps running; `titanctl cancel ", short_name(job->name()),
                       "` stops it"));
     return kExitInterrupted;
   }

@@ -46,25 +46,25 @@ class Program {
     app_.allow_extras();
     app_.require_subcommand(0, 1);  // Later words are arguments, even when spelled like a verb.
     app_.add_option("--controller", choice_.globals.controller,
-                    "HOST:PORT of the controller; of several, with commas: the one that leads")
+                    "HOST:PORT of the controller, or of several, separated by commas: the leader is used")
         ->capture_default_str();
     app_.add_option("--tls", choice_.globals.access.security.folder,
-                    "Folder with ca.crt, and tls.crt and tls.key of who you are: speak by TLS (TITAN_TLS)");
+                    "Folder with ca.crt, and your tls.crt and tls.key: connect with TLS (TITAN_TLS)");
     app_.add_option("--tls-ca", choice_.globals.access.security.ca,
-                    "Certificate of who signs the controller's: speak by TLS (TITAN_TLS_CA)");
-    app_.add_option("--tls-cert", choice_.globals.access.security.cert, "Certificate of who you are (TITAN_TLS_CERT)");
+                    "Certificate of the authority that signed the controller's: connect with TLS (TITAN_TLS_CA)");
+    app_.add_option("--tls-cert", choice_.globals.access.security.cert, "Your certificate (TITAN_TLS_CERT)");
     app_.add_option("--tls-key", choice_.globals.access.security.key, "Its private key (TITAN_TLS_KEY)");
     app_.add_option("--token-file", choice_.globals.access.token_file,
                     "File with a token, which nobody else can read (TITAN_TOKEN_FILE)");
     app_.add_flag("--insecure", choice_.globals.access.security.insecure,
-                  "Speak plainly also with a controller beyond this machine");
+                  "Connect without TLS even to a controller on another machine");
     app_.add_option("-o,--output", output_, "table, wide, json or yaml; wide: a table with more columns")
         ->capture_default_str();
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
     app_.set_version_flag("--version", version_text("titanctl", arguments_.words), kVersionHelp);
     app_.add_option("--timeout", timeout_,
                     "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait; for `profile` how "
-                    "long a rank may stand still (120)");
+                    "long a rank may stall (120)");
     CLI::App* job = app_.add_subcommand("job", "Verbs of jobs, also there without `job`")->group("Groups");
     job->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_job_verbs(*job, choice_, "Verbs");
@@ -80,7 +80,7 @@ class Program {
     add_certificate_verbs(*cluster, choice_);
     CLI::App* auth = app_.add_subcommand("auth", "Who may do what")->group("Groups");
     auth->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
-    CLI::App* token = auth->add_subcommand("token", "Tokens, by which users of other machines come in");
+    CLI::App* token = auth->add_subcommand("token", "Tokens, with which users of other machines prove who they are");
     token->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_token_verbs(*token, choice_);
     add_flat_aliases();

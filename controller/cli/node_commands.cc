@@ -87,11 +87,11 @@ std::string drain_text(const v1::Node& node) {
                                                 counted(node.unknown_size(), "attempt of a job", "attempts of jobs"),
                                                 " that this controller does not know");
     return absl::StrCat("node ", node_id(node), " ", rest, "; `titanctl node uncordon ", node_id(node),
-                        "` takes it back");
+                        "` makes it available again");
   }
   return absl::StrCat("node ", node_id(node), " takes no new ranks; ", jobs_text(node),
-                      node.jobs_size() == 1 ? " saves and goes" : " save and go",
-                      " on elsewhere, but what cannot save stays to its end");
+                      node.jobs_size() == 1 ? " saves and continues" : " save and continue",
+                      " elsewhere, but a job that cannot save stays until it ends");
 }
 
 std::string nodes_text(const std::vector<v1::Node>& nodes, bool wide) {
@@ -230,7 +230,7 @@ int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
       globals, nodes, [&](const std::string& name) { return client.cordon_node(name, reason); },
       [](const v1::Node& node) {
         return absl::StrCat("node ", node_id(node), " takes no new ranks; running ones stay. `titanctl node uncordon ",
-                            node_id(node), "` takes it back");
+                            node_id(node), "` makes it available again");
       });
 }
 
@@ -268,7 +268,7 @@ int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
   return to_each(
       globals, nodes, [&](const std::string& name) { return client.delete_node(name, force); },
       [](const v1::Node& node) {
-        return absl::StrCat("node ", node_id(node), " is deleted with its events; its titan-worker may register anew");
+        return absl::StrCat("node ", node_id(node), " is deleted with its events; its titan-worker may register again");
       });
 }
 

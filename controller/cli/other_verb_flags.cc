@@ -83,7 +83,8 @@ void add_schedule_verbs(CLI::App& root, ParsedCommand& choice) {
   show.add_option("--schedule", request->name, "1F1B, GPipe, Interleaved1F1B, ... (1F1B)");
   show.add_option("--ranks", request->ranks, "Pipeline ranks (4)");
   show.add_option("--microbatches", request->microbatches, "Microbatches of a step (8)");
-  show.add_option("--stages-per-rank", request->stages_per_rank, "Stages of each rank (as usual for the schedule)");
+  show.add_option("--stages-per-rank", request->stages_per_rank,
+                  "Stages of each rank (default: the schedule's usual number)");
   show.add_option("--csv", request->csv, "File in torch's form: a row per rank, cells such as 0F3, 2I0, 2W0, 1B2");
   show.add_option("--costs", request->costs, "F,I,W[,transfer]: time of each (1,1,1,0); B takes I + W");
   show.add_flag("--by-flops", request->by_flops, "Stages take as long as their FLOPs, recomputation included");
@@ -114,7 +115,7 @@ void add_config_verbs(CLI::App& root, ParsedCommand& choice) {
         return dump_config(choice.globals, dumped->source, dumped->changed);
       });
   dump.add_option("file", dumped->source.file, "Configuration; none: the defaults");
-  dump.add_option("--format", dumped->source.format, "Of standard input: toml, yaml or json");
+  dump.add_option("--format", dumped->source.format, "Format of standard input: toml, yaml or json");
   dump.add_flag("--changed", dumped->changed, "Only what differs from the defaults");
   add_configuration_keys(dump);
 
@@ -166,19 +167,19 @@ void add_node_verbs(CLI::App& parent, ParsedCommand& choice) {
                                 return cordon_nodes(choice.globals, cordoned->nodes, cordoned->reason);
                               });
   cordon.add_option("node", cordoned->nodes, "Nodes")->required();
-  cordon.add_option("--reason", cordoned->reason, "Why, for those who read the list");
+  cordon.add_option("--reason", cordoned->reason, "Reason that the list shows");
 
   struct Drain : Cordon {
     bool wait = false;
   };
   auto drained = std::make_shared<Drain>();
   CLI::App& drain = add_verb(
-      parent, choice, "drain", "Empty nodes: no new ranks, and what runs there saves and goes on elsewhere",
+      parent, choice, "drain", "Empty nodes: place no new ranks there; running jobs save and continue elsewhere",
       "titanctl node drain n1 --wait --reason 'new disk'\ntitanctl node drain n1 n2 --wait --timeout 600",
       [&choice, drained] { return drain_nodes(choice.globals, drained->nodes, drained->reason, drained->wait); });
   drain.add_option("node", drained->nodes, "Nodes")->required();
-  drain.add_option("--reason", drained->reason, "Why, for those who read the list");
-  drain.add_flag("--wait", drained->wait, "Until nothing runs there; --timeout SECONDS limits it");
+  drain.add_option("--reason", drained->reason, "Reason that the list shows");
+  drain.add_flag("--wait", drained->wait, "Wait until nothing runs there; --timeout SECONDS limits it");
 
   struct Unknown {
     std::string node, job_uid;
@@ -186,7 +187,7 @@ void add_node_verbs(CLI::App& parent, ParsedCommand& choice) {
   };
   auto unknown = std::make_shared<Unknown>();
   CLI::App& stop = add_verb(
-      parent, choice, "stop", "End what a node runs of a job that the controller does not know",
+      parent, choice, "stop", "End the ranks that a node runs for a job that the controller does not know",
       "titanctl node describe n1     # lists them\ntitanctl node stop n1 --unknown JOB_UID", [&choice, unknown] {
         return stop_unknown(choice.globals, unknown->node, unknown->job_uid, unknown->grace_seconds);
       });
@@ -204,10 +205,10 @@ void add_node_verbs(CLI::App& parent, ParsedCommand& choice) {
 
   auto deleted = std::make_shared<std::vector<std::string>>();
   auto forced = std::make_shared<bool>(false);
-  CLI::App& delete_verb = add_verb(
-      parent, choice, "delete", "Take nodes that are lost and will not come back off the list, with their events",
-      "titanctl node delete n7 n8",
-      [&choice, deleted, forced] { return delete_nodes(choice.globals, *deleted, *forced); });
+  CLI::App& delete_verb =
+      add_verb(parent, choice, "delete", "Delete nodes that are lost and will not come back, with their events",
+               "titanctl node delete n7 n8",
+               [&choice, deleted, forced] { return delete_nodes(choice.globals, *deleted, *forced); });
   delete_verb.add_option("node", *deleted, "Nodes")->required();
   delete_verb.add_flag(
       "--force", *forced,
@@ -224,15 +225,16 @@ void add_cluster_verbs(CLI::App& parent, ParsedCommand& choice) {
     bool force = false;
   };
   auto made = std::make_shared<Backup>();
-  CLI::App& backup = add_verb(parent, choice, "backup", "Copy what the controller knows into a file, while it serves",
-                              "titanctl cluster backup titan-$(date +%F).db",
-                              [&choice, made] { return back_up(choice.globals, made->file, made->force); });
+  CLI::App& backup =
+      add_verb(parent, choice, "backup", "Copy the controller's store into a file, while the controller runs",
+               "titanctl cluster backup titan-$(date +%F).db",
+               [&choice, made] { return back_up(choice.globals, made->file, made->force); });
   backup.add_option("file", made->file, "File to write; appears when it is whole")->required();
   backup.add_flag("--force", made->force, "Replace the file if it is there");
 
   auto bundle = std::make_shared<DebugOptions>();
   CLI::App& collect =
-      add_verb(parent, choice, "debug", "Collect what whoever looks for a fault needs, without secrets, into one file",
+      add_verb(parent, choice, "debug", "Collect diagnostics for a bug report, without secrets, into one file",
                "titanctl cluster debug\ntitanctl cluster debug --out fault.tar.gz",
                [&choice, bundle] { return debug(choice.globals, *bundle); });
   collect.add_option("--out", bundle->file, "File to write, .tar.gz; titan-debug-TIME.tar.gz unless it is given");

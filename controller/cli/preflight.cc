@@ -110,7 +110,7 @@ class Checker {
     }
     bad(key, value, what,
         absl::StrCat(remedy, remedy.empty() ? "" : "; ",
-                     "where only the nodes have it, --no-file-checks leaves this check out"));
+                     "if only the nodes have it, --no-file-checks skips this check"));
   }
 
   void check_dump_folder() {
@@ -268,7 +268,7 @@ class Checker {
     const auto is_weights = [](const auto& entry) { return entry.path().extension() == ".safetensors"; };
     const fs::directory_iterator entries(path, error);
     if (std::none_of(begin(entries), end(entries), is_weights)) {
-      return bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for",
+      return bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf requires",
                  kGetWeights);
     }
     // A job with its own steps resumes from them.

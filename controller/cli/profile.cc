@@ -48,7 +48,7 @@ absl::StatusOr<bool> TraceFiles::take(const v1::TraceChunk& chunk) {
   const auto found = traces_.find(chunk.rank());
   if (found == traces_.end()) {
     return absl::DataLossError(
-        absl::StrCat("the controller sent the trace of rank ", chunk.rank(), ", which was not asked for"));
+        absl::StrCat("the controller sent the trace of rank ", chunk.rank(), ", which was not requested"));
   }
   Trace& trace = found->second;
   if (trace.whole) return false;
@@ -173,7 +173,7 @@ int profile(const Globals& globals, const ProfileOptions& options) {
         return globals.format == Format::kTable && !print(trace.path + "\n");
       });
   if (absl::IsCancelled(status)) {
-    note(absl::StrCat("\njob ", *id, " goes on; what its ranks record stays on their nodes"));
+    note(absl::StrCat("\njob ", *id, " keeps running; what its ranks record stays on their nodes"));
     return kExitInterrupted;
   }
   if (!trouble.ok()) return report(trouble);

@@ -123,7 +123,7 @@ absl::StatusOr<pipeline::Costs> parse_costs(const ScheduleRequest& request, cons
   double* const members[] = {&costs.forward, &costs.input_gradient, &costs.weight_gradient, &costs.transfer};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (!absl::SimpleAtod(parts[i], members[i]) || !std::isfinite(*members[i]))
-      return no_number(request.costs, absl::StrCat("'", parts[i], "' is no number"));
+      return no_number(request.costs, absl::StrCat("'", parts[i], "' is not a number"));
     if (*members[i] < 0 || *members[i] > 1e9)
       return no_number(request.costs, absl::StrCat(parts[i], " is not between 0 and 1e9"));
   }

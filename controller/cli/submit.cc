@@ -84,7 +84,7 @@ int wait_for_end(const Globals& globals, Client& client, const std::string& name
     return report_end(*ended);
   }
   if (absl::IsCancelled(ended.status())) {
-    note(absl::StrCat("\njob ", short_name(name), " goes on; `titanctl wait ", short_name(name),
+    note(absl::StrCat("\njob ", short_name(name), " keeps running; `titanctl wait ", short_name(name),
                       "` waits again, `titanctl cancel ", short_name(name), "` stops it"));
     return kExitInterrupted;
   }
@@ -151,7 +151,7 @@ int submit(const Globals& globals, const SubmitOptions& options) {
       if (options.dry_run) note(absl::StrCat("the job ", warning.message()));
       continue;
     }
-    warn(absl::StrCat("on the nodes there are now this job cannot run: ", warning.reason(), ": ", warning.message()));
+    warn(absl::StrCat("this job cannot run on the present nodes: ", warning.reason(), ": ", warning.message()));
   }
 
   if (options.dry_run) {

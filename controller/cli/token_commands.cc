@@ -111,7 +111,7 @@ int revoke_token(const Globals& globals, const std::string& id) {
   if (globals.format != Format::kTable) {
     print(to_json(*revoked), globals.format);
   } else {
-    print(absl::StrCat("token ", revoked->id(), " of ", revoked->user(), " counts no more\n"));
+    print(absl::StrCat("token ", revoked->id(), " of ", revoked->user(), " is revoked\n"));
   }
   return kExitOk;
 }
@@ -124,7 +124,7 @@ void add_token_verbs(CLI::App& parent, ParsedCommand& choice) {
                               [&choice, made] { return create_token(choice.globals, *made); });
   create
       .add_option("--user", made->user,
-                  "Who calls with it, as records and events will name them; workers that are root run their jobs as "
+                  "Name of the token's user in records and events; workers that are root run their jobs as "
                   "the unix user of this name")
       ->required();
   create
@@ -133,11 +133,11 @@ void add_token_verbs(CLI::App& parent, ParsedCommand& choice) {
                   "everything")
       ->required();
   create.add_option("--project", made->projects, "Where the role holds; may be repeated; '*': everywhere")->required();
-  create.add_option("--expires", made->expires, "After so long, such as 30d or 12h; without: when it is revoked");
+  create.add_option("--expires", made->expires, "Lifetime, such as 30d or 12h (default: until it is revoked)");
   add_verb(parent, choice, "list", "Tokens, without their secrets", "titanctl auth token list",
            [&choice] { return list_tokens(choice.globals); });
   auto id = std::make_shared<std::string>();
-  add_verb(parent, choice, "revoke", "Let nobody in with a token any more, also where it is in use",
+  add_verb(parent, choice, "revoke", "Revoke a token at once, even where it is in use",
            "titanctl auth token revoke 4f1c09ab52de", [&choice, id] { return revoke_token(choice.globals, *id); })
       .add_option("id", *id, "Its id, as `list` shows it")
       ->required();

@@ -73,7 +73,7 @@ std::string nothing_to_do(const v1::Job& job) {
   const int64_t done = job.attempts().rbegin()->resumed_step(), wanted = job.progress().total_steps();
   if (wanted <= 0 || done < wanted) return "";
   return absl::StrCat("nothing to do: step ", done, " of ", wanted, " is done in ", job.spec().dump_folder(),
-                      " (more steps: --training.steps; anew: another --job.dump_folder)");
+                      " (for more steps raise --training.steps; to start over use another --job.dump_folder)");
 }
 
 int report_end(const v1::Job& job) {

@@ -91,7 +91,7 @@ absl::Status follow_stream(
     // Without `reconnect`, --timeout limits the wait for the controller; otherwise it may take its time to come back.
     if (!reconnect && now - lost > client.timeout()) return to_status(status);
     if (!said && now - lost > absl::Seconds(1)) {
-      note("the controller at " + client.address() + " cannot be reached; the job goes on, waiting ...");
+      note("the controller at " + client.address() + " cannot be reached; the job keeps running, waiting ...");
       said = true;
     }
     client.wait(std::min(absl::Milliseconds(200), std::max(absl::ZeroDuration(), deadline - now)));

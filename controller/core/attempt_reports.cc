@@ -42,8 +42,8 @@ std::string plain(const std::string& text) {
 job::Refusal ended_early(const std::string& node, bool was_told) {
   if (!was_told) return {node, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"};
   return {"", "LAUNCH_FAILED",
-          absl::StrCat("node ", node, " was told to stop it before its ranks ran, by a controller that could not ",
-                       "write down why")};
+          absl::StrCat("node ", node, " was ordered to stop it before its ranks ran, by a controller that could not ",
+                       "record why")};
 }
 
 void put_exit(const LiveJob& job, const job::RankExit& exit, Change& change) {
@@ -52,12 +52,13 @@ void put_exit(const LiveJob& job, const job::RankExit& exit, Change& change) {
 }
 
 std::string how(const job::RankExit& exit) {
-  if (left_well(exit)) return exit.exit_code == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
+  if (left_well(exit))
+    return exit.exit_code == rank_protocol::kExitFinished ? "finished" : "saved and exited on request";
   const std::string words =
       exit.message.empty() || exit.signal == SIGKILL ? "" : absl::StrCat(": ", plain(exit.message));
   if (exit.out_of_memory) return absl::StrCat("was killed for memory", words);
   if (exit.signal != 0) return absl::StrCat("was killed by signal ", exit.signal, words);
-  return absl::StrCat("left with exit code ", exit.exit_code, words);
+  return absl::StrCat("exited with code ", exit.exit_code, words);
 }
 
 // Each exit is a separate record: a job of ten thousand ranks fails with as many.
@@ -92,14 +93,14 @@ void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& repor
     const size_t count = attempt.exits.size();
     if (count > kExitEvents) continue;
     told = true;
-    add_event(
-        step, change, job,
-        {.node = node.record.name,
-         .attempt = attempt.record.number,
-         .rank = exit.rank,
-         .reason = "RankExited",
-         .message = absl::StrCat(how(exit), count == kExitEvents ? "; no more exits of this attempt are told" : ""),
-         .severity = left_well(exit) ? "info" : "warning"});
+    add_event(step, change, job,
+              {.node = node.record.name,
+               .attempt = attempt.record.number,
+               .rank = exit.rank,
+               .reason = "RankExited",
+               .message = absl::StrCat(how(exit),
+                                       count == kExitEvents ? "; further exits of this attempt are not reported" : ""),
+               .severity = left_well(exit) ? "info" : "warning"});
   }
   if (!changed) return;
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());

@@ -89,15 +89,17 @@ void drop_expired_preferences(Step& step) {
     Change change;
     const std::string waited = absl::StrCat("waited ", absl::FormatDuration(step.options.reserve_grace), " for ");
     if (held) {
-      add_event(step, change, job,
-                {.reason = "ReservationGivenUp",
-                 .message = waited + "devices beside those that it comes back to: others may have them now"});
+      add_event(
+          step, change, job,
+          {.reason = "ReservationGivenUp",
+           .message =
+               waited + "devices in addition to its reserved ones: the reserved devices are released to other jobs"});
     }
     if (!avoided.empty()) {
       add_event(step, change, job,
                 {.reason = "AvoidanceGivenUp",
                  .message = absl::StrCat(waited, "other nodes than ", absl::StrJoin(avoided, ", "),
-                                         ", where it failed: it may go there again")});
+                                         ", where it failed: it may be placed there again")});
     }
     put_job(change, job);
     step.commit(std::move(change));

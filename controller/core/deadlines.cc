@@ -65,11 +65,11 @@ void give_up_parts(Step& step, LiveJob& job) {
           step, job, name,
           {"STOP_TIMEOUT", "StopTimedOut",
            absl::StrCat(counted(part.placement.num_ranks, "rank"), " did not end in time: ",
-                        "a process that cannot be killed? Its devices stay taken until the node says otherwise")},
+                        "a process that cannot be killed? Its devices stay occupied until the node reports them free")},
           change);
     } else {
-      give_up_part(step, job, name,
-                   {"PREPARE_TIMEOUT", "PrepareTimedOut", "did not prepare in time: a mount that hangs?"}, change);
+      give_up_part(step, job, name, {"PREPARE_TIMEOUT", "PrepareTimedOut", "did not prepare in time: check its mounts"},
+                   change);
       send_stop(step, job, name);
     }
   }

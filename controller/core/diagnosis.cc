@@ -132,7 +132,7 @@ void end_diagnosis(Step& step, LiveJob& job) {
   wanted.attempt = job.key();
   wanted.title = absl::StrCat("attempt ", attempt.record.number, " of ", job.record.name, ", ",
                               counted(attempt.findings.ranks.size(), "rank"), " of ", attempt.record.ranks,
-                              " looked at, ", absl::FormatTime(absl::RFC3339_sec, step.now.wall, absl::UTCTimeZone()));
+                              " examined, ", absl::FormatTime(absl::RFC3339_sec, step.now.wall, absl::UTCTimeZone()));
   wanted.findings = std::make_shared<const job::Findings>(std::exchange(attempt.findings, {}));
 }
 
@@ -164,9 +164,8 @@ void take(Step& step, const Compared& input) {
               {.attempt = number,
                .rank = record.ranks.size() == 1 ? record.ranks.front() : -1,
                .reason = "AttemptDiagnosed",
-               .message = absl::StrCat(
-                   record.verdict.empty() ? "no rank is seen to have gone another way than the others" : record.verdict,
-                   "; `titanctl diagnose` shows where each rank stood"),
+               .message = absl::StrCat(record.verdict.empty() ? "no rank is known to have diverged" : record.verdict,
+                                       "; `titanctl diagnose` shows where each rank stood"),
                .severity = "warning"});
     put_job(change, job);
   }

@@ -38,7 +38,8 @@ void drain_ranks(Step& step, const std::string& name) {
               {.node = name,
                .attempt = attempt.record.number,
                .reason = "NodeDraining",
-               .message = leaves ? "the ranks save and go on elsewhere" : "the job cannot save, so it stays to its end",
+               .message = leaves ? "the ranks save and continue elsewhere"
+                                 : "the job cannot save checkpoints, so it stays until it ends",
                .actor = actor});
     put_job(change, job);
     if (leaves) step.expect(change, SendCommand{job.key(), Command::kStop, {name}});

@@ -89,7 +89,7 @@ bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std
   if (!job.record.folder_id.empty()) {  // A worker of an older version does not check.
     return refused("DUMP_FOLDER_REPLACED",
                    absl::StrCat("the dump folder ", folder, " is not the one of the job's earlier ",
-                                "attempts; mount or restore that one, or submit the job anew"));
+                                "attempts; mount or restore that one, or submit the job again"));
   }
   const std::string* other = step.state.folders.holder_of_id(id);
   if (other != nullptr && *other != job.record.uid) {

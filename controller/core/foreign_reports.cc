@@ -61,12 +61,13 @@ bool may_list(Step& step, Node& node, const AttemptKey& key) {
 void note_foreign(Step& step, Node& node, const std::string& what, const std::string& job) {
   if (node.session == 0 || std::exchange(node.foreign_warned, node.session) == node.session) return;
   Change change;
-  add_node_event(step, change, node, "NodeSpeaksForOthers",
-                 absl::StrCat("it sent ", what,
-                              ": not taken. Is its titan-worker of an older copy of this cluster? Or somebody else has "
-                              "its certificate: `titanctl node cordon ",
-                              node.record.name, "`, and give it a new one. No more is told in this session"),
-                 "warning", "", job);
+  add_node_event(
+      step, change, node, "NodeSpeaksForOthers",
+      absl::StrCat("it sent ", what,
+                   ": ignored. Either its titan-worker belongs to an older copy of this cluster, or somebody else uses "
+                   "its certificate. Run `titanctl node cordon ",
+                   node.record.name, "` and issue a new certificate. Further reports in this session are not shown"),
+      "warning", "", job);
   put_node(step, change, node);
   step.commit(std::move(change));
 }

@@ -149,7 +149,7 @@ void adopt(Step& step, LiveJob& job, const AttemptInventory& item, std::vector<j
             {.attempt = job.record.attempts,
              .reason = "AttemptAdopted",
              .message = absl::StrCat("the nodes run attempt ", job.record.attempts,
-                                     ", which is newer than this controller's records: it goes on untouched"),
+                                     ", which is newer than this controller's records: it keeps running"),
              .severity = "warning"});
   put_attempt(change, job, job.attempt->record);
   put_job(change, job);
@@ -181,7 +181,7 @@ bool catch_up(Step& step, Node& node, const AttemptInventory& item) {
             {.attempt = job.record.attempts,
              .reason = "AttemptNumberRaised",
              .message = absl::StrCat("a node reports attempt ", job.record.attempts,
-                                     ", which this controller's records lack: going on from the next number"),
+                                     ", which this controller's records lack: numbers continue after it"),
              .severity = "warning"});
   put_job(change, job);
   step.commit(std::move(change));

@@ -56,10 +56,12 @@ bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node
     set_reason("", "");
     return false;
   }
-  set_reason(kNodeUnreachable,
-             job.stops() ? "no node of the job can be reached: its ranks may still run, and save and end once one is"
-                         : absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
-                                        absl::FormatDuration(grace), " after the lease"));
+  set_reason(
+      kNodeUnreachable,
+      job.stops()
+          ? "no node of the job can be reached: its ranks may still run; they save and end once a node is reachable"
+          : absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
+                         absl::FormatDuration(grace), " after the lease"));
   return false;
 }
 
@@ -91,7 +93,7 @@ void check_leases(Step& step) {
     update_scheduler_node(step, node);
     Change change;
     add_node_event(step, change, node, runs ? "NodeUnreachable" : "NodeLost",
-                   absl::StrCat(node.deaf ? "hears nothing for " : "silent for ",
+                   absl::StrCat(node.deaf ? "has heard nothing for " : "silent for ",
                                 absl::FormatDuration(absl::Trunc(now - node.last_beat, absl::Milliseconds(1))),
                                 runs ? "; the job's other nodes show that it advances" : ""),
                    "warning");

@@ -136,7 +136,7 @@ std::string where_left(const State& state, const LiveJob& job) {
   }
   const std::string at_most =
       absl::StrCat(" until ", absl::FormatTime(absl::RFC3339_sec, until, absl::UTCTimeZone()), " at the latest");
-  if (silent.empty()) return absl::StrCat(absl::StrJoin(places, ", "), " may still run,", at_most, ": told to stop");
+  if (silent.empty()) return absl::StrCat(absl::StrJoin(places, ", "), " may still run,", at_most, ": ordered to stop");
   return absl::StrCat(absl::StrJoin(places, ", "), " may still run,", at_most,
                       ": cannot be reached. If the machine is off, ", "`titanctl node delete --force ",
                       absl::StrJoin(silent, " "), "` ends the wait");

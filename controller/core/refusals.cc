@@ -58,14 +58,13 @@ absl::Status check_cluster(const Options& options, const Registration& hello) {
   if (hello.cluster.empty() || options.cluster.empty() || hello.cluster == options.cluster) {
     return absl::OkStatus();
   }
-  return rpc::error(
-      absl::StatusCode::kFailedPrecondition, "WRONG_CLUSTER",
-      absl::StrCat(
-          "node ", hello.node, " belongs to cluster ", hello.cluster, " and this controller is of cluster ",
-          options.cluster,
-          ": it is not let in, and its ranks go on. Give its titan-worker the right --controller; or, if it is "
-          "to follow this one, restart it once with --adopt-cluster"),
-      {{"node", hello.node}, {"worker_cluster", hello.cluster}, {"controller_cluster", options.cluster}});
+  return rpc::error(absl::StatusCode::kFailedPrecondition, "WRONG_CLUSTER",
+                    absl::StrCat("node ", hello.node, " belongs to cluster ", hello.cluster,
+                                 " and this controller is of cluster ", options.cluster,
+                                 ": registration refused, its ranks keep running. Start its titan-worker with the "
+                                 "right --controller; or, if it is "
+                                 "to join this cluster, restart it once with --adopt-cluster"),
+                    {{"node", hello.node}, {"worker_cluster", hello.cluster}, {"controller_cluster", options.cluster}});
 }
 
 void note_refusal(Step& step, const Registration& hello, const absl::Status& why) {

@@ -48,7 +48,7 @@ void fill_queue(Step& step, Change& reasons) {
     if (step.state.queue.held_back().count(uid) == 0) continue;
     step.state.cycles.request();
     set_pending(step.state.jobs.at(uid), "OLD_ATTEMPT_SAVES",
-                "an attempt that this controller's records lack saves and ends first", reasons);
+                "waits for an attempt that is missing in this controller's records to save and end", reasons);
   }
   for (const std::string& uid : std::set<std::string>(step.state.queue.held_back())) {
     LiveJob& job = step.state.jobs.at(uid);

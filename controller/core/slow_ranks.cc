@@ -14,8 +14,8 @@ std::string milliseconds(absl::Duration time) { return absl::StrFormat("%.1f ms"
 std::string in_words(const job::Stragglers::Change& change, const std::string& node) {
   const job::Stragglers::Slow& now = change.figures;
   return absl::StrCat("rank ", change.rank, " on ", node, change.slow ? " is slow" : " keeps pace again",
-                      ": its own part of a step takes ", milliseconds(now.own), ", that of its peers ",
-                      milliseconds(now.peers), absl::StrFormat(" (score %.2f)", now.score));
+                      ": its own time per step is ", milliseconds(now.own), ", its peers' is ", milliseconds(now.peers),
+                      absl::StrFormat(" (score %.2f)", now.score));
 }
 
 std::string node_of(const LiveAttempt& attempt, int rank) {
@@ -60,7 +60,7 @@ void compare_ranks(Step& step, LiveJob& job) {
     const std::string node = node_of(attempt, changes[i].rank);
     std::string message = in_words(changes[i], node);
     if (i + 1 == kMostTold && changes.size() > kMostTold) {
-      absl::StrAppend(&message, "; the pace of ", changes.size() - kMostTold, " other ranks has changed, too");
+      absl::StrAppend(&message, "; the state of ", changes.size() - kMostTold, " other ranks has changed, too");
     }
     add_event(step, change, job,
               {.node = node,

@@ -26,8 +26,8 @@ bool Spools::should_report(const AttemptKey& attempt, const std::string& reason,
   if (counts.size() >= kMostKinds && counts.count(kind) == 0) kind = reason;
   const int64_t count = ++counts[kind];
   if (count == kToldEach)
-    absl::StrAppend(&message, " (said 3 times by now: from here on the 10th, the 100th, ... are told)");
-  if (count > kToldEach) absl::StrAppend(&message, " (said ", count, " times by now)");
+    absl::StrAppend(&message, " (reported 3 times; from now on only the 10th, the 100th, ... are reported)");
+  if (count > kToldEach) absl::StrAppend(&message, " (reported ", count, " times)");
   return count <= kToldEach || is_power_of_ten(count);
 }
 

@@ -55,7 +55,7 @@ void list_unknown(Step& step, Node& node, const AttemptKey& key, Stray& stray) {
   add_node_event(step, change, node, "UnknownAttempt",
                  absl::StrCat("attempt ", key.second, " of job ", stray.job.empty() ? "without a name" : stray.job,
                               " (uid ", key.first, ") ", stray.ended ? "has ended" : "runs",
-                              " here and this controller has no such job: left alone; `titanctl node stop ",
+                              " here, but this controller has no such job, so it is not touched; `titanctl node stop ",
                               node.record.name, " --unknown ", key.first, "` ends it"),
                  "warning", "", stray.job);
   put_node(step, change, node);
@@ -217,7 +217,7 @@ void take(Step& step, const StopUnknown& input) {
     stray.grace = input.grace;
     add_node_event(step, change, *node, "UnknownAttemptStopped",
                    absl::StrCat("attempt ", key.second, " of job ", stray.job, " (uid ", key.first,
-                                ") is ended on request, saving first"),
+                                ") is being stopped on request, saving first"),
                    "info", input.actor, stray.job);
   }
   put_node(step, change, *node);

@@ -42,7 +42,7 @@ void list_label_changes(const std::map<std::string, std::string>& before,
 absl::Status check_update(const UpdateJob& input, const job::JobRecord& record) {
   if (!input.etag.empty() && input.etag != job::etag(record)) {
     return rpc::error(StatusCode::kAborted, "ETAG_MISMATCH",
-                      absl::StrCat("job ", record.name, " was changed meanwhile: read it and ask again"),
+                      absl::StrCat("job ", record.name, " was changed meanwhile: read it again and retry"),
                       {{"etag", job::etag(record)}});
   }
   if (job::is_final(record.state) && (input.priority || input.title)) {

@@ -72,7 +72,8 @@ Wait wait_of(const Nodes& nodes, const LiveJob& job) {
                            named_parts(nodes, attempt, those([](const NodePart& part) { return !part.prepared; })))};
     case JobState::kStarting: {
       if (attempt.start_waits) {
-        return {kStoreWaits, "its nodes are told to start when that is durable: is the controller's disk full?"};
+        return {kStoreWaits,
+                "the start is not durable yet, so its nodes were not notified: is the controller's disk full?"};
       }
       const std::vector<std::string> unstarted = those([](const NodePart& part) { return !part.started; });
       if (!unstarted.empty()) {
@@ -81,13 +82,14 @@ Wait wait_of(const Nodes& nodes, const LiveJob& job) {
       return {kNoStepYet, absl::StrCat("no rank has finished a step yet: ", phases_of(attempt))};
     }
     case JobState::kCheckpointing:
-      return {kSaving, absl::StrCat("the checkpoint that was asked for is not committed yet: ", phases_of(attempt))};
+      return {kSaving, absl::StrCat("the requested checkpoint is not committed yet: ", phases_of(attempt))};
     case JobState::kStopping:
     case JobState::kRecovering:
-      if (attempt.compared && attempt.diagnose_by) return {kDiagnosing, "what its ranks did is being compared"};
+      if (attempt.compared && attempt.diagnose_by)
+        return {kDiagnosing, "the diagnosis data of its ranks is being compared"};
       if (attempt.diagnose_by) {
         return {kDiagnosing,
-                absl::StrCat("before its ranks are ended, their nodes say what they do: ",
+                absl::StrCat("collects diagnosis data before its ranks are stopped: ",
                              named_parts(nodes, attempt, {attempt.to_answer.begin(), attempt.to_answer.end()}))};
       }
       return {kEnding, absl::StrCat(attempt.failing ? "what is left of the failed attempt" : "the attempt",

@@ -30,7 +30,7 @@ std::string position(const RankFinding& finding, const FlightCall* awaited) {
   const RankFlight& flight = finding.flight;
   if (flight.calls.empty()) return finding.flight_missing.empty() ? "no collective yet" : finding.flight_missing;
   if (awaited != nullptr) return absl::StrCat("waits for ", named(flight, *awaited));
-  return absl::StrCat("waits for nobody; last ", named(flight, flight.calls.back()));
+  return absl::StrCat("does not wait; last ", named(flight, flight.calls.back()));
 }
 
 std::string place_of(int rank, const RankFinding& finding, const FlightCall* awaited) {
@@ -92,7 +92,7 @@ void add_stacks(const Findings& findings, const std::vector<int>& first, std::st
   }
   if (left_out > 0) {
     absl::StrAppend(&report, "\nstacks of ", counted(left_out, "more rank"),
-                    " are left out here and lie in the run folders of their nodes\n");
+                    " are omitted here; see the run folders of their nodes\n");
   }
   for (auto& [why, ranks] : missing) {
     std::sort(ranks.begin(), ranks.end());
@@ -121,7 +121,7 @@ std::string ranks_without_answer(const Findings& findings) {
     if (findings.ranks.count(rank) == 0) silent.push_back(rank);
   }
   if (silent.empty()) return "";
-  return absl::StrCat("no answer of the nodes of rank", silent.size() == 1 ? " " : "s ",
+  return absl::StrCat("no answer from the nodes of rank", silent.size() == 1 ? " " : "s ",
                       rank_protocol::format_rank_list(silent), "\n");
 }
 
@@ -148,8 +148,7 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
                                      divergence->group.name, " (ranks ", divergence->group.members, ")");
   }
   std::string& report = record.report;
-  report = absl::StrCat(title, "\n",
-                        divergence ? record.verdict : "no rank is seen to have gone another way than the others", "\n",
+  report = absl::StrCat(title, "\n", divergence ? record.verdict : "no rank is known to have diverged", "\n",
                         ranks_without_answer(findings), "\n");
   const std::map<int, const FlightCall*> awaited = awaited_calls(flights);
   const auto place = [&awaited](int rank, const RankFinding& finding) {

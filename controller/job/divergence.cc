@@ -305,12 +305,12 @@ std::string Divergence::message() const {
     case Kind::kMismatch:
       return absl::StrCat(who, " came to ", what, " with ", instead);
     case Kind::kSkipped:
-      return absl::StrCat(who, " left out ", what, " and went on to ", instead);
+      return absl::StrCat(who, " skipped ", what, " and continued with ", instead);
     case Kind::kUnfinished:
-      return absl::StrCat(who, ranks.size() == 1 ? " is" : " are", " in ", what, ", to which all came, and ",
-                          ranks.size() == 1 ? "does" : "do", " not get out of it");
+      return absl::StrCat(who, ranks.size() == 1 ? " is" : " are", " in ", what, ", which all ranks have entered, and ",
+                          ranks.size() == 1 ? "does" : "do", " not return from it");
     case Kind::kUnknown:
-      return absl::StrCat(who, ", of which nothing is known, ", ranks.size() == 1 ? "is" : "are", " waited for in ",
+      return absl::StrCat(who, ", whose state is not known, ", ranks.size() == 1 ? "is" : "are", " waited for in ",
                           what);
   }
   return "";

@@ -58,13 +58,13 @@ Cause cause_of(const RankExit& exit) {
 
 std::string how_it_left(const RankExit& exit) {
   if (exit.out_of_memory && exit.memory_limit_bytes > 0) {
-    return absl::StrFormat("was killed for memory (its node gives the attempt's ranks %.2f GiB together)",
+    return absl::StrFormat("was killed for exceeding memory (its node limits the attempt's ranks to %.2f GiB in total)",
                            static_cast<double>(exit.memory_limit_bytes) / (1 << 30));
   }
   if (exit.out_of_memory) return "was killed for memory";
   if (exit.signal != 0) return absl::StrCat("was killed by signal ", exit.signal);
   if (exit.exit_code == kNotLoaded) return "could not be started";
-  return absl::StrCat("left with exit code ", exit.exit_code);
+  return absl::StrCat("exited with code ", exit.exit_code);
 }
 
 // True if it was alive until its node was ordered to end it.
@@ -167,7 +167,7 @@ std::string who_stopped(const EndFacts& facts) {
                           drained == facts.drained.end() ? "" : by(drained->second));
     }
     if (exit.stop_reason == "ORPHANED") {
-      return absl::StrCat("node ", exit.node, " heard of no controller for ", facts.orphan_timeout_seconds,
+      return absl::StrCat("node ", exit.node, " had no contact with a controller for ", facts.orphan_timeout_seconds,
                           " s (restart.orphan_timeout_seconds)");
     }
     if (exit.stop_reason == "WORKER_STOPPING") {
@@ -202,7 +202,7 @@ std::optional<AttemptEnd> clean_end(const EndFacts& facts) {
         absl::StrCat("the job's time limit was over", stopped == facts.num_ranks ? "; the ranks saved first" : "")};
   }
   if (finished + stopped == facts.num_ranks) {
-    return AttemptEnd{Cause::kStopped, "", absl::StrCat(who_stopped(facts), ": the ranks saved and left")};
+    return AttemptEnd{Cause::kStopped, "", absl::StrCat(who_stopped(facts), ": the ranks saved and exited")};
   }
   return std::nullopt;
 }
@@ -274,7 +274,7 @@ AttemptEnd classify(const EndFacts& facts) {
   if (root != nullptr) return with_verdict(from_exit(*root, facts), facts);
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", counted(facts.num_ranks, "rank"),
-                       facts.exits.size() == 1 ? " was" : " were", " seen leaving")};
+                       facts.exits.size() == 1 ? " was" : " were", " seen to exit")};
 }
 
 std::vector<RankExit> most_relevant(const std::map<int, RankExit>& exits) {

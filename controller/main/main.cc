@@ -29,8 +29,8 @@ absl::Status check_for_old_state(const Flags& flags) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat("the state of an older titan-controller is here in ", old,
-                                                    ": go on with it by --state ", old, ", or start anew by --state ",
-                                                    flags.state));
+                                                    ": keep using it with --state ", old,
+                                                    ", or start an empty cluster with --state ", flags.state));
 }
 
 absl::Status restore(const Flags& flags) {
@@ -99,10 +99,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Validator(titan::wrong_address, ""))
       ->capture_default_str();
   app.add_option("--state", flags.state, "Folder of the durable store, on a local disk")->capture_default_str();
-  app.add_option(
-         "--store", flags.store,
-         "etcd://HOST:PORT[,HOST:PORT...][/PREFIX]: the store is there and not in --state. Of several controllers "
-         "with the same one leads, the others take over when it ends")
+  app.add_option("--store", flags.store,
+                 "etcd://HOST:PORT[,HOST:PORT...][/PREFIX]: keeps the store there instead of in --state. Of several "
+                 "controllers "
+                 "with the same store one leads, and the others take over when it ends")
       ->check(CLI::Validator(titan::wrong_store, ""));
   app.add_option("--advertise", flags.advertise,
                  "HOST:PORT that the controllers standing by name while this one leads; default: --listen");
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
                  "Address that the Prometheus page listens on; anybody who reaches it may read it")
       ->capture_default_str();
   app.add_option("--metrics-host", flags.metrics_address)->group("");  // The flag's name before 0.2.
-  app.add_option("--lease-ms", flags.lease_ms, "A node is lost after this long without a beat")
+  app.add_option("--lease-ms", flags.lease_ms, "Milliseconds without a beat after which a node is lost")
       ->capture_default_str()
       ->check(CLI::Range(200, 3'600'000));
   app.add_option("--keep-finished-days", flags.keep_finished_days,
@@ -127,28 +127,28 @@ int main(int argc, char** argv) {
                  "before keep theirs")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
-  app.add_option("--kept-logs-mib", flags.kept_logs_mib,
-                 "Ends of failed ranks' logs that the store keeps of all jobs together; the oldest go first")
+  app.add_option(
+         "--kept-logs-mib", flags.kept_logs_mib,
+         "MiB of failed ranks' log ends that the store keeps for all jobs together; the oldest are deleted first")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));
-  app.add_option(
-      "--audit-log", flags.audit_log,
-      "File for who changed or tried to change what, as JSON lines; 'none': nothing is written down. Default: "
-      "audit.jsonl in --state; with --store: none");
-  app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
+  app.add_option("--audit-log", flags.audit_log,
+                 "File for the audit log of changes and refused changes, as JSON lines; 'none': no audit log. Default: "
+                 "audit.jsonl in --state; with --store: none");
+  app.add_option("--port-file", flags.port_file, "File for the bound ports, as JSON; written once calls are served");
   app.add_option("--tls", flags.security.folder,
-                 "Folder with ca.crt, tls.crt and tls.key, as `titanctl cluster issue` makes it: speak by TLS alone");
+                 "Folder with ca.crt, tls.crt and tls.key, as `titanctl cluster issue` makes it: accept TLS only");
   app.add_option("--tls-ca", flags.security.ca,
-                 "Certificate of who signs those of nodes and users: speak by TLS alone");
+                 "Certificate of the authority that signs those of nodes and users: accept TLS only");
   app.add_option("--tls-cert", flags.security.cert,
                  "This controller's certificate; a new one is taken without a restart");
   app.add_option("--tls-key", flags.security.key, "Its private key");
   app.add_flag(
       "--insecure", flags.security.insecure,
-      "Ask nobody who they are, and listen in plaintext also beyond this machine: whoever reaches the port may "
+      "Do not identify callers, and listen in plaintext also beyond this machine: anyone who can reach the port may "
       "do everything");
   app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
-  app.add_option("--log-format", flags.log_format, "Of what this program says on stderr: text or json")
+  app.add_option("--log-format", flags.log_format, "Format of the log on stderr: text or json")
       ->capture_default_str()
       ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/service/failpoint.

@@ -72,8 +72,8 @@ absl::StatusOr<std::shared_ptr<auth::Audit>> open_audit(const Flags& flags, std:
 void warn_if_open(const Flags& flags, journal::Journal& journal) {
   if (!flags.security.insecure) return;
   journal.write(journal::Level::kWarning, "Insecure",
-                absl::StrCat("--insecure: whoever reaches ", flags.listen,
-                             " may run programs on every node, and what is said can be read on its way"));
+                absl::StrCat("--insecure: anyone who can reach ", flags.listen,
+                             " may run programs on every node, and traffic can be read on the network"));
 }
 
 // Waits up to `wait` for a signal that ends this process and returns it; 0: none came. Other blocked signals are logged
@@ -301,7 +301,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::RecentLine
                                          warn_of_its_end();
                                        });
   service.stopping();
-  journal->write(journal::Level::kInfo, "Ending", absl::StrCat("signal ", received, ", ending; ranks go on"));
+  journal->write(journal::Level::kInfo, "Ending", absl::StrCat("signal ", received, ", ending; ranks keep running"));
   server.reset();          // Ends calls.
   metrics.stop_serving();  // Ends scrapes, which read from what is destroyed next.
   state.reset();           // Stops looking at the store's files.

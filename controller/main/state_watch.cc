@@ -65,7 +65,7 @@ void StateWatch::look() {
     journal_->write(journal::Level::kInfo, "StateFolderUsable", "the state folder can be written again");
   } else {
     journal_->write(journal::Level::kError, "StateFolderUnusable",
-                    absl::StrCat(now, "; requests that change something are refused, ranks go on"));
+                    absl::StrCat(now, "; requests that change something are refused, ranks keep running"));
   }
 }
 

@@ -35,11 +35,12 @@ absl::Status check_rescued(const std::string& state) {
     if (absl::StartsWith(name, absl::StrCat(store::kDatabaseName, store::kRescued))) newest = std::max(newest, name);
   }
   if (newest.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the store ", state, "/", store::kDatabaseName,
-      " was moved away or deleted under a controller, which saved what it held to ", newest, ": to go on with it, `mv ",
-      state, "/", newest, " ", state, "/", store::kDatabaseName,
-      "`. An original that returns is no newer than that copy; to begin an empty cluster, move the copy elsewhere"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the store ", state, "/", store::kDatabaseName,
+                   " was moved away or deleted while a controller used it, which saved its content to ", newest,
+                   ": to keep using it, `mv ", state, "/", newest, " ", state, "/", store::kDatabaseName,
+                   "`. If the original reappears, it is not newer than that copy; to begin an empty cluster, move the "
+                   "copy elsewhere"));
 }
 
 // Makes an empty folder for files that are useless after a restart.

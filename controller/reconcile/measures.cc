@@ -23,8 +23,8 @@ Measures::Measures(metrics::Metrics& metrics)
           metrics.counter("titan_store_fsync_errors_total", "Failed writes after which the store stopped.")),
       damaged_records_(
           metrics.counter("titan_store_damaged_records_total", "Records that were found damaged and set aside.")),
-      kept_logs_(metrics.gauge("titan_kept_logs_bytes", "Ends of failed ranks' logs in the store, of all jobs.")),
-      leader_(metrics.gauge("titan_leader", "1 while this controller leads, 0 while it stands by.")) {
+      kept_logs_(metrics.gauge("titan_kept_logs_bytes", "Bytes of failed ranks' logs in the store, over all jobs.")),
+      leader_(metrics.gauge("titan_leader", "1 while this controller leads, 0 while it is on standby.")) {
   for (int i = 0; i <= static_cast<int>(job::Cause::kStaleAttempt); ++i) {
     attempts(std::string(job::name(static_cast<job::Cause>(i))));
   }
@@ -46,7 +46,7 @@ prometheus::Counter& Measures::attempts(const std::string& cause) {
 
 prometheus::Counter& Measures::dropped_logs(const std::string& reason) {
   return metrics_.counter("titan_kept_logs_dropped_bytes_total",
-                          "Ends of failed ranks' logs that were dropped, or not kept for want of room.",
+                          "Bytes of failed ranks' logs that were dropped, or not stored for lack of space.",
                           {{"reason", reason}});
 }
 
@@ -61,9 +61,9 @@ prometheus::Histogram& Measures::recovery(const std::string& phase) {
 }
 
 prometheus::Histogram& Measures::checkpoint_duration(const std::string& kind) {
-  return metrics_.histogram("titan_checkpoint_duration_seconds",
-                            "Of a checkpoint: write, staging to commit; stall, what training waited for.",
-                            {{"kind", kind}});
+  return metrics_.histogram(
+      "titan_checkpoint_duration_seconds",
+      "Duration of a checkpoint. write: from staging to commit; stall: time that training waited.", {{"kind", kind}});
 }
 
 void Measures::attempt_ended(const std::string& cause) { attempts(cause).Increment(); }

@@ -151,9 +151,9 @@ void Reconciler::on_message(const std::string& node, const std::shared_ptr<Sessi
 // The store would refuse the next write anyway. Until there is one, nodes would still obey a former leader.
 void Reconciler::note_later_leader(const std::string& node, int64_t epoch) const {
   if (options_.leader_epoch == 0 || epoch <= options_.leader_epoch) return;
-  const absl::Status why = absl::FailedPreconditionError(absl::StrCat("node ", node, " has heard of a leader of epoch ",
-                                                                      epoch, ", and this controller's is ",
-                                                                      options_.leader_epoch, ": another one leads"));
+  const absl::Status why = absl::FailedPreconditionError(
+      absl::StrCat("node ", node, " follows a leader with epoch ", epoch, ", but this controller's epoch is ",
+                   options_.leader_epoch, ": another controller leads"));
   journal::Line line{journal::Level::kError, "LeadershipLost", {}};
   write({line.add("node", node).add("message", std::string(why.message()))});
   if (options_.on_superseded) options_.on_superseded(why);

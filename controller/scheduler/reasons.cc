@@ -25,13 +25,13 @@ Misfit too_few_wide_nodes(const Job& job, int wide, int nodes, const std::string
 Misfit too_few_units(const Job& job, int64_t units) {
   return {"UNIT_UNSATISFIABLE", absl::StrCat("needs ", counted(job.ranks / job.unit, "group"), " of ",
                                              counted(job.unit, job.device + " device"),
-                                             ", each on one node; the nodes, were they idle, hold ", units)};
+                                             ", each on one node; the nodes can hold, when idle, ", units)};
 }
 
 Misfit indivisible(const Job& job) {
   const bool fixed = job.ranks_per_node > 0;
   return {fixed ? "RANKS_PER_NODE_UNSATISFIABLE" : "UNIT_UNSATISFIABLE",
-          absl::StrCat(counted(job.ranks, "rank"), " cannot be cut into ",
+          absl::StrCat(counted(job.ranks, "rank"), " cannot be divided into ",
                        fixed ? absl::StrCat(job.ranks_per_node, " a node") : absl::StrCat("groups of ", job.unit))};
 }
 
@@ -45,7 +45,7 @@ std::optional<Misfit> Pool::misfit(const Job& job, const NodeTotals& totals) con
   if (totals.known == 0) return Misfit{"NO_NODES", kNoNodeYet};
   if (nodes == 0) {
     return Misfit{"WRONG_DEVICE",
-                  absl::StrCat("the job asks for ", job.device, " devices and no node has any; see resources.device")};
+                  absl::StrCat("the job requests ", job.device, " devices and no node has any; see resources.device")};
   }
   if (!request.divides()) return indivisible(job);
   if (job.ranks_per_node > 0) {
@@ -78,7 +78,7 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
   const int usable = nodes_.usable().at_least(0);
   const int nodes = usable - static_cast<int>(excluded.hidden.size());
   if (usable == 0) {
-    return {"WRONG_DEVICE", absl::StrCat("the job asks for ", asks.device, " devices and no ready node has any")};
+    return {"WRONG_DEVICE", absl::StrCat("the job requests ", asks.device, " devices and no ready node has any")};
   }
   if (nodes == 0) {
     return {"ALL_REFUSED", absl::StrCat("no ready ", asks.device, " node is left for this job; it refuses ",
@@ -124,10 +124,10 @@ Misfit Pool::lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) 
     absl::StrAppend(&counts, ", and ", room / asks.ranks_per_node, " of ",
                     counted(asks.ranks / asks.ranks_per_node, "node"), " with ", asks.ranks_per_node, " free");
   } else if (free >= asks.ranks && job.request.unit > 1) {
-    absl::StrAppend(&counts, ", with room for ", room / job.request.unit, " of ",
+    absl::StrAppend(&counts, ", with space for ", room / job.request.unit, " of ",
                     counted(asks.ranks / job.request.unit, "group"), " of ", job.request.unit);
   }
-  if (kept > 0) absl::StrAppend(&counts, ", ", kept, " kept for jobs that recover");
+  if (kept > 0) absl::StrAppend(&counts, ", ", kept, " reserved for recovering jobs");
   if (!excluded.hidden.empty() && !asks.avoided.empty() && excluded.last.empty()) {
     absl::StrAppend(&counts, " (avoided: ", absl::StrJoin(asks.avoided, ", "), ")");
   }
@@ -136,7 +136,7 @@ Misfit Pool::lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) 
     const std::string& first = promise_.job->job.name;
     // A user who sees this job may not be allowed to see the first one.
     const bool foreign = project_of(first) != project_of(asks.name);
-    return {"BEHIND_IN_QUEUE", absl::StrCat(counts, " after what ", foreign ? kForeignJob : first, " waits for")};
+    return {"BEHIND_IN_QUEUE", absl::StrCat(counts, "; behind ", foreign ? kForeignJob : first, " in the queue")};
   }
   return {"INSUFFICIENT_DEVICES", counts};
 }

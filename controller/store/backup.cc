@@ -81,7 +81,7 @@ absl::Status read_all(sqlite3* database, StoreInfo& info) {
   absl::Status status = check_pages(database);
   if (status.ok()) status = read_cluster(database, info);
   if (status.ok()) status = read_log(database, info);
-  return absl::IsInternal(status) ? absl::InvalidArgumentError("is no store of titan-controller") : status;
+  return absl::IsInternal(status) ? absl::InvalidArgumentError("is not a titan-controller store") : status;
 }
 
 absl::StatusOr<std::string> serialise(sqlite3* database) {
@@ -203,8 +203,8 @@ absl::StatusOr<StoreInfo> restore_store(const std::string& copy, const std::stri
   if (inside != fs::directory_iterator()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the state folder ", folder, " is not empty (", inside->path().filename().string(),
-                     " is there): a store is never replaced. Stop its controller and move what is in it elsewhere, "
-                     "or name another folder"));
+                     " is there): a store is never replaced. Stop its controller and move the contents elsewhere, "
+                     "or choose another folder"));
   }
   if (::chmod(folder.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod ", folder));
   const std::string target = absl::StrCat(folder, "/", kDatabaseName), temporary = target + ".restoring";

@@ -109,7 +109,7 @@ absl::Status SqliteStore::check_heads() {
   return in_transaction([&] {
     TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, lost));
     heads_made_point.pass();
-    TITAN_RETURN_IF_ERROR(keep_aside({"", 0, absl::StrCat(damage, "; the heads were made anew from the log"), false}));
+    TITAN_RETURN_IF_ERROR(keep_aside({"", 0, absl::StrCat(damage, "; the heads were rebuilt from the log"), false}));
     return set_lost_aside(lost);
   });
 }

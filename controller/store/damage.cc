@@ -97,7 +97,7 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
     if (anew) return absl::OkStatus();
     if (!head.whole) {
       damaged.lost = false;
-      damaged.reason += "; the next start makes the heads anew";
+      damaged.reason += "; the next start rebuilds the heads";
       return keep_aside(damaged);
     }
     TITAN_RETURN_IF_ERROR(keep_aside(damaged));

@@ -152,10 +152,11 @@ std::string SqliteStore::rescue() {
   absl::Status status = image.status();
   if (status.ok()) status = write_to_stay(copy, image->bytes);
   if (!status.ok()) return absl::StrCat("; what it held could not be saved: ", status.message());
-  return absl::StrCat("; the original was moved away or deleted. All that was acknowledged (revision ",
-                      image->info.revision, ") was saved to ", copy, ": to go on with it, name it ", path_,
-                      " and start the controller again. An original that returns is of the same revision at most, and "
-                      "older once a controller has gone on with the copy");
+  return absl::StrCat(
+      "; the original was moved away or deleted. All acknowledged data (revision ", image->info.revision,
+      ") was saved to ", copy, ": to continue with it, rename it to ", path_,
+      " and start the controller again. If the original comes back, it has at most the same revision, and "
+      "an older one once a controller has continued with the copy");
 }
 
 }  // namespace titan::store

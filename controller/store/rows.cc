@@ -61,7 +61,7 @@ absl::StatusOr<Meta> read_meta(sqlite3* database) {
   if (meta.schema != 0 && meta.schema < kSchemaVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("has schema version ", meta.schema,
-                     ", which an unreleased titan-controller wrote, and this one knows ", kSchemaVersion, " alone"));
+                     ", which an unreleased titan-controller wrote, but this one knows only ", kSchemaVersion));
   }
   if (state.has_value() != (meta.schema == kSchemaVersion)) {
     return absl::DataLossError(
@@ -190,7 +190,7 @@ absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta)
     sum.add(head);
   }
   if (sum.heads == meta.heads && sum.sum == meta.heads_sum) return std::string();
-  return absl::StrCat(sum.heads, " heads are there, not those ", meta.heads, " that were written");
+  return absl::StrCat(sum.heads, " heads were found, but ", meta.heads, " were written");
 }
 
 absl::Status rebuild_heads(sqlite3* database, Meta& meta, std::vector<Quarantined>& lost) {
@@ -198,8 +198,8 @@ absl::Status rebuild_heads(sqlite3* database, Meta& meta, std::vector<Quarantine
   TITAN_ASSIGN_OR_RETURN(const Sum gone, drop_unconfirmed(database, 2 * meta.last_row + 1, lost));
   TITAN_ASSIGN_OR_RETURN(const Sum there, sum_of(database, "SELECT key, id, crc FROM new_heads"));
   if (there.heads + gone.heads != meta.heads || there.sum + gone.sum != meta.heads_sum) {
-    return absl::DataLossError(absl::StrCat("the log holds ", there.heads + gone.heads, " records, not those ",
-                                            meta.heads, " that were written; restore the state folder from a backup"));
+    return absl::DataLossError(absl::StrCat("the log holds ", there.heads + gone.heads, " records, but ", meta.heads,
+                                            " were written; restore the state folder from a backup"));
   }
   meta.heads = there.heads;
   meta.heads_sum = there.sum;

@@ -237,12 +237,12 @@ class Cli(unittest.TestCase):
                 self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
             self.refused(2, 'a.jsonl:1: no "text" (there are "messages"', *job(root / "chat"))
             self.refused(2, 'a.jsonl:1: no "turns"', *job(root / "chat", *talks, "turns"))
-            cut = "it does not end with PAR1, so it was cut off"
+            cut = "it does not end with PAR1, so it is truncated"
             self.refused(2, f"b.parquet: cannot be read as Parquet: {cut}", *job(written("parquet/b.parquet", ONE_ROW[:-20]).parent))
             self.refused(2, "is cut short", *job(written("megatron/text.idx", index[:20])))
             written("megatron/text.bin", b"\1\0")
             self.refused(2, "ends at byte 6 of", *job(written("megatron/text.idx", index)))
-            self.refused(2, "is no manifest of a token index", *job(written("index/titan-tokens.json", "{}").parent))
+            self.refused(2, "is not a manifest of a token index", *job(written("index/titan-tokens.json", "{}").parent))
             if (BIN / "titan-parquet.so").exists():
                 (root / "parquet/b.parquet").write_bytes(NO_ROWS)
                 self.assertEqual(0, titanctl(*job(root / "parquet")).returncode)
@@ -337,7 +337,7 @@ class Cli(unittest.TestCase):
 
     def test_schedule_show_refuses(self):
         show = ["schedule", "show"]
-        for why, flags in [("2 numbers; it takes the times F,I,W", ["--costs", "1,1"]), ("'x' is no number", ["--costs", "1,x,1"]),
+        for why, flags in [("2 numbers; it takes the times F,I,W", ["--costs", "1,1"]), ("'x' is not a number", ["--costs", "1,x,1"]),
                            ("-1 is not between 0 and", ["--costs=-1,1,1"]), ("no work takes any time", ["--costs", "0,0,0"]),
                            ("--ranks is 0: it must be at least 1", ["--ranks", "0"]),
                            ("--stages-per-rank is -1", ["--stages-per-rank", "-1"]),

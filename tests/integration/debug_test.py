@@ -130,7 +130,7 @@ class Debug(unittest.TestCase):
             done = subprocess.run([BIN / "titanctl", "cluster", "debug", "--out", self.folder / "bundle.tar.gz", "--controller", "127.0.0.1:1",
                                    "--timeout", "1"], env={**os.environ, "TMPDIR": str(disk)}, capture_output=True, text=True, timeout=60)
             self.assertEqual(1, done.returncode, done.stderr)
-            self.assertIn("TMPDIR names another place", done.stderr)
+            self.assertIn("set TMPDIR to use another folder", done.stderr)
             self.assertIn("No space left on device", done.stderr)
             self.assertEqual([], list(disk.iterdir()))
         finally:
@@ -143,7 +143,7 @@ class Debug(unittest.TestCase):
         done = subprocess.run([BIN / "titanctl", "cluster", "debug", "--out", file, "--controller", "127.0.0.1:1", "--timeout", "1"],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(1, done.returncode)
-        self.assertIn("is there already", done.stderr)
+        self.assertIn("already exists", done.stderr)
         self.assertEqual("mine", file.read_text())
 
 

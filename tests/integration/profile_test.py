@@ -144,7 +144,7 @@ class Profile(unittest.TestCase):
         ranks[1].kill()
         _, err = process.communicate(timeout=60)
         self.assertEqual(1, process.returncode, err)
-        self.assertRegex(err, r"attempt \d+ ended \(RANK_KILLED\) before the trace of rank \d was here")
+        self.assertRegex(err, r"attempt \d+ ended \(RANK_KILLED\) before the trace of rank \d arrived")
         self.assertEqual([], list(self.folder.iterdir()))
         self.cluster.wait(self.job, "running")
 

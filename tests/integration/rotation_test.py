@@ -197,7 +197,7 @@ class Rotation(unittest.TestCase):
         cluster.pki("issue", "--ca", following, "--admin", "admin", "--out", cluster.ca / "admin", "--renew")
         forgotten = time.monotonic()
         cluster.trust(following)
-        self.expect_ended(Path("old"), opened, forgotten, "no authority that is trusted")
+        self.expect_ended(Path("old"), opened, forgotten, "not signed by an authority that this controller trusts")
         self.steps_go_on()
         wait_until("both nodes, the old authority forgotten", self.up)
         self.kill_daemons()

@@ -125,7 +125,7 @@ class Tls(Case):
         event = json.loads(self.titanctl("events", "--node", "n1", "-o", "json", *self.admin).stdout.splitlines()[0])
         self.assertEqual("node:n1", event["actor"])
         said = self.titanctl("list", *tls(self.folder / "n1"), code=1).stderr
-        self.assertIn("node:n1 is none", said)
+        self.assertIn("node:n1 is not one", said)
 
     def test_a_renewed_certificate_is_taken_without_a_restart(self):
         self.worker("n1", "n1")

@@ -37,7 +37,7 @@ def locked(file):
             continue
         wheel = WHEEL.match(line)
         assert wheel, f"{file.name}: '{line}' is not NAME==VERSION --hash=sha256:DIGEST"
-        assert wheel[1] not in found, f"{file.name}: {wheel[1]} is there twice"
+        assert wheel[1] not in found, f"{file.name}: {wheel[1]} occurs twice"
         found[wheel[1]] = wheel[2]
     return found
 

@@ -44,7 +44,7 @@ absl::Status replace_file(const std::string& path, const std::string& bytes, boo
   if (!fd) return errno_status(errno, absl::StrCat("create ", fresh));
   struct stat file {};
   if (::fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode))
-    return absl::FailedPreconditionError(absl::StrCat(fresh, " is there and is no file"));
+    return absl::FailedPreconditionError(absl::StrCat(fresh, " exists and is not a regular file"));
   absl::Status status = write_all(fd.get(), bytes, fresh);
   if (status.ok() && durable && ::fsync(fd.get()) != 0) status = errno_status(errno, absl::StrCat("sync ", fresh));
   if (status.ok() && ::rename(fresh.c_str(), path.c_str()) != 0)

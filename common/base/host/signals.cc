@@ -27,7 +27,7 @@ std::string ignored_signal_message(int signal) {
   const bool is_timer = signal == SIGALRM || signal == SIGVTALRM || signal == SIGPROF || signal == SIGXCPU;
   return absl::StrCat(
       "SIG", name == nullptr ? "?" : name,
-      is_timer ? ": no timer or limit is acted on; going on" : ": there is nothing to reload; going on");
+      is_timer ? ": timers and limits are ignored; continuing" : ": there is nothing to reload; continuing");
 }
 
 }  // namespace titan::host

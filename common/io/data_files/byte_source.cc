@@ -102,12 +102,12 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& 
 namespace {
 
 absl::Status damaged(const std::string& path, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, "; fetch the file again"));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, "; download the file again"));
 }
 
 // The cause is usually a file of another kind under this name.
 absl::Status not_of_the_format(const std::string& path, const char* format, const char* magic) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": is no ", format, " data (it does not begin with the bytes ",
+  return absl::InvalidArgumentError(absl::StrCat(path, ": is not ", format, " data (it does not begin with the bytes ",
                                                  magic, "); plain text needs a name without that ending"));
 }
 
@@ -171,7 +171,7 @@ class Gzip final : public Decompressor {
     input.remove_prefix(zeros);
     if (input.empty()) return absl::OkStatus();
     between_members_ = false;
-    return padded_ ? damaged(path_, "the gzip data is damaged (more follows the zeros behind it)") : absl::OkStatus();
+    return padded_ ? damaged(path_, "the gzip data is damaged (more data follows its zero padding)") : absl::OkStatus();
   }
 
   const std::string path_;

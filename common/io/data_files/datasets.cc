@@ -150,7 +150,7 @@ absl::StatusOr<ListedFiles> list_files(const std::string& given) {
   if (hub::is_hub_path(path)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,
-                     ": only a job reads files of a hub as it goes: fetch them with titanctl assets get ORG/NAME "
+                     ": only a job streams files from a hub: download them with titanctl assets get ORG/NAME "
                      "--dataset --include GLOB, and name the folder"));
   }
   std::error_code error;
@@ -257,7 +257,7 @@ absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std
     return absl::InvalidArgumentError(absl::StrCat(
         "dataset \"", dataset, "\" has no dataset_path: ",
         dataset == "c4" ? "set it to the folder of a local mirror of allenai/c4, or to hf://datasets/allenai/c4"
-                        : "run deploy/bootstrap.sh, which makes it, or set dataset_path or TITAN_ASSETS"));
+                        : "run deploy/bootstrap.sh, which creates it, or set dataset_path or TITAN_ASSETS"));
   }
   std::error_code error;
   const std::string english = absl::StrCat(text::expand_home(dataset_path), "/en");

@@ -148,8 +148,8 @@ std::string other_files(const std::string& path, const std::vector<std::string>&
   if (folders.empty()) return "";
   const bool more = folders.size() > kMostFolders;
   folders.resize(std::min(folders.size(), kMostFolders));
-  return absl::StrCat("; files of such names are in folders below it, of which one has to be named: ",
-                      absl::StrJoin(folders, ", "), more ? ", ..." : "");
+  return absl::StrCat("; subfolders have such files, so name one of them: ", absl::StrJoin(folders, ", "),
+                      more ? ", ..." : "");
 }
 
 std::string other_splits_warning(const std::string& folder, const std::vector<std::string>& files) {
@@ -163,7 +163,7 @@ std::string other_splits_warning(const std::string& folder, const std::vector<st
   return absl::StrCat("dataset_path ", folder, ": ", counted(files.size(), "file"), " are read as one dataset, ",
                       absl::StrJoin(held_out.begin(), held_out.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                       held_out.size() > shown ? absl::StrCat(" and ", held_out.size() - shown, " more") : "",
-                      " included, which by name is another split: dataset_path can be ", remedy(folder, kept, held_out),
+                      " included, which by name is another split: set dataset_path to ", remedy(folder, kept, held_out),
                       " to leave it out");
 }
 

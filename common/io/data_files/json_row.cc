@@ -148,7 +148,7 @@ RowText text_of_row(std::string_view row, const std::string& key, std::string_vi
   if (!found.has_escapes) return {std::string(found.token), ""};
   RowText text;
   if (json::unescape(found.token, text.text)) return text;
-  return {"", absl::StrCat("\"", key, "\" has half of a surrogate pair, which no UTF-8 has")};
+  return {"", absl::StrCat("\"", key, "\" has half of a surrogate pair, which is not valid in UTF-8")};
 }
 
 std::string json_problem(std::string_view row) { return checked(without_mark(row), "").problem; }
@@ -170,7 +170,7 @@ absl::Status add_message(const ordered_json& message, Conversation& conversation
         name, " has \"from\" (ShareGPT's form): write \"role\" (user, assistant) and \"content\" instead"));
   }
   if (role == message.end() || !role->is_string())
-    return malformed(absl::StrCat(name, " has no \"role\" that is a text"));
+    return malformed(absl::StrCat(name, " has no \"role\" that is a string"));
   TITAN_ASSIGN_OR_RETURN(jinja::Value value, jinja::from_json(message));
   conversation.messages.push_back(std::move(value));
   conversation.roles.push_back(role->get<std::string>());

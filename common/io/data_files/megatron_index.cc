@@ -80,15 +80,17 @@ absl::Status MegatronIndex::unfit(absl::string_view why) const {
 
 absl::Status MegatronIndex::read_header() {
   char header[kHeaderBytes];
-  if (index_->size() < kHeaderBytes) return unfit("is cut short");
+  if (index_->size() < kHeaderBytes) return unfit("is truncated");
   TITAN_RETURN_IF_ERROR(index_->read(0, kHeaderBytes, header));
-  if (std::string_view(header, kMagic.size()) != kMagic) return unfit("is no index of Megatron-LM's data (MMIDIDX)");
+  if (std::string_view(header, kMagic.size()) != kMagic)
+    return unfit("is not an index of Megatron-LM's data (MMIDIDX)");
   if (const auto version = load<uint64_t>(header + 9); version != 1) {
-    return unfit(absl::StrCat("has version ", version, ", and 1 is known"));
+    return unfit(absl::StrCat("has version ", version, ", and only 1 is supported"));
   }
   kind_ = load<uint8_t>(header + 17);
   width_ = width_of(kind_);
-  if (width_ == 0) return unfit(absl::StrCat("has tokens of kind ", kind_, ", which is no integer of up to 8 bytes"));
+  if (width_ == 0)
+    return unfit(absl::StrCat("has tokens of kind ", kind_, ", which is not an integer of up to 8 bytes"));
   sequences_ = load<int64_t>(header + 18);
   borders_ = load<int64_t>(header + 26);
   if (sequences_ < 0 || sequences_ > kMostSequences || borders_ < 1 || borders_ > kMostSequences) {

@@ -29,7 +29,8 @@ ParquetLibrary load_parquet_library() {
   if (library == nullptr) return {nullptr, nullptr, ::dlerror()};
   auto open = reinterpret_cast<OpenParquet>(::dlsym(library, kParquetSymbol));
   auto open_rows = reinterpret_cast<OpenParquetRows>(::dlsym(library, kParquetRowsSymbol));
-  return {open, open_rows, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
+  return {open, open_rows,
+          open == nullptr ? absl::StrCat(kParquetLibrary, " belongs to another version of Titan") : ""};
 }
 
 // Returns why a file cannot be Parquet, or "". A truncated file does not end as it begins. "PARE" marks encrypted
@@ -44,7 +45,7 @@ absl::StatusOr<std::string> foreign_ends(const std::string& path) {
     const std::string_view found(mark, kMarkBytes);
     if (found == "PAR1" || found == "PARE") continue;
     return std::string(at == 0 ? "it does not begin with PAR1, so it is another format"
-                               : "it does not end with PAR1, so it was cut off; fetch the file again");
+                               : "it does not end with PAR1, so it is truncated; download the file again");
   }
   return "";
 }
@@ -62,7 +63,7 @@ absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_column(const std::st
   if (library.open == nullptr) {
     return absl::UnimplementedError(
         absl::StrCat(path, ": Parquet is not in this build: install pyarrow (deploy/bootstrap.sh) and build ",
-                     kParquetLibrary, ", or make JSON lines of it (", library.problem, ")"));
+                     kParquetLibrary, ", or convert it to JSON lines (", library.problem, ")"));
   }
   const bool texts = messages_key.empty();
   std::unique_ptr<ParquetColumn> column(

@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<bool>> train_on_all(const nlohmann::json& json, con
   for (const bool all : {false, true}) {
     if (*found == train_on_name(all)) return all;
   }
-  return damaged_manifest(path, "\"train_on\" is none of assistant, all");
+  return damaged_manifest(path, "\"train_on\" is neither assistant nor all");
 }
 
 std::string sum_of(const nlohmann::json& json) {
@@ -78,11 +78,11 @@ absl::StatusOr<TokenManifest::Shard> shard_from_json(const nlohmann::json& json,
     return damaged_manifest(path, "a shard has no \"name\"");
   }
   shard.name = json["name"];
-  if (!is_plain_name(shard.name)) return damaged_manifest(path, "a shard's \"name\" is no file name");
+  if (!is_plain_name(shard.name)) return damaged_manifest(path, "a shard's \"name\" is not a file name");
   std::string missing;
   visit_numbers(shard, taker(json, 0, missing));
   if (!missing.empty())
-    return damaged_manifest(path, absl::StrCat("shard ", shard.name, ": \"", missing, "\" is no count"));
+    return damaged_manifest(path, absl::StrCat("shard ", shard.name, ": \"", missing, "\" is not a count"));
   return shard;
 }
 
@@ -100,12 +100,12 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path));
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != "titan-tokens") {
-    return damaged_manifest(path, "is no manifest of a token index");
+    return damaged_manifest(path, "is not a manifest of a token index");
   }
   const nlohmann::json sum = json.value("crc32c", nlohmann::json());
   json.erase("crc32c");
   if (sum != sum_of(json))
-    return damaged_manifest(path, "does not fit its checksum");  // A damaged version number ends here too.
+    return damaged_manifest(path, "does not match its checksum");  // A damaged version number ends here too.
   const nlohmann::json version = json.value("version", nlohmann::json());
   if (version != 1 && version != 2) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": this Titan reads versions 1 and 2 of the format"));
@@ -114,7 +114,7 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   std::string missing;
   const nlohmann::json mark = json.value("tokenizer", nlohmann::json());
   visit_mark(manifest.tokenizer, taker(mark, -1, missing));
-  if (!missing.empty()) return damaged_manifest(path, absl::StrCat("tokenizer: \"", missing, "\" is no number"));
+  if (!missing.empty()) return damaged_manifest(path, absl::StrCat("tokenizer: \"", missing, "\" is not a number"));
   TITAN_ASSIGN_OR_RETURN(manifest.train_on_all, train_on_all(json, path));
   for (const nlohmann::json& entry : json.value("shards", nlohmann::json::array())) {
     TITAN_ASSIGN_OR_RETURN(TokenManifest::Shard shard, shard_from_json(entry, path));

@@ -134,7 +134,7 @@ void Http::State::set_options(const std::string& url, std::optional<Range> range
 // The hub issues a new address each time, so the next one may succeed where this server of bytes refuses.
 absl::Status Http::State::elsewhere_error(const std::string& url) const {
   return absl::UnavailableError(
-      absl::StrCat(text::printable_name(origin(url)), ", where the hub sends for the bytes, answers ", answer.code));
+      absl::StrCat(text::printable_name(origin(url)), ", to which the hub redirects, answers ", answer.code));
 }
 
 absl::Status Http::State::one_request(const std::string& url, std::optional<Range> range) {
@@ -165,18 +165,17 @@ absl::Status Http::State::follow(const std::string& first, std::optional<Range> 
     const std::string next = redirected(url, location);
     if (next.empty())
       return absl::FailedPreconditionError(
-          absl::StrCat(text::printable_name(origin(url)), " sends to what is no http address"));
+          absl::StrCat(text::printable_name(origin(url)), " redirects to an address that is not http or https"));
     if (absl::StartsWith(origin(url), "https:") && !absl::StartsWith(origin(next), "https:"))
       return absl::FailedPreconditionError(
-          absl::StrCat(text::printable_name(origin(url)), " sends from https to http, which is not followed"));
+          absl::StrCat(text::printable_name(origin(url)), " redirects from https to http, which is not followed"));
     if (origin(next) != origin(settings.endpoint)) {
       from_hub = false;
       if (linked_etag.empty()) linked_etag = own_etag;
     }
     url = next;
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(text::printable_name(origin(first)), " sends from one address to the next without end"));
+  return absl::FailedPreconditionError(absl::StrCat(text::printable_name(origin(first)), " redirects too many times"));
 }
 
 Http::Http(const Settings& settings) : state_(std::make_unique<State>(settings)) {}
@@ -200,7 +199,7 @@ Outcome Http::get(const std::string& url, std::optional<Range> range, Sink& sink
 
 namespace {
 
-constexpr char kNameToken[] = "HF_TOKEN or --token-file names one";
+constexpr char kNameToken[] = "set HF_TOKEN or --token-file";
 
 std::string said(const Answer& answer) {
   return answer.error_message.empty() ? "" : absl::StrCat(" (\"", text::printable_name(answer.error_message), "\")");
@@ -208,24 +207,24 @@ std::string said(const Answer& answer) {
 
 absl::Status refused(const Answer& answer, bool with_token) {
   if (answer.error_code == "GatedRepo") {
-    const std::string what = absl::StrCat("the repository is gated", said(answer), ": ask for access on its page");
+    const std::string what = absl::StrCat("the repository is gated", said(answer), ": request access on its page");
     return with_token ? absl::PermissionDeniedError(what + ", with the account whose token is used here")
                       : absl::UnauthenticatedError(absl::StrCat(what, ", and give that account's token: ", kNameToken));
   }
   if (answer.code == 401 && !with_token)
-    return absl::UnauthenticatedError(absl::StrCat("the hub shows nobody this repository without a token", said(answer),
-                                                   ": it is private, or there is none of this name; ", kNameToken));
+    return absl::UnauthenticatedError(absl::StrCat("the hub does not show this repository without a token",
+                                                   said(answer), ": it is private or does not exist; ", kNameToken));
   if (answer.code == 401)
-    return absl::UnauthenticatedError(
-        absl::StrCat("the hub does not know this token", said(answer), ", or has no such repository that it may see"));
+    return absl::UnauthenticatedError(absl::StrCat("the hub does not know this token", said(answer),
+                                                   ", or the repository does not exist or is hidden from it"));
   return absl::PermissionDeniedError(
-      absl::StrCat("the hub refuses this", said(answer), ": look at what the token may read"));
+      absl::StrCat("the hub denies access", said(answer), ": check what the token may read"));
 }
 
 absl::Status not_there(const Answer& answer) {
   if (answer.error_code == "RevisionNotFound") return absl::NotFoundError("the repository has no such revision");
   if (answer.error_code == "EntryNotFound") return absl::NotFoundError("the revision has no such file");
-  return absl::NotFoundError("there is no such repository; names are written with capitals as on its page");
+  return absl::NotFoundError("there is no such repository; names are case-sensitive, as on its page");
 }
 
 }  // namespace
@@ -234,7 +233,7 @@ absl::Status answer_error(const Answer& answer, bool with_token) {
   if (answer.error_code == "RepoNotFound" && (with_token || answer.code == 404)) return not_there(answer);
   if (answer.code == 401 || answer.code == 403) return refused(answer, with_token);
   if (answer.code == 404) return not_there(answer);
-  if (answer.code == 416) return absl::OutOfRangeError("the file ends before what is asked for");
+  if (answer.code == 416) return absl::OutOfRangeError("the file ends before the requested range");
   const std::string what = absl::StrCat("the server answers ", answer.code, said(answer));
   if (answer.code == 429) return absl::UnavailableError(what + ": too many requests");
   if (answer.code >= 500 || answer.code == 408 || answer.code == 425) return absl::UnavailableError(what);

@@ -53,7 +53,7 @@ using nlohmann::json;
 constexpr int64_t kLargestFile = int64_t{1} << 53;
 
 absl::Status no_hub(const std::string& what) {
-  return absl::DataLossError(absl::StrCat("the answer is not a hub's: ", what, "; look at --endpoint and HF_ENDPOINT"));
+  return absl::DataLossError(absl::StrCat("the answer is not a hub's: ", what, "; check --endpoint and HF_ENDPOINT"));
 }
 
 std::string text_at(const json& object, const char* key) {
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<RemoteFile>> parse_tree(const std::string& text) {
   if (!tree.is_array()) return no_hub("it lists no files");
   std::vector<RemoteFile> files;
   for (const json& entry : tree) {
-    if (!entry.is_object()) return no_hub("what it lists is no file");
+    if (!entry.is_object()) return no_hub("an entry of its list is not a file");
     if (text_at(entry, "type") == "directory") continue;
     TITAN_ASSIGN_OR_RETURN(RemoteFile file, parse_file(entry));
     files.push_back(std::move(file));

@@ -23,7 +23,7 @@ class TextSink : public http::Sink {
     return absl::OkStatus();
   }
   absl::Status take(std::string_view bytes) override {
-    if (text.size() + bytes.size() > kLongestAnswer) return absl::DataLossError("the answer has no end");
+    if (text.size() + bytes.size() > kLongestAnswer) return absl::DataLossError("the answer is longer than 64 MiB");
     text += bytes;
     return absl::OkStatus();
   }
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std
     // Only the cursor of the next page's address is used: with a mirror, the address would name another server.
     if ((cursor = next_cursor(link)).empty()) return files;
   }
-  return absl::DataLossError(absl::StrCat("files of ", of(repo), ": the list has no end"));
+  return absl::DataLossError(absl::StrCat("files of ", of(repo), ": the list has more than 10000 pages"));
 }
 
 absl::Status Client::read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
@@ -118,7 +118,7 @@ absl::Status RangeSink::begin_whole(const http::Answer& answer) {
 absl::Status RangeSink::take(std::string_view bytes) {
   const int64_t from = at_;
   at_ += static_cast<int64_t>(bytes.size());
-  if (at_ > asked_.end && !whole_) return absl::UnavailableError("the server sends more than was asked for");
+  if (at_ > asked_.end && !whole_) return absl::UnavailableError("the server sends more bytes than requested");
   if (from < asked_.begin) bytes.remove_prefix(std::min<size_t>(bytes.size(), asked_.begin - from));
   const int64_t first = std::max(from, asked_.begin);
   if (first < asked_.end && !bytes.empty()) {
@@ -134,7 +134,7 @@ absl::Status RangeSink::end(const absl::Status& transfer) const {
   if (enough_ || reached_ == asked_.end) return absl::OkStatus();  // Regardless of how the connection ended.
   TITAN_RETURN_IF_ERROR(transfer);
   if (whole_ && end_ == RangeEnd::kOpen) return absl::OkStatus();
-  return absl::UnavailableError("the server's answer ends too soon");
+  return absl::UnavailableError("the server's answer ends too early");
 }
 
 }  // namespace titan::hub

@@ -62,8 +62,8 @@ absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> fil
   for (RemoteFile& remote : files) {
     if (is_reserved_name(remote.name))
       return absl::InvalidArgumentError(absl::StrCat("a file ", text::printable_name(remote.name),
-                                                     " cannot be kept here: what is called so "
-                                                     "belongs to downloads; leave it out with --exclude"));
+                                                     " cannot be stored here: its name is "
+                                                     "reserved for downloads; leave it out with --exclude"));
     PlannedFile file;
     TITAN_ASSIGN_OR_RETURN(file.done, is_done(folder, remote, inventory, checking, stop));
     if (!file.done) file.there = recorded_parts(folder, remote);
@@ -78,10 +78,10 @@ absl::Status check_space(const Folder& folder, const Plan& plan) {
   if (left == 0) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const int64_t there, folder.free_bytes());
   if (there >= left + kSpare) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(folder.path(), " has ", mebibytes(there), " free, and ",
-                                                   mebibytes(left),
-                                                   " are to come: free some, or name a folder on another disk with "
-                                                   "--local-dir"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(folder.path(), " has ", mebibytes(there), " free, and ", mebibytes(left),
+                   " are left to download: free some space, or name a folder on another disk with "
+                   "--local-dir"));
 }
 
 namespace {
@@ -238,7 +238,7 @@ class Downloader {
     TITAN_ASSIGN_OR_RETURN(const int64_t lost, job.part->reset());
     if (++job.fresh_starts > kMaxRestarts)
       return absl::DataLossError(absl::StrCat(why.message(),
-                                              ", also when it was fetched anew: the hub or a mirror has a "
+                                              ", even after it was downloaded again: the hub or a mirror has a "
                                               "damaged file; nothing of it was kept"));
     {
       sync::Lock lock(watcher_mutex_);

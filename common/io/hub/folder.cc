@@ -27,7 +27,7 @@ std::string last_part(const std::string& name) { return name.substr(name.rfind('
 absl::Status failed(int error, const std::string& what, const std::string& path) {
   if (error == ELOOP || error == ENOTDIR)
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is a link, or lies in what is no folder: move it away, or download elsewhere"));
+        absl::StrCat(path, " is a link, or its parent is not a folder: move it away, or download elsewhere"));
   return errno_status(error, absl::StrCat(what, " ", path));
 }
 
@@ -121,7 +121,7 @@ absl::StatusOr<std::string> Folder::read(const std::string& name) const {
 
 absl::StatusOr<int64_t> Folder::free_bytes() const {
   struct statvfs about {};
-  if (fstatvfs(file_.get(), &about) != 0) return errno_status(errno, absl::StrCat("ask for the space of ", path_));
+  if (fstatvfs(file_.get(), &about) != 0) return errno_status(errno, absl::StrCat("read the free space of ", path_));
   return static_cast<int64_t>(about.f_bavail) * static_cast<int64_t>(about.f_frsize);
 }
 

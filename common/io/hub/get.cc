@@ -60,7 +60,7 @@ std::vector<std::string> asset_kinds() { return {"tokenizer", "config", "index",
 absl::Status check_selection(const Selection& selection) {
   for (const std::string& kind : selection.assets) {
     if (kinds().contains(kind)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--assets has '", kind, "': it must be of ",
+    return absl::InvalidArgumentError(absl::StrCat("--assets has '", kind, "': it must be one of ",
                                                    absl::StrJoin(asset_kinds(), ", "), "; --include takes names",
                                                    did_you_mean(kind, asset_kinds())));
   }
@@ -122,7 +122,8 @@ absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const
   TITAN_ASSIGN_OR_RETURN(const std::vector<RemoteFile> all, client.list(repo, commit, stop));
   std::vector<RemoteFile> wanted = select(request.selection, all);
   if (wanted.empty())
-    return absl::NotFoundError(absl::StrCat(repo.id, " has no file that is asked for; it has ", some_names(all)));
+    return absl::NotFoundError(
+        absl::StrCat(repo.id, " has no file that matches the request; it has ", some_names(all)));
   GetResult result;
   result.unmatched = unmatched(request.selection, all);
   if (request.dry_run && !storage::posix_files().is_folder(request.folder)) {  // A dry run creates no folder.

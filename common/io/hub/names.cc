@@ -41,7 +41,7 @@ absl::StatusOr<Repo> parse_repo(RepoKind kind, const std::string& id) {
   if (good) return Repo{kind, id};
   return absl::InvalidArgumentError(
       absl::StrCat("'", text::printable_name(id),
-                   "' is no repository: write ORG/NAME as in its page's address, such as Qwen/Qwen3-0.6B"));
+                   "' is not a repository: write ORG/NAME as in its page's address, such as Qwen/Qwen3-0.6B"));
 }
 
 absl::Status check_revision(const std::string& revision) {
@@ -63,7 +63,7 @@ absl::Status check_file_name(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '/');
   if (name.size() <= kLongestName && std::all_of(parts.begin(), parts.end(), is_path_part)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the server lists a file '", text::printable_name(name),
-                                                 "', which may not be written below a folder"));
+                                                 "', which is not a safe path below a folder"));
 }
 
 namespace {
@@ -72,8 +72,8 @@ constexpr char kScheme[] = "hf://", kDatasets[] = "datasets/";
 
 absl::Status not_a_path() {
   return absl::InvalidArgumentError(
-      "names no dataset of a hub: write hf://datasets/ORG/NAME/PLACE, with a folder, a glob or a file for PLACE, and "
-      "@REVISION behind NAME for another branch or tag (without slashes) or a commit");
+      "is not a dataset on a hub: write hf://datasets/ORG/NAME/PLACE, with a folder, a glob or a file for PLACE, and "
+      "@REVISION after NAME for another branch or tag (without slashes) or a commit");
 }
 
 }  // namespace

@@ -110,11 +110,11 @@ absl::Status PartFile::accept(const FileFacts& facts) {
         absl::StrCat("the server's file has ", facts.size, " bytes, the hub's list says ", remote_.size));
   // A large file's digest can be compared before all has arrived. For small files mirrors send arbitrary ETags.
   if (is_hex(facts.etag, 64) && !remote_.sha256.empty() && facts.etag != remote_.sha256)
-    return absl::AbortedError("the server's file is another one than the hub's list says (ETag)");
+    return absl::AbortedError("the server's file is not the one in the hub's list (ETag)");
   sync::Lock lock(mutex_);
   if (etag_.empty()) etag_ = facts.etag;
   if (etag_ == facts.etag) return absl::OkStatus();
-  return absl::AbortedError("the server's file has changed since a part of it came (ETag)");
+  return absl::AbortedError("the server's file has changed during the download (ETag)");
 }
 
 absl::Status PartFile::write(int64_t offset, std::string_view bytes) {

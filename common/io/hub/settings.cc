@@ -57,7 +57,7 @@ absl::Status check_token(const std::string& token, const std::string& from) {
       !token.empty() && std::all_of(token.begin(), token.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   if (word) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(from, " holds no token: it is one word, as the hub's page of access tokens shows it once"));
+      absl::StrCat(from, " has no valid token: a token is one word, as the hub's page of access tokens shows it once"));
 }
 
 absl::StatusOr<std::string> token_of_option(const std::string& path) {
@@ -117,7 +117,7 @@ absl::StatusOr<http::Settings> settings_from(const http::Environment& environmen
                                              const std::string& token_file, std::vector<std::string>& warnings) {
   const std::string offline = absl::AsciiStrToLower(value(environment, "HF_HUB_OFFLINE"));
   if (offline == "1" || offline == "true" || offline == "on" || offline == "yes")
-    return absl::FailedPreconditionError("HF_HUB_OFFLINE is set: no hub is asked; unset it to download");
+    return absl::FailedPreconditionError("HF_HUB_OFFLINE is set, so the hub is not contacted; unset it to download");
   http::Settings settings;
   if (const std::string named = value(environment, "HF_ENDPOINT"); !endpoint.empty() || !named.empty()) {
     settings.endpoint = endpoint.empty() ? named : endpoint;

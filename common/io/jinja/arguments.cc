@@ -33,14 +33,13 @@ const Value& Bound::at(size_t i) const {
 absl::StatusOr<int64_t> Bound::whole(size_t i, int64_t otherwise) const {
   if (!values_[i]) return otherwise;
   if (const auto number = as_integer(at(i))) return *number;
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", names_[i], "\" has to be a whole number, is ", type_name(at(i))));
+  return absl::InvalidArgumentError(absl::StrCat("\"", names_[i], "\" must be an integer, but is ", type_name(at(i))));
 }
 
 absl::StatusOr<std::string> Bound::text(size_t i, std::string otherwise) const {
   if (!values_[i]) return otherwise;
   if (const std::string* text = as_text(at(i))) return *text;
-  return absl::InvalidArgumentError(absl::StrCat("\"", names_[i], "\" has to be a text, is ", type_name(at(i))));
+  return absl::InvalidArgumentError(absl::StrCat("\"", names_[i], "\" must be a string, but is ", type_name(at(i))));
 }
 
 absl::StatusOr<std::optional<std::string>> Bound::optional_text(size_t i) const {

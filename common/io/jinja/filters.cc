@@ -241,8 +241,7 @@ Result unique(Run& run, const Value& value, const Arguments& arguments) {
   std::vector<const Value*> seen;
   for (size_t i = 0; i < all.size(); ++i) {
     TITAN_RETURN_IF_ERROR(run.spend(static_cast<int64_t>(seen.size()) * extent_of(keys[i]).weight));
-    if (!is_hashable(keys[i]))
-      return absl::InvalidArgumentError("takes items that do not change: no lists or mappings");
+    if (!is_hashable(keys[i])) return absl::InvalidArgumentError("takes hashable items: no lists or mappings");
     if (std::any_of(seen.begin(), seen.end(), [&](const Value* key) { return equal(*key, keys[i]); })) continue;
     seen.push_back(&keys[i]);
     kept.push_back(all[i]);

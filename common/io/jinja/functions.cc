@@ -31,7 +31,7 @@ absl::StatusOr<Value> range(Run& run, const Arguments& arguments) {
   for (__int128 at = numbers[0]; step > 0 ? at < numbers[1] : at > numbers[1]; at += step) {
     all.emplace_back(static_cast<int64_t>(at));
     if (static_cast<int64_t>(all.size()) > kLongest) {
-      return absl::InvalidArgumentError(absl::StrCat("is of more than ", kLongest, " numbers"));
+      return absl::InvalidArgumentError(absl::StrCat("has more than ", kLongest, " numbers"));
     }
   }
   TITAN_RETURN_IF_ERROR(run.spend(static_cast<int64_t>(all.size())));

@@ -131,7 +131,7 @@ class Lexer {
     skip_space();
     // Unlike other blocks, this one keeps the line end after it.
     const bool minus = comes("-%}");
-    if (!minus && !comes("%}")) return wrong(place_, "raw takes nothing behind it; write {% raw %}");
+    if (!minus && !comes("%}")) return wrong(place_, "raw takes no arguments; write {% raw %}");
     move_to(at_ + (minus ? 3 : 2));
     if (minus) skip_space();
     for (size_t tag = find_tag(at_); tag != std::string::npos; tag = find_tag(tag + 1)) {
@@ -147,7 +147,7 @@ class Lexer {
       move_to(at_ + 6);
       skip_space();
       if (end_of_tag("%}")) return absl::OkStatus();
-      return wrong(place_, "endraw takes nothing behind it; write {% endraw %}");
+      return wrong(place_, "endraw takes no arguments; write {% endraw %}");
     }
     return wrong(begun_, "the raw block does not end; close it with {% endraw %}");
   }
@@ -206,8 +206,7 @@ class Lexer {
     std::string digits_alone = text_.substr(begin, at - begin);
     std::erase(digits_alone, '_');
     if (at < text_.size() && is_name(text_[at])) {
-      return wrong(place_,
-                   absl::StrCat("\"", text_.substr(begin, at + 1 - begin), "\" is no number that is supported"));
+      return wrong(place_, absl::StrCat("\"", text_.substr(begin, at + 1 - begin), "\" is not a supported number"));
     }
     add(fraction ? Token::Kind::kFloat : Token::Kind::kInteger, std::move(digits_alone));
     move_to(at);
@@ -267,7 +266,8 @@ class Lexer {
     }
     const bool whole = base == 8 || digits == most;
     if (!whole || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
-      return wrong(place_, absl::StrCat("\"", text_.substr(at, from + digits - at), "\" in a text is no character"));
+      return wrong(place_,
+                   absl::StrCat("\"", text_.substr(at, from + digits - at), "\" in a string is not a character"));
     }
     text::append_utf8(out, code);
     at = from + digits;

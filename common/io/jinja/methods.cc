@@ -113,7 +113,7 @@ absl::StatusOr<Value> joined(Run& run, const std::string& text, const Arguments&
   std::string out;
   for (size_t i = 0; i < items.size(); ++i) {
     const std::string* item = as_text(items[i]);
-    if (item == nullptr) return absl::InvalidArgumentError(absl::StrCat("item ", i, " is no text"));
+    if (item == nullptr) return absl::InvalidArgumentError(absl::StrCat("item ", i, " is not a string"));
     absl::StrAppend(&out, i > 0 ? text : "", *item);
     TITAN_RETURN_IF_ERROR(run.check_bytes(static_cast<int64_t>(out.size())));
   }

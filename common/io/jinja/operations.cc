@@ -18,7 +18,7 @@ absl::Status no_such_operation(const std::string& name, const Value& left, const
       absl::StrCat("\"", name, "\" of ", type_name(left), " and ", type_name(right), " is not supported"));
 }
 
-absl::Status beyond() { return absl::InvalidArgumentError("a whole number beyond 64 bits"); }
+absl::Status beyond() { return absl::InvalidArgumentError("an integer beyond 64 bits"); }
 
 Result power(int64_t base, int64_t exponent) {
   if (exponent < 0) return std::pow(static_cast<double>(base), static_cast<double>(exponent));

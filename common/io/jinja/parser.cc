@@ -212,7 +212,7 @@ class Parser {
   }
 
   Made jump(const std::string& word, const Place& place) {
-    if (loops_ == 0) return wrong(place, absl::StrCat("\"", word, "\" is in no loop"));
+    if (loops_ == 0) return wrong(place, absl::StrCat("\"", word, "\" is not in a loop"));
     TITAN_RETURN_IF_ERROR(end_of_tag());
     return made({.kind = word == "break" ? StatementKind::kBreak : StatementKind::kContinue, .place = place});
   }

@@ -154,7 +154,7 @@ absl::Status Renderer::assign_member(const Statement& statement) {
   const auto* space = std::get_if<Namespace*>(&owner);
   if (space == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", statement.names[0], "\" is no namespace, whose parts alone can be set"));
+        absl::StrCat("\"", statement.names[0], "\" is not a namespace; only attributes of namespaces can be set"));
   }
   TITAN_ASSIGN_OR_RETURN(Value value, evaluate(*statement.expressions[0]));
   (*space)->attributes.set(statement.names[1], std::move(value));

@@ -16,7 +16,7 @@ namespace {
 absl::Status read_once(const Sequence& generator) {
   if (!std::exchange(generator.read, true)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "what a filter gives is read a second time, when there is nothing left of it: put \"|list\" behind the filter");
+      "the result of a filter is read a second time, when it is exhausted: put \"|list\" after the filter");
 }
 
 // Resolves an index that may count from the end; nothing when it is out of range.
@@ -65,13 +65,13 @@ absl::StatusOr<bool> contains(Run& run, const Value& value, const Value& key) {
   if (const std::string* text = as_text(value)) {
     const std::string* part = as_text(key);
     if (part == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("a value of type ", type_name(key), " is in no text"));
+      return absl::InvalidArgumentError(absl::StrCat("a value of type ", type_name(key), " cannot be in a string"));
     }
     TITAN_RETURN_IF_ERROR(run.spend(static_cast<int64_t>(text->size()) / 16));
     return text->find(*part) != std::string::npos;
   }
   if (as_mapping(value) != nullptr && !is_hashable(key)) {
-    return absl::InvalidArgumentError(absl::StrCat("a value of type ", type_name(key), " is no key"));
+    return absl::InvalidArgumentError(absl::StrCat("a value of type ", type_name(key), " cannot be a key"));
   }
   TITAN_RETURN_IF_ERROR(run.spend(extent_of(value).weight));
   TITAN_ASSIGN_OR_RETURN(const std::vector<Value> items, items_of(run, value));

@@ -143,7 +143,7 @@ bool equal_mappings(const Mapping& one, const Mapping& other) {
 }
 
 absl::Status not_ordered(const Value& one, const Value& other) {
-  return absl::InvalidArgumentError(absl::StrCat(type_name(one), " and ", type_name(other), " are in no order"));
+  return absl::InvalidArgumentError(absl::StrCat(type_name(one), " and ", type_name(other), " cannot be ordered"));
 }
 
 }  // namespace
@@ -203,7 +203,7 @@ absl::StatusOr<Value> from_json(const nlohmann::ordered_json& json, int depth) {
   if (json.is_string()) return Value(json.get<std::string>());
   if (json.is_number_float()) return Value(json.get<double>());
   if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) {
-    return absl::InvalidArgumentError("a whole number beyond 64 bits");
+    return absl::InvalidArgumentError("an integer beyond 64 bits");
   }
   if (json.is_number_integer()) return Value(json.get<int64_t>());
   if (json.is_array()) {

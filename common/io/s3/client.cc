@@ -136,7 +136,7 @@ absl::StatusOr<Facts> Client::head(const std::string& key) {
   TITAN_RETURN_IF_ERROR(call("look at", {.method = "HEAD", .key = key, .query = {}}, response));
   Facts facts = facts_of(response);
   if (facts.size < 0 || facts.etag.empty())
-    return absl::UnavailableError(absl::StrCat("look at ", place(key), ": the store tells no size or etag"));
+    return absl::UnavailableError(absl::StrCat("look at ", place(key), ": the store reports no size or etag"));
   return facts;
 }
 
@@ -152,7 +152,7 @@ absl::Status Client::read(const std::string& key, const std::string& etag, int64
                                      response);
     done += response.received;
     if (done == bytes) return {absl::OkStatus(), std::nullopt};
-    if (status.ok()) return {absl::UnavailableError("the answer ends too soon"), std::nullopt};
+    if (status.ok()) return {absl::UnavailableError("the answer ends too early"), std::nullopt};
     return {status, std::nullopt};
   };
   const absl::Status status =
@@ -168,7 +168,8 @@ absl::StatusOr<std::string> Client::text(const std::string& key, Facts& facts) {
   TITAN_RETURN_IF_ERROR(call("read", {.key = key, .query = {}}, response));
   facts = facts_of(response);
   if (facts.etag.empty() || facts.size > kLongestText)
-    return absl::DataLossError(absl::StrCat("read ", place(key), ": ", facts.size, " bytes make no sense"));
+    return absl::DataLossError(
+        absl::StrCat("read ", place(key), ": ", facts.size, " bytes, more than expected, or no etag"));
   return std::move(response.body);
 }
 
@@ -201,7 +202,7 @@ absl::StatusOr<std::string> Client::put(const std::string& key, const std::strin
   TITAN_RETURN_IF_ERROR(status);
   const std::string& stored = response.header(kChecksumHeader);
   if (!stored.empty() && stored != checksum)
-    return absl::DataLossError(absl::StrCat("write ", place(key), ": the store has other bytes than were sent"));
+    return absl::DataLossError(absl::StrCat("write ", place(key), ": the store has different bytes than were sent"));
   return etag;
 }
 
@@ -270,7 +271,7 @@ absl::StatusOr<Part> Client::upload_part(const Upload& upload, int number, const
   const std::string& stored = response.header(kChecksumHeader);
   if (!stored.empty() && stored != part.crc32c)
     return absl::DataLossError(
-        absl::StrCat("write a part of ", place(upload.key), ": the store has other bytes than were sent"));
+        absl::StrCat("write a part of ", place(upload.key), ": the store has different bytes than were sent"));
   part.etag = response.header("etag");
   return part;
 }

@@ -39,13 +39,13 @@ absl::StatusOr<Location> parse_location(const std::string& path) {
   const auto bad = [&](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat("'", path, "' ", what, ": write s3://BUCKET/FOLDER"));
   };
-  if (!absl::ConsumePrefix(&rest, kScheme)) return bad("is no place in an object store");
+  if (!absl::ConsumePrefix(&rest, kScheme)) return bad("is not a location in an object store");
   absl::ConsumeSuffix(&rest, "/");
   const size_t slash = rest.find('/');
   const absl::string_view bucket = rest.substr(0, slash);
   const absl::string_view key = slash == rest.npos ? absl::string_view() : rest.substr(slash + 1);
-  if (!is_bucket(bucket)) return bad("names no bucket (3 to 63 small letters, digits, '-' and '.')");
-  if (!key.empty() && !is_key(key)) return bad("has a folder that cannot be named so (no empty part, '.' or '..')");
+  if (!is_bucket(bucket)) return bad("names no valid bucket (3 to 63 lower-case letters, digits, '-' and '.')");
+  if (!key.empty() && !is_key(key)) return bad("has an invalid folder name (no empty part, '.' or '..')");
   return Location{std::string(bucket), std::string(key)};
 }
 

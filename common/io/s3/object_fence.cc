@@ -109,8 +109,8 @@ absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
   if (holder.job_uid == claim.job_uid) {
     if (holder.attempt <= claim.attempt) return absl::OkStatus();
     const absl::Status fenced = storage::fenced_status(the_folder(), claim.job_uid, claim.attempt, holder);
-    return absl::FailedPreconditionError(absl::StrCat(fenced.message(), "; if the dump folder was begun anew, delete ",
-                                                      client_->place(key(kFile)), " as well"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        fenced.message(), "; if the dump folder was created again, delete ", client_->place(key(kFile)), " as well"));
   }
   // A job that lost the folder must not take it back: two jobs would train one model alternately.
   if (holder.former.contains(claim.job_uid))
@@ -133,7 +133,7 @@ absl::Status ObjectFence::probe() {
     if (one.ok())
       return absl::FailedPreconditionError(
           absl::StrCat(the_folder(),
-                       ": this store does not keep If-None-Match and If-Match, without which two attempts could write "
+                       ": this store does not honor If-None-Match and If-Match, without which two attempts could write "
                        "at once; choose another store, or a folder of a file system"));
     if (!absl::IsAlreadyExists(one)) return one;
   }
@@ -188,7 +188,7 @@ absl::Status ObjectFence::take(Claim claim, const Watch& watch, Taken& taken) {
     if (!beat.ok()) return beat.status();
     if (seen && *seen != beat->etag) return status;  // The holder is alive.
     if (!seen && watch.say) {
-      watch.say(absl::StrCat(the_folder(), " was not given back by its last job: it is free after ",
+      watch.say(absl::StrCat(the_folder(), " was not released by its last job: it becomes free after ",
                              absl::FormatDuration(kObjectHeartbeatTimeout), " without a sign of life"));
     }
     seen = beat->etag;

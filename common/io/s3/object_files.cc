@@ -39,7 +39,7 @@ absl::StatusOr<std::string> ObjectFiles::key_of(const std::string& path) const {
 absl::StatusOr<Facts> ObjectFiles::look(const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const Facts facts, client_->head(key));
   TITAN_ASSIGN_OR_RETURN(const bool gone, is_tombstone(*client_, key, facts.size));
-  if (gone) return absl::NotFoundError(absl::StrCat("look at ", client_->place(key), ": it was taken away"));
+  if (gone) return absl::NotFoundError(absl::StrCat("look at ", client_->place(key), ": it was removed"));
   return facts;
 }
 
@@ -108,9 +108,7 @@ absl::StatusOr<std::unique_ptr<WritableFile>> ObjectFiles::append_to(const std::
 absl::Status ObjectFiles::rename(const std::string& from, const std::string&) { return no_such("rename", from); }
 absl::Status ObjectFiles::truncate(const std::string& path, int64_t) { return no_such("truncate", path); }
 absl::StatusOr<absl::Time> ObjectFiles::touch(const std::string& path) { return no_such("touch", path); }
-absl::StatusOr<absl::Time> ObjectFiles::modified(const std::string& path) {
-  return no_such("ask for the time of", path);
-}
+absl::StatusOr<absl::Time> ObjectFiles::modified(const std::string& path) { return no_such("read the time of", path); }
 absl::StatusOr<std::unique_ptr<FileLock>> ObjectFiles::lock(const std::string& path, storage::LockMode,
                                                             absl::Duration) {
   return no_such("lock", path);

@@ -58,7 +58,7 @@ std::string host_of(const std::string& url) {
 
 constexpr char kConditions[] = "; this store cannot do what checkpoints need (conditional writes)";
 constexpr char kRenew[] = "; the session has ended: renew AWS_SESSION_TOKEN or its profile";
-constexpr char kKeys[] = "; look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or their profile";
+constexpr char kKeys[] = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or their profile";
 
 // Meaning of an error code of a store, beyond the number of its answer.
 struct KnownCode {
@@ -151,9 +151,9 @@ size_t Exchange::State::on_body(absl::string_view bytes) {
   if (response->received == 0) {
     const auto range = http::parse_content_range(response->header("content-range"));
     if (response->code != 206 || !range || range->range.begin != request->range->begin)
-      refused = "it sends other bytes than those that were asked for";
+      refused = "it sends other bytes than requested";
   }
-  if (response->received + static_cast<int64_t>(bytes.size()) > room) refused = "it sends more than was asked for";
+  if (response->received + static_cast<int64_t>(bytes.size()) > room) refused = "it sends more bytes than requested";
   if (refused != nullptr) return 0;
   std::memcpy(request->into + response->received, bytes.data(), bytes.size());
   response->received += static_cast<int64_t>(bytes.size());
@@ -218,7 +218,7 @@ absl::Status answer_error(const Response& response, const Settings& settings, co
   if (code == "NoSuchBucket")
     return absl::FailedPreconditionError(absl::StrCat("there is no bucket ", bucket, " at ",
                                                       text::printable_name(http::origin(server(settings, bucket))),
-                                                      ": make it, or name another one"));
+                                                      ": create it, or name another one"));
   if (response.code == 301 || response.code == 307 || code == "AuthorizationHeaderMalformed") {
     const std::string& region = response.header("x-amz-bucket-region");
     return absl::FailedPreconditionError(absl::StrCat("the bucket is not in the region ", settings.region,
@@ -229,7 +229,7 @@ absl::Status answer_error(const Response& response, const Settings& settings, co
     if (code == known.code) return absl::Status(known.status, absl::StrCat(what, known.advice));
   }
   if (response.code == 412)
-    return absl::AlreadyExistsError(absl::StrCat("the object is not what it has to be (", what, ")"));
+    return absl::AlreadyExistsError(absl::StrCat("a condition on the object does not hold (", what, ")"));
   if (response.code == 401 || response.code == 403)
     return absl::PermissionDeniedError(
         absl::StrCat(what, "; these credentials need to list, read, write and delete in the bucket ", bucket));

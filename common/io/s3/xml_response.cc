@@ -71,7 +71,8 @@ absl::StatusOr<Element> parse_xml(std::string_view text) {
       XML_Parse(parser.get(), text.data(), static_cast<int>(text.size()), /*isFinal=*/XML_TRUE) == XML_STATUS_OK;
   if (reading.refused != nullptr) return absl::DataLossError(absl::StrCat("the answer is refused: ", reading.refused));
   if (!parsed || reading.root.children.size() != 1)
-    return absl::DataLossError(absl::StrCat("the answer is no XML: ", XML_ErrorString(XML_GetErrorCode(parser.get()))));
+    return absl::DataLossError(
+        absl::StrCat("the answer is not XML: ", XML_ErrorString(XML_GetErrorCode(parser.get()))));
   return std::move(reading.root.children.front());
 }
 
@@ -84,7 +85,7 @@ namespace {
 
 absl::Status check_key(const std::string& key, const std::string& prefix) {
   if (!key.empty() && absl::StartsWith(key, prefix)) return absl::OkStatus();
-  return absl::DataLossError("it lists what was not asked for");
+  return absl::DataLossError("it lists keys that were not requested");
 }
 
 absl::StatusOr<Object> object_of(const Element& one, const std::string& prefix) {
@@ -105,7 +106,7 @@ absl::StatusOr<Page> parse_page(const std::string& text, const std::string& pref
   for (const Element& one : root.children) {
     if (one.name == "CommonPrefixes") {
       std::string folder = one.value("Prefix");
-      if (folder.size() <= prefix.size()) return absl::DataLossError("it lists what was not asked for");
+      if (folder.size() <= prefix.size()) return absl::DataLossError("it lists keys that were not requested");
       TITAN_RETURN_IF_ERROR(check_key(folder, prefix));
       folder.pop_back();
       page.folders.push_back(std::move(folder));

@@ -94,8 +94,8 @@ absl::StatusOr<Fence::Taken> Fence::take(Claim claim, const Watch& watch) const 
     if (seen && *seen != *beat) return taken;  // The holder is alive.
     if (!seen && watch.say) {
       const absl::StatusOr<Holder> holder = this->holder();
-      watch.say(absl::StrCat("the dump folder ", dump_folder_, " was not given back by ",
-                             holder.ok() ? describe(*holder) : "its last job", ": it is free after ",
+      watch.say(absl::StrCat("the dump folder ", dump_folder_, " was not released by ",
+                             holder.ok() ? describe(*holder) : "its last job", ": it becomes free after ",
                              absl::FormatDuration(kFenceHeartbeatTimeout), " without a sign of life"));
     }
     seen = *beat;

@@ -32,7 +32,7 @@ absl::Status fenced_status(const std::string& folder, const std::string& job_uid
 
 absl::Status in_use_status(const std::string& folder, const Fence::Holder& holder, const std::string& what_to_choose) {
   return absl::FailedPreconditionError(absl::StrCat(kInUsePrefix, folder, " belongs to ", describe(holder),
-                                                    ", attempt ", holder.attempt, ", which lives; choose ",
+                                                    ", attempt ", holder.attempt, ", which is alive; choose ",
                                                     what_to_choose, ", or end that job first"));
 }
 

@@ -13,7 +13,7 @@ absl::StatusOr<std::string> read_file(Files& files, const std::string& path, int
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, files.open(path));
   if (file->size() > max_bytes) {
     return absl::DataLossError(
-        absl::StrCat("read ", path, ": ", file->size(), " bytes, at most ", max_bytes, " make sense"));
+        absl::StrCat("read ", path, ": ", file->size(), " bytes, but at most ", max_bytes, " are expected"));
   }
   std::string bytes(static_cast<size_t>(file->size()), '\0');
   TITAN_RETURN_IF_ERROR(file->read(0, file->size(), bytes.data()));

@@ -65,7 +65,7 @@ std::string folder_mismatch_message(FolderComparison is, const std::string& dump
                       is == FolderComparison::kMissing ? "no folder with an id (.titan-folder)" : "another folder",
                       " under that name",
                       committed_step < 0 ? "" : absl::StrCat(", and step ", committed_step, " was committed"),
-                      "; mount or restore it, or submit the job anew to begin from scratch");
+                      "; mount or restore it, or submit the job again to start from scratch");
 }
 
 }  // namespace titan::storage

@@ -18,13 +18,13 @@ namespace titan::storage {
 absl::StatusOr<std::string> real_path_of(int fd) {
   char text[PATH_MAX];
   const ssize_t size = ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), text, sizeof(text));
-  if (size < 0) return errno_status(errno, "ask where an open file lies");
+  if (size < 0) return errno_status(errno, "read the path of an open file");
   return std::string(text, static_cast<size_t>(size));
 }
 
 absl::StatusOr<std::string> real_path(const std::string& path) {
   if (path.empty() || path[0] != '/')
-    return absl::InvalidArgumentError(absl::StrCat("'", path, "' is no absolute path"));
+    return absl::InvalidArgumentError(absl::StrCat("'", path, "' is not an absolute path"));
   // Not lexically: a/.. is the parent of the folder that a leads to.
   std::filesystem::path there = path;
   std::filesystem::path rest;
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> real_path(const std::string& path) {
     if (errno != ENOENT || there == there.root_path()) return errno_status(errno, absl::StrCat("look at ", path));
     const std::filesystem::path name = there.filename();
     if (name == ".." || name == ".")
-      return absl::InvalidArgumentError(absl::StrCat("'", path, "' has .. behind what is not there"));
+      return absl::InvalidArgumentError(absl::StrCat("'", path, "' has .. after a missing folder"));
     if (!name.empty()) rest = rest.empty() ? name : name / rest;
     there = there.parent_path();
   }

@@ -36,7 +36,7 @@ absl::StatusOr<json> parse_object(const std::string& path, const std::string& te
   try {
     json parsed = json::parse(text);
     if (parsed.is_object()) return parsed;
-    return absl::InvalidArgumentError(absl::StrCat(path, ": holds no JSON object"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a JSON object"));
   } catch (const json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not valid JSON: ", error.what()));
   }
@@ -61,7 +61,7 @@ absl::StatusOr<ChatTemplateText> find_chat_template(const std::string& folder, c
   if (found != config.end() && found->is_array()) take_named(*found, texts, there);
   if (there) return texts;
   return absl::NotFoundError(
-      absl::StrCat(folder, ": the tokenizer has no chat template, which makes a text of messages: put one into ",
+      absl::StrCat(folder, ": the tokenizer has no chat template, which converts messages to text: put one into ",
                    beside, ", or set model.hf_assets_path to the folder of a chat model's tokenizer"));
 }
 

@@ -39,7 +39,7 @@ class Message {
   absl::Status each(const std::function<absl::Status(const Field&)>& take) {
     while (!rest_.empty()) {
       Field field;
-      if (!read(field)) return wrong("is no SentencePiece model: its encoded message is damaged or cut short");
+      if (!read(field)) return wrong("is not a SentencePiece model: its encoded message is damaged or truncated");
       TITAN_RETURN_IF_ERROR(take(field));
     }
     return absl::OkStatus();
@@ -169,14 +169,13 @@ class ModelReader {
         return wrong(absl::StrCat("piece ", id, " is empty or not UTF-8"));
       }
       if (piece.text.size() >= kLongestPiece) {
-        return wrong(
-            absl::StrCat("piece ", id, " has ", piece.text.size(), " bytes, of which it may have ", kLongestPiece));
+        return wrong(absl::StrCat("piece ", id, " has ", piece.text.size(), " bytes; the limit is ", kLongestPiece));
       }
       if (!std::isfinite(piece.score)) return wrong(absl::StrCat(name(piece), " has no finite score"));
       const bool is_reserved =
           piece.type == Type::kUnknown || piece.type == Type::kControl || piece.type == Type::kByte;
       if (!(is_reserved ? reserved : normal).insert(piece.text).second)
-        return wrong(absl::StrCat(name(piece), " is there twice"));
+        return wrong(absl::StrCat(name(piece), " occurs twice"));
       if (piece.type == Type::kUnknown && ++unknown == 1) model_.unknown_id = static_cast<int32_t>(id);
       if (piece.type == Type::kControl && piece.text == bos_) model_.bos_id = static_cast<int32_t>(id);
       if (piece.type == Type::kControl && piece.text == eos_) model_.eos_id = static_cast<int32_t>(id);

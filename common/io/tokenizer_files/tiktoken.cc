@@ -45,7 +45,7 @@ absl::Status check_bytes(const std::vector<Token>& tokens) {
   for (size_t byte = 0; byte < there.size(); ++byte) {
     if (there[byte]) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "has no token for the byte 0x%02X, so that not every text has tokens; is the file cut short?", byte));
+        "has no token for the byte 0x%02X, so some texts cannot be tokenized; is the file truncated?", byte));
   }
   return absl::OkStatus();
 }
@@ -73,9 +73,9 @@ absl::StatusOr<std::vector<Token>> parse_tiktoken(std::string_view bytes) {
           absl::StrCat("line ", number, ": \"", absl::CHexEscape(line.substr(0, 60)), "\" ", why));
     };
     std::optional<Token> token = parse_line(line);
-    if (!token) return wrong("is no token in base64 with its rank, such as \"IHRoZQ== 279\"");
-    if (!texts.insert(token->first).second) return wrong("is a token that is there already");
-    if (!ranks.insert(token->second).second) return wrong("has a rank that is taken");
+    if (!token) return wrong("is not a token in base64 with its rank, such as \"IHRoZQ== 279\"");
+    if (!texts.insert(token->first).second) return wrong("is a duplicate token");
+    if (!ranks.insert(token->second).second) return wrong("has a duplicate rank");
     tokens.push_back(*std::move(token));
   }
   if (absl::Status status = check_bytes(tokens); !status.ok()) return status;

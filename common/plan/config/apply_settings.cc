@@ -225,11 +225,11 @@ bool Applier::check_repeat(const std::string& key, const RawValue& value, const 
   if (same_key) {
     complain(written, absl::StrCat("set twice (first at ", where(before.origin), ")"), absl::StrCat("keep only ", key));
   } else if (text == first->second.value) {
-    warn(written, absl::StrCat("says the same as ", before.key, there, "; keep only ", key));
+    warn(written, absl::StrCat("has the same meaning as ", before.key, there, "; keep only ", key));
   } else {
     complain(written,
              absl::StrCat("means ", key, " = ", display(value), ", and ", before.key, " = ", display(before.value),
-                          there, " says otherwise"),
+                          there, " contradicts it"),
              absl::StrCat("keep only ", key));
   }
   return false;

@@ -37,7 +37,7 @@ void check_object_store(Checker& check) {
   const auto place = [&](const std::string& key, const std::string& path) {
     if (!s3::is_location(path)) return;
     if (const auto parsed = s3::parse_location(path); !parsed.ok())
-      check.fail(key, path, "is no place in an object store (s3://BUCKET/FOLDER)",
+      check.fail(key, path, "is not a location in an object store (s3://BUCKET/FOLDER)",
                  std::string(parsed.status().message()));
   };
   const auto nowhere_else = [&](const std::string& key, const std::string& path) {

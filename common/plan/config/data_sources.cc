@@ -125,7 +125,7 @@ void check_names(Checker& check, const std::string& key, const std::vector<DataS
 void check_places(Checker& check, const std::string& key, const std::vector<DataSource>& sources) {
   for (const DataSource& source : sources) {
     if (!source.dataset && !source.dataset_path) {
-      check.fail(key, source.name, "the source names no data", "set its dataset_path, or its dataset");
+      check.fail(key, source.name, "the source has no data", "set its dataset_path, or its dataset");
     }
     if (!source.dataset_path || !hub::is_hub_path(*source.dataset_path)) continue;
     if (const auto parsed = hub::parse_dataset_path(*source.dataset_path); !parsed.ok()) {
@@ -163,11 +163,11 @@ void check_sources(Checker& check, const std::string& section, const DataLoader&
                "leave it out");
   }
   if (settings.order != "global") {
-    check.fail(absl::StrCat(section, ".dataloader.order"), settings.order, "deals documents of one dataset alone",
+    check.fail(absl::StrCat(section, ".dataloader.order"), settings.order, "distributes documents of one dataset only",
                absl::StrCat("set it to \"global\", or leave out ", key));
   }
   if (dataset_path.has_value()) {
-    check.fail(absl::StrCat(section, ".dataset_path"), *dataset_path, absl::StrCat("is not read beside ", key),
+    check.fail(absl::StrCat(section, ".dataset_path"), *dataset_path, absl::StrCat("is ignored with ", key),
                "leave it out, or make it a source's dataset_path");
   }
 }
@@ -193,7 +193,7 @@ void refuse_settings(Checker& check, const Place& place, const Settings& set) {
     if (value == default_value) return;
     check.fail(place.key(place.settings, key), value,
                absl::StrCat(place.source ? absl::StrCat("source \"", place.name, "\": ", key + 1, " ") : "",
-                            "says how Titan reads files, and a library reads those of this dataset"),
+                            "configures how Titan reads files, but a library reads those of this dataset"),
                "leave it out");
   };
   refuse(".format", set.format, own.format);
@@ -207,7 +207,7 @@ void refuse_settings(Checker& check, const Place& place, const Settings& set) {
 void check_library_dataset(Checker& check, const Place& place, const std::string& dataset,
                            const std::optional<std::string>& path, const Settings& set) {
   if (!path.has_value()) {
-    check.fail(place.dataset, dataset, "is a library's, which reads files, and nothing says which",
+    check.fail(place.dataset, dataset, "is a library's dataset, which needs a path to its files",
                absl::StrCat("set ", place.source ? "the source's dataset_path" : place.path,
                             " to their folder, to a glob or to a file"));
   } else if (hub::is_hub_path(*path)) {
@@ -223,8 +223,8 @@ void refuse_name(Checker& check, const std::string& key, const std::string& data
   const std::string path = name_of(key) == "sources" ? "the source's dataset_path" : section_of(key) + ".dataset_path";
   check.fail(key, dataset,
              absl::StrCat("not one of the allowed values ", absl::StrJoin(known, ", "),
-                          ", and no library (experimental.custom_import) brings another"),
-             near.empty() ? absl::StrCat("for files of your own set ", path, " and no dataset")
+                          ", and there is no library (experimental.custom_import) with others"),
+             near.empty() ? absl::StrCat("for your own files set ", path, " and no dataset")
                           : absl::StrCat("did you mean ", near, "?"));
 }
 

@@ -22,8 +22,8 @@ std::vector<Field> fields_of(Job& c) {
             "Also write the resolved configuration as JSON to this file under dump_folder"),
       Field("custom_config_module", c.custom_config_module, "Python module that extends the configuration"),
       Field("umask", c.umask,
-            "Permissions that files and folders of the job do not get, in octal: \"027\" keeps checkpoints, traces and "
-            "metrics from everybody but the user and the group; when not set that of `titanctl submit`'s shell"),
+            "Permissions that files and folders of the job do not get, in octal: \"027\" hides checkpoints, traces and "
+            "metrics from all but the user and the group; the default is the umask of `titanctl submit`'s shell"),
   };
 }
 
@@ -39,7 +39,7 @@ std::vector<Field> fields_of(Profiling& c) {
           .in("steps")
           .at_least(0),
       Field("enable_memory_snapshot", c.enable_memory_snapshot,
-            "Write down where the device's memory goes, every profile_freq steps"),
+            "Record the device's memory use, every profile_freq steps"),
       Field("save_memory_snapshot_folder", c.save_memory_snapshot_folder, "Folder of the snapshots under dump_folder"),
   };
 }
@@ -56,8 +56,8 @@ std::vector<Field> fields_of(Metrics& c) {
             "Every rank writes metrics, not only the one that has the loss"),
       Field("enable_wandb", c.enable_wandb, "Send metrics to Weights & Biases"),
       Field("device_peak_tflops", c.device_peak_tflops,
-            "Peak of one device, which MFU is a share of; when not set that of a GPU that Titan knows, what products "
-            "of a CPU reach when the job starts, and no MFU elsewhere")
+            "Peak of one device, of which MFU is a share. By default: known for the GPU, measured matrix products "
+            "on a CPU when the job starts, else no MFU")
           .in("TFLOP/s")
           .above_zero(),
   };
@@ -68,8 +68,8 @@ std::vector<Field> fields_of(Model& c) {
       Field("name", c.name, "Model family"),
       Field("flavor", c.flavor, "Size within the family"),
       Field("attn_mask_type", c.attn_mask_type,
-            "What tokens see: all before them (causal) or those of their own document, which ends with eos "
-            "(block_causal); the flavor's own when not set")
+            "Attention of a token: to all earlier tokens (causal) or to those of its document, which ends with eos "
+            "(block_causal); by default that of the flavor")
           .one_of({"causal", "block_causal"}),
       Field("hf_assets_path", c.hf_assets_path,
             "Folder with tokenizer.json, tokenizer.model or *.tiktoken, and the weights when "
@@ -80,18 +80,18 @@ std::vector<Field> fields_of(Model& c) {
                    "quantize.grouped_mm.mx"}),
       Field("print_after_conversion", c.print_after_conversion, "Print the model after its conversion"),
       Field("load_balance_coeff", c.load_balance_coeff,
-            "How far a step moves the biases that balance a mixture's experts; 0: they stay as they are. When not set: "
+            "How far a step moves the biases that balance a mixture's experts; 0: not at all. By default: "
             "what a resumed checkpoint was trained with, 0 where the loaded weights have no such biases, else the "
-            "flavor's own (0.001, Qwen3: 0)")
+            "flavor's (0.001, Qwen3: 0)")
           .at_least(0),
   };
 }
 
 std::vector<Field> fields_of(Optimizer& c) {
   return {
-      Field("name", c.name, "Optimizer; Muon takes the layers' matrices but the router's, AdamW all else")
+      Field("name", c.name, "Optimizer; Muon updates the layers' matrices except the router's, AdamW the rest")
           .one_of({"AdamW", "Adam", "Muon"}),
-      Field("lr", c.lr, "Peak learning rate; 0: weights stay as they are, to measure losses").at_least(0),
+      Field("lr", c.lr, "Peak learning rate; 0: weights do not change, to measure losses").at_least(0),
       Field("beta1", c.beta1, "Decay of the first moment").between(0, 1),
       Field("beta2", c.beta2, "Decay of the second moment").between(0, 1),
       Field("eps", c.eps, "Added to the denominator of the update").above_zero(),
@@ -103,7 +103,7 @@ std::vector<Field> fields_of(Optimizer& c) {
             "each number of a matrix and a scale for each 256 of them, float32 for vectors and small matrices")
           .one_of({"auto", "float32", "bfloat16", "8bit"}),
       Field("stochastic_rounding", c.stochastic_rounding,
-            "Round the bfloat16 parameters that AdamW and Adam update up or down by chance, so that small updates are "
+            "Round the bfloat16 parameters that AdamW and Adam update stochastically, so that small updates are "
             "not lost; Muon's go to the nearest"),
       Field("momentum", c.momentum, "Muon: decay of the gradients' average").between(0, 1),
       Field("nesterov", c.nesterov, "Muon: look ahead by one gradient"),
@@ -111,23 +111,23 @@ std::vector<Field> fields_of(Optimizer& c) {
           .in("iterations")
           .between(1, 99),
       Field("adjust_lr", c.adjust_lr,
-            "Muon: an update is scaled by sqrt(max(1, rows / columns)), or by 0.2 sqrt(max(rows, columns)), with which "
-            "learning rates of AdamW fit")
+            "Muon: scale of an update, sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), for which "
+            "AdamW's learning rates are suitable")
           .one_of({"match_rms_adamw", "original"}),
       Field("qk_clip", c.qk_clip,
             "After each update, weights of queries and keys shrink where a head's largest logit in the step was above "
             "this; 0: off (MuonClip has 100)")
           .at_least(0),
       Field("param_groups", c.param_groups,
-            "Groups of parameters with options of their own; the first one whose pattern finds a parameter's name "
-            "takes it"),
+            "Groups of parameters with separate options; the first one whose pattern matches a parameter's name "
+            "applies"),
   };
 }
 
 // Values are as in [optimizer].
 std::vector<Field> fields_of(ParamGroup& c) {
   return {
-      Field("pattern", c.pattern, "Regular expression that is looked for in parameters' names"),
+      Field("pattern", c.pattern, "Regular expression that is searched in parameters' names"),
       Field("name", c.name, "Optimizer").one_of({"AdamW", "Adam", "Muon"}),
       Field("lr", c.lr, "Peak learning rate").at_least(0),
       Field("lr_factor", c.lr_factor, "Peak learning rate, times optimizer.lr").at_least(0),
@@ -201,7 +201,7 @@ std::vector<Field> fields_of(Training& c) {
           .one_of({"fail", "skip"}),
       Field("read_step", c.read_step,
             "When the host reads a step's loss, norm and requests: at_once it waits for the device after every step; "
-            "late it gives the device the next step first and acts one step later on what this one tells (logged, "
+            "late it gives the device the next step first and acts on this one a step later (logged, "
             "validated and saved steps are always read at once); auto: late on a GPU")
           .one_of({"auto", "at_once", "late"}),
   };
@@ -216,8 +216,9 @@ std::vector<Field> fields_of(DataLoader& c) {
       Field("prefetch_factor", c.prefetch_factor, "Batches per Python loader process")
           .at_least(0)
           .without_effect(kThread),
-      Field("order", c.order,
-            "global: one stream dealt to all ranks, the same for every mesh; per_rank: a chunk of documents each")
+      Field(
+          "order", c.order,
+          "global: one stream distributed over all ranks, the same for every mesh; per_rank: a chunk of documents each")
           .one_of({"global", "per_rank"}),
       Field("prefetch", c.prefetch, "Microbatches prepared ahead; 0 prepares them when they are needed")
           .in("microbatches")
@@ -233,26 +234,26 @@ std::vector<Field> fields_of(DataLoader& c) {
       Field(
           "messages_key", c.messages_key,
           "Key of JSON lines, or column of Parquet files, that holds a conversation's messages, which the tokenizer's "
-          "chat template makes a text of; nothing: documents are texts (text_key)"),
+          "chat template turns into text; empty: documents are texts (text_key)"),
       Field("train_on", c.train_on,
-            "Of conversations what is a label: assistant, what its messages say with the token that ends each; all, "
+            "Labels in conversations: assistant, its messages with the token that ends each; all, "
             "every token")
           .one_of({"assistant", "all"}),
       Field("text_documents", c.text_documents,
-            "What a document of plain text is: a whole file, or what lies between blank lines")
+            "A document of plain text: a whole file, or the text between blank lines")
           .one_of({"file", "blank_lines"}),
       Field("sources", c.sources,
             "Several datasets in one stream of rows, each with its share; instead of dataset and dataset_path"),
       Field("shuffle", c.shuffle,
-            "Order within a pass, another in each: rows (of token indexes and Megatron-LM's files) or documents (of "
+            "Shuffles each pass differently: rows (of token indexes and Megatron-LM's files) or documents (of "
             "these, of Parquet, and of text that is not compressed)")
           .one_of({"none", "rows", "documents"}),
-      Field("shuffle_seed", c.shuffle_seed, "Chooses the orders").at_least(0),
+      Field("shuffle_seed", c.shuffle_seed, "Seed of the shuffles").at_least(0),
       Field("packing", c.packing,
             "How documents become rows: concatenate cuts one stream of all; best_fit cuts no document that fits a row, "
             "and fills rows up with padding")
           .one_of({"concatenate", "best_fit"}),
-      Field("packing_window", c.packing_window, "Documents among which best_fit looks for what fills a row")
+      Field("packing_window", c.packing_window, "Documents among which best_fit searches for one that fills a row")
           .in("documents")
           .between(1, 1 << 20),
   };
@@ -264,9 +265,9 @@ std::vector<Field> fields_of(DataSource& c) {
       Field("name", c.name, "Name in metrics and checkpoints"),
       Field("dataset", c.dataset, "Name of a dataset").one_of({"c4_test", "c4", "c4_validation"}).or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files").is_path(),
-      Field("weight", c.weight, "Share of the rows, beside the other sources' weights").between(0, 1e6),
-      Field("weight_at_step", c.weight_at_step, "Weights from a step on, each as STEP: WEIGHT"),
-      Field("repeat", c.repeat, "Begin again after the last document; else the other sources take the share over"),
+      Field("weight", c.weight, "Share of the rows, relative to the other sources' weights").between(0, 1e6),
+      Field("weight_at_step", c.weight_at_step, "Later weights, each as STEP: WEIGHT, valid from that step"),
+      Field("repeat", c.repeat, "Begin again after the last document; else the other sources take over the share"),
       Field("format", c.format, "As in the dataloader")
           .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
       Field("text_key", c.text_key, "As in the dataloader"),
@@ -286,7 +287,7 @@ std::vector<Field> fields_of(Checkpoint& c) {
             "Folder of the checkpoints under dump_folder, or s3://BUCKET/FOLDER of an object store"),
       Field("interval", c.interval, "Steps between two checkpoints").in("steps").at_least(1),
       Field("initial_load_path", c.initial_load_path,
-            "Checkpoint to start from when the job has none of its own: a step's folder, or one of torchtitan's; also "
+            "Checkpoint to start from when the job has none yet: a step's folder, or one of torchtitan's; also "
             "of an "
             "object store (s3://BUCKET/FOLDER)")
           .is_path(),
@@ -301,7 +302,7 @@ std::vector<Field> fields_of(Checkpoint& c) {
       Field("last_save_in_hf", c.last_save_in_hf, "The last checkpoint is written as Hugging Face safetensors"),
       Field("export_dtype", c.export_dtype, "Type of the weights in a model-only last checkpoint")
           .one_of({"float32", "bfloat16", "float16"}),
-      Field("async_mode", c.async_mode, "Whether training goes on while a checkpoint is written")
+      Field("async_mode", c.async_mode, "Whether training continues while a checkpoint is written")
           .one_of({"disabled", "async", "async_with_pinned_mem"}),
       Field("keep_latest_k", c.keep_latest_k, "Older checkpoints than the latest k are deleted; 0 keeps all")
           .at_least(0),
@@ -313,10 +314,10 @@ std::vector<Field> fields_of(Checkpoint& c) {
             "Save the initial weights as step 0 and exit; needs one rank"),
       Field("load_only", c.load_only, "Load checkpoints but save none"),
       Field("max_failed_saves", c.max_failed_saves,
-            "Saves in a row that may fail before the attempt ends; 0: training goes on however many do")
+            "Consecutive failed saves that end the attempt; 0: training always continues")
           .at_least(0),
       Field("last_save_retry_seconds", c.last_save_retry_seconds,
-            "How long a save whose failure would end the attempt is tried again when storage fails: the one at "
+            "How long to retry a save whose failure would end the attempt when storage fails: the one at "
             "training.steps, on a stop request (no longer than its grace), and the last that max_failed_saves allows")
           .in("seconds")
           .at_least(0),
@@ -332,15 +333,16 @@ std::vector<Field> fields_of(Comm& c) {
           .in("seconds")
           .at_least(1),
       Field("trace_buf_size", c.trace_buf_size,
-            "Last collectives that each rank remembers and writes down when the attempt fails; 0 turns it off")
+            "Last collectives that each rank records and writes when the attempt fails; 0 turns it off")
           .between(0, 1'000'000),
       Field("save_traces_folder", c.save_traces_folder, "Folder of these recordings under dump_folder"),
       Field("save_traces_file_prefix", c.save_traces_file_prefix, "A recording's name, before the rank's number"),
       Field("shared_memory", c.shared_memory,
             "Ranks on the CPU of one machine exchange through shared memory, where the kernel allows it; else over "
             "sockets"),
-      Field("max_ctas", c.max_ctas,
-            "Most CTAs of a GPU, each on an SM, that a collective takes from the products beside it; 0: NCCL decides")
+      Field(
+          "max_ctas", c.max_ctas,
+          "Most CTAs of a GPU, each on an SM, that a collective takes from concurrent matrix products; 0: NCCL decides")
           .between(0, 64),
       Field(
           "message_max_ctas", c.message_max_ctas,
@@ -364,7 +366,7 @@ std::vector<Field> fields_of(Validation& c) {
       Field("freq", c.freq, "Training steps between two validations").in("steps").at_least(1),
       Field("steps", c.steps, "Batches per validation; -1 means all data").in("batches").at_least(1).or_value(-1),
       Field("sample_prompts", c.sample_prompts,
-            "Texts that the model goes on with at each validation, as lines of rank 0's log"),
+            "Texts that the model continues at each validation, as lines of rank 0's log"),
       Field("sample_max_new_tokens", c.sample_max_new_tokens, "Tokens that follow each of these prompts")
           .in("tokens")
           .between(1, 1 << 16),
@@ -381,7 +383,7 @@ std::vector<Field> fields_of(Debug& c) {
           .at_least(0),
       Field("deterministic", c.deterministic, "Only operations that give the same bits in every run"),
       Field("deterministic_warn_only", c.deterministic_warn_only, "Warn about other operations instead of failing"),
-      Field("moe_force_load_balance", c.moe_force_load_balance, "Deal tokens to experts in turn"),
+      Field("moe_force_load_balance", c.moe_force_load_balance, "Assign tokens to experts round-robin"),
   };
 }
 
@@ -403,10 +405,10 @@ std::vector<Field> fields_of(Resources& c) {
           .one_of({"auto", "reference", "avx2", "avx512", "avx512bf16", "amx"}),
       Field("expandable_segments", c.expandable_segments,
             "GPU ranks' allocator maps memory into segments that grow, so that blocks of other sizes leave no holes; "
-            "what the node's environment says of them (PYTORCH_ALLOC_CONF) counts instead"),
+            "the node's environment (PYTORCH_ALLOC_CONF) overrides it"),
       Field("pin_cpus", c.pin_cpus,
-            "Each rank stays on CPUs of its own, near its GPU, and prefers their memory; auto: GPU ranks do, where the "
-            "node tells its topology and nobody has chosen CPUs for them")
+            "Pin each rank to separate CPUs near its GPU and prefer their memory; auto: GPU ranks, if the "
+            "node's topology is known and no CPUs were chosen for them")
           .one_of({"auto", "on", "off"}),
   };
 }
@@ -414,7 +416,7 @@ std::vector<Field> fields_of(Resources& c) {
 std::vector<Field> fields_of(Restart& c) {
   return {
       Field("no_progress_limit", c.no_progress_limit,
-            "Restarts without a step or checkpoint never reached before that fail the job")
+            "Restarts without a new step or checkpoint after which the job fails")
           .in("restarts")
           .at_least(1),
       Field("backoff_initial_seconds", c.backoff_initial_seconds, "Pause before the second restart without progress")
@@ -441,7 +443,7 @@ std::vector<Field> fields_of(Scheduling& c) {
       Field("project", c.project, "Project that the job belongs to"),
       Field("job_id", c.job_id, "Name of the job within its project; empty lets the controller choose one"),
       Field("time_limit_seconds", c.time_limit_seconds,
-            "The job is stopped, saving, so long after its first placement, restarts included; 0: never. A job with a "
+            "The job saves and stops this long after its first placement, including restarts; 0: never. A job with a "
             "limit may run on nodes that a larger one waits for")
           .in("seconds")
           .at_least(0),

@@ -44,7 +44,7 @@ std::vector<Field> fields_of(Parallelism& c) {
           .one_of({"1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble",
                    "DualPipeV", "PipelineScheduleSingle", "PipelineScheduleMulti", "_PipelineScheduleRuntime"})
           .in_any_case(),
-      Field("pipeline_parallel_schedule_csv", c.pipeline_parallel_schedule_csv, "File with a schedule of one's own")
+      Field("pipeline_parallel_schedule_csv", c.pipeline_parallel_schedule_csv, "File with a custom schedule")
           .is_path(),
       Field("pipeline_parallel_microbatch_size", c.pipeline_parallel_microbatch_size,
             "Sequences per pipeline microbatch")
@@ -56,19 +56,20 @@ std::vector<Field> fields_of(Parallelism& c) {
           .in("ranks")
           .at_least(1),
       Field("context_parallel_load_balancer", c.context_parallel_load_balancer,
-            "How the parts of a sequence are dealt: head and tail, or by attention's work; none keeps the order")
+            "How the parts of a sequence are distributed: head and tail, or by attention's work; none keeps the order")
           .one_of({"headtail", "ptrr"}),
-      Field("context_parallel_rotate_method", c.context_parallel_rotate_method, "How keys and values travel")
+      Field("context_parallel_rotate_method", c.context_parallel_rotate_method, "How keys and values are exchanged")
           .one_of({"allgather", "alltoall"}),
       Field("expert_parallel_degree", c.expert_parallel_degree, "Ranks that split the experts").in("ranks").at_least(1),
       Field("expert_tensor_parallel_degree", c.expert_tensor_parallel_degree, "Ranks that split each expert's matrices")
           .in("ranks")
           .at_least(1),
-      Field("expert_parallel_comm_backend", c.expert_parallel_comm_backend, "How tokens travel to experts")
+      Field("expert_parallel_comm_backend", c.expert_parallel_comm_backend, "How tokens are sent to experts")
           .one_of({"standard", "deepep"}),
       Field("expert_parallel_dispatcher", c.expert_parallel_dispatcher,
-            "How tokens and experts meet: alltoall sends each row to its expert, once the host has read how many go "
-            "where; allgather sends all tokens to all expert ranks, in sizes known beforehand, and takes room for all "
+            "How tokens reach experts: alltoall sends each row to its expert, once the host has read how many go "
+            "where; allgather sends all tokens to all expert ranks, in sizes known beforehand, and reserves memory for "
+            "all "
             "that could choose the experts of one rank")
           .one_of({"alltoall", "allgather"}),
   };
@@ -77,7 +78,7 @@ std::vector<Field> fields_of(Parallelism& c) {
 std::vector<Field> fields_of(ActivationCheckpoint& c) {
   constexpr std::string_view kBlocks = "blocks are re-run as a whole by the engine itself, which has no such setting";
   return {
-      Field("mode", c.mode, "Which activations are computed again in the backward pass instead of being kept")
+      Field("mode", c.mode, "Which activations are recomputed in the backward pass instead of being kept")
           .one_of({"selective", "full", "memory_budget", "none"}),
       Field("selective_ac_option", c.selective_ac_option,
             "For mode selective: a number N for every Nth layer, or \"op\"")
@@ -87,7 +88,7 @@ std::vector<Field> fields_of(ActivationCheckpoint& c) {
             "every layer")
           .at_least(0),
       Field("per_op_sac_force_recompute_mm_shapes_by_fqns", c.per_op_sac_force_recompute_mm_shapes_by_fqns,
-            "For option \"op\": linear layers whose shape is always computed again"),
+            "For option \"op\": linear layers whose shape is always recomputed"),
       Field("early_stop", c.early_stop, "Stop a re-run when everything needed is there").without_effect(kBlocks),
       Field("memory_budget", c.memory_budget, "For mode memory_budget: share of the activations that is kept")
           .between(0, 1),
@@ -107,7 +108,7 @@ std::vector<Field> fields_of(Compile& c) {
           "GPU ranks: Titan's own kernels for rows in bfloat16 instead of LibTorch's operations, and layers' passes as "
           "graphs of the device; CPU ranks have kernels by resources.kernels, and its value reference turns all off"),
       Field("components", c.components,
-            "What it is for: the layers (kernels of norms, rotations and gated activations; graphs), cross-entropy")
+            "Parts that use it: the layers (kernels of norms, rotations and gated activations; graphs), cross-entropy")
           .one_of({"model", "loss"}),
       Field("graphs", c.graphs,
             "Layers' passes as graphs of the device, for component model: auto where they can be, off none")
@@ -131,9 +132,9 @@ std::vector<Field> fields_of(Float8Linear& c) {
             "Compute with float8's numbers in high precision, as devices without float8 do anyway"),
       Field(
           "scales_over", c.scales_over,
-          "Whose numbers a tensorwise scale covers: a microbatch's on all ranks, the same on every mesh, or only "
+          "Numbers that a tensorwise scale covers: a microbatch's on all ranks, the same on every mesh, or only "
           "those of the ranks that split its layers, as torchao's; auto: tensor_ranks on GPUs, where an exchange over "
-          "all ranks beside every product is slow, else all_ranks")
+          "all ranks at every product is slow, else all_ranks")
           .one_of({"auto", "all_ranks", "tensor_ranks"}),
   };
 }
@@ -172,7 +173,7 @@ std::vector<Field> fields_of(Lora& c) {
             "Linear layers with adapters: parts of their names between dots, * for any one part (attention, wq, "
             "layers.*.feed_forward.w1)"),
       Field("base", c.base,
-            "How weights that are not trained are kept: in the type that layers compute in, another, or linear layers "
+            "Type of weights that are not trained: the type that layers compute in, another, or linear layers "
             "in 4 bits with a scale for every 64 (QLoRA)")
           .one_of({"compute", "float32", "bfloat16", "nf4"}),
   };
@@ -195,7 +196,7 @@ std::vector<Field> fields_of(FaultTolerance& c) {
       Field("replica_id", c.replica_id, "Index of this replica").at_least(0),
       Field("group_size", c.group_size, "Number of replicas").at_least(0),
       Field("min_replica_size", c.min_replica_size, "A step needs this many replicas").at_least(1),
-      Field("semi_sync_method", c.semi_sync_method, "Replicas that synchronize now and then")
+      Field("semi_sync_method", c.semi_sync_method, "Replicas that synchronize periodically")
           .one_of({"local_sgd", "diloco"}),
       Field("sync_steps", c.sync_steps, "Steps between two synchronizations").in("steps").at_least(1),
       Field("should_quantize", c.should_quantize, "Quantize what replicas exchange"),
@@ -237,8 +238,7 @@ std::vector<Section> sections(JobConfig& c) {
       {"quantize.linear.mx", "MXFP8 linear layers", fields_of(c.quantize.linear.mx)},
       {"quantize.grouped_mm.float8", "Float8 experts", fields_of(c.quantize.grouped_mm.float8)},
       {"quantize.grouped_mm.mx", "MXFP8 experts", fields_of(c.quantize.grouped_mm.mx)},
-      {"lora", "Low-rank adapters on a model that stays as it is; model.converters = [\"lora\"] turns them on",
-       fields_of(c.lora)},
+      {"lora", "Low-rank adapters on a frozen model; model.converters = [\"lora\"] turns them on", fields_of(c.lora)},
       {"comm", "Timeouts and tracing of collectives", fields_of(c.comm)},
       {"memory_estimation", "Memory without training", fields_of(c.memory_estimation)},
       {"fault_tolerance", "Elastic replicas", fields_of(c.fault_tolerance)},

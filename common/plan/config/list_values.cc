@@ -212,7 +212,7 @@ std::optional<FieldError> read_text_list(const std::string& text, std::vector<st
   std::vector<std::string> found;
   if (absl::StartsWith(stripped, "[") && absl::EndsWith(stripped, "]")) {
     const nlohmann::json json = nlohmann::json::parse(stripped.begin(), stripped.end(), nullptr, false);
-    const FieldError wrong{"stands in brackets but is not a JSON array of strings", R"(write '["a, b", "c"]', or a,b)"};
+    const FieldError wrong{"is in brackets but is not a JSON array of strings", R"(write '["a, b", "c"]', or a,b)"};
     if (!json.is_array()) return wrong;
     for (const nlohmann::json& item : json) {
       if (!item.is_string()) return wrong;

@@ -110,7 +110,7 @@ std::string unfit_experts(const JobConfig& config, const models::ModelSpec& spec
     const std::int64_t block = recipe == LowPrecision::kMxfp8 ? kMxBlock : kFloat8Multiple;
     if (multiples(tensor.shape, block)) continue;
     return absl::StrCat(tensor.fqn, " has matrices of ", tensor.shape[1], " x ", tensor.shape[2],
-                        ", which are no multiples of ", block);
+                        ", which are not multiples of ", block);
   }
   return "";
 }
@@ -182,7 +182,7 @@ void check_experts(Checker& check, const std::string& type, const std::vector<st
       found = spec->layer_has_experts(layer) && absl::StrContains(absl::StrCat("layers.", layer, ".moe.experts"), part);
     }
     if (!found) {
-      check.fail(key, part, absl::StrCat("is in the name of no experts of ", spec->name, " ", spec->flavor), use);
+      check.fail(key, part, absl::StrCat("matches no experts of ", spec->name, " ", spec->flavor), use);
     }
   }
 }

@@ -93,7 +93,7 @@ constexpr Meaning kMeanings[] = {
     {"checkpoint.keep_latest_k", "save_total_limit max_to_keep save_top_k keep_last keep_last_k keep_last_n keep"},
     {"checkpoint.folder, a name below job.dump_folder",
      "checkpoint_dir checkpoint_folder ckpt_dir checkpoint_path save_folder"},
-    {"checkpoint.enable; a job resumes by itself. Other weights: checkpoint.initial_load_path",
+    {"checkpoint.enable; a job resumes automatically. Other weights: checkpoint.initial_load_path",
      "resume resume_from resume_from_checkpoint load_from load_folder load_path load ckpt_path auto_resume"},
     {"checkpoint.initial_load_path, with checkpoint.initial_load_in_hf",
      "pretrained base_model model_name_or_path pretrained_model_name_or_path init_from pretrained_checkpoint "
@@ -115,7 +115,7 @@ constexpr Meaning kMeanings[] = {
     {"job.description", "title description experiment_name exp_name job_name"},
     {"profiling.enable_profiling", "profiling profile profiler enable_profiler run_profiler"},
     // Data and model.
-    {"training.dataset, or training.dataset_path for files of your own",
+    {"training.dataset, or training.dataset_path for your own files",
      "dataset_name datasets train_dataset train_data data_path data_dir train_files train_file"},
     {"training.dataloader.packing", "packing sample_packing packed"},
     {"model.hf_assets_path, the folder of the tokenizer",
@@ -226,12 +226,12 @@ std::optional<FieldError> check_degrees(const ShardingStrategy& strategy, const 
   if (strategy.layout == ShardingStrategy::Layout::kHybrid) {
     const bool shared = shards > 1 || (shards == -1 && copies > 0 && ranks / copies > 1);
     if (copies > 1 && shared) return std::nullopt;
-    return FieldError{"shards inside groups of ranks and replicates across them, which the degrees do not say",
+    return FieldError{"shards inside groups of ranks and replicates across them, unlike the degrees",
                       hybrid_degrees(config)};
   }
   if (strategy.layout == ShardingStrategy::Layout::kReplicated) {
     if (shards == 1 || (shards == -1 && copies == ranks)) return std::nullopt;
-    return FieldError{"gives every rank all weights, which the degrees do not say", degrees(absl::StrCat(ranks), "1")};
+    return FieldError{"gives every rank all weights, unlike the degrees", degrees(absl::StrCat(ranks), "1")};
   }
   return std::nullopt;
 }

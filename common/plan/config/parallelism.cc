@@ -160,7 +160,7 @@ absl::StatusOr<std::string> read_schedule_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return errno_status(errno, absl::StrCat("open ", path));
   if (const std::uintmax_t size = std::filesystem::file_size(path, error); !error && size > kMost)
-    return absl::InvalidArgumentError(absl::StrCat(path, " has ", size, " bytes: no schedule is as large"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " has ", size, " bytes, which is too large for a schedule"));
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();

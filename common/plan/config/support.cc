@@ -87,10 +87,10 @@ Origin origin_of(const std::map<std::string, Origin>& origins, std::string_view 
 const std::vector<Unsupported>& unsupported() {
   static const auto& table = *new std::vector<Unsupported>{
       {"job.custom_config_module", "custom configuration modules",
-       "they are Python, which does not run here; a model of one's own is a library (experimental.custom_import)"},
+       "they are Python, which Titan does not run; a custom model is a library (experimental.custom_import)"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
       {"experimental.custom_args_module", "custom arguments",
-       "they are Python, which does not run here; a model of one's own is a library (experimental.custom_import)"},
+       "they are Python, which Titan does not run; a custom model is a library (experimental.custom_import)"},
   };
   return table;
 }
@@ -98,7 +98,7 @@ const std::vector<Unsupported>& unsupported() {
 const std::vector<IgnoredFeature>& ignored_features() {
   static const auto& table = *new std::vector<IgnoredFeature>{
       {"parallelism.expert_parallel_comm_backend",
-       "DeepEP's kernels are not used yet, tokens travel by the standard exchange", "deepep"},
+       "DeepEP's kernels are not supported yet; tokens use the standard exchange", "deepep"},
       {"memory_estimation.disable_fake_mode", "memory is estimated on tensors that hold none"},
   };
   return table;

@@ -128,17 +128,16 @@ void check_nf4(Checker& check, const models::ModelSpec& spec) {
 void check_saving(Checker& check) {
   const Checkpoint& checkpoint = check.config().checkpoint;
   if (checkpoint.create_seed_checkpoint) {
-    check.fail("checkpoint.create_seed_checkpoint", true, "does not work with lora, whose checkpoints hold adapters",
+    check.fail("checkpoint.create_seed_checkpoint", true, "does not work with lora: its checkpoints have only adapters",
                "make it without model.converters, and name it in checkpoint.initial_load_path");
   }
   if (checkpoint.enable && checkpoint.last_save_in_hf) {
-    check.fail("checkpoint.last_save_in_hf", true, "does not work with lora, whose checkpoints hold adapters",
+    check.fail("checkpoint.last_save_in_hf", true, "does not work with lora: its checkpoints have only adapters",
                "leave it out, and export the last step: titan-checkpoint export --format peft, or --merge");
   }
   if (checkpoint.initial_load_path && !checkpoint.initial_load_model_only) {
     check.fail("checkpoint.initial_load_model_only", false,
-               "does not work with lora: checkpoint.initial_load_path holds the model that stays as it is",
-               "leave it out");
+               "does not work with lora: checkpoint.initial_load_path is the frozen model", "leave it out");
   }
   if (has(checkpoint.exclude_from_loading, "model")) {
     check.fail("checkpoint.exclude_from_loading", "model",

@@ -88,7 +88,7 @@ UpdateRule rule_of(const Optimizer& base, const ParamGroup* group) {
 
 void check_numbers(const ParamGroup& group, std::vector<GroupProblem>& problems) {
   if (group.lr && group.lr_factor) {
-    problems.push_back({group.pattern, "sets lr and lr_factor, of which either says the learning rate", "keep one"});
+    problems.push_back({group.pattern, "sets both lr and lr_factor", "keep one"});
   }
   const auto below_one = [&](const char* name, const std::optional<double>& value) {
     if (value == 1.0) problems.push_back({group.pattern, absl::StrCat(name, " must be below 1"), ""});
@@ -124,7 +124,8 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer) {
     if (!compile(group.pattern)) {
       problems.push_back(
           {group.pattern,
-           absl::StrCat("is no regular expression (ECMAScript's, of at most ", kLongestPattern, " characters)"), ""});
+           absl::StrCat("is not a regular expression (ECMAScript's, of at most ", kLongestPattern, " characters)"),
+           ""});
     }
     check_numbers(group, problems);
   }
@@ -147,7 +148,7 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer,
     if (group.name != "Muon") continue;
     for (size_t p = 0; p < parameters.size(); ++p) {
       if (taken[p] != i || is_matrix(parameters[p])) continue;
-      problems.push_back({pattern, absl::StrCat("gives ", parameters[p].fqn, ", which is no matrix, to Muon"),
+      problems.push_back({pattern, absl::StrCat("gives ", parameters[p].fqn, ", which is not a matrix, to Muon"),
                           "narrow it, or give an earlier group those parameters"});
       break;
     }

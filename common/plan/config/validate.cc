@@ -142,7 +142,7 @@ void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
     }
     const std::string near = nearest(part, inner);
     check.fail("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", part,
-               absl::StrCat("is in the name of no linear layer of ", spec.name, " ", spec.flavor),
+               absl::StrCat("matches no linear layer of ", spec.name, " ", spec.flavor),
                near.empty() ? absl::StrCat("use part of a name such as ", inner.front())
                             : absl::StrCat("did you mean \"", near, "\"?"));
   }
@@ -216,7 +216,7 @@ void check_qk_clip(Checker& check, const std::optional<models::ModelSpec>& spec)
   const double clip = config.optimizer.qk_clip;
   if (clip == 0) return;
   if (adapters_of(config)) {
-    check.fail("optimizer.qk_clip", clip, "scales weights of queries and keys, which stay as they are beneath adapters",
+    check.fail("optimizer.qk_clip", clip, "scales weights of queries and keys, which are frozen under adapters",
                "leave it out, or train without lora");
   }
   if (!spec.has_value()) return;

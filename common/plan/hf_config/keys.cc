@@ -18,7 +18,7 @@ void Keys::take(const std::string& key, int64_t& into) {
              std::floor(there.get<double>()) == there.get<double>()) {
     into = static_cast<int64_t>(there.get<double>());  // Some tools write 4096.0.
   } else {
-    refuse(key, "a whole number");
+    refuse(key, "an integer");
   }
 }
 
@@ -49,7 +49,7 @@ void Keys::take(const std::string& key, std::string& into) {
 void Keys::need(const std::string& key, int64_t& into) {
   into = 0;
   take(key, into);
-  if (into <= 0) refuse(key, "a whole number above 0");
+  if (into <= 0) refuse(key, "an integer above 0");
 }
 
 void Keys::need(const std::string& key, double& into) {
@@ -62,7 +62,7 @@ void Keys::refuse(const std::string& key, const std::string& expected) {
   if (!status_.ok()) return;
   const std::string there = object_.contains(key) ? object_.at(key).dump() : "missing";
   status_ = absl::InvalidArgumentError(absl::StrCat(
-      "config.json: ", prefix_, key, " is ", there.substr(0, kLongestShownValue), "; ", expected, " can be read here"));
+      "config.json: ", prefix_, key, " is ", there.substr(0, kLongestShownValue), "; ", expected, " is supported"));
 }
 
 namespace {

@@ -41,7 +41,7 @@ class Keys {
     if (there != only) refuse(key, absl::StrCat("only ", nlohmann::json(only).dump()));
   }
 
-  // Sets the error "config.json: KEY is VALUE; EXPECTED can be read here".
+  // Sets the error "config.json: KEY is VALUE; EXPECTED is supported".
   void refuse(const std::string& key, const std::string& expected);
 
   const absl::Status& status() const { return status_; }

@@ -222,12 +222,12 @@ json with_defaults(Keys& file, const std::string& model_type) {
 std::vector<std::string> notes_of(const Keys& keys, const ModelSpec& spec) {
   std::vector<std::string> notes;
   if (const json dropout = keys.at("attention_dropout"); dropout.is_number() && dropout != 0)
-    notes.push_back(absl::StrCat("attention_dropout ", dropout.dump(), " is not applied: nothing is dropped here"));
+    notes.push_back(absl::StrCat("attention_dropout ", dropout.dump(), " is not applied: Titan has no dropout"));
   if (keys.at("output_router_logits") == json(true))
-    notes.push_back("output_router_logits true: the auxiliary loss of routers is not added to the loss here");
+    notes.push_back("output_router_logits true: Titan does not add the routers' auxiliary loss");
   if (spec.attention == models::Attention::kLatent && spec.norm_eps != 1e-6) {
     notes.push_back(absl::StrCat("rms_norm_eps ", json(spec.norm_eps).dump(),
-                                 ": transformers takes 1e-06 for the latents of attention, and Titan this number"));
+                                 ": transformers uses 1e-06 for the latents of attention, Titan uses this value"));
   }
   return notes;
 }

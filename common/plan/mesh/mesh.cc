@@ -72,7 +72,7 @@ absl::Status resolve(Degrees& degrees, int world_size) {
   if (others * degrees.dp_shard != world_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("parallelism: ", describe(degrees), " multiply to ", others * degrees.dp_shard,
-                     " but the job asks for ", counted(world_size, "rank"), "; ",
+                     " but the job has ", counted(world_size, "rank"), "; ",
                      world_size % others == 0 ? std::string("set data_parallel_shard_degree = -1 to take what is left")
                                               : fitting_worlds(others * degrees.dp_shard, world_size)));
   }

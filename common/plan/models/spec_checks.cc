@@ -183,7 +183,7 @@ std::string not_above_zero(std::initializer_list<Number> numbers) {
 
 std::string no_multiple(const Number& whole, const Number& part) {
   if (part.value > 0 && whole.value % part.value == 0) return "";
-  return absl::StrCat(whole.name, ": ", whole.value, " is no multiple of ", part.name, ", ", part.value);
+  return absl::StrCat(whole.name, ": ", whole.value, " is not a multiple of ", part.name, ", ", part.value);
 }
 
 std::string of_attention(const ModelSpec& spec) {

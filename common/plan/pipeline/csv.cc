@@ -67,7 +67,7 @@ absl::StatusOr<std::optional<Action>> parse_action(const std::string& cell) {
   if (end != cell.size()) return bad_cell(cell, kForm);
   if (!work->has_value()) return std::optional<Action>();
   if (*work == ComputationType::kReduce) return std::optional<Action>(Action{*stage, ComputationType::kReduce, -1});
-  if (!microbatch.has_value()) return bad_cell(cell, "names no microbatch: write one behind the letter, such as 0F3");
+  if (!microbatch.has_value()) return bad_cell(cell, "has no microbatch: write one after the letter, such as 0F3");
   return std::optional<Action>(Action{*stage, **work, *microbatch});
 }
 

@@ -199,7 +199,7 @@ absl::StatusOr<Schedule> make_schedule(const PlanOptions& options, int stages, i
   if (reads_csv(options)) return schedule_from_csv(options, stages, microbatches);
   if (needs_csv(options.pipeline_parallel_schedule)) {
     return absl::InvalidArgumentError(absl::StrCat(kScheduleKey, options.pipeline_parallel_schedule,
-                                                   " has no order of its own; set "
+                                                   " does not define an order; set "
                                                    "parallelism.pipeline_parallel_schedule_csv, or name a schedule"));
   }
   const absl::StatusOr<ScheduleKind> kind = find_schedule(options.pipeline_parallel_schedule);

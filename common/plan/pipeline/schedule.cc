@@ -95,7 +95,7 @@ class RankChecker {
       if (first != ComputationType::kForward ||
           (second != ComputationType::kBackward && second != ComputationType::kInputGradient))
         return wrong(step.actions[1],
-                     "cannot run beside " + to_string(step.actions[0]) + ": a pair is F and B, or F and I");
+                     "cannot run together with " + to_string(step.actions[0]) + ": a pair is F and B, or F and I");
     }
     for (const Action& action : step.actions) {
       if (absl::Status bad = check_action(action); !bad.ok()) return bad;

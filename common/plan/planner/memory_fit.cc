@@ -47,10 +47,10 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
                                   " takes about ", gibibytes(*needed), " at its peak (",
                                   processes < config.resources.ranks ? "for each: " : "", made_of(estimate), ")");
   if (roomy_nodes == 0) {
-    absl::StrAppend(&text, ", and a device of the roomiest node has ", gibibytes(roomiest));
+    absl::StrAppend(&text, ", but the largest device has ", gibibytes(roomiest));
   } else {
     absl::StrAppend(&text, ", and of ", counted(static_cast<int64_t>(nodes.size()), "node"), " only ", roomy_nodes,
-                    roomy_nodes == 1 ? " has" : " have", " devices with so much: ", roomy_devices, " for ",
+                    roomy_nodes == 1 ? " has" : " have", " devices with that much: ", roomy_devices, " for ",
                     counted(processes, "rank"));
     // From here on, considers what would fit on every node.
     roomiest = std::min_element(nodes.begin(), nodes.end(), [](const NodeMemory& a, const NodeMemory& b) {

@@ -30,7 +30,8 @@ absl::Status arm(absl::string_view text) {
   const absl::string_view name = text.substr(0, colon);
   int64_t passage = 1;
   if (colon != absl::string_view::npos && (!absl::SimpleAtoi(text.substr(colon + 1), &passage) || passage < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("failpoint ", text, ": what follows the colon is no passage"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("failpoint ", text, ": the number after the colon must be 1 or more"));
   }
   for (Point* point = last; point != nullptr; point = point->next_) {
     if (point->name_ != name) continue;

@@ -33,7 +33,7 @@ void FolderSpace::look(const std::string& kind, const std::set<std::string>& fol
 
 std::vector<prometheus::MetricFamily> FolderSpace::Collect() const {
   auto free =
-      gauge_family("titan_folder_free_bytes", "Room on the file system of a folder, for those who are not root.");
+      gauge_family("titan_folder_free_bytes", "Free bytes on the file system of a folder, for users other than root.");
   auto size = gauge_family("titan_folder_size_bytes", "Size of the file system of a folder.");
   const absl::Duration now = clock_.monotonic();
   {

@@ -77,10 +77,10 @@ std::optional<std::string> CertificateExpiryWarning::due(absl::Time now) {
   const absl::StatusOr<absl::Time> end = certificate_expiry(path_);
   if (!end.ok() || *end - now > kInTime) return std::nullopt;
   return absl::StrCat(
-      "the certificate ", path_, *end > now ? " ends at " : " has ended at ",
+      "the certificate ", path_, *end > now ? " expires at " : " expired at ",
       absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", *end, absl::UTCTimeZone()),
-      "; without a new one (`titanctl cluster issue --renew`, taken without a restart) no connection is "
-      "made any more");
+      "; renew it with `titanctl cluster issue --renew` (read without a restart), or connections will be "
+      "refused");
 }
 
 }  // namespace titan::rpc

@@ -35,7 +35,7 @@ absl::StatusOr<absl::Time> certificate_expiry(const std::string& path);
 // follow.
 std::optional<double> certificate_expiry_seconds(const std::string& path);
 inline constexpr char kExpiryMetric[] = "titan_certificate_expiry_timestamp_seconds";
-inline constexpr char kExpiryHelp[] = "When this daemon's certificate ends, Unix time.";
+inline constexpr char kExpiryHelp[] = "When this daemon's certificate expires, Unix time.";
 
 // Warns before a certificate expires: until then nothing fails, and afterwards every connection with it is refused.
 class CertificateExpiryWarning {

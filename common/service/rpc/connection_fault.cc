@@ -17,7 +17,7 @@
 namespace titan::rpc {
 namespace {
 
-constexpr char kRenew[] = "`titanctl cluster issue --renew` makes a new one, which is taken without a restart";
+constexpr char kRenew[] = "renew it with `titanctl cluster issue --renew`; it is read without a restart";
 
 absl::Status fault(absl::string_view reason, const std::string& what, absl::string_view remedy) {
   return error(absl::StatusCode::kUnavailable, reason, what, {{kRemedy, std::string(remedy)}});
@@ -76,8 +76,8 @@ absl::Status check_controller(const TlsProbe& probe, absl::string_view address, 
   const std::optional<Identity> who = identity_in(uris_in(*probe.certificate));
   if (who && who->kind == Identity::Kind::kController) return absl::OkStatus();
   return fault("NOT_A_CONTROLLER",
-               absl::StrCat("what answers at ", address, " has the certificate of ",
-                            who ? to_uri(*who) : std::string("somebody else"), " and not of a controller"),
+               absl::StrCat("the server at ", address, " has the certificate of ",
+                            who ? to_uri(*who) : std::string("another identity"), " and not of a controller"),
                "check the address; `titanctl cluster issue --controller` makes a controller's certificate");
 }
 
@@ -112,15 +112,16 @@ absl::Status connection_fault(absl::string_view address, const Security& securit
   const TlsProbe probe = probe_tls(address, security, patience);
   if (!security.tls()) {
     if (probe.speaks != TlsProbe::Protocol::kTls) return absl::OkStatus();
-    return fault("TLS_EXPECTED", absl::StrCat("what answers at ", address, " speaks TLS, and we speak without it"),
+    return fault("TLS_EXPECTED",
+                 absl::StrCat("the server at ", address, " uses TLS, but this program is configured without it"),
                  "give the folder with ca.crt, and with tls.crt and tls.key if you have a certificate: --tls FOLDER "
                  "(TITAN_TLS)");
   }
   if (probe.speaks == TlsProbe::Protocol::kPlaintext) {
-    return fault(
-        "TLS_NOT_SPOKEN", absl::StrCat("what answers at ", address, " does not speak TLS, and we do"),
-        "check the address; leave out --tls and --tls-ca (TITAN_TLS, TITAN_TLS_CA) if this controller is to be "
-        "spoken to in plaintext");
+    return fault("TLS_NOT_SPOKEN",
+                 absl::StrCat("the server at ", address, " does not use TLS, but this program is configured for it"),
+                 "check the address; leave out --tls and --tls-ca (TITAN_TLS, TITAN_TLS_CA) if this controller uses "
+                 "plaintext");
   }
   if (probe.speaks == TlsProbe::Protocol::kNothing) return absl::OkStatus();
   if (absl::Status wrong = check_controller(probe, address, security); !wrong.ok()) return wrong;

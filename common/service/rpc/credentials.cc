@@ -42,7 +42,8 @@ absl::Status check_together(const Security& security) {
   if (security.cert.empty() != security.key.empty())
     return absl::InvalidArgumentError("--tls-cert and --tls-key go together: give both or neither");
   if (!security.cert.empty() && security.ca.empty())
-    return absl::InvalidArgumentError("--tls-cert needs --tls-ca: the certificate of who signs the other end's");
+    return absl::InvalidArgumentError(
+        "--tls-cert needs --tls-ca: the authority that signs the other end's certificate");
   if (security.tls() && security.insecure)
     return absl::InvalidArgumentError("--insecure and --tls-ca do not go together: leave one out");
   return absl::OkStatus();
@@ -96,8 +97,8 @@ class ControllerVerifier : public tls::ExternalCertificateVerifier {
     const std::optional<Identity> who = identity_in(uris);
     if (who && who->kind == Identity::Kind::kController) return true;
     *status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
-                           absl::StrCat("what answers there has the certificate of ",
-                                        who ? to_uri(*who) : "somebody else", " and not of a controller"));
+                           absl::StrCat("the server has the certificate of ", who ? to_uri(*who) : "another identity",
+                                        " and not of a controller"));
     return true;
   }
   void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
@@ -144,13 +145,13 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(absl
     TITAN_RETURN_IF_ERROR(check_plain(address, security,
                                       "--tls-ca, --tls-cert and --tls-key (`titanctl cluster issue` makes them), or "
                                       "--insecure on a network where you "
-                                      "trust everybody, since whoever reaches the port may do everything then"));
+                                      "trust everyone, since anyone who reaches the port may then do everything"));
     return grpc::InsecureServerCredentials();
   }
   if (security.cert.empty() && !security.folder.empty())
     return absl::NotFoundError(absl::StrCat("--tls ", security.folder, " has no tls.crt and tls.key"));
   if (security.cert.empty())
-    return absl::InvalidArgumentError("who listens with --tls-ca needs --tls-cert and --tls-key as well");
+    return absl::InvalidArgumentError("a listener with --tls-ca also needs --tls-cert and --tls-key");
   TITAN_RETURN_IF_ERROR(check_files(security));
   tls::TlsServerCredentialsOptions options(watch(security));
   options.watch_root_certs();

@@ -120,7 +120,7 @@ const std::vector<FigureKind>& figure_kinds() {
       {"memory_bytes", "peak memory of all processes, MiB", 1.0 / (1 << 20), 0},
       {"device_memory_bytes", "peak memory of rank 0's device, MiB", 1.0 / (1 << 20), 0},
       {"mfu_percent", "MFU, %", 1, 2},
-      {"save_stall_seconds", "save: training stands, ms", 1e3, 1},
+      {"save_stall_seconds", "save: training stalls, ms", 1e3, 1},
       {"save_seconds", "save: until committed, ms", 1e3, 1},
       {"save_bytes", "save: size, MiB", 1.0 / (1 << 20), 1},
       {"save_bytes_per_second", "save: MiB/s", 1.0 / (1 << 20), 1},

@@ -78,7 +78,7 @@ absl::StatusOr<Variant> parse_variant(const std::string& text) {
   variant.overrides = *std::move(words);
   if (variant.overrides.empty()) return bad_variant(text, "it changes no key");
   if (!is_key(variant.overrides[0])) {
-    return bad_variant(text, absl::StrCat("'", variant.overrides[0], "' is no configuration key"));
+    return bad_variant(text, absl::StrCat("'", variant.overrides[0], "' is not a configuration key"));
   }
   return variant;
 }

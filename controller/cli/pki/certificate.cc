@@ -118,7 +118,7 @@ absl::StatusOr<std::string> alternative_names(const Subject& subject) {
   constexpr absl::string_view kInUri = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@+-:";
   if (absl::string_view(subject.uri).find_first_not_of(kInUri) != absl::string_view::npos)
     return absl::InvalidArgumentError(
-        absl::StrCat("'", subject.uri, "' names nobody: a name is made of letters, digits and . _ @ + -"));
+        absl::StrCat("'", subject.uri, "' is not a valid name: a name is made of letters, digits and . _ @ + -"));
   std::vector<std::string> names = {absl::StrCat("URI:", subject.uri)};
   for (const std::string& host : subject.hosts) {
     const bool address = is_address(host);

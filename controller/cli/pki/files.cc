@@ -35,7 +35,7 @@ absl::Status write_new(const std::string& path, const std::string& text, mode_t 
 absl::Status write_key(const std::string& path, const std::string& key) {
   if (access(path.c_str(), F_OK) == 0)
     return absl::AlreadyExistsError(absl::StrCat(path,
-                                                 " is there already, and a key is never replaced: choose another "
+                                                 " already exists, and a key is never replaced: choose another "
                                                  "folder, or renew the certificate of this key with --renew"));
   return write_new(path, key, 0600);
 }

@@ -16,7 +16,7 @@ absl::StatusOr<EtcdAddress> parse_etcd_address(const std::string& text) {
   absl::string_view rest = text;
   if (!absl::ConsumePrefix(&rest, "etcd://")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no store: etcd://HOST:PORT[,HOST:PORT...][/PREFIX] is meant"));
+        absl::StrCat("'", text, "' is not a store address; expected etcd://HOST:PORT[,HOST:PORT...][/PREFIX]"));
   }
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(rest, absl::MaxSplits('/', 1));
   EtcdAddress address;

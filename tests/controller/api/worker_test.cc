@@ -223,8 +223,9 @@ TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
   v1::LogChunk chunk;
   ASSERT_TRUE(logs->Read(&chunk));
   EXPECT_EQ(chunk.notice(),
-            "node n1 cannot be reached; the ends of logs that the controller kept of attempt 1 went for want of room "
-            "(titan-controller --kept-logs-mib), or there was none");
+            "node n1 cannot be reached; the ends of logs that the controller kept for attempt 1 were deleted for lack "
+            "of space "
+            "(titan-controller --kept-logs-mib), or none was kept");
   late.TryCancel();
   logs->Finish();
 }

@@ -69,7 +69,7 @@ TEST_F(DiagnosisTest, ARankThatIsWaitedForIsNamedBeforeItIsKilled) {
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_THAT(record->ranks, ::testing::ElementsAre(1));
   EXPECT_EQ(record->collective, "all_gather 5 of fsdp (ranks 0-1)");
-  EXPECT_THAT(record->report, HasSubstr("rank 1 on n2: step 0, forward; waits for nobody; last all_gather 4 of fsdp"));
+  EXPECT_THAT(record->report, HasSubstr("rank 1 on n2: step 0, forward; does not wait; last all_gather 4 of fsdp"));
   EXPECT_THAT(record->report, HasSubstr("rank 0 on n1 (ended): step 0, forward; waits for all_gather 5 of fsdp"));
   EXPECT_LT(record->report.find("where_rank_1_is"), record->report.find("where_rank_0_is")) << "the culprit first";
 }
@@ -113,7 +113,7 @@ TEST_F(DiagnosisTest, ANodeThatDoesNotAnswerCostsAFewSeconds) {
   EXPECT_EQ(stops(), 1);
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   ASSERT_TRUE(diagnosis().ok());
-  EXPECT_THAT(diagnosis()->report, HasSubstr("no answer of the nodes of rank 1"));
+  EXPECT_THAT(diagnosis()->report, HasSubstr("no answer from the nodes of rank 1"));
 }
 
 TEST_F(DiagnosisTest, NodesOfAnOlderVersionAreNotAsked) {

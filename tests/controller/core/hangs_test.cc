@@ -75,7 +75,7 @@ TEST_F(HangsTest, ALostPeerThatMovedIsNoHang) {
   exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
   settle();
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED");
-  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::StartsWith("rank 0 on n1 left with exit code 12"));
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::StartsWith("rank 0 on n1 exited with code 12"));
 }
 
 TEST_F(HangsTest, OneRankThatMovesIsEnough) {

@@ -30,7 +30,7 @@ TEST_F(LeaderTest, ANodeThatHeardOfALaterLeaderEndsIt) {
   settle();
   ASSERT_EQ(superseded.size(), 1u);
   EXPECT_EQ(superseded[0].code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(superseded[0].message()), ::testing::HasSubstr("node n1 has heard of a leader of epoch 5"));
+  EXPECT_THAT(std::string(superseded[0].message()), ::testing::HasSubstr("node n1 follows a leader with epoch 5"));
   EXPECT_EQ(state("a"), "RUNNING") << "a command that was not obeyed says nothing of the attempt";
   v1::Register hello = hello_of(nodes.at("n1"));
   hello.set_leader_epoch(6);

@@ -128,7 +128,7 @@ TEST_F(RankEventsTest, LateEventsCompleteTheRecordOfTheirAttempt) {
   EXPECT_EQ(ended.resumed_step, 50);
   EXPECT_EQ(ended.last_step, 101);
   EXPECT_EQ(ended.end_cause, "STOPPED");
-  EXPECT_THAT(ended.end_message, HasSubstr("node n1 heard of no controller for 600 s"));
+  EXPECT_THAT(ended.end_message, HasSubstr("node n1 had no contact with a controller for 600 s"));
   crash();
   EXPECT_EQ(job("a")->attempts[0]->last_step, 101);
 }

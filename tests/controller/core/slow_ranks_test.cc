@@ -58,7 +58,7 @@ TEST_F(SlowRanksTest, TheRankItsNodeAndItsScoreAreTold) {
   EXPECT_EQ(event.attempt, 1);
   EXPECT_EQ(event.severity, "warning");
   EXPECT_EQ(event.message,
-            "rank 3 on n2 is slow: its own part of a step takes 400.0 ms, that of its peers 100.0 ms (score 0.25)");
+            "rank 3 on n2 is slow: its own time per step is 400.0 ms, its peers' is 100.0 ms (score 0.25)");
   ASSERT_THAT(job("a")->slow, SizeIs(1));
   EXPECT_EQ(job("a")->slow[0].rank, 3);
 

@@ -91,7 +91,7 @@ TEST_F(WaitsTest, ASaveThatWasAskedForUntilItIsThereOrGivenUp) {
     advance(absl::Seconds(6));
     ASSERT_EQ(state("a"), "CHECKPOINTING");
     EXPECT_EQ(waits("a"),
-              "SAVING: the checkpoint that was asked for is not committed yet: 1 rank in checkpoint, 1 rank in train");
+              "SAVING: the requested checkpoint is not committed yet: 1 rank in checkpoint, 1 rank in train");
     event(nodes.at("n1"), key("a"), 0, end);
     settle();
     EXPECT_EQ(state("a"), "RUNNING");

@@ -60,7 +60,8 @@ TEST(DiagnosisTest, WhoIsStoppedInsideOfACallIsNamed) {
   findings.ranks[3].stacks = "process 1003\n2 threads: 1003 (titan-rank) stopped, 1004 (pt_worker) stopped\n";
   const DiagnosisRecord record = diagnose(findings, "attempt 1");
   EXPECT_EQ(record.verdict,
-            "rank 3 is in all_reduce 5 of tp (ranks 0-3; 8 float), to which all came, and does not get out of it");
+            "rank 3 is in all_reduce 5 of tp (ranks 0-3; 8 float), which all ranks have entered, and does not return "
+            "from it");
   findings.stuck = false;
   EXPECT_EQ(diagnose(findings, "attempt 1").verdict, "") << "one of them was killed: the others only wait";
 }
@@ -96,9 +97,9 @@ TEST(DiagnosisTest, WhoIsNotHeardOfIsSaid) {
   findings.ranks.at(1).stacks.clear();
   findings.ranks.at(1).stacks_missing = "its shim does not answer";
   const std::string report = diagnose(findings, "attempt 1").report;
-  EXPECT_THAT(report, HasSubstr("no answer of the nodes of rank 0\n"));
+  EXPECT_THAT(report, HasSubstr("no answer from the nodes of rank 0\n"));
   EXPECT_THAT(report, HasSubstr("no stacks of rank 1: its shim does not answer\n"));
-  EXPECT_THAT(diagnose({.world = 2}, "t").report, HasSubstr("no answer of the nodes of ranks 0-1"));
+  EXPECT_THAT(diagnose({.world = 2}, "t").report, HasSubstr("no answer from the nodes of ranks 0-1"));
 }
 
 TEST(DiagnosisTest, TenThousandRanksGiveAReportThatFits) {

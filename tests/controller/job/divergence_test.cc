@@ -232,9 +232,9 @@ TEST(DivergenceTest, SaysWhatAndWhere) {
             "rank 4 came to all_gather 3 of axis1 (ranks 3-5; 16 bfloat16) with all_gather of 24 bfloat16");
   EXPECT_EQ(message(Fault::kOtherOperation, 1),
             "rank 4 came to reduce_scatter 3 of axis0 (ranks 1,4; 32 bfloat16) with broadcast of 32 bfloat16");
-  EXPECT_EQ(
-      message(Fault::kSkips, 0),
-      "rank 4 left out all_gather 3 of axis1 (ranks 3-5; 16 bfloat16) and went on to reduce_scatter of 32 bfloat16");
+  EXPECT_EQ(message(Fault::kSkips, 0),
+            "rank 4 left out all_gather 3 of axis1 (ranks 3-5; 16 bfloat16) and continued with reduce_scatter of 32 "
+            "bfloat16");
 }
 
 // A rank that says nothing at all is missing wherever others wait for it; of several that stopped all are named.
@@ -293,7 +293,8 @@ TEST(DivergenceTest, ACallThatDoesNotEndIsNamedWithAllThatAreInside) {
   const std::optional<Divergence> found = first_divergence(ranks);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->message(),
-            "ranks 0, 1 are in all_reduce 9 of tp (ranks 0-1; 8 float32), to which all came, and do not get out of it");
+            "ranks 0, 1 are in all_reduce 9 of tp (ranks 0-1; 8 float32), which all ranks have entered, and do not "
+            "return from it");
   const auto awaited = awaited_calls(ranks);
   EXPECT_EQ(awaited.at(0)->operation, "all_reduce");
   EXPECT_EQ(awaited.at(3)->operation, "all_gather");
@@ -309,7 +310,7 @@ TEST(DivergenceTest, WhoWaitsForOneThatIsNotKnownIsNotNamed) {
        {{"fsdp", "0,2", 3, 1}, {"tp", "2-3", 2, 2}},
        {{1, 2, "all_reduce", "float32", 8, 5, 3, 90, rank_protocol::CallState::kInside}}}};
   EXPECT_EQ(first_divergence(ranks)->message(),
-            "rank 3, of which nothing is known, is waited for in all_reduce 2 of tp (ranks 2-3; 8 float32)");
+            "rank 3, whose state is not known, is waited for in all_reduce 2 of tp (ranks 2-3; 8 float32)");
   ranks[1].calls[0].state = rank_protocol::CallState::kQueued;
   EXPECT_EQ(first_divergence(ranks)->ranks, std::vector<int>{3});
 }

@@ -56,7 +56,7 @@ TEST(ClassifyTest, ARankThatTitanEndedIsNoCause) {
   const AttemptEnd end = classify(facts);
   EXPECT_EQ(end.cause, Cause::kHang);
   EXPECT_EQ(end.message,
-            "rank 1 on n1 in backward made no progress for 100 s; Titan ended it. rank 0 on n0 left with exit code 12");
+            "rank 1 on n1 in backward made no progress for 100 s; Titan ended it. rank 0 on n0 exited with code 12");
   facts.exits.push_back(left(2, rank_protocol::kExitStorage));
   EXPECT_EQ(classify(facts).cause, Cause::kStorageError) << "who names a cause outranks who only stood still";
 }
@@ -83,7 +83,7 @@ TEST(ClassifyTest, AUserErrorOutranksALostNode) {
   const AttemptEnd end = classify(facts);
   EXPECT_EQ(end.cause, Cause::kUserError);
   EXPECT_EQ(end.reason, "NONFINITE_LOSS");
-  EXPECT_EQ(end.message, "rank 0 on n0 left with exit code 11: loss is nan at step 7");
+  EXPECT_EQ(end.message, "rank 0 on n0 exited with code 11: loss is nan at step 7");
 }
 
 TEST(ClassifyTest, ALostNodeOutranksThePeersThatDiedOfIt) {
@@ -163,15 +163,16 @@ TEST(ClassifyTest, AStopSaysByWhom) {
     return end.message;
   };
   EXPECT_EQ(stopped("NODE_DRAINED", {{"n2", "user:alice"}}),
-            "node n2 was drained by user:alice: the ranks saved and left");
-  EXPECT_EQ(stopped("NODE_DRAINED"), "node n2 was drained: the ranks saved and left");
+            "node n2 was drained by user:alice: the ranks saved and exited");
+  EXPECT_EQ(stopped("NODE_DRAINED"), "node n2 was drained: the ranks saved and exited");
   EXPECT_EQ(stopped("ORPHANED"),
-            "node n2 heard of no controller for 600 s (restart.orphan_timeout_seconds): the ranks saved and left");
+            "node n2 had no contact with a controller for 600 s (restart.orphan_timeout_seconds): the ranks saved and "
+            "exited");
   EXPECT_EQ(stopped("WORKER_STOPPING"),
-            "titan-worker on n2 was stopped (--stop-ranks-on-exit): the ranks saved and left");
+            "titan-worker on n2 was stopped (--stop-ranks-on-exit): the ranks saved and exited");
   EXPECT_EQ(stopped("SIGTERM to the shim"),
-            "node n2 stopped its ranks (SIGTERM to the shim): the ranks saved and left");
-  EXPECT_EQ(stopped(""), "a rank was asked to stop from outside Titan (SIGTERM): the ranks saved and left");
+            "node n2 stopped its ranks (SIGTERM to the shim): the ranks saved and exited");
+  EXPECT_EQ(stopped(""), "a rank was asked to stop from outside Titan (SIGTERM): the ranks saved and exited");
   EXPECT_EQ(classify({.exits = {left(0, 16)}, .cancelled = true, .num_ranks = 1, .actor = "user:bob"}).message,
             "cancelled by user:bob; the ranks saved first");
 }
@@ -317,7 +318,7 @@ TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
   Verdict verdict = decide(policy_, history_, end, 0, 0);
   EXPECT_FALSE(verdict.restart);
   EXPECT_EQ(verdict.failure_reason, "DUMP_FOLDER_TAKEN");
-  EXPECT_EQ(verdict.failure_message, "rank 0 on n0 left with exit code 15: the dump folder /d was taken over by job b");
+  EXPECT_EQ(verdict.failure_message, "rank 0 on n0 exited with code 15: the dump folder /d was taken over by job b");
 
   facts.errors = {{0, "fenced", "DUMP_FOLDER_IN_USE", "belongs to job b", "b", 1, false}};
   verdict = decide(policy_, history_, classify(facts), 0, 0);

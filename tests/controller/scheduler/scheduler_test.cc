@@ -129,8 +129,8 @@ TEST_F(SchedulerTest, SaysWhyAJobWaits) {
   EXPECT_EQ(place(refusing).reason, "ALL_REFUSED");
   EXPECT_EQ(place(in_units(job("c", 4), 4)).reason, "INSUFFICIENT_DEVICES");
   EXPECT_EQ(place(in_units(job("d", 3), 3)).message,
-            "needs 1 group of 3 cpu devices, each on one node; the nodes, were they idle, hold 0");
-  EXPECT_EQ(place(in_units(job("e", 3), 2)).message, "3 ranks cannot be cut into groups of 2");
+            "needs 1 group of 3 cpu devices, each on one node; the nodes can hold, when idle, 0");
+  EXPECT_EQ(place(in_units(job("e", 3), 2)).message, "3 ranks cannot be divided into groups of 2");
 }
 
 // Free devices that are of no use are counted as such.
@@ -141,7 +141,7 @@ TEST_F(SchedulerTest, SaysHowMuchOfWhatIsFreeIsOfUse) {
             "needs 4 cpu devices; 6 of 8 are free on 2 nodes, and 0 of 1 node with 4 free");
   scheduler_.remove_job("fixed");
   EXPECT_EQ(place(in_units(job("cut", 6), 2)).message,
-            "needs 6 cpu devices; 6 of 8 are free on 2 nodes, with room for 2 of 3 groups of 2");
+            "needs 6 cpu devices; 6 of 8 are free on 2 nodes, with space for 2 of 3 groups of 2");
 }
 
 // A node that failed a job is left alone as long as the others could hold the job, also when they are busy now.
@@ -339,7 +339,7 @@ TEST_F(SchedulerTest, WhatIsReservedIsFreeAgainWhenTheJobIsGone) {
   node("n1", 2, 2);
   node("n2", 1, 0);
   scheduler_.add_job(recovering(job("gang", 3, 0, 0, 1), {{"n1", {1}}}));
-  EXPECT_EQ(cycle()["gang"].message, "needs 3 cpu devices; 1 of 3 is free on 2 nodes, 1 kept for jobs that recover");
+  EXPECT_EQ(cycle()["gang"].message, "needs 3 cpu devices; 1 of 3 is free on 2 nodes, 1 reserved for recovering jobs");
   EXPECT_THAT(scheduler_.free_devices("n1"), ElementsAre(0));
   scheduler_.remove_job("gang");
   EXPECT_THAT(scheduler_.free_devices("n1"), ElementsAre(0, 1));

@@ -187,7 +187,7 @@ TEST_F(QuarantineTest, DamagedHeadsAreMadeAnewFromTheLog) {
     EXPECT_EQ(value("x"), "(none)");
     ASSERT_EQ(heard_.size(), 1u);
     EXPECT_FALSE(heard_[0].lost);
-    EXPECT_THAT(heard_[0].reason, HasSubstr("made anew from the log"));
+    EXPECT_THAT(heard_[0].reason, HasSubstr("rebuilt from the log"));
     EXPECT_EQ(store_->quarantined().size(), 1u);
     open();
     EXPECT_EQ(heard_.size(), 1u);

@@ -44,7 +44,7 @@ class Row:
 
 def row(number, title, *, how, anchor, invariant, ci, limit=900):
     def register(measure):
-        assert number not in ROWS, f"row {number} is there twice"
+        assert number not in ROWS, f"row {number} occurs twice"
         ROWS[number] = Row(number, title, how, anchor, invariant, ci, measure, limit)
         return measure
     return register

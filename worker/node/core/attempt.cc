@@ -292,9 +292,9 @@ void preparation_overdue(Step& step, Attempt& attempt) {
     case Stage::kWaiting: {
       const Attempt* const older = older_attempt(step.state, key);
       if (older == nullptr) {
-        why = "attempts that were stopped still have the devices that it needs";
+        why = "attempts that are being stopped still hold the devices that it needs";
       } else {
-        why = absl::StrCat("attempt ", older->record.key.number, " of the same job is not gone",
+        why = absl::StrCat("attempt ", older->record.key.number, " of the same job has not ended",
                            older->overdue_message.empty() ? "" : ": ", older->overdue_message);
       }
       break;

@@ -53,9 +53,9 @@ void on_welcome(Step& step, const v1::Welcome& welcome) {
   const Cluster known = cluster_of(state);
   if (!known.id.empty() && known.id != welcome.cluster() && !state.adopting) {
     step.reset(absl::StrCat(
-        "the controller at ", step.state.controller, " is of cluster ", welcome.cluster(), " and this worker of ",
+        "the controller at ", step.state.controller, " belongs to cluster ", welcome.cluster(), " and this worker to ",
         known.id,
-        ": taking no command from it, ranks go on. If that controller is to be followed, restart titan-worker once "
+        ": its commands are ignored and running ranks continue. To follow that controller, restart titan-worker once "
         "with --adopt-cluster"));
     // A controller answers and a person has to decide, so the ranks are not orphans.
     state.heard_at = step.now.monotonic;
@@ -105,7 +105,7 @@ void on_read_trace(Step& step, const v1::ReadTrace& request) {
 
 // Handles a command of a leader whose epoch could not be written: ending and reading are allowed, starting is refused.
 void obey_without_epoch(Step& step, const Message& message, const std::string& error) {
-  const Refusal why = {"STATE_FOLDER_UNUSABLE", absl::StrCat("cannot write down the leader's epoch: ", error)};
+  const Refusal why = {"STATE_FOLDER_UNUSABLE", absl::StrCat("cannot write the leader's epoch: ", error)};
   // A Prepare for a known attempt is only answered with a report: the attempt may run, and a refusal would end it.
   if (message.has_prepare() && step.find(key_of(message.prepare().id())) == nullptr) {
     return answer_unknown(step, key_of(message.prepare().id()), v1::AttemptReport::REFUSED, why);
@@ -124,7 +124,7 @@ void take(Step& step, const Message& message) {
     if (!message.has_welcome()) return report_stale_leader(step, message);
     state.held.clear();
     return step.reset(absl::StrCat("the controller at ", step.state.controller, " led in epoch ", epoch,
-                                   ", and this worker has heard of epoch ", state.leader_epoch));
+                                   ", but this worker has seen epoch ", state.leader_epoch));
   }
   if (message.has_welcome()) {
     state.leader_epoch = std::max(state.leader_epoch, epoch);
@@ -223,7 +223,7 @@ void obey(Step& step, const Message& message) {
                     order.deadline_milliseconds());
       }
       return answer_unknown(step, key_of(order.id()), v1::AttemptReport::ENDED,
-                            {"NOT_PREPARED", "nothing of that attempt runs on this node"});
+                            {"NOT_PREPARED", "that attempt does not run on this node"});
     }
     case Message::kCheckpoint: {
       Attempt* const attempt = step.find(key_of(message.checkpoint().id()));
@@ -258,10 +258,10 @@ void on_joined(Step& step, const std::string& before, const std::string& error) 
   const v1::Welcome welcome = *std::exchange(state.welcome, std::nullopt);
   if (!error.empty()) {
     state.held.clear();
-    return step.reset(absl::StrCat("cannot write down the cluster's id: ", error));
+    return step.reset(absl::StrCat("cannot write the cluster's id: ", error));
   }
   step.log(journal::Level::kInfo, "ClusterJoined",
-           absl::StrCat("belongs to cluster ", welcome.cluster(), before.empty() ? "" : ", before to ", before));
+           absl::StrCat("belongs to cluster ", welcome.cluster(), before.empty() ? "" : ", previously to ", before));
   accept(step, welcome);
 }
 
@@ -269,7 +269,7 @@ void on_epoch_written(Step& step, const std::string& error) {
   NodeState& state = step.state;
   state.raising = 0;
   if (error.empty()) return obey_held(step);
-  step.log(journal::Level::kError, "WriteFailed", absl::StrCat("cannot write down the leader's epoch: ", error));
+  step.log(journal::Level::kError, "WriteFailed", absl::StrCat("cannot write the leader's epoch: ", error));
   if (!state.connected) return;  // Held messages wait for the Welcome.
   for (const Message& message : std::exchange(state.held, {})) {
     if (message.leader_epoch() > 0 && message.leader_epoch() < state.leader_epoch) {

@@ -28,7 +28,7 @@ absl::Duration again(Attempt& attempt, const Step& step) {
 void say_unknown(Step& step, Attempt& attempt, const std::string& what, const std::string& why) {
   if (std::exchange(attempt.unknown, why) == why) return;
   note(step, attempt.record.key, journal::Level::kWarning, "StateUnknown",
-       absl::StrCat("cannot tell whether its ", what, ", looking again until it can be told: ", why));
+       absl::StrCat("cannot determine whether its ", what, ", checking again until it is known: ", why));
 }
 
 void send_pending(Step& step, Attempt& attempt) {
@@ -91,7 +91,7 @@ void end_ranks(Step& step, Attempt& attempt, const RanksChecked& done) {
                                : "the node was restarted";
   } else if (stop_reason == "ORPHANED") {
     record.error_reason = "ORPHANED";
-    record.error_message = absl::StrCat("no controller was heard of for ", record.orphan_timeout_seconds, " s");
+    record.error_message = absl::StrCat("no contact with a controller for ", record.orphan_timeout_seconds, " s");
   }
   finish(step, attempt, Phase::kEnded);
 }
@@ -99,7 +99,7 @@ void end_ranks(Step& step, Attempt& attempt, const RanksChecked& done) {
 std::string state_name(char state) {
   switch (state) {
     case 'D':
-      return "D (it waits in the kernel, and no signal ends it)";
+      return "D (waiting in the kernel; no signal can end it)";
     case 'T':
     case 't':
       return absl::StrCat(std::string(1, state), " (stopped)");
@@ -111,7 +111,7 @@ std::string state_name(char state) {
 void report_overdue(Step& step, Attempt& attempt, const std::string& what) {
   attempt.overdue_report_by = kNever;
   attempt.overdue_message = absl::StrCat(what, ", ", absl::ToInt64Seconds(step.now.monotonic - attempt.stop_asked_at),
-                                         " s after it was to stop; its devices are given to nobody until it is gone");
+                                         " s after the stop request; its devices stay reserved until it has ended");
   note(step, attempt.record.key, journal::Level::kError, "StopOverdue", attempt.overdue_message);
   report(step, attempt);
 }
@@ -209,10 +209,10 @@ void on_ranks_checked(Step& step, Attempt& attempt, const RanksChecked& done) {
   attempt.checking = 0;
   note_exits_damage(step, attempt, done.exits_damage);
   if (attempt.overdue_report_by != kNever) {
-    std::string what = done.unknown.empty() ? "its shim is not gone" : done.unknown;
+    std::string what = done.unknown.empty() ? "its shim is still running" : done.unknown;
     for (const RanksChecked::Alive& alive : done.alive) {
       what = absl::StrCat(&alive == done.alive.data() ? "" : what + "; ", "rank ", alive.rank, " (pid ", alive.pid,
-                          ") is still there in state ", state_name(alive.state));
+                          ") is still running in state ", state_name(alive.state));
     }
     report_overdue(step, attempt, what);
   }
@@ -290,7 +290,7 @@ void run_deadlines(Step& step, Attempt& attempt) {
     if (attempt.checking == 0) check_ranks(step, attempt);
   }
   if (due(attempt.overdue_report_by))
-    report_overdue(step, attempt, "it cannot be told which of its ranks are still there");
+    report_overdue(step, attempt, "it is unknown which of its ranks are still running");
   if (due(attempt.finish_by)) on_finish_written(step, attempt, "the state folder does not answer");
   if (due(attempt.write_again_at)) {
     attempt.write_again_at = kNever;

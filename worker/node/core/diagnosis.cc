@@ -30,7 +30,7 @@ void diagnose(Step& step, const v1::Diagnose& request) {
   if (attempt == nullptr) return step.out(AnswerDiagnosis{step.state.session, request, {}, ""});
   attempt->diagnose = request;
   attempt->diagnose_session = step.state.session;
-  if (!request.stacks()) return answer(step, *attempt, "they were not asked for");
+  if (!request.stacks()) return answer(step, *attempt, "they were not requested");
   absl::Duration patience = kStacksPatience;
   if (request.deadline_milliseconds() > 0)
     patience = std::min(patience, absl::Milliseconds(request.deadline_milliseconds()));

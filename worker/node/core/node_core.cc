@@ -166,11 +166,10 @@ void on_state_folder_checked(Step& step, const StateFolderChecked& seen) {
   state.unusable = seen.unusable;
   if (!is_news) return;  // Only the text has changed, as with every KiB of a disk that fills up.
   if (state.unusable.empty()) {
-    step.log(journal::Level::kInfo, "StateFolderUsable",
-             "what kept this node from taking ranks is mended: it takes them again");
+    step.log(journal::Level::kInfo, "StateFolderUsable", "the cause is fixed: this node accepts ranks again");
   } else {
     step.log(journal::Level::kError, "StateFolderUnusable",
-             absl::StrCat(state.unusable, "; this node takes no ranks until that is mended, those that run go on"));
+             absl::StrCat(state.unusable, "; this node accepts no ranks until that is fixed; running ranks continue"));
   }
   state.beat_at = step.now.monotonic;
 }

@@ -360,7 +360,7 @@ void report_stale_leader(Step& step, const v1::ControllerMessage& message) {
       attempt == nullptr || !attempt->announced() ? v1::AttemptReport::PHASE_UNSPECIFIED : phase_of(*attempt);
   answer_unknown(step, key, attempt == nullptr && message.has_prepare() ? v1::AttemptReport::REFUSED : phase,
                  {"STALE_LEADER", absl::StrCat("a command of leader epoch ", message.leader_epoch(),
-                                               "; this node has heard of epoch ", step.state.leader_epoch)});
+                                               "; this node has seen epoch ", step.state.leader_epoch)});
 }
 
 }  // namespace titan::node

@@ -108,7 +108,7 @@ absl::StatusOr<AttemptRecord> record_in_spec(const node::AttemptKey& key, const 
     return absl::DataLossError(absl::StrCat(run_folder, "/spec.json does not hold the record"));
   }
   absl::StatusOr<AttemptRecord> record = record_from_json(spec["record"]);
-  if (record.ok() && record->key != key) return absl::DataLossError("spec.json is of another attempt");
+  if (record.ok() && record->key != key) return absl::DataLossError("spec.json belongs to another attempt");
   return record;
 }
 
@@ -124,7 +124,7 @@ RebuiltRecord rebuild_record(const node::AttemptKey& key, const std::string& run
   absl::StatusOr<AttemptRecord> record = record_in_spec(key, run_folder);
   if (record.ok()) {
     record->phase = shim_began(run_folder) ? Phase::kLive : Phase::kPreparing;
-    return {*std::move(record), damaged + "; the record was rebuilt from spec.json beside it"};
+    return {*std::move(record), damaged + "; the record was rebuilt from spec.json in that folder"};
   }
   RebuiltRecord lost;
   lost.record.key = key;
@@ -132,7 +132,7 @@ RebuiltRecord rebuild_record(const node::AttemptKey& key, const std::string& run
   lost.record.error_reason = kRecordLost;
   lost.message = lost.record.error_message = absl::StrCat(
       damaged, " and cannot be rebuilt (", record.status().message(),
-      "): this attempt alone is given up. Its ranks are stopped, and until they are gone they keep every device of "
+      "): only this attempt is given up. Its ranks are stopped; until they have ended they hold every device of "
       "this "
       "node that no other attempt has. If they do not end, find them with `pgrep -af titan-shim` and end them");
   return lost;

@@ -53,9 +53,9 @@ void tell_unknown(const Resources& resources, journal::Journal& journal) {
   if (resources.memory_unknown.empty()) return;
   journal.write(
       journal::Level::kWarning, resources.driver_hangs ? "GpuDriverHangs" : "MemoryUnknown",
-      absl::StrCat("the devices' memory is not known, and no job is compared with it: ", resources.memory_unknown,
-                   resources.driver_hangs ? ". Ranks on this node may hang, too: look at `nvidia-smi`, or restart the "
-                                            "machine, then titan-worker, which looks once, at its start"
+      absl::StrCat("the devices' memory is unknown, so jobs are not checked against it: ", resources.memory_unknown,
+                   resources.driver_hangs ? ". Ranks on this node may hang, too: check `nvidia-smi`, or restart the "
+                                            "machine and then titan-worker, which checks only when it starts"
                                           : ""));
 }
 
@@ -66,11 +66,11 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& option
       shim::find_group_home({.is_service = std::getenv("NOTIFY_SOCKET") != nullptr});
   if (!home.ok() && options.memory_per_rank_bytes > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("--memory-per-rank needs control groups, and there are none: ", home.status().message()));
+        absl::StrCat("--memory-per-rank needs control groups, which are not available: ", home.status().message()));
   }
   if (!home.ok()) {
     journal.write(journal::Level::kInfo, "NoRankGroups",
-                  absl::StrCat("ranks have no control groups of their own, so that one that runs out of memory may be "
+                  absl::StrCat("ranks have no separate control groups, so a rank that runs out of memory may be "
                                "mistaken for another: ",
                                home.status().message()));
     return std::nullopt;
@@ -118,12 +118,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Da
   tell_unknown(resources, says.journal);
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
     if (::access(binary.c_str(), X_OK) != 0)
-      return errno_status(errno, absl::StrCat("the program ", binary,
-                                              " (titan-rank and titan-shim belong beside titan-worker; --rank-binary "
-                                              "and --shim-binary name others)"));
+      return errno_status(errno,
+                          absl::StrCat("the program ", binary,
+                                       " (titan-rank and titan-shim must be in titan-worker's folder; --rank-binary "
+                                       "and --shim-binary name others)"));
   }
   if (!options.rank_user.empty()) {
-    if (::geteuid() != 0) return absl::InvalidArgumentError("--rank-user needs a titan-worker that is root");
+    if (::geteuid() != 0) return absl::InvalidArgumentError("--rank-user requires titan-worker to run as root");
     TITAN_RETURN_IF_ERROR(shim::find_user(options.rank_user).status());
   }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
@@ -132,10 +133,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Da
   for (const std::string& text : damaged) says.journal.write(journal::Level::kWarning, "RecordDamaged", text);
   TITAN_ASSIGN_OR_RETURN(const std::string former, folder.claim_for(options.node));
   if (!former.empty()) {
-    says.journal.write(
-        journal::Level::kWarning, "NodeRenamed",
-        absl::StrCat("the state folder ", options.state, " was node ", former, "'s and holds no attempt: it is node ",
-                     options.node, "'s from now on; ", "`titanctl node delete ", former, "` removes the old name"));
+    says.journal.write(journal::Level::kWarning, "NodeRenamed",
+                       absl::StrCat("the state folder ", options.state, " belonged to node ", former,
+                                    " and contains no attempts: it now belongs to node ", options.node, "; ",
+                                    "`titanctl node delete ", former, "` removes the old name"));
   }
   TITAN_ASSIGN_OR_RETURN(const std::string cluster, folder.cluster());
   std::string damage;
@@ -178,8 +179,8 @@ void Daemon::run() {
   if (const int held = core_.devices_held(); held > resources_.devices) {
     telemetry_.journal.write(
         journal::Level::kWarning, "DevicesInUse",
-        absl::StrCat("ranks that began before have ", counted(held, "device"), " and --devices is ", resources_.devices,
-                     ": no more ranks are taken until they have ended"));
+        absl::StrCat("ranks of an earlier start hold ", counted(held, "device"), " and --devices is ",
+                     resources_.devices, ": no more ranks are accepted until they have ended"));
   }
   session_ = std::make_unique<Session>(
       loop_, Controllers(options_.controllers), options_.credentials, options_.security,

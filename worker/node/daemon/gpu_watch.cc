@@ -19,11 +19,12 @@ using metrics::gauge_family;
 // The metric families of the page. A family has one series per device that reports the value.
 struct Families {
   prometheus::MetricFamily utilization =
-      gauge_family("titan_worker_gpu_utilization_ratio", "Share of the time in which the GPU did something.");
+      gauge_family("titan_worker_gpu_utilization_ratio", "Share of the time in which the GPU was busy.");
   prometheus::MetricFamily used = gauge_family("titan_worker_gpu_memory_used_bytes", "Memory of the GPU in use.");
   prometheus::MetricFamily size = gauge_family("titan_worker_gpu_memory_size_bytes", "Memory that the GPU has.");
-  prometheus::MetricFamily temperature = gauge_family("titan_worker_gpu_temperature_celsius", "Heat of the GPU.");
-  prometheus::MetricFamily power = gauge_family("titan_worker_gpu_power_watts", "Power that the GPU takes.");
+  prometheus::MetricFamily temperature =
+      gauge_family("titan_worker_gpu_temperature_celsius", "Temperature of the GPU.");
+  prometheus::MetricFamily power = gauge_family("titan_worker_gpu_power_watts", "Power draw of the GPU.");
   prometheus::MetricFamily slowed =
       gauge_family("titan_worker_gpu_slowed", "1 while its clocks are lowered, by reason.");
   prometheus::MetricFamily lost = gauge_family("titan_worker_gpu_lost", "1 when the driver cannot reach the GPU.");
@@ -32,7 +33,7 @@ struct Families {
       counter_family("titan_worker_gpu_nvlink_errors_total", "Errors of the GPU's NVLinks.");
   prometheus::MetricFamily ecc =
       counter_family("titan_worker_gpu_ecc_errors_total", "Memory errors since the driver was loaded.");
-  prometheus::MetricFamily xids = counter_family("titan_worker_gpu_xid_errors_total", "XIDs that the driver told.");
+  prometheus::MetricFamily xids = counter_family("titan_worker_gpu_xid_errors_total", "XIDs that the driver reported.");
   prometheus::MetricFamily last_xid = gauge_family("titan_worker_gpu_last_xid", "Number of the newest XID.");
 
   void add(const GpuStatus& gpu, const metrics::Labels& labels) {
@@ -86,9 +87,8 @@ void GpuSeries::show(std::vector<GpuStatus> seen) {
     for (const unsigned long long xid : gpu.xids) {
       ++of.count;
       of.last = xid;
-      tell(
-          journal::Level::kWarning, "GpuXid",
-          absl::StrCat("the driver tells XID ", xid, " of GPU ", gpu.index, "; NVIDIA's list of XIDs says what it is"));
+      tell(journal::Level::kWarning, "GpuXid",
+           absl::StrCat("the driver reports XID ", xid, " of GPU ", gpu.index, "; see NVIDIA's list of XIDs"));
     }
     gpu.xids.clear();
   }
@@ -104,7 +104,7 @@ void GpuSeries::give_up(const std::string& why) {
   const sync::Lock lock(mutex_);
   since_.reset();
   seen_.clear();
-  tell(journal::Level::kInfo, "NoGpuMetrics", absl::StrCat("nothing is told of GPUs: ", why));
+  tell(journal::Level::kInfo, "NoGpuMetrics", absl::StrCat("no GPU metrics: ", why));
 }
 
 std::vector<journal::Line> GpuSeries::news() {
@@ -126,7 +126,7 @@ std::vector<prometheus::MetricFamily> GpuSeries::Collect() const {
   }
   std::vector<prometheus::MetricFamily> all = families.take();
   auto seconds =
-      gauge_family("titan_worker_gpu_age_seconds", "Since the driver last answered what it is asked of GPUs.");
+      gauge_family("titan_worker_gpu_age_seconds", "Seconds since the driver last answered a query about the GPUs.");
   add_gauge(seconds, absl::ToDoubleSeconds(age), labels_);
   all.push_back(std::move(seconds));
   return all;

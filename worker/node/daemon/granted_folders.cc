@@ -16,8 +16,8 @@ Refusal check_path(const std::string& what, const std::string& path, const std::
   const std::string why = real.ok() ? *real == path ? "" : absl::StrCat(" leads to ", *real, ", which")
                                     : absl::StrCat(" (", real.status().message(), ")");
   return {kNotAllowed,
-          absl::StrCat(what, " ", path, why, " lies in no folder that this node grants to jobs: ",
-                       folders.empty() ? "there is none" : absl::StrJoin(folders, ", "), "; choose one below them, or ",
+          absl::StrCat(what, " ", path, why, " is not in a folder that this node grants to jobs: ",
+                       folders.empty() ? "none" : absl::StrJoin(folders, ", "), "; choose one below them, or ",
                        "have its operator add ", flag, " to titan-worker")};
 }
 

@@ -25,13 +25,13 @@ class LostContact {
     if (tries_++ == 0) since_ = now;
     const auto [said, is_new] = said_.try_emplace(why, Said{now, kFirstPause});
     const std::string line = absl::StrCat("no session with the controller: ", why, "; ");
-    if (is_new) return absl::StrCat(line, "it is tried on and on, and ranks train on");
+    if (is_new) return absl::StrCat(line, "retrying; running ranks continue");
     Said& before = said->second;
     if (now - before.at < before.pause) return std::nullopt;
     before = {now, std::min(2 * before.pause, kLongestPause)};
     return absl::StrCat(line, counted(tries_, "try", "tries"), " in ",
                         absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1))),
-                        ", and it is tried on; ranks train on; --controller names another address");
+                        "; retrying; running ranks continue; set another address with --controller");
   }
 
   void found() { *this = {}; }

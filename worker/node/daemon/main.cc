@@ -53,14 +53,14 @@ struct Flags {
 std::string check_node(const std::string& node) {
   return titan::text::is_id(node)
              ? ""
-             : "'" + node + "' is no node id: a letter, then up to 62 of a-z, 0-9 and -, not ending in -";
+             : "'" + node + "' is not a node id: use a letter, then up to 62 of a-z, 0-9 and -, not ending in -";
 }
 
 std::string check_label(const std::string& label) {
   const size_t equals = label.find('=');
   const bool ok =
       equals != std::string::npos && equals > 0 && label.size() <= 255 && titan::text::valid_utf8(label) == label;
-  return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
+  return ok ? "" : "'" + label + "' is not a label: use KEY=VALUE, at most 255 bytes";
 }
 
 // The folder must exist: otherwise a grant would cover whatever is created there later.
@@ -68,15 +68,16 @@ std::string check_folder(const std::string& folder) {
   std::error_code error;
   const bool ok = folder.rfind('/', 0) == 0 && folder.find(':') == std::string::npos &&
                   std::filesystem::is_directory(folder, error);
-  return ok ? "" : "'" + folder + "' is no folder that is there: give an absolute path, without ':'";
+  return ok ? "" : "'" + folder + "' is not an existing folder: give an absolute path without ':'";
 }
 
 std::string check_address(const std::string& address) {
   if (address.empty()) return "it is empty: give the address by which other machines reach this one";
-  return titan::shim::is_wildcard(address) ? "'" + address +
-                                                 "' is where one listens, and nobody can be reached there: give the "
-                                                 "address by which other machines reach this one"
-                                           : "";
+  return titan::shim::is_wildcard(address)
+             ? "'" + address +
+                   "' is an address to listen on, which others cannot connect to: give the "
+                   "address by which other machines reach this one"
+             : "";
 }
 
 std::string check_controllers(const std::string& addresses) {
@@ -93,21 +94,21 @@ std::string next_to_this_program(const char* name) { return (titan::host::folder
 void declare(CLI::App& app, Flags& flags) {
   Options& options = flags.options;
   app.add_option("--controller", flags.controllers,
-                 "Address of titan-controller: HOST:PORT or unix:PATH; of several that stand in for each other, all "
-                 "with commas between")
+                 "Address of titan-controller: HOST:PORT or unix:PATH; for several controllers, all addresses "
+                 "separated by commas")
       ->envname("TITAN_CONTROLLER")
       ->check(CLI::Validator(check_controllers, ""))
       ->default_val("127.0.0.1:7700");
   app.add_option("--node", options.node, "Id of this node, unique in the cluster")
       ->default_val(host_name())
       ->check(check_node);
-  app.add_option("--address", options.address, "Where ranks of other nodes reach this one")
+  app.add_option("--address", options.address, "Address at which ranks of other nodes reach this node")
       ->default_val("127.0.0.1")
       ->check(CLI::Validator(check_address, ""));
   app.add_option("--store-address", options.store_address,
-                 "Where the stores of jobs over several nodes listen, if not on --address, as where that is a "
-                 "translated one; 0.0.0.0: on all of this machine's");
-  app.add_option("--state", options.state, "Folder for run folders, logs and what must survive a restart")
+                 "Address on which the stores of multi-node jobs listen, if not --address, for example when that is a "
+                 "translated one (NAT); 0.0.0.0: all addresses of this machine");
+  app.add_option("--state", options.state, "Folder for run folders, logs and state that must survive a restart")
       ->default_val(titan::storage::default_state_folder("worker"));
   app.add_option("--devices", options.devices, "auto, cpu:N or cuda:N: how many ranks fit on this node")
       ->default_val("auto");
@@ -122,65 +123,66 @@ void declare(CLI::App& app, Flags& flags) {
       ->default_val(next_to_this_program("titan-rank"));
   app.add_option("--shim-binary", options.shim_binary, "The shim program")
       ->default_val(next_to_this_program("titan-shim"));
-  app.add_option("--log-max-mib", flags.log_max_mib, "Kept of each rank's log; the oldest part goes first")
+  app.add_option("--log-max-mib", flags.log_max_mib, "Limit of each rank's log; the oldest part is deleted first")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--log-retention-hours", flags.log_retention_hours, "Keep logs of finished attempts so long")
+  app.add_option("--log-retention-hours", flags.log_retention_hours, "Keep logs of finished attempts for this time")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most so much of finished attempts")
+  app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most this much of finished attempts")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--label", flags.labels,
-                 "KEY=VALUE that the controller knows this node by (rack, zone); may be repeated")
+  app.add_option("--label", flags.labels, "Label KEY=VALUE of this node (rack, zone); may be repeated")
       ->check(CLI::Validator(check_label, ""));
   app.add_option("--rank-user", options.rank_user,
-                 "A worker that is root runs all ranks as this user, and not each job's as the user who submitted it");
-  app.add_option(
-         "--allow-folder", options.grants.folders,
-         "Dump folders of jobs must lie below this folder, or another one that was given so; without any, anywhere; "
-         "may be repeated")
+                 "A worker that is root runs all ranks as this user instead of the user who submitted the job");
+  app.add_option("--allow-folder", options.grants.folders,
+                 "Dump folders of jobs must be below a folder that is given this way; without the flag, anywhere; "
+                 "may be repeated")
       ->allow_extra_args(false)
       ->check(CLI::Validator(check_folder, ""));
-  app.add_option("--plugin-folder", options.grants.plugin_folders,
-                 "The same for libraries of jobs (experimental.custom_import). Without any they lie where dump folders "
-                 "may, but with --rank-user nowhere; may be repeated")
+  app.add_option(
+         "--plugin-folder", options.grants.plugin_folders,
+         "The same for libraries of jobs (experimental.custom_import). Without the flag the rule for dump folders "
+         "applies, but with --rank-user no library is allowed; may be repeated")
       ->allow_extra_args(false)
       ->check(CLI::Validator(check_folder, ""));
   app.add_option("--memory-per-rank", flags.memory_per_rank_gib,
-                 "GiB that each of an attempt's ranks here may take, all of them together; 0: no limit. Needs control "
+                 "GiB per rank of an attempt on this node, applied to their sum; 0: no limit. Needs control "
                  "groups: see docs/worker.md")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--pass-env", options.pass_env,
-                 "Variable of this program's environment that ranks get, besides those that programs and the libraries "
-                 "of ranks need; NAME* stands for all that begin so, without secrets (names that end in TOKEN, KEY, "
-                 "SECRET, PASSWORD), which are named in full; may be repeated")
+  app.add_option(
+         "--pass-env", options.pass_env,
+         "Variable of this program's environment that ranks receive, besides those that programs and the libraries "
+         "of ranks need; NAME* matches a prefix, except secrets (names that end in TOKEN, KEY, "
+         "SECRET, PASSWORD), which must be named in full; may be repeated")
       ->allow_extra_args(false)
       ->check(CLI::Validator(titan::daemon::check_pass_env, ""));
+  app.add_flag("--adopt-cluster", options.adopt_cluster,
+               "Join the cluster of the first controller that answers, even if it is another cluster than before. For "
+               "one start, after a controller's store was lost; running ranks continue");
   app.add_flag(
-      "--adopt-cluster", options.adopt_cluster,
-      "Belong to the cluster of the controller that answers first, also when it is another one than before. For "
-      "one start, after a controller's store was lost; running ranks go on");
-  app.add_flag("--stop-ranks-on-exit", options.stop_ranks_on_exit,
-               "SIGTERM and SIGINT let the ranks save and stop; a second SIGINT kills them. Without it they train on");
+      "--stop-ranks-on-exit", options.stop_ranks_on_exit,
+      "SIGTERM and SIGINT let the ranks save and stop; a second SIGINT kills them. Without it they keep training");
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--tls", flags.security.folder,
-                 "Folder with ca.crt, tls.crt and tls.key, as `titanctl cluster issue` makes it: speak by TLS");
-  app.add_option("--tls-ca", flags.security.ca, "Certificate of who signs the controller's: speak by TLS");
-  app.add_option("--tls-cert", flags.security.cert, "This node's certificate; a new one is taken without a restart");
+                 "Folder with ca.crt, tls.crt and tls.key, as `titanctl cluster issue` makes it: use TLS");
+  app.add_option("--tls-ca", flags.security.ca, "Certificate of the authority that signed the controller's: use TLS");
+  app.add_option("--tls-cert", flags.security.cert, "This node's certificate; a renewed one is used without a restart");
   app.add_option("--tls-key", flags.security.key, "Its private key");
   app.add_flag("--insecure", flags.security.insecure,
-               "Speak plainly also with a controller beyond this machine: whoever is between may start ranks here")
+               "Allow unencrypted connections to controllers on other machines: anyone on the network path may start "
+               "ranks here")
       ->envname("TITAN_INSECURE");
-  app.add_option("--log-format", flags.log_format, "Of what this program says on stderr: text or json")
+  app.add_option("--log-format", flags.log_format, "Format of the log on stderr: text or json")
       ->capture_default_str()
       ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/service/failpoint.
   app.footer(
-      "The daemon may be killed and restarted at any time: its ranks train on, and the next daemon with the same "
+      "The daemon may be killed and restarted at any time: its ranks keep training, and the next daemon with the same "
       "--state takes\n"
       "them over without losing an event.");
 }
@@ -199,7 +201,7 @@ int fail(titan::journal::Journal& journal, const absl::Status& status) {
 
 int main(int argc, char** argv) {
   titan::rpc::quiet_grpc_log();
-  CLI::App app("The daemon of a node: starts ranks, watches them, and tells titan-controller.", "titan-worker");
+  CLI::App app("The daemon of a node: starts ranks, watches them, and reports to titan-controller.", "titan-worker");
   Flags flags;
   declare(app, flags);
   app.set_version_flag("--version", titan::version_text("titan-worker", {argv, argv + argc}), titan::kVersionHelp);
@@ -214,7 +216,7 @@ int main(int argc, char** argv) {
   const std::shared_ptr<titan::journal::Journal> journal = titan::journal::on_stderr(flags.log_format);
   if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) return fail(*journal, armed);
   if (flags.options.state.empty())
-    return fail(*journal, absl::InvalidArgumentError("--state is needed: this user has no home"));
+    return fail(*journal, absl::InvalidArgumentError("--state is required: this user has no home folder"));
   if (auto addresses = titan::rpc::split_addresses("--controller", flags.controllers); addresses.ok()) {
     flags.options.controllers = *std::move(addresses);
   } else {

@@ -21,18 +21,19 @@ Metrics::Metrics(const std::string& node)
       memory_kills_(metrics_.counter("titan_worker_memory_kills_total", "Ranks that ran out of memory.", labels_)),
       beats_(metrics_.counter("titan_worker_beats_total", "Beats sent to the controller.", labels_)),
       events_(metrics_.counter("titan_worker_events_forwarded_total",
-                               "Rank events sent to the controller, repetitions too.", labels_)),
+                               "Rank events sent to the controller, including repetitions.", labels_)),
       sessions_(metrics_.counter("titan_worker_sessions_total", "Sessions opened with the controller.", labels_)),
       shims_lost_(metrics_.counter("titan_worker_shims_lost_total", "Shims that ended unexpectedly.", labels_)),
       connected(metrics_.gauge("titan_worker_connected", "1 while a session with the controller is up.", labels_)),
       ranks(metrics_.gauge("titan_worker_ranks", "Rank processes that run on this node.", labels_)),
       attempts(metrics_.gauge("titan_worker_attempts", "Attempts with a shim on this node.", labels_)),
       state_folder_usable(metrics_.gauge("titan_state_folder_usable",
-                                         "1 while the daemon's state folder is there and takes writes.", labels_)),
+                                         "1 while the daemon's state folder exists and is writable.", labels_)),
       devices(metrics_.gauge("titan_worker_devices", "Ranks that fit on this node.", labels_)),
       devices_used(metrics_.gauge("titan_worker_devices_used", "Devices given to live attempts.", labels_)),
       controller_age(metrics_.gauge("titan_worker_controller_age_seconds",
-                                    "Since the controller was last heard, or since this daemon began.", labels_)) {
+                                    "Seconds since the controller was last heard, or since this daemon started.",
+                                    labels_)) {
   state_folder_usable.Set(1);
   metrics_.add(kills_);
   metrics_.add(folders_);

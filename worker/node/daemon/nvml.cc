@@ -73,13 +73,13 @@ absl::StatusOr<GpuFacts> read(const nvml::Library& library, int devices) {
     nvml::Device device = nullptr;
     nvml::Memory memory{};
     if (library->handle(i, &device) != nvml::kSuccess || library->memory(device, &memory) != nvml::kSuccess)
-      return absl::UnavailableError(absl::StrCat("device ", i, " does not tell its memory"));
+      return absl::UnavailableError(absl::StrCat("device ", i, " does not report its memory"));
     const auto total = static_cast<int64_t>(memory.total);
     facts.memory_bytes = i == 0 ? total : std::min(facts.memory_bytes, total);
     char name[nvml::kNameBytes] = {};
     if (i == 0 && library->name(device, name, nvml::kNameBytes) == nvml::kSuccess) facts.model = name;
   }
-  if (facts.memory_bytes == 0) return absl::UnavailableError("it knows no device");
+  if (facts.memory_bytes == 0) return absl::UnavailableError("it reports no device");
   return facts;
 }
 

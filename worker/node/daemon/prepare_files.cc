@@ -163,7 +163,7 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
   if (!absl::IsPermissionDenied(status)) return status;
   return absl::PermissionDeniedError(absl::StrCat("user ", spec.user->name, " cannot reach their files (",
                                                   status.message(),
-                                                  "): put --state below folders that everybody may pass through"));
+                                                  "): put --state below folders that all users may traverse"));
 }
 
 // The launch as ranks read it, with only their own node's address. A newer worker reads this file, too.
@@ -185,7 +185,7 @@ std::optional<mode_t> umask_of(const json& launch) {
 }
 
 Refusal name_submitting_user(Refusal refusal, const std::optional<shim::RankUser>& user) {
-  if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", whose job it is)");
+  if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", the submitting user)");
   return refusal;
 }
 
@@ -281,7 +281,7 @@ Refusal check_token(const AttemptRecord& record, const std::string& run_folder, 
   const std::string leader = launch.ok() ? launch->ranks[0].node : "the leader";
   return {"DUMP_FOLDER_NOT_SHARED",
           absl::StrCat("the dump folder ", record.dump_folder, " is not the same on all nodes: the token that node ",
-                       leader, " wrote there is ", seen.ok() ? "another one here" : "not here",
+                       leader, " wrote there is ", seen.ok() ? "different here" : "missing here",
                        ". Put job.dump_folder on storage that all nodes of the job share")};
 }
 

@@ -163,19 +163,20 @@ void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, rank_
       return;
     return fail(answer, "TRACE_NOT_WRITTEN",
                 absl::StrCat(who, " recorded steps ", answer->first_step(), " to ", answer->last_step(),
-                             ", but its trace is not there: is the disk of its node full? Its log says more"));
+                             ", but its trace is missing: is the disk of its node full? See its log"));
   }
   if (asked != 0 && !(taken && is_done(state))) {
     return fail(answer, "TRACE_IN_PROGRESS",
                 absl::StrCat(who, " is to record ", words.steps.load(), " steps from step ", words.first_step.load(),
-                             " for another request: ask again after them"));
+                             " for another request: try again after them"));
   }
   if (request.steps() <= 0) return;
   remove_traces(run_folder, request.rank());
   absl::Status asking = beacon.write(words.first_step, request.first_step());
   asking.Update(beacon.write(words.steps, request.steps()));
   if (asking.ok()) asking = beacon.write(words.request, request.trace());
-  if (!asking.ok()) return fail(answer, "NO_PROFILER", absl::StrCat(who, " cannot be asked: ", asking.message()));
+  if (!asking.ok())
+    return fail(answer, "NO_PROFILER", absl::StrCat(who, " does not accept requests: ", asking.message()));
   answer->set_state(v1::TraceData::WAITING);
   answer->set_first_step(request.first_step());
   answer->set_last_step(request.first_step() + request.steps() - 1);

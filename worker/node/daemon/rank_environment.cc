@@ -76,8 +76,8 @@ std::string check_pass_env(const std::string& name) {
   absl::string_view rest = name;
   absl::ConsumeSuffix(&rest, "*");
   if (name.empty() || rest.find_first_of("=* ") != absl::string_view::npos)
-    return "'" + name + "' is no name of a variable: NAME, or PREFIX* for all that begin so";
-  if (fits_any(name, kNever)) return name + " is titan-worker's own and goes to no rank";
+    return "'" + name + "' is not a variable name: use NAME, or PREFIX* for all names with that prefix";
+  if (fits_any(name, kNever)) return name + " belongs to titan-worker and is never passed to ranks";
   return "";
 }
 

@@ -100,7 +100,7 @@ void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
 
 absl::Status too_few(int asked, int there, absl::string_view by) {
   return absl::FailedPreconditionError(
-      absl::StrCat("--devices asks for ", asked, " CUDA devices, this node has ", there, " (", by, ")"));
+      absl::StrCat("--devices requests ", asked, " CUDA devices, this node has ", there, " (", by, ")"));
 }
 
 }  // namespace

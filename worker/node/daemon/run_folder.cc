@@ -214,7 +214,7 @@ std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder,
     }
   }
   if (!is_whole && damage != nullptr) {
-    *damage = absl::StrCat(path, " is damaged: events of ranks that it does not tell the place of are sent again");
+    *damage = absl::StrCat(path, " is damaged: events of ranks without a valid position in it are sent again");
   }
   return places;
 }
@@ -234,7 +234,7 @@ node::RecoveredAttempt look_at(const node::AttemptRecord& record, const std::str
   found.facts = read_facts(run_folder);
   found.exits = shim::read_exits(run_folder, &exits).value_or(std::vector<RankExit>());
   for (const std::string& damage :
-       {places, damage_of(run_folder + "/shim.json", "whether its shim lives is told by the lock that it holds"),
+       {places, damage_of(run_folder + "/shim.json", "the lock that its shim holds shows whether the shim is alive"),
         damage_of(run_folder + "/launch.json", "a controller that does not know the job cannot learn its name here")}) {
     if (!damage.empty()) found.damage.push_back(damage);
   }

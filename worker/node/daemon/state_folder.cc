@@ -121,10 +121,10 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
     return absl::AlreadyExistsError(
         absl::StrCat("another titan-worker uses the state folder ", whole, ": stop it, or give each its own --state"));
   }
-  const absl::StatusOr<std::string> known =
-      read_id(whole + "/instance",
-              "remove it and the controller takes this folder for another one, which may register once the old one is "
-              "called lost");
+  const absl::StatusOr<std::string> known = read_id(
+      whole + "/instance",
+      "if you remove it, the controller treats this folder as a new one, which may register once the old one is "
+      "lost");
   if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
   const std::string instance = known.ok() ? *known : host::random_hex(16);
   if (!known.ok()) TITAN_RETURN_IF_ERROR(host::replace_file(whole + "/instance", instance, /*durable=*/true, 0600));
@@ -136,7 +136,7 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
 absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) const {
   const std::string path = path_ + "/node";
   const absl::StatusOr<std::string> owner =
-      read_id(path, absl::StrCat("write the id of the node whose attempts lie in that folder there (",
+      read_id(path, absl::StrCat("write into it the id of the node that owns the attempts in that folder (",
                                  "this worker was started as node ", node, ")"));
   if (!owner.ok() && !absl::IsNotFound(owner.status())) return owner.status();
   if (owner.ok() && *owner == node) return std::string();
@@ -149,7 +149,7 @@ absl::StatusOr<std::string> StateFolder::claim_for(const std::string& node) cons
     return absl::InvalidArgumentError(
         absl::StrCat("the state folder ", path_, " is node ", former, "'s and holds ", counted(held, "attempt"),
                      " of that node, whose ranks may still run: start titan-worker with --node ", former,
-                     " (a host that was renamed needs it), or give node ", node, " a --state of its own"));
+                     " (a host that was renamed needs it), or give node ", node, " a separate --state"));
   }
   const absl::Status written = host::replace_file(path, node, /*durable=*/true, 0600);
   // A full disk must not separate a worker from its ranks when the folder is of an older version.
@@ -161,7 +161,7 @@ absl::StatusOr<std::string> StateFolder::cluster() const {
   absl::StatusOr<std::string> text =
       read_id(path_ + "/cluster",
               "write the id of this worker's cluster there (`titanctl cluster info`), or remove it "
-              "and the worker joins the cluster of the first controller that it meets");
+              "and the worker joins the cluster of the first controller that answers");
   if (absl::IsNotFound(text.status())) return std::string();
   return text;
 }
@@ -227,14 +227,14 @@ absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid, std
   if (number.ok() && *number <= std::numeric_limits<int>::max()) return static_cast<int>(*number);
   if (!number.ok() && !absl::IsDataLoss(number.status())) {
     return absl::DataLossError(absl::StrCat(path, " cannot be read (", number.status().message(),
-                                            "), so that an older attempt of this job might run beside a newer one: "
+                                            "), so an older attempt of this job might run alongside a newer one: "
                                             "remove it when no attempt of the job runs here"));
   }
   TITAN_ASSIGN_OR_RETURN(const int highest, highest_folder(job));
   if (damage != nullptr) {
     *damage = absl::StrCat(path,
                            " is damaged: it does not hold the number of an attempt; taken from the run folders "
-                           "beside it, of which the highest is attempt ",
+                           "next to it, of which the highest is attempt ",
                            highest);
   }
   return highest;
@@ -298,13 +298,13 @@ StateFolder::Item StateFolder::item_of(const std::string& folder, const std::str
   Item item{folder, text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status(), ""};
   // Files are written and deleted where the record says, so the record must name this folder.
   if (item.record.ok() && run_folder(item.record->key) != folder) {
-    item.record = absl::DataLossError("it is of another attempt");
+    item.record = absl::DataLossError("it belongs to another attempt");
   }
   if (item.record.ok()) return item;
   const AttemptKey key = {job_uid, attempt_number(folder)};
   if (run_folder(key) != folder || !valid_uid(job_uid)) {
     item.damage = absl::StrCat(folder, "/attempt.json: not the record of an attempt (", item.record.status().message(),
-                               "), and no attempt has this folder: it is passed over. Remove the folder");
+                               "), and this is not the folder of an attempt: it is ignored. Remove the folder");
     return item;
   }
   RebuiltRecord rebuilt = rebuild_record(key, folder, std::string(item.record.status().message()));

@@ -71,7 +71,7 @@ absl::StatusOr<GroupHome> unified_home(const std::string& own, bool is_service) 
     return absl::FailedPreconditionError(absl::StrCat(own, " is not delegated to this user (systemd: Delegate=yes)"));
   if (is_service)
     return absl::FailedPreconditionError(
-        "a service needs a leaf of its own below its group (DelegateSubgroup=, of systemd 254)");
+        "a service needs a separate leaf below its group (DelegateSubgroup=, systemd 254 or newer)");
   const std::string leaf = absl::StrCat(own, "/", kLeaf);
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return errno_status(errno, absl::StrCat("create ", leaf));
   TITAN_RETURN_IF_ERROR(say_to(leaf + "/cgroup.procs", absl::StrCat(::getpid())));
@@ -95,7 +95,7 @@ absl::StatusOr<GroupHome> find_group_home(const GroupPlaces& places) {
     const bool is_one = ::access((folder + "/memory.limit_in_bytes").c_str(), F_OK) == 0;
     if (own != "?" && is_one && may_make_groups(folder)) return GroupHome{folder, /*unified=*/false};
   }
-  return absl::FailedPreconditionError("no group of this process is one below which this user may make others");
+  return absl::FailedPreconditionError("this user cannot create groups below any control group of this process");
 }
 
 json to_json(const ControlGroup& group) {

@@ -110,8 +110,8 @@ absl::StatusOr<std::vector<RankExit>> read_exits(const std::string& run_folder, 
     }
   }
   if (junk > 0 && damage != nullptr) {
-    *damage = absl::StrCat(run_folder, kFile, " is damaged: ", counted(junk, "line"),
-                           " skipped that did not hold the end of a rank");
+    *damage =
+        absl::StrCat(run_folder, kFile, " is damaged: ", counted(junk, "line"), " skipped that are not exit records");
   }
   return records;
 }

@@ -76,7 +76,7 @@ void Server::read_from(Client& client, const Handler& handler) {
   for (size_t end = 0; (end = client.in.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const json request = json::parse(client.in.substr(begin, end - begin), nullptr, false);
     if (!request.is_object()) {
-      send(client, {{"ok", false}, {"error", "a request is one JSON object on a line"}});
+      send(client, {{"ok", false}, {"error", "a request must be one JSON object per line"}});
       continue;
     }
     json answer = handler(request);

@@ -36,8 +36,8 @@ absl::StatusOr<Addresses> resolve(const std::string& address, int flags = 0) {
   const std::string host = without_brackets(address);
   const int code = host.empty() ? EAI_NONAME : ::getaddrinfo(host.c_str(), "0", &wanted, &found);
   if (code == 0) return Addresses(found, &::freeaddrinfo);
-  return absl::InvalidArgumentError(absl::StrCat("'", address, "' is no address: ", ::gai_strerror(code),
-                                                 ". Start titan-worker with --address and one of this machine's"));
+  return absl::InvalidArgumentError(absl::StrCat("'", address, "' is not an address: ", ::gai_strerror(code),
+                                                 ". Start titan-worker with --address and an address of this machine"));
 }
 
 // The address's bytes in network order; empty for other families.

@@ -55,7 +55,7 @@ absl::StatusOr<pid_t> start_stacks(const std::string& program, const std::string
   pid_t pid = 0;
   const int failed = ::posix_spawn(&pid, program.c_str(), nullptr, &attributes, pointers.data(), environ);
   if (failed == 0) return pid;
-  return errno_status(failed, absl::StrCat("start ", program, ", which belongs beside titan-shim"));
+  return errno_status(failed, absl::StrCat("start ", program, ", which must be in titan-shim's folder"));
 }
 
 std::string stacks_program() { return (host::folder_of_program() / "titan-stacks").string(); }

@@ -107,7 +107,7 @@ class Threads {
   void copy(Capture& capture) const {
     std::optional<Registers> registers = read_registers(capture.facts.tid);
     if (!registers) {
-      capture.missing = "its registers are of a machine that titan-stacks does not know";
+      capture.missing = "titan-stacks does not support the registers of this machine";
       return;
     }
     capture.registers = *std::move(registers);
@@ -132,7 +132,7 @@ class Threads {
   void did_not_stop(Capture& capture) const {
     const char state = facts_of(pid_, capture.facts.tid).state;
     if (state != '?') capture.facts.state = state;
-    capture.missing = state == 'D' ? "it waits in the kernel, where nothing interrupts it" : "it did not stop in time";
+    capture.missing = state == 'D' ? "it waits uninterruptibly in the kernel" : "it did not stop in time";
   }
 
   const pid_t pid_;

@@ -21,13 +21,13 @@ namespace {
 constexpr char kUsage[] =
     "Usage: titan-stacks [OPTIONS] PID...\n"
     "\n"
-    "Prints the stacks of all threads of running processes. They go on undisturbed, and those that are stopped stay "
+    "Prints the stacks of all threads of running processes. They keep running, and processes that are stopped stay "
     "so.\n"
     "\n"
-    "  --deadline-milliseconds N   For all of them together (5000). Of what cannot be read by then the kernel's word "
+    "  --deadline-milliseconds N   For all processes together (5000). For the others only the kernel's information "
     "is "
     "printed.\n"
-    "  --most-frames N             Of a stack (64).\n"
+    "  --most-frames N             Frames per stack (64).\n"
     "  --out-dir DIR               Write files there instead: PID.stacks, complete as soon as they have their name.\n"
     "  --name PID=FILE             With --out-dir: this file for that process.\n"
     "  --version                   Print version and revision; with --verbose also what the program was built with.\n"
@@ -62,7 +62,7 @@ std::string parse(int argc, char** argv, Arguments& to) {
     const std::string flag = argv[i];
     int number = 0;
     if (flag[0] != '-') {
-      if (!absl::SimpleAtoi(flag, &number) || number <= 0) return absl::StrCat("'", flag, "' is no process id");
+      if (!absl::SimpleAtoi(flag, &number) || number <= 0) return absl::StrCat("'", flag, "' is not a process id");
       to.request.pids.push_back(number);
       continue;
     }

@@ -171,10 +171,9 @@ void supervise(const Request& request, const std::function<void(size_t place, co
     }
     if (place == count) return;
     if (best.text.empty()) {
-      best =
-          fallback(request.pids[place], next == CaptureChild::Next::kLate
-                                            ? "it was not had in time"
-                                            : absl::StrCat("the process that looked for it ", looker.how_it_ended()));
+      best = fallback(request.pids[place], next == CaptureChild::Next::kLate
+                                               ? "it could not be read in time"
+                                               : absl::StrCat("the process that read it ", looker.how_it_ended()));
     }
     done(place++, best);
   }

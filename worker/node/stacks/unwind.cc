@@ -60,7 +60,7 @@ Unwinder::Unwinder(pid_t pid, ElfFiles& files) : pid_(pid), dwfl_(dwfl_begin(&kF
   };
   const std::vector<Mapping> mappings = mappings_of(pid);
   if (mappings.empty() || dwfl_linux_proc_report(dwfl_, pid) != 0 || dwfl_report_end(dwfl_, nullptr, nullptr) != 0) {
-    problem_ = "what it has mapped cannot be read";
+    problem_ = "its memory mappings cannot be read";
     return;
   }
   name_modules(mappings, files);

@@ -30,7 +30,7 @@ bool is_wrong_length(const std::exception& error) {
 void say_last_words(const std::exception& error) {
   if (!is_wrong_length(error)) return;
   const std::function<void(const std::string& words)> say = std::exchange(last_words, {});
-  if (say) say(std::string("another rank sends more than this one waits for") + kNotTheSame + ": " + error.what());
+  if (say) say(std::string("another rank sends more than this rank expects") + kNotTheSame + ": " + error.what());
 }
 
 [[noreturn]] void end_process() {

@@ -39,7 +39,7 @@ FlightRecorder::~FlightRecorder() = default;
 
 void FlightRecorder::attach(std::unique_ptr<rank_protocol::FlightTail> tail) {
   sync::Lock lock(mutex_);
-  TORCH_CHECK(next_ == 0, "a flight tail comes before the first call");
+  TORCH_CHECK(next_ == 0, "attach a flight tail before the first call");
   // Every call that the tail shows must be tracked to its end.
   capacity_ = std::max<int64_t>(capacity_, rank_protocol::FlightTail::kCalls);
   ring_.reserve(static_cast<size_t>(capacity_));

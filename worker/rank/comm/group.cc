@@ -93,7 +93,7 @@ void Group::check_device(const Call& call, const at::Tensor& tensor) const {
   const at::Device place = tensor.device();
   const bool here = place.type() == device_->type() &&
                     (!place.has_index() || !device_->has_index() || place.index() == device_->index());
-  TORCH_CHECK(here, words(call), ": a tensor on ", place, " cannot travel between ranks on ", *device_);
+  TORCH_CHECK(here, words(call), ": a tensor on ", place, " cannot be sent between ranks on ", *device_);
 }
 
 template <typename Issue>

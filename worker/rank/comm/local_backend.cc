@@ -28,7 +28,7 @@ std::string operation_name(Operation operation) {
     case c10d::ReduceOp::MAX:
       return "MAX";
     default:
-      TORCH_CHECK(false, "ranks as threads do not reduce by operation ", static_cast<int>(operation));
+      TORCH_CHECK(false, "ranks as threads do not support the reduction ", static_cast<int>(operation));
   }
 }
 
@@ -49,13 +49,13 @@ void combine(at::Tensor& sum, const at::Tensor& one, Operation operation) {
 }
 
 const at::Tensor& contiguous(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.is_contiguous(), "a tensor that is not contiguous cannot travel: sizes ", tensor.sizes(),
+  TORCH_CHECK(tensor.is_contiguous(), "a tensor that is not contiguous cannot be sent: sizes ", tensor.sizes(),
               ", strides ", tensor.strides());
   return tensor;
 }
 
 at::Tensor& only(std::vector<at::Tensor>& tensors) {
-  TORCH_CHECK(tensors.size() == 1, "one tensor travels at a time, not ", tensors.size());
+  TORCH_CHECK(tensors.size() == 1, "expected one tensor, not ", tensors.size());
   contiguous(tensors[0]);
   return tensors[0];
 }
@@ -204,7 +204,7 @@ class LocalBackend : public c10d::Backend {
   }
 
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
-  void abort() override { group_->fail("rank " + std::to_string(rank_) + " of the group has given up"); }
+  void abort() override { group_->fail("rank " + std::to_string(rank_) + " of the group has aborted"); }
   const std::string getBackendName() const override { return "local"; }
 
  private:

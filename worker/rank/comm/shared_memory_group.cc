@@ -72,7 +72,7 @@ SharedMemoryGroup::SharedMemoryGroup(int rank, std::unique_ptr<OwnArea> own,
       consumed_(peers_.size(), 0) {}
 
 void SharedMemoryGroup::check_usable() {
-  if (aborted_ && broken_.why.empty()) fail({named(rank_) + " has given up"});
+  if (aborted_ && broken_.why.empty()) fail({named(rank_) + " has aborted"});
   TORCH_CHECK_VALUE(!broken_.disagreement, broken_.why);
   if (!broken_.why.empty()) C10_THROW_ERROR(DistBackendError, broken_.why);
 }

@@ -75,7 +75,7 @@ class Rows {
 std::vector<int64_t> lengths_of(const std::vector<std::vector<int64_t>>& prompts) {
   std::vector<int64_t> lengths;
   for (const auto& prompt : prompts) {
-    TORCH_CHECK(!prompt.empty(), "a prompt without tokens has no last one to go on from");
+    TORCH_CHECK(!prompt.empty(), "a prompt must have at least one token");
     lengths.push_back(static_cast<int64_t>(prompt.size()));
   }
   return lengths;

@@ -206,7 +206,7 @@ KvCache::KvCache(const std::vector<nn::Block*>& blocks, int64_t rows, int64_t ma
       restore_cores_.push_back([latent] { latent->latent_core = nullptr; });
     } else {
       auto* const grouped = dynamic_cast<nn::GroupedAttention*>(&attention);
-      TORCH_CHECK(grouped != nullptr, "block ", block->name(), " has an attention whose keys nobody can keep");
+      TORCH_CHECK(grouped != nullptr, "block ", block->name(), " has an attention that the KV cache does not support");
       const Ring ring{rows, ring_size(grouped->mask, max_tokens)};
       const nn::AttentionCore before = grouped->core;
       const auto cache = std::make_shared<GroupedCache>(pass_, before, ring);

@@ -56,8 +56,8 @@ absl::StatusOr<std::string> granted(const std::string& path) {
   if (storage::lies_below(real, *folders)) return absl::StrCat("/proc/self/fd/", file);
   ::close(file);
   return refuse(path,
-                absl::StrCat("lies in no folder that this node grants to libraries (titan-worker --plugin-folder): ",
-                             folders->empty() ? "there is none" : absl::StrJoin(*folders, ", ")));
+                absl::StrCat("is not in a folder that this node grants to libraries (titan-worker --plugin-folder): ",
+                             folders->empty() ? "none" : absl::StrJoin(*folders, ", ")));
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ absl::StatusOr<const PluginHeader*> open(const std::string& path, const char* sy
   }
   constexpr const char* kAgain =
       "; compile it again with this installation's headers (lib/titan/sdk, or deploy/plugin_sdk.sh)";
-  if (head->form != mine.form) return refuse(path, absl::StrCat("was compiled for another form of library", kAgain));
+  if (head->form != mine.form) return refuse(path, absl::StrCat("was compiled for another plugin format", kAgain));
   const std::string differ = differences(head->abi, mine.abi);
   if (!differ.empty()) return refuse(path, absl::StrCat("was compiled with ", differ, kAgain));
   return head;

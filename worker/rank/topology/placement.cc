@@ -60,7 +60,7 @@ absl::StatusOr<Homes> homes_of_gpus(const Machine& machine, const std::vector<st
       homes.push_back({machine.nodes[0].id});
     } else {
       return absl::FailedPreconditionError(
-          absl::StrCat("the kernel does not tell on which of the NUMA nodes GPU ", rank, " is"));
+          absl::StrCat("the kernel does not report on which NUMA node GPU ", rank, " is"));
     }
   }
   return homes;
@@ -81,7 +81,7 @@ Homes homes_of_cpu_ranks(const Machine& machine, int ranks) {
 }
 
 absl::StatusOr<Placement> place(const Machine& machine, const CpuSet& inherited, const Homes& homes, int local_rank) {
-  if (machine.nodes.empty()) return absl::FailedPreconditionError("the kernel tells nothing of the CPUs");
+  if (machine.nodes.empty()) return absl::FailedPreconditionError("the kernel reports no CPUs");
   if (!contains(inherited, machine.allowed)) {
     return absl::FailedPreconditionError(
         absl::StrCat("it was started on CPUs ", to_text(inherited), " and stays there"));

@@ -125,13 +125,13 @@ TEST_F(DataFilesTest, HeadersSayWhetherThereAreDocuments) {
   write("damaged/titan-tokens.json", "{}");
   EXPECT_EQ(said("index"), "");
   EXPECT_EQ(said("none"), absl::StrCat("holds no document: ", folder_, "/none/titan-tokens.json has no token"));
-  EXPECT_THAT(said("damaged"), HasSubstr("is no manifest of a token index"));
+  EXPECT_THAT(said("damaged"), HasSubstr("is not a manifest of a token index"));
   write("cut.idx", "MMIDIDX");
   EXPECT_THAT(said("cut.idx"), AllOf(HasSubstr("cut.bin"), HasSubstr("No such file")));
   write("cut.bin", "");
   EXPECT_EQ(said("cut.idx"), absl::StrCat(folder_, "/cut.idx: is cut short; preprocess the data again"));
   write("a.parquet", "PAR1" + std::string(20, '\0'));
-  EXPECT_THAT(said("a.parquet"), AllOf(HasSubstr("a.parquet: cannot be read as Parquet"), HasSubstr("was cut off")));
+  EXPECT_THAT(said("a.parquet"), AllOf(HasSubstr("a.parquet: cannot be read as Parquet"), HasSubstr("is truncated")));
   write("b.parquet", "{\"text\": \"a\"}\nPAR1");
   EXPECT_THAT(said("b.parquet"), HasSubstr("does not begin with PAR1, so it is another format"));
   write("c.parquet", "PAR");

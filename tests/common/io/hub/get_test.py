@@ -248,7 +248,7 @@ class Interruptions(Case):
         self.interrupted(signal.SIGKILL, -signal.SIGKILL)
 
     def test_ctrl_c(self):
-        self.assertIn("the same command goes on", self.interrupted(signal.SIGINT, 130))
+        self.assertIn("run the same command again to resume", self.interrupted(signal.SIGINT, 130))
 
     # A record of another content, or one that makes no sense, counts for nothing.
     def test_records_are_not_trusted(self):
@@ -272,7 +272,7 @@ class Interruptions(Case):
         (self.out / f"{WEIGHTS}.part").write_bytes(bytes(5000))
         (self.out / f"{WEIGHTS}.part.json").write_text(json.dumps(
             {"digest": digest, "size": len(self.files[WEIGHTS]), "etag": digest, "there": [[0, 5000]]}))
-        self.assertIn("fetched anew", self.get())
+        self.assertIn("downloaded again", self.get())
         self.check_here()
 
     # Parts of one file are joined only while the server calls it the same.
@@ -318,7 +318,7 @@ class Faults(Case):
         for path, order, code, words in (
                 (WEIGHTS, dict(kind="status", value=502, **always), 5, [WEIGHTS, "502", "tried 4 times"]),
                 (WEIGHTS, dict(kind="wrong range", value=1, **always), 5, [WEIGHTS, "instead of bytes"]),
-                (WEIGHTS, dict(kind="bytes", value=lambda all: bytes(len(all)), **always), 1, [WEIGHTS, "checksum", "fetched anew", "sha256"]),
+                (WEIGHTS, dict(kind="bytes", value=lambda all: bytes(len(all)), **always), 1, [WEIGHTS, "checksum", "downloaded again", "sha256"]),
                 ("/config.json", dict(kind="bytes", value=lambda all: all[::-1], **always), 1, ["config.json", "git blob"]),
                 ("/config.json", dict(kind="headers", headers={"X-Repo-Commit": "0" * 40}, **always), 5, ["0" * 40, "instead of"]),
                 ("/" + WEIGHTS, dict(kind="headers", headers={"X-Linked-Etag": f'"{"1" * 64}"'}, **always), 1, ["another one", "ETag"]),

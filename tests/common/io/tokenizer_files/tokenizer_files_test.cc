@@ -89,8 +89,8 @@ TEST(TiktokenFileTest, SaysWhichLineIsWrong) {
                {"AQ== 1\n", "A?== 1\n", "line 2"},
                {"AQ== 1\n", "AQ== -1\n", "line 2"},
                {"AQ== 1\n", "AQ== 99999999\n", "line 2"},
-               {"AQ== 1\n", "AA== 1\n", "a token that is there already"},
-               {"AQ== 1\n", "AQ== 0\n", "has a rank that is taken"},
+               {"AQ== 1\n", "AA== 1\n", "a token that already exists"},
+               {"AQ== 1\n", "AQ== 0\n", "has a duplicate rank"},
                {"AQ== 1\n", "", "no token for the byte 0x01"}};
   for (const auto& broken : cases) {
     const std::string changed = absl::StrReplaceAll(file, {{broken.from, broken.to}});
@@ -107,7 +107,7 @@ TEST(SentencePieceFileTest, SaysWhatIsWrong) {
   } cases[] = {{controls + a.substr(0, a.size() - 1), "damaged or cut short"},
                {std::string("\x0b", 1), "damaged or cut short"},
                {a, "has 0 pieces of type UNKNOWN"},
-               {controls + a + a, "piece \"a\" is there twice"},
+               {controls + a + a, "piece \"a\" occurs twice"},
                {controls + made::piece("", -1), "piece 3 is empty"},
                {controls + made::piece("\xff", -1), "piece 3 is empty or not UTF-8"},
                {controls + made::piece(std::string(9000, 'a'), -1), "9000 bytes"},

@@ -375,7 +375,7 @@ TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
   // Ranks that other axes take do not count.
   EXPECT_THAT(error("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\ntensor_parallel_degree = 4\n" + hybrid +
                     "[resources]\nranks = 8\n"),
-              HasSubstr("which the degrees do not say"));
+              HasSubstr("unlike the degrees"));
   // The command line's degrees count as well as the file's.
   EXPECT_EQ(toml("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\n",
                  {"--nproc", "8", "--parallelism.data_parallel_replicate_degree", "2"})
@@ -440,16 +440,16 @@ TEST(LoadTest, LayersOfRecomputation) {
 TEST(LoadTest, OlderSpellingBesideItsSuccessorHasToSayTheSame) {
   const Loaded same = toml("[training]\nbatch_size = 4\nlocal_batch_size = 4\n");
   EXPECT_EQ(same.config.training.local_batch_size, 4);
-  EXPECT_THAT(same.warnings, Contains("a.toml:3: training.local_batch_size says the same as training.batch_size "
+  EXPECT_THAT(same.warnings, Contains("a.toml:3: training.local_batch_size has the same meaning as training.batch_size "
                                       "(a.toml:2); keep only training.local_batch_size"));
   EXPECT_THAT(
       toml("[model]\nconverters = [\"float8\"]\n[float8]\nenable_float8_linear = true\n").config.model.converters,
       ElementsAre("quantize.linear.float8"));
   EXPECT_THAT(error("[model]\nconverters = [\"float8\"]\n[float8]\nenable_float8_linear = false\n"),
-              HasSubstr("says otherwise"));
+              HasSubstr("contradicts it"));
   EXPECT_THAT(
       error("[training]\nbatch_size = 4\nlocal_batch_size = 8\n"),
-      HasSubstr("means training.local_batch_size = 8, and training.batch_size = 4 (a.toml:2) says otherwise; keep "
+      HasSubstr("means training.local_batch_size = 8, and training.batch_size = 4 (a.toml:2) contradicts it; keep "
                 "only training.local_batch_size"));
   EXPECT_THAT(error("", {"--training.batch_size", "4", "--training.local_batch_size", "5"}), HasSubstr("keep only"));
   EXPECT_EQ(toml("[training]\nbatch_size = 4\n", {"--training.local_batch_size", "2"}).config.training.local_batch_size,

@@ -116,7 +116,7 @@ TEST(SourcesTest, SaysWhatIsWrong) {
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "x", "weight_at_step": ["9: 1", "5: 2"]}])"),
               HasSubstr("above the one before"));
   EXPECT_THAT(sources_refusal(good, {"--training.dataloader.order", "per_rank"}), HasSubstr("set it to \"global\""));
-  EXPECT_THAT(sources_refusal(good, {"--training.dataset_path", "x"}), HasSubstr("is not read beside"));
+  EXPECT_THAT(sources_refusal(good, {"--training.dataset_path", "x"}), HasSubstr("is ignored with"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "hf://datasets/x"}])"), HasSubstr("hf://datasets/"));
   EXPECT_THAT(sources_refusal(good, {"--training.dataloader.packing=best_fit", "--training.dataloader.shuffle=rows"}),
               HasSubstr("set shuffle = \"documents\""));

@@ -75,11 +75,11 @@ TEST(MeshTest, ShardDegreeTakesWhatIsLeft) {
 
 TEST(MeshTest, ErrorsNameKeysAndNumbers) {
   EXPECT_THAT(error({.dp_shard = 3, .tp = 4}, 16),
-              AllOf(HasSubstr("multiply to 12 but the job asks for 16 ranks"), HasSubstr("tensor_parallel_degree 4")));
+              AllOf(HasSubstr("multiply to 12 but the job has 16 ranks"), HasSubstr("tensor_parallel_degree 4")));
   EXPECT_THAT(error({.tp = 4}, 6),
               AllOf(HasSubstr("multiply to 4"), HasSubstr("does not divide the job's 6 ranks; use 4 or 8 ranks")));
   EXPECT_THAT(error({.tp = 8}, 4), AllOf(HasSubstr("multiply to 8"), HasSubstr("use 8 ranks, or other degrees")));
-  EXPECT_THAT(error({.dp_shard = 2, .tp = 3}, 4), HasSubstr("but the job asks for 4 ranks; use 6 ranks"));
+  EXPECT_THAT(error({.dp_shard = 2, .tp = 3}, 4), HasSubstr("but the job has 4 ranks; use 6 ranks"));
   EXPECT_THAT(error({.dp_shard = 2, .tp = 2}, 8), HasSubstr("set data_parallel_shard_degree = -1"));
   EXPECT_THAT(error({.tp = 0}, 4), HasSubstr("parallelism.tensor_parallel_degree: 0 is not a degree"));
   EXPECT_THAT(error({.dp_shard = -2}, 4), HasSubstr("data_parallel_shard_degree: -2"));

@@ -191,9 +191,9 @@ TEST(ConsistencyTest, ContradictionsAreNamed) {
     return inconsistency(changed);
   };
   EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.n_kv_heads = 5; }),
-            "n_heads: 32 is no multiple of n_kv_heads, 5");
+            "n_heads: 32 is not a multiple of n_kv_heads, 5");
   EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.n_kv_heads = 0; }),
-            "n_heads: 32 is no multiple of n_kv_heads, 0");
+            "n_heads: 32 is not a multiple of n_kv_heads, 0");
   EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.n_layers = 0; }), "n_layers: 0 is not above 0");
   EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.head_dim = -1; }), "head_dim: -1 is not above 0");
   EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.head_dim = 128; }),
@@ -201,7 +201,7 @@ TEST(ConsistencyTest, ContradictionsAreNamed) {
   EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.moe->top_k = 300; }),
             "moe.top_k: 300 is more than moe.num_experts, 256");
   EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.moe->num_expert_groups = 7; }),
-            "moe.num_experts: 256 is no multiple of moe.num_expert_groups, 7");
+            "moe.num_experts: 256 is not a multiple of moe.num_expert_groups, 7");
   EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.moe->num_limited_groups = 9; }),
             "moe.num_limited_groups: 9 is not from 1 to moe.num_expert_groups, 8");
   EXPECT_EQ(wrong("qwen3", "30B-A3B", [](ModelSpec& s) { s.moe->score_func = "relu"; }),

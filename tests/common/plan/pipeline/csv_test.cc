@@ -73,7 +73,8 @@ TEST(CsvTest, NamesTheRowOfWorkThatCannotRun) {
   EXPECT_THAT(refusal("0F0,0W0,0I0\n1F0,1B0\n"), HasSubstr("row 1, column 2: 0W0 comes before its input gradient"));
   EXPECT_THAT(refusal("0F0,0I0\n1F0,1B0\n"), HasSubstr("row 1 has no weight gradient of stage 0 for microbatch 0"));
   EXPECT_THAT(refusal("0F0,0REDUCE_GRAD,0B0\n1F0,1B0\n"), HasSubstr("row 1, column 2: 0R comes before the weight"));
-  EXPECT_THAT(refusal("0F0,0B0\n(1F0;1W0)OVERLAP_F_B,1B0\n"), HasSubstr("row 2, column 1: 1W0 cannot run beside 1F0"));
+  EXPECT_THAT(refusal("0F0,0B0\n(1F0;1W0)OVERLAP_F_B,1B0\n"),
+              HasSubstr("row 2, column 1: 1W0 cannot run together with 1F0"));
   EXPECT_THAT(refusal("0F0,,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
               HasSubstr("wait for each other forever: row 1, column 3: 0B0 waits for the gradient of stage 1; row 2, "
                         "column 2: 1F1 waits for the output of stage 0"));

@@ -77,7 +77,7 @@ TEST(PlanTest, NamesTheKeyAndWhatWouldDo) {
   EXPECT_THAT(why(options), HasSubstr("1F1B takes exactly 1 stage per rank, not 2"));
   options = four_ranks();
   options.pipeline_parallel_schedule = "PipelineScheduleMulti";
-  EXPECT_THAT(why(options), HasSubstr("has no order of its own; set parallelism.pipeline_parallel_schedule_csv"));
+  EXPECT_THAT(why(options), HasSubstr("does not define an order; set parallelism.pipeline_parallel_schedule_csv"));
   options = four_ranks();
   options.module_fqns_per_model_part = {{{"tok_embeddings"}, {"norm", "output"}}};
   EXPECT_THAT(why(options), HasSubstr("module_fqns_per_model_part: 2 parts are not a multiple"));

@@ -78,7 +78,7 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
   EXPECT_THAT(broken([](Steps& s) { s[1][1].actions[0].work = ComputationType::kInputGradient; }),
               HasSubstr("rank 1 has no weight gradient of stage 1 for microbatch 0"));
   EXPECT_THAT(broken([](Steps& s) { s[0][0].actions.push_back(s[0][1].actions[0]); }),
-              HasSubstr("cannot run beside 0F0"));
+              HasSubstr("cannot run together with 0F0"));
   EXPECT_THAT(broken([](Steps& s) { std::swap(s[0][s[0].size() - 1], s[0][s[0].size() - 2]); }),
               HasSubstr("0R comes before the weight gradient of microbatch 1"));
   EXPECT_THAT(broken([](Steps& s) { s[0][0].actions.clear(); }), HasSubstr("has 0 actions"));

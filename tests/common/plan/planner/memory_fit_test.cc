@@ -94,7 +94,7 @@ TEST(MemoryFitTest, NothingHelps) { EXPECT_THAT(said(job(8, "405B"), {{8, kGiB}}
 // Roomy devices are counted, not only the largest.
 TEST(MemoryFitTest, TooFewNodesAreRoomyEnough) {
   const std::string text = said(job(4), {{2, 80 * kGiB}, {8, 24 * kGiB}});
-  EXPECT_THAT(text, HasSubstr("of 2 nodes only 1 has devices with so much: 2 for 4 ranks"));
+  EXPECT_THAT(text, HasSubstr("of 2 nodes only 1 has devices with that much: 2 for 4 ranks"));
   EXPECT_EQ(said(job(4), {{4, 80 * kGiB}, {8, 24 * kGiB}}), "");
 }
 

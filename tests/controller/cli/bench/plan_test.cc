@@ -31,8 +31,8 @@ TEST(BenchPlanTest, BadVariantsAreRefused) {
                                                        {"a b=--a.b 1", "a name is"},
                                                        {"--a.b=1", "a name is"},
                                                        {"x=", "it changes no key"},
-                                                       {"x=a.b 1", "'a.b' is no configuration key"},
-                                                       {"x=--nproc 2", "'--nproc' is no configuration key"},
+                                                       {"x=a.b 1", "'a.b' is not a configuration key"},
+                                                       {"x=--nproc 2", "'--nproc' is not a configuration key"},
                                                        {"x=--a.b \"1", "is not closed"}};
   for (const auto& [text, why] : cases) {
     const absl::Status status = parse_variant(text).status();

@@ -363,7 +363,7 @@ TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
   EXPECT_EQ(world.core().free_devices().size(), 2u);
   EXPECT_EQ(std::count_if(world.log.begin(), world.log.end(),
                           [](const std::string& line) {
-                            return line.find("cannot tell whether its shim lives") != std::string::npos;
+                            return line.find("cannot determine whether its shim lives") != std::string::npos;
                           }),
             1)
       << "said once";

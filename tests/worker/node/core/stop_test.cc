@@ -159,7 +159,7 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
   world.advance(absl::Seconds(11));
   EXPECT_EQ(world.last(2).phase(), Report::REFUSED);
   EXPECT_EQ(world.last(2).error_reason(), "PREPARE_TIMEOUT");
-  EXPECT_THAT(world.last(2).error_message(), HasSubstr("attempt 1 of the same job is not gone"));
+  EXPECT_THAT(world.last(2).error_message(), HasSubstr("attempt 1 of the same job has not ended"));
   EXPECT_THAT(world.last(2).error_message(), HasSubstr("in state D"));
   world.relent();
   world.settle();

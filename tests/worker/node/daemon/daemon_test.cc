@@ -294,7 +294,7 @@ TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
     }
     EXPECT_EQ(controller_.heard("n1").registers.back().cluster(), "fake");
     EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
-    const std::string said = checks ? "not of this cluster" : "is of cluster other and this worker of fake";
+    const std::string said = checks ? "not of this cluster" : "is of cluster other and this worker to fake";
     ASSERT_TRUE(eventually([&] { return worker.log().find(said) != std::string::npos; }));
     EXPECT_EQ(worker.log().find(said), worker.log().rfind(said)) << "said once";
   }
@@ -429,7 +429,8 @@ TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
   std::filesystem::create_directory(folder / "shim.json");  // Open succeeds, reading does not.
   const size_t known = controller_.heard("n1").registers.size();
   worker.start();
-  ASSERT_TRUE(eventually([&] { return worker.log().find("cannot tell whether its shim lives") != std::string::npos; }));
+  ASSERT_TRUE(
+      eventually([&] { return worker.log().find("cannot determine whether its shim lives") != std::string::npos; }));
   EXPECT_THAT(worker.log(), HasSubstr("/shim.json: Is a directory"));
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() > known; }));
   EXPECT_NE(controller_.heard("n1").registers.back().inventory(0).phase(), Report::ENDED);

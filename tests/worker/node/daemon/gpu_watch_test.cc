@@ -141,7 +141,7 @@ TEST_F(GpuWatchTest, WithoutALibraryThereIsOneLineAndNoSeries) {
   GpuWatch watch(series_, "/nonexistent/libnvidia-ml.so.1", 2);
   std::vector<std::string> lines;
   for (watch.look(); lines.empty(); lines = news()) std::this_thread::yield();
-  EXPECT_THAT(lines, ElementsAre(HasSubstr("nothing is told of GPUs")));
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("no GPU metrics")));
   EXPECT_THAT(page(), Not(HasSubstr("titan_worker_gpu")));
 }
 

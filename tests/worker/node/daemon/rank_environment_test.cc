@@ -77,7 +77,7 @@ TEST(RankEnvironmentTest, NobodyGetsWhatIsTheDaemonsOwn) {
       EXPECT_THAT(entry, ::testing::Not(HasSubstr(own)));
   }
   EXPECT_EQ(check_pass_env("SITE_*"), "");
-  EXPECT_THAT(check_pass_env("TITAN_TOKEN_FILE"), HasSubstr("goes to no rank"));
+  EXPECT_THAT(check_pass_env("TITAN_TOKEN_FILE"), HasSubstr("never passed to ranks"));
   for (const char* wrong : {"", "A=1", "A*B", "a b"}) EXPECT_THAT(check_pass_env(wrong), HasSubstr("no name"));
 }
 

@@ -142,7 +142,7 @@ TEST_F(GpuTest, ALibraryOfAnotherKind) {
 TEST_F(GpuTest, ALibraryThatFails) {
   for (const auto& [failure, said] :
        {std::pair{"init", "nvmlInit_v2 fails with 999"}, std::pair{"count", "nvmlDeviceGetCount fails with 999"},
-        std::pair{"memory", "device 0 does not tell its memory"}}) {
+        std::pair{"memory", "device 0 does not report its memory"}}) {
     ::setenv("FAKE_NVML", failure, 1);
     const Resources found = of(2);
     EXPECT_EQ(found.devices, 2);

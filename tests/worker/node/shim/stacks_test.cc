@@ -57,7 +57,7 @@ TEST(ShimStacksTest, AMissingProgramIsNamed) {
   RunFolder run(1, {});
   const absl::StatusOr<pid_t> child = start_stacks("/nowhere/titan-stacks", run.path(), {{1, 0}}, 0);
   EXPECT_EQ(child.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(child.status().message(), HasSubstr("start /nowhere/titan-stacks, which belongs beside titan-shim"));
+  EXPECT_THAT(child.status().message(), HasSubstr("start /nowhere/titan-stacks, which must be in titan-shim's folder"));
 }
 
 }  // namespace

@@ -186,10 +186,10 @@ TEST(StacksTest, AThreadInTheKernelIsSaidToBeThere) {
   const Target target({kSpins, kInTheKernel});
   const Tool::Result result = stacks_of(target);
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(block_with(result.text, "(forker)"),
-              AllOf(HasSubstr("(forker) waiting in the kernel\n"),
-                    HasSubstr("no stack: it waits in the kernel, where nothing interrupts it; in the kernel: "),
-                    HasSubstr("system call ")));
+  EXPECT_THAT(
+      block_with(result.text, "(forker)"),
+      AllOf(HasSubstr("(forker) waiting in the kernel\n"),
+            HasSubstr("no stack: it waits uninterruptibly in the kernel; in the kernel: "), HasSubstr("system call ")));
   EXPECT_THAT(block_with(result.text, "(spinner)"), HasSubstr("titan_test_spins+0x"));
   EXPECT_TRUE(target.goes_on());
 }
@@ -209,8 +209,8 @@ TEST(StacksTest, ThreadsMayOutliveTheMainOne) {
 TEST(StacksTest, OneProcessDoesNotSpoilTheOthers) {
   const Target bad({kSleeps, kInTheKernel});  // Which gives this test a tenth of a second.
   const Target good({kSpins, kSleeps});
-  for (const auto& [signal, why] : {std::pair(SIGKILL, "no stack: the process that looked for it ended by signal 9"),
-                                    std::pair(SIGSTOP, "no stack: it was not had in time")}) {
+  for (const auto& [signal, why] : {std::pair(SIGKILL, "no stack: the process that read it ended by signal 9"),
+                                    std::pair(SIGSTOP, "no stack: it could not be read in time")}) {
     Tool::Result result;
     for (int attempt = 0; attempt < 50 && !absl::StrContains(result.text, why); ++attempt) {
       Tool tool({"--deadline-milliseconds", signal == SIGSTOP ? "2000" : kPatient, absl::StrCat(bad.pid()),

@@ -156,7 +156,7 @@ class S3TrainingTest(unittest.TestCase):
         elsewhere = {**json.loads(alive), "released": False, "process": "elsewhere"}
         self.store.put("runs/one/fence.json", json.dumps(elsewhere).encode())
         self.store.put("runs/one/.fence-alive", b"now")
-        self.assertIn("which lives", self.tool(1, "prune", PLACE, "--keep", 1))
+        self.assertIn("which is alive", self.tool(1, "prune", PLACE, "--keep", 1))
         self.assertEqual({"step-4", "step-5"}, self.steps())
         self.store.put("runs/one/fence.json", alive)
         self.assertIn("1 step would be removed", self.tool(0, "prune", PLACE, "--keep", 1, "--dry-run"))

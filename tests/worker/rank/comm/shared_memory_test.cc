@@ -261,7 +261,7 @@ TEST(SharedMemoryTest, AnAbortEndsEveryWait) {
           trial.pending.wait();
           ADD_FAILURE() << "the group still works";
         } catch (const PeerLost& lost) {
-          EXPECT_NE(std::string(lost.what()).find(self.rank == 0 ? "has given up" : "is gone"), std::string::npos)
+          EXPECT_NE(std::string(lost.what()).find(self.rank == 0 ? "has aborted" : "is gone"), std::string::npos)
               << lost.what();
         }
       },

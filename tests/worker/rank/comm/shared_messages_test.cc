@@ -249,7 +249,7 @@ TEST_F(SharedMessagesTest, AnAbortEndsEveryWait) {
             (sends ? group.send(tensor, 1 - self.rank) : group.recv(tensor, 1 - self.rank)).wait();
             ADD_FAILURE() << "the group still works";
           } catch (const PeerLost& lost) {
-            EXPECT_NE(std::string(lost.what()).find(self.rank == 0 ? "has given up" : "is gone"), std::string::npos)
+            EXPECT_NE(std::string(lost.what()).find(self.rank == 0 ? "has aborted" : "is gone"), std::string::npos)
                 << lost.what();
           }
         },

@@ -336,7 +336,7 @@ class Chats(RowReader):
         manifest = work / "titan-tokens.json"
         later = {**json.loads(manifest.read_text()), "version": 3}
         manifest.write_text(json.dumps(later))
-        self.assertIn("does not fit its checksum", self.answer(path=str(work), **ask)["error"])
+        self.assertIn("does not match its checksum", self.answer(path=str(work), **ask)["error"])
         del later["crc32c"]
         write_manifest(manifest, later)
         self.assertIn("this Titan reads versions 1 and 2", self.answer(path=str(work), **ask)["error"])

@@ -143,7 +143,7 @@ class DatasetPluginTest(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             return done.stdout + done.stderr
 
-        self.assertIn("no library (experimental.custom_import) brings another", refused({"training.dataset": "fortunes"}))
+        self.assertIn("there is no library (experimental.custom_import) with others", refused({"training.dataset": "fortunes"}))
         no_path = self.mine()
         del no_path["training.dataset_path"]
         self.assertIn("nothing says which", refused(no_path))

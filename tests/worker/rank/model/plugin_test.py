@@ -130,7 +130,7 @@ class PluginTest(unittest.TestCase):
         absent = self.folder / "none"
         with unittest.mock.patch.dict(os.environ, TITAN_RANK_PLUGIN_FOLDERS=f"{absent}:{granted}"):
             for library in (self.library, granted / "link.so", granted / "../my_model.so"):
-                self.assertIn("lies in no folder that this node grants", self.refusal(str(library)))
+                self.assertIn("is not in a folder that this node grants", self.refusal(str(library)))
             self.train("granted_run", 1, ["--experimental.custom_import", str(granted / "copy.so"), "--checkpoint.no_enable"])
         with unittest.mock.patch.dict(os.environ, TITAN_RANK_PLUGIN_FOLDERS=""):
             self.assertIn("there is none", self.refusal(str(granted / "copy.so")))
@@ -139,7 +139,7 @@ class PluginTest(unittest.TestCase):
         """What differs is named: the form of the library, or any of the four things that it was compiled with."""
         old = """struct { const char* compiler; unsigned long layout; void* families; } plugin = {"titan 0.0.1", 7, 0};
                  void* titan_model_plugin() { return &plugin; }"""
-        self.assertIn("another form of library", self.refusal(compile_c(self.folder, "old", old)))
+        self.assertIn("another plugin format", self.refusal(compile_c(self.folder, "old", old)))
 
         def library(name, said):
             words = ", ".join(json.dumps(word) for word in said)
@@ -234,8 +234,8 @@ class PluginTest(unittest.TestCase):
                 "taken": 'there is a model "llama3" already',
                 "no build": 'family "parallel_block" needs a name, a build function and flavors',
                 "nothing": "registers no family",
-                "two flavors": 'flavor "tiny": is there twice',
-                "heads": 'flavor "tiny": n_heads: 4 is no multiple of n_kv_heads, 3',
+                "two flavors": 'flavor "tiny": occurs twice',
+                "heads": 'flavor "tiny": n_heads: 4 is not a multiple of n_kv_heads, 3',
                 "throws": "its families' function threw: no table",
                 "layers": "its blocks are tok_embeddings, layers.0, layers.1, layers.2, output; they must be"}.items():
             with self.subTest(mistake):

@@ -50,7 +50,7 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
     report_lost_peers();
     const c10::DeviceIndex count = c10::cuda::device_count_ensure_non_zero();  // Reports what is wrong with the driver.
     TORCH_CHECK(local_index >= 0 && local_index < count, "local rank ", local_index,
-                " asks for it, but the number of CUDA devices on this node is ", static_cast<unsigned>(count),
+                " requests it, but the number of CUDA devices on this node is ", static_cast<unsigned>(count),
                 " (CUDA_VISIBLE_DEVICES ", c10::utils::get_env("CUDA_VISIBLE_DEVICES").value_or("not set"),
                 "); a node runs at most one rank per device");
     at::globalContext().lazyInitDevice(at::kCUDA);
