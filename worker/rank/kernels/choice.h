@@ -6,31 +6,32 @@
 
 #include "worker/rank/kernels/level.h"
 
-// Which kernels the layers of this process compute with. One choice for a process, made before it computes: its ranks,
-// where they are threads, train one job.
+// Selects the kernels that the layers of this process compute with. There is one choice per process, made before it
+// computes, because ranks that run as its threads train one job.
 namespace titan::kernels {
 
-// The level of Titan's own CPU kernels; none: LibTorch's operations alone, which is also so before choose().
+// Returns the level of Titan's own CPU kernels, or nothing if LibTorch's operations compute, as they do before
+// choose().
 std::optional<Level> chosen_level();
 
-// "reference": LibTorch's operations. "auto": the machine's best level; on one that has none as "reference". A level's
-// name: that one; false if this machine lacks it.
+// Chooses by name: "reference" is LibTorch's operations, "auto" the machine's best level or else "reference", and a
+// level's name that level. Returns false, and changes nothing, if this machine lacks the level or the name is unknown.
 bool choose(std::string_view written);
 
-// The parts of a model that Titan's own kernels of a device may compute.
+// Parts of a model that Titan's own device kernels can compute.
 struct DeviceParts {
-  bool model = false;      // The layers' row operations.
+  bool model = false;      // Row operations of the layers.
   bool loss = false;       // Cross-entropy.
-  bool optimizer = false;  // Steps whose states are kept in fewer bits.
+  bool optimizer = false;  // Optimizer steps with moments in fewer bits.
 };
 class DeviceKernels;
 
-// For these parts, these kernels of the device (worker/rank/kernels/device_kernels.h), which outlive the process' work;
-// for others, and where `kernels` is null, LibTorch's operations, as before the call.
+// Computes these parts with `kernels` (worker/rank/kernels/device_kernels.h), which must live until the process
+// computes no more. Other parts, or all if `kernels` is null, use LibTorch's operations, as before the call.
 void choose_on_device(const DeviceKernels* kernels, DeviceParts parts);
 
-// Null: LibTorch's operations.
 enum class Part { kModel, kLoss, kOptimizer };
+// Returns the kernels chosen for `part`. Null means LibTorch's operations.
 const DeviceKernels* chosen_on_device(Part part);
 
 }  // namespace titan::kernels

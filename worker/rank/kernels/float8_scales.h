@@ -4,28 +4,29 @@
 
 #include "worker/rank/kernels/cpu/eight_bits.h"
 
-// Numbers as eight-bit floats with scales that follow them, as worker/rank/nn/low_precision/float8.h says, on a device:
-// bf16 in, held as uint16_t, matrices row by row without gaps. A scale is the format's largest number / amax, in fp32
-// and at least as if amax were 1e-12; with `power_of_two` rounded down to one. What is written as `inverse` is 1 /
+// Casts of bf16 to eight-bit floats with dynamic scales on a device, as worker/rank/nn/low_precision/float8.h defines
+// them. bf16 is held as uint16_t, and matrices are row-major without gaps. scale = largest number of the format / amax,
+// in fp32, with an amax of at least 1e-12. `power_of_two` rounds it down to a power of two. `inverse` receives 1 /
 // scale. A NaN or an infinity makes all numbers of its scale NaN.
 namespace titan::kernels {
 
-// Where the rows of groups lie that begin at multiples of sixteen, as grouped products want them. Null: rows lie where
-// they are, all of one group.
+// Layout of rows in which every group begins at a multiple of sixteen, as grouped GEMMs require. Null pointers mean
+// that rows stay in place and form one group.
 struct SpreadRows {
-  const int32_t* source = nullptr;  // [rows] x's row that lies there; negative: zeros.
-  const int32_t* group = nullptr;   // [rows / 16] Whose rows they are; negative: nobody's.
+  const int32_t* source = nullptr;  // [rows]: x's row at this position. Negative: zeros.
+  const int32_t* group = nullptr;   // [rows / 16]: group of these sixteen rows. Negative: none.
 };
 
-// Finds them for `count` rows, of which the groups have the first ones, one group after the other. Rows of no group lie
-// behind all others, as zeros. `rows`, a multiple of sixteen, is at least count + 15 + 16 * groups.
+// Computes the layout for `count` rows, which hold one group after the other and then rows of no group. Rows of no
+// group come after all groups and are read as zeros. `rows`, a multiple of sixteen, is at least count + 15 + 16 *
+// groups.
 struct FindSpreadRows {
   int64_t count = 0, groups = 0, rows = 0;
-  const int32_t* ends = nullptr;   // [groups] Of the groups' rows.
+  const int32_t* ends = nullptr;   // [groups]: end of each group's rows.
   int32_t* source = nullptr;       // [rows]
   int32_t* group = nullptr;        // [rows / 16]
-  int32_t* places = nullptr;       // [count] Where each row lies.
-  int32_t* spread_ends = nullptr;  // [groups] With the zeros behind each group.
+  int32_t* places = nullptr;       // [count]: position of each row in the layout.
+  int32_t* spread_ends = nullptr;  // [groups]: end of each group in the layout, padding included.
 };
 
 struct Float8Format {
@@ -33,60 +34,59 @@ struct Float8Format {
   bool power_of_two = false;
 };
 
-// Raises amax[0] to the greatest magnitude of x; NaN if there is one.
+// Raises amax to the greatest magnitude of x. NaN if x contains one.
 struct Float8Amax {
   int64_t count = 0;
-  const uint16_t* x = nullptr;
-  float* amax = nullptr;
+  const uint16_t* x = nullptr;  // [count]
+  float* amax = nullptr;        // [1]
 };
 
-// The same of each column of matrices [batch, rows, columns]: amax [batch, columns]; of spread rows, of each group's
-// columns: [groups, columns].
+// Raises amax to the greatest magnitude of each column of x. With spread rows, each group has its own columns.
 struct Float8ColumnAmax {
   int64_t batch = 1, rows = 0, columns = 0;
   SpreadRows spread;
-  const uint16_t* x = nullptr;
-  float* amax = nullptr;
+  const uint16_t* x = nullptr;  // [batch, rows, columns]
+  float* amax = nullptr;        // [batch, columns], or [groups, columns] with spread rows.
 };
 
-// All numbers with the scale of one amax.
+// Casts all numbers with the scale of one amax.
 struct Float8Cast {
   int64_t count = 0;
   Float8Format to;
-  const uint16_t* x = nullptr;
-  const float* amax = nullptr;
-  uint8_t* values = nullptr;
-  float* inverse = nullptr;
+  const uint16_t* x = nullptr;  // [count]
+  const float* amax = nullptr;  // [1]
+  uint8_t* values = nullptr;    // [count]
+  float* inverse = nullptr;     // [1]
 };
 
-// Each row of [rows, columns] with a scale of its own: inverse [rows], 1 for a row of zeros between groups.
+// Casts each row with its own scale, which is 1 for a row of zeros between groups.
 struct Float8Rows {
   int64_t rows = 0, columns = 0;
   SpreadRows spread;
   Float8Format to;
-  const uint16_t* x = nullptr;
-  uint8_t* values = nullptr;
-  float* inverse = nullptr;
+  const uint16_t* x = nullptr;  // [rows, columns]
+  uint8_t* values = nullptr;    // [rows, columns]
+  float* inverse = nullptr;     // [rows]
 };
 
-// Each column with the scale of its amax [batch, columns], turned: values [batch, columns, rows], inverse
-// [batch, columns]. Of spread rows with the scales of their groups' columns, amax and inverse [groups, columns].
+// Casts each column with the scale of its amax, and transposes. With spread rows, scales are those of each group's
+// columns.
 struct Float8Columns {
   int64_t batch = 1, rows = 0, columns = 0;
-  int64_t groups = 1;  // Of spread rows.
+  int64_t groups = 1;  // Number of groups of the spread rows.
   SpreadRows spread;
   Float8Format to;
-  const uint16_t* x = nullptr;
-  const float* amax = nullptr;
-  uint8_t* values = nullptr;
-  float* inverse = nullptr;
+  const uint16_t* x = nullptr;  // [batch, rows, columns]
+  const float* amax = nullptr;  // [batch, columns], or [groups, columns] with spread rows.
+  uint8_t* values = nullptr;    // [batch, columns, rows]
+  float* inverse = nullptr;     // Shape of amax.
 };
 
-// Bytes of a matrix [rows, columns], turned: [columns, rows].
+// Transposes a matrix of bytes.
 struct TurnBytes {
   int64_t rows = 0, columns = 0;
-  const uint8_t* from = nullptr;
-  uint8_t* to = nullptr;
+  const uint8_t* from = nullptr;  // [rows, columns]
+  uint8_t* to = nullptr;          // [columns, rows]
 };
 
 }  // namespace titan::kernels

@@ -8,7 +8,8 @@ namespace {
 
 constexpr Level kLevels[] = {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx};
 
-// Linux lets a process touch tile data only after it asked (arch/x86/include/uapi/asm/prctl.h); threads inherit it.
+// Linux lets a process use tile data only after it requested permission (arch/x86/include/uapi/asm/prctl.h). Threads
+// inherit the permission.
 bool tiles_are_allowed() {
   constexpr int kRequestPermission = 0x1023;
   constexpr int kTileData = 18;
@@ -16,7 +17,7 @@ bool tiles_are_allowed() {
 }
 
 std::optional<Level> find_best_level() {
-  // These also ask whether the operating system keeps the wide registers.
+  // These calls also check that the operating system saves the wide registers.
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (!avx2) return std::nullopt;

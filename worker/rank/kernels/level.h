@@ -5,18 +5,19 @@
 
 namespace titan::kernels {
 
-// What a processor can do, as far as Titan's own kernels tell machines apart; a machine has all levels up to its best.
+// Instruction sets that Titan's own kernels distinguish. A machine has all levels up to its best.
 enum class Level {
-  kAvx2,        // AVX2, FMA, F16C.
-  kAvx512,      // And AVX-512 F, BW, VL, DQ; no products of bf16.
-  kAvx512Bf16,  // And AVX-512 BF16: sums of products of two bf16.
-  kAmx,         // And AMX tiles of bf16, and the kernel's leave to use them.
+  kAvx2,        // AVX2, FMA and F16C.
+  kAvx512,      // Adds AVX-512 F, BW, VL and DQ, without products of bf16.
+  kAvx512Bf16,  // Adds AVX-512 BF16: sums of products of two bf16.
+  kAmx,         // Adds AMX tiles of bf16, with the operating system's permission to use them.
 };
 
-// This machine's best level, none below AVX2. The first call asks the operating system for the tiles, once a process.
+// Returns this machine's best level, or nothing below AVX2. The first call of a process requests the tiles from the
+// operating system.
 std::optional<Level> best_level();
 
 std::string_view name(Level level);                          // "avx2", "avx512", "avx512bf16", "amx"
-std::optional<Level> level_named(std::string_view written);  // None: no level has this name.
+std::optional<Level> level_named(std::string_view written);  // Empty for an unknown name.
 
 }  // namespace titan::kernels

@@ -35,7 +35,7 @@ struct Free {
 };
 using Scratch = std::unique_ptr<char, Free>;
 
-// One for each thread; none if there is not enough memory.
+// Allocates one piece per thread. Returns nothing if memory runs out.
 std::vector<Scratch> allocate(int threads, size_t bytes) {
   std::vector<Scratch> all;
   for (int i = 0; i < threads; ++i) {
@@ -54,7 +54,8 @@ bool accepts(const AttentionShape& shape) {
   return heads && sizes && tokens && visible && shape.scale >= 0 && shape.threads > 0;
 }
 
-// About eight parts for each thread, since parts take unequal time; each reads the keys anew, so no more than needed.
+// Makes about eight parts per thread, because parts take unequal time, and no more, because each part reads the keys
+// again.
 std::vector<AttentionPart> forward_parts(const AttentionShape& shape, int64_t query_block) {
   const int64_t blocks = (shape.queries + query_block - 1) / query_block;
   const int64_t kv_heads = shape.batch * shape.kv_heads;
@@ -79,7 +80,7 @@ std::vector<AttentionPart> backward_parts(const AttentionShape& shape) {
   return parts;
 }
 
-// work(part, scratch) for all parts, each on one thread.
+// Calls work(part, scratch) for every part, each on one thread.
 template <typename Work>
 bool run_parts(const AttentionLevel& level, int threads, const std::vector<AttentionPart>& parts, size_t bytes,
                const Work& work) {
@@ -102,7 +103,7 @@ bool run_parts(const AttentionLevel& level, int threads, const std::vector<Atten
 }
 
 const AttentionLevel* find_level(Level level) {
-  if (best_level() < level) return nullptr;  // None is less than any.
+  if (best_level() < level) return nullptr;  // An empty best_level() is less than any level.
   switch (level) {
     case Level::kAvx2:
       return &kAttentionAvx2;

@@ -5,11 +5,11 @@
 namespace titan::kernels {
 namespace {
 
-// Degree 3: bf16, which it becomes, tells no more.
+// Degree 3 suffices, because the result is rounded to bf16.
 struct Amx : Vectors512<3> {
   typedef uint16_t Words __attribute__((vector_size(64), may_alias));
 
-  // low, then high.
+  // Converts to bf16: low, then high.
   static TITAN_INLINE Words narrow(Float low, Float high) { return (Words)_mm512_cvtne2ps_pbh(high, low); }
   static TITAN_INLINE Words unpack_low(Words a, Words b) {
     return (Words)_mm512_unpacklo_epi16((__m512i)a, (__m512i)b);
@@ -18,7 +18,7 @@ struct Amx : Vectors512<3> {
     return (Words)_mm512_unpackhi_epi16((__m512i)a, (__m512i)b);
   }
 
-  // The first `count` words, the others 0.
+  // Loads the first `count` words and sets the others to 0.
   static TITAN_INLINE Words load_words(const uint16_t* from, int64_t count) {
     return (Words)_mm512_maskz_loadu_epi16(first(count), from);
   }

@@ -17,10 +17,10 @@ struct Avx2 {
   static TITAN_INLINE Float max(Float a, Float b) { return _mm256_max_ps(a, b); }
   static TITAN_INLINE bool any(Int mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 
-  // 2^x from 2^-126 up: whole powers go into the exponent.
+  // Computes 2^x, with x raised to at least -126. Whole powers go into the exponent.
   static TITAN_INLINE Float exp2(Float x) {
     x = max(all(-126.0f), x);
-    const Float shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are the whole number.
+    const Float shifter = all(12582912.0f);  // 1.5 * 2^23: the last bits of the sum are the integer.
     const Float shifted = (x - 0.5f) + shifter;
     const Float power = power_of_two<4>(x - (shifted - shifter));
     return (Float)((Bits)power + ((Bits)shifted << 23));  // May wrap for keys that are not seen.

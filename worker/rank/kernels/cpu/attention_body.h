@@ -2,12 +2,13 @@
 
 #include "worker/rank/kernels/cpu/attention_common.h"
 
-// Attention by fp32 multiply-adds, for levels without tiles. All products are one small kernel: C[m, n] += A[m, k] B[k,
-// n] with numbers of A broadcast and rows of B and C in vectors. Scores are kept transposed, a row for each key and a
-// column for each query, so that maximum, sum and delta are plain operations on vectors.
+// Attention by fp32 multiply-adds, for levels without tiles. All products use one small kernel, C[m, n] += A[m, k] B[k,
+// n], which broadcasts numbers of A and holds rows of B and C in vectors. Scores are stored transposed, one row per key
+// and one column per query, so that maximum, sum and delta are plain vector operations.
 //
-// `Isa` gives kLanes, Float and Int (vectors of kLanes), kRows (of C in registers, times two vectors), all and numbers
-// (the same in all lanes), max(a, b) (b if either is NaN), exp2 (of a number not above 0 by much), any(mask).
+// `Isa` provides kLanes, Float and Int (vectors of kLanes), kRows (rows of C in registers, times two vectors), all and
+// numbers (the same value in all lanes), max(a, b) (b if either is NaN), exp2 (for numbers not far above 0) and
+// any(mask).
 namespace titan::kernels {
 namespace {
 
@@ -20,14 +21,14 @@ class FmaAttention {
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kStrip = 2 * kLanes;  // Queries side by side in two vectors.
   static constexpr int kStrips = 4;          // Strips that share one conversion of keys and values to fp32.
-  static constexpr int kKeys = 96;           // Of a block.
-  static constexpr int kLine = 16;           // Numbers of a cache line.
+  static constexpr int kKeys = 96;           // Keys per block.
+  static constexpr int kLine = 16;           // Numbers per cache line.
 
  public:
   static constexpr int kQueries = kStrip * kStrips;
 
  private:
-  // Rows lie an odd number of cache lines apart: at a power of two they would all fall into the same few sets of the
+  // Rows are an odd number of cache lines apart. At a power of two they would all map to the same few sets of the
   // cache.
   static constexpr int64_t kRow = kQueries + kLine;
   static int64_t row_stride(int64_t size) { return (((size + kLine - 1) / kLine) | 1) * kLine; }
@@ -70,7 +71,7 @@ class FmaAttention {
   }
 
  private:
-  // Which queries of a block see what.
+  // Ranges of keys that a block's queries see.
   struct Block {
     alignas(64) int32_t begin[kQueries], end[kQueries];
     StripRange strips[kStrips];
@@ -93,11 +94,11 @@ class FmaAttention {
       out = arena.take<float>(shape.v_size * kQueries);
       scores = arena.take<float>(kKeys * kStrip);
     }
-    int64_t size, v_size;  // Of rows in memory.
+    int64_t size, v_size;  // Row strides in memory.
     float* keys;           // [kKeys, size]
     float* values;         // [kKeys, v_size]
-    float* queries;        // Of each strip [size, kStrip], times scale * log2(e).
-    float* out;            // Of each strip [v_size, kStrip].
+    float* queries;        // Per strip [size, kStrip], times scale * log2(e).
+    float* out;            // Per strip [v_size, kStrip].
     float* scores;         // [kKeys, kStrip]
   };
 
@@ -116,12 +117,12 @@ class FmaAttention {
       grad_k = arena.take<float>(shape.keys * size);
       grad_v = arena.take<float>(shape.keys * v_size);
     }
-    int64_t size, v_size;     // Of rows in memory.
-    float *keys, *values;     // [kKeys, size], [kKeys, v_size]
-    float *queries, *grad_o;  // Of each strip [shape.size, kStrip] (times scale * log2(e)), [shape.v_size, kStrip].
+    int64_t size, v_size;             // Row strides in memory.
+    float *keys, *values;             // [kKeys, size], [kKeys, v_size]
+    float *queries, *grad_o;          // Per strip [shape.size, kStrip] (times scale * log2(e)), [shape.v_size, kStrip].
     float *query_rows, *grad_o_rows;  // [kQueries, size], [kQueries, v_size]
-    float* grad_q;                    // Of each strip [shape.size, kStrip].
-    float *scores, *grad_scores;      // [kKeys, kRow]: probabilities, and gradients of scores.
+    float* grad_q;                    // Per strip [shape.size, kStrip].
+    float *scores, *grad_scores;      // [kKeys, kRow]: probabilities and gradients of scores.
     float *grad_k, *grad_v;           // [shape.keys, size], [shape.keys, v_size]
   };
 
@@ -166,8 +167,8 @@ class FmaAttention {
     }
   }
 
-  // Takes the scores of the keys [from, to) into the sums; what was summed before is scaled to the new maximum. Leaves
-  // the probabilities, not yet divided by their sum.
+  // Adds the scores of the keys [from, to) to the sums and rescales earlier sums to the new maximum. Leaves
+  // probabilities that are not yet divided by their sum.
   template <bool kMasked>
   static void add_scores(float* scores, int64_t from, int64_t to, const int32_t* begins, const int32_t* ends,
                          Softmax& softmax, float* out, int64_t v_size) {
@@ -263,7 +264,7 @@ class FmaAttention {
     return sink_sum;
   }
 
-  // The keys [from, to) of the block at `base`.
+  // Computes the keys [from, to) of the block at `base`.
   static void backward_keys(const AttentionShape& shape, const Block& block, int strips,
                             const RowStatistics<kQueries>& statistics, int64_t from, int64_t to, int64_t base,
                             const BackwardScratch& scratch) {
@@ -312,7 +313,7 @@ class FmaAttention {
                          scratch.size);
   }
 
-  // From scores and gradients of probabilities to probabilities and gradients of scores.
+  // Turns scores and gradients of probabilities into probabilities and gradients of scores.
   template <bool kMasked>
   static void score_gradients(float* scores, float* grads, int64_t from, int64_t to, const int32_t* begins,
                               const int32_t* ends, const float* lse, const float* delta) {
@@ -334,7 +335,7 @@ class FmaAttention {
     }
   }
 
-  // Zero in a strip's columns of the rows [0, from) and [to, end).
+  // Zeros a strip's columns in the rows [0, from) and [to, end).
   static void clear_columns(float* columns, int64_t from, int64_t to, int64_t end) {
     for (int64_t i = 0; i < end; ++i) {
       if (i == from) i = to;
@@ -343,7 +344,8 @@ class FmaAttention {
     }
   }
 
-  // C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of kLanes. A's rows lie lda apart or, transposed, its columns.
+  // C[m, n] (+)= A[m, k] B[k, n], where n is a multiple of kLanes. lda is the distance of A's rows or, if transposed,
+  // of its columns.
   template <bool kTransposed, bool kAdd>
   static void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
                       float* c, int64_t ldc) {
@@ -401,7 +403,7 @@ class FmaAttention {
 
   static void fill_zero(float* to, int64_t count) { __builtin_memset(to, 0, count * sizeof(float)); }
 
-  // Tokens [begin, end) of a head as fp32 rows `stride` apart, zeros behind them.
+  // Loads tokens [begin, end) of a head as fp32 rows `stride` apart, padded with zeros.
   static void load_rows(const Heads& heads, int64_t row, int64_t begin, int64_t end, int64_t head, int64_t size,
                         int64_t stride, float* out) {
     for (int64_t token = begin; token < end; ++token, out += stride) {
@@ -411,7 +413,7 @@ class FmaAttention {
     }
   }
 
-  // A strip of tokens as columns: out[size, kStrip], zeros past the last token.
+  // Loads a strip of tokens as columns: out[size, kStrip], with zeros past the last token.
   static void load_columns(const Heads& heads, int64_t row, int64_t first, int64_t head, int64_t tokens, int64_t size,
                            float factor, float* out) {
     for (int64_t i = 0; i < kStrip; ++i) {

@@ -7,8 +7,8 @@
 #include "worker/rank/kernels/cpu/attention_levels.h"
 #include "worker/rank/kernels/cpu/inline.h"
 
-// What the bodies of all levels share. Included only by files that are compiled for one level: everything here has
-// internal linkage and nothing comes from the C++ library, so that no older machine is handed code of a newer one.
+// Shared by the bodies of all levels. Only files that are compiled for one level include this: everything here has
+// internal linkage and uses nothing of the C++ library, so that no older machine runs code for a newer one.
 namespace titan::kernels {
 namespace {
 
@@ -23,14 +23,14 @@ TITAN_INLINE int64_t round_up(int64_t n, int64_t multiple) { return (n + multipl
 
 TITAN_INLINE float float_of(uint16_t bf16) { return __builtin_bit_cast(float, static_cast<uint32_t>(bf16) << 16); }
 
-// Rounds to nearest even; NaN stays NaN.
+// Rounds to nearest even. NaN stays NaN.
 TITAN_INLINE uint16_t bf16_of(float value) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// 2^x for x of [0, 1], of relative error 7.5e-5 with degree 3 and 2.6e-6 with degree 4: the least that there is.
+// 2^x for x in [0, 1] by minimax polynomials: the relative error is 7.5e-5 with degree 3 and 2.6e-6 with degree 4.
 template <int kDegree, typename Float>
 TITAN_INLINE Float power_of_two(Float x) {
   static_assert(kDegree == 3 || kDegree == 4);
@@ -48,7 +48,7 @@ TITAN_INLINE T* row_of(const BasicHeads<T>& heads, int64_t row, int64_t token, i
   return heads.data + row * heads.batch + token * heads.token + head * heads.head;
 }
 
-// Hands out pieces of a thread's scratch memory, each on a cache line of its own. Without memory it only counts.
+// Hands out pieces of a thread's scratch memory, each on a separate cache line. Without memory it only counts.
 class Arena {
  public:
   explicit Arena(char* memory) : memory_(memory) {}
@@ -66,7 +66,7 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// The keys that a strip of queries sees: any of them, and all of them.
+// Keys that a strip of queries sees: [begin, end) by any query, [all_begin, all_end) by all.
 struct StripRange {
   int64_t begin = INT32_MAX, end = 0;
   int64_t all_begin = 0, all_end = INT32_MAX;
@@ -89,8 +89,8 @@ struct StripRange {
   TITAN_INLINE bool masks(int64_t from, int64_t to) const { return from < all_begin || to > all_end; }
 };
 
-// Fills begin and end of `count` queries from `first` on, in the order given (null: as they are); those past the last
-// query see nothing. What the caller gave is cut to the keys that there are.
+// Fills begin and end of `count` queries from `first`, in the given order (null: ascending). Queries past the last one
+// see nothing. The caller's ranges are clipped to the keys that exist.
 TITAN_INLINE StripRange load_ranges(const AttentionShape& shape, int64_t row, int64_t first, int count,
                                     const uint8_t* order, int32_t* begin, int32_t* end) {
   StripRange all;
@@ -110,11 +110,11 @@ TITAN_INLINE StripRange load_ranges(const AttentionShape& shape, int64_t row, in
 }
 
 struct Normalizer {
-  float factor;  // Of the sum of values.
+  float factor;  // Factor of the sum of values.
   float lse;
 };
 
-// From the largest score of a query (in powers of two) and the sum of 2^(score - largest).
+// Takes a query's largest score (in powers of two) and the sum of 2^(score - largest).
 TITAN_INLINE Normalizer normalize(float largest, float sum, const float* sink) {
   if (sink == nullptr) {
     if (sum == 0) return {0, -kInfinity};
@@ -128,8 +128,8 @@ TITAN_INLINE Normalizer normalize(float largest, float sum, const float* sink) {
   return {own / total, (top + __builtin_log2f(total)) * kLn2};
 }
 
-// Of the queries of a backward pass: the log of the denominator in powers of two, and delta. Queries past the last one,
-// and those that see nothing, get what makes their probabilities zero.
+// Log of the denominator in powers of two, and delta, of a backward pass's queries. Queries past the last one, and
+// those that see nothing, get numbers that make their probabilities zero.
 template <int kSize>
 struct RowStatistics {
   alignas(64) float lse[kSize];
@@ -176,7 +176,7 @@ TITAN_INLINE double load_statistics(const AttentionBackward& args, int64_t row, 
   return sink_sum;
 }
 
-// Of each thread's scratch memory, which Scratch lays out.
+// Returns the bytes of scratch memory per thread, which Scratch lays out.
 template <typename Scratch>
 size_t bytes_of(const AttentionShape& shape) {
   Arena arena(nullptr);
@@ -186,7 +186,7 @@ size_t bytes_of(const AttentionShape& shape) {
 
 inline void nothing() {}
 
-// What a level's file offers of its body.
+// Describes a level by the body that its file provides.
 template <typename Body>
 constexpr AttentionLevel level_of(void (*enter)() = nothing, void (*leave)() = nothing) {
   return {.query_block = Body::kQueries,

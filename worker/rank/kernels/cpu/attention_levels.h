@@ -5,7 +5,8 @@
 
 #include "worker/rank/kernels/cpu/attention.h"
 
-// What each level's file offers to attention.cc. Included by files that are compiled for one level: no code here.
+// Declares what each level's file provides to attention.cc. Files compiled for one level include this, so it contains
+// no code.
 namespace titan::kernels {
 
 // The queries [begin, end) of all heads that share one head of keys.
@@ -16,17 +17,19 @@ struct AttentionPart {
 
 struct AttentionLevel {
   int64_t query_block;                                   // Parts begin at multiples of it.
-  size_t (*forward_bytes)(const AttentionShape& shape);  // Of scratch memory, for each thread.
+  size_t (*forward_bytes)(const AttentionShape& shape);  // Scratch bytes per thread.
   size_t (*backward_bytes)(const AttentionShape& shape);
-  void (*enter)();  // On each thread, before its first part and after its last.
+  void (*enter)();  // Run on each thread, before its first part and after its last.
   void (*leave)();
   void (*forward)(const AttentionForward& args, const AttentionPart& part, char* scratch);
-  // All queries: the gradients of keys are sums over them. sink_sums [batch, heads], null where not wanted.
+  // Takes all queries, because gradients of keys are sums over them. sink_sums is [batch, heads], or null if not
+  // wanted.
   void (*backward)(const AttentionBackward& args, const AttentionPart& part, double* sink_sums, char* scratch);
 };
 
 extern const AttentionLevel kAttentionAvx2, kAttentionAvx512, kAttentionAmx;
 
+// Return false, and write nothing, if the arguments are not supported or memory runs out.
 bool run_attention(const AttentionLevel& level, const AttentionForward& args);
 bool run_attention(const AttentionLevel& level, const AttentionBackward& args);
 

@@ -2,16 +2,17 @@
 
 #include "worker/rank/kernels/cpu/attention_common.h"
 
-// Attention by products of bf16 tiles (AMX). A tile is 16 rows of 64 bytes, kept as 1 KiB in one piece:
+// Attention by products of bf16 tiles (AMX). A tile is 16 rows of 64 bytes, stored as one contiguous KiB:
 //   as A  [16 rows of C][32 k]
 //   as B  [16 pairs of k][16 columns of C][2]
 //   as C  16 x 16 fp32, inside a larger matrix.
-// Scores are kept transposed, a row for each key and a column for each query, so that maximum, sum and delta are plain
-// operations on vectors, and so that probabilities become operands of the next products without a transposition:
+// Scores are stored transposed, one row per key and one column per query, so that maximum, sum and delta are plain
+// vector operations and probabilities become operands of the next products without a transposition:
 //   forward   S^T = K Q^T   O^T += V^T P^T
 //   backward  S^T = K Q^T   dP^T = V dO^T   dV += P^T dO   dK += dS^T Q   dQ^T += K^T dS^T
 //
-// `Isa` gives vectors of 16 fp32 and 32 bf16 and the operations on them and on the eight tiles; attention_amx.cc.
+// `Isa` provides vectors of 16 fp32 and of 32 bf16, and the operations on them and on the eight tiles
+// (attention_amx.cc).
 namespace titan::kernels {
 namespace {
 
@@ -21,11 +22,11 @@ class TileAttention {
   using Int = typename Isa::Int;
   using Words = typename Isa::Words;  // 32 bf16.
 
-  static constexpr int kTile = 512;  // bf16 numbers.
-  static constexpr int kStrip = 32;  // Queries of two tiles side by side.
+  static constexpr int kTile = 512;  // In bf16 numbers.
+  static constexpr int kStrip = 32;  // Queries in two tiles side by side.
   static constexpr int kStrips = 4;
-  static constexpr int kSub =
-      32;  // Keys of two tiles; a block of so many keys is skipped where a strip sees none of them.
+  // Keys in two tiles. A strip skips a block of this many keys if it sees none of them.
+  static constexpr int kSub = 32;
   static constexpr int kSubs = 4;
   static constexpr int kKeys = kSub * kSubs;
 
@@ -86,16 +87,16 @@ class TileAttention {
   }
 
  private:
-  // The order of a strip's queries: so that the pairs that unpacking makes of two rows of 32 words, each within its 16
-  // bytes, are queries 0 to 15 and 16 to 31. What products make of the pairs lies as the queries do.
+  // Order of a strip's queries. Unpacking pairs the words of two rows of 32, within each 16 bytes. In this order the
+  // pairs are queries 0 to 15 and 16 to 31, and products of the pairs are in the order of the queries.
   static constexpr uint8_t kUnpacked[kStrip] = {0, 1, 2,  3,  16, 17, 18, 19, 4,  5,  6,  7,  20, 21, 22, 23,
                                                 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31};
 
-  // Where queries 0 to 15 and 16 to 31 are in that order.
+  // Positions of queries 0 to 15 and 16 to 31 in that order.
   static constexpr Int kLowQueries = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
   static constexpr Int kHighQueries = kLowQueries + 4;
 
-  // Which queries of a block see what, in their strips' order.
+  // Ranges of keys that a block's queries see, in the order of their strips.
   struct Block {
     alignas(64) int32_t begin[kQueries], end[kQueries];
     StripRange strips[kStrips];
@@ -109,7 +110,7 @@ class TileAttention {
     }
   };
 
-  // Which subs of the block of keys at `base` a strip sees.
+  // Subs of the block of keys at `base` that a strip sees.
   struct Subs {
     int begin = 0, end = 0;
 
@@ -134,8 +135,8 @@ class TileAttention {
       scores = arena.take<float>(kKeys * kStrip);
       weights = arena.take<uint16_t>(kSubs * 2 * kTile);
     }
-    int64_t k_steps, v_tiles;  // Tiles along a head: 32 numbers of k, 16 of v.
-    uint16_t* staging;         // 32 tokens.
+    int64_t k_steps, v_tiles;  // Tiles along a head, of 32 numbers for k and 16 for v.
+    uint16_t* staging;         // [32 tokens][kStagingRow]
     uint16_t* keys;            // A: [subs][2][k_steps]
     uint16_t* values;          // A of V^T: [subs][v_tiles]
     uint16_t* queries;         // B of Q^T: [kStrips][k_steps][2]
@@ -168,21 +169,21 @@ class TileAttention {
       grad_k = arena.take<float>(subs * kSub * tiles * 16);
       grad_v = arena.take<float>(subs * kSub * v_tiles * 16);
     }
-    int64_t k_steps, v_steps, tiles, v_tiles;  // Tiles along a head of q, of v: by 32 and by 16 numbers.
-    uint16_t* staging;
-    uint16_t* keys;                // A: [subs][2][k_steps]
-    uint16_t* keys_transposed;     // A of K^T: [subs][tiles]
-    uint16_t* values;              // A: [subs][2][v_steps]
-    uint16_t* queries;             // B of Q^T: [kStrips][k_steps][2]
-    uint16_t* query_pairs;         // B of Q: [kStrips][tiles]
-    uint16_t* grad_o;              // B of dO^T: [kStrips][v_steps][2]
-    uint16_t* grad_o_pairs;        // B of dO: [kStrips][v_tiles]
-    float *scores, *grad_weights;  // S^T and dP^T of one sub: [kSub][kStrip]
-    uint16_t* weights;             // A of P^T: [kSubs][2][kStrips]
-    uint16_t* grad_scores;         // A of dS^T: [kSubs][2][kStrips]
-    uint16_t* grad_score_pairs;    // B of dS^T: [kSubs][kStrips][2]
-    float* grad_q;                 // dQ^T: [tiles * 16][kQueries]
-    float *grad_k, *grad_v;        // [keys][tiles * 16], [keys][v_tiles * 16]
+    int64_t k_steps, v_steps, tiles, v_tiles;  // Tiles along a head of q and of v: by 32 and by 16 numbers.
+    uint16_t* staging;                         // [32 tokens][kStagingRow]
+    uint16_t* keys;                            // A: [subs][2][k_steps]
+    uint16_t* keys_transposed;                 // A of K^T: [subs][tiles]
+    uint16_t* values;                          // A: [subs][2][v_steps]
+    uint16_t* queries;                         // B of Q^T: [kStrips][k_steps][2]
+    uint16_t* query_pairs;                     // B of Q: [kStrips][tiles]
+    uint16_t* grad_o;                          // B of dO^T: [kStrips][v_steps][2]
+    uint16_t* grad_o_pairs;                    // B of dO: [kStrips][v_tiles]
+    float *scores, *grad_weights;              // S^T and dP^T of one sub: [kSub][kStrip]
+    uint16_t* weights;                         // A of P^T: [kSubs][2][kStrips]
+    uint16_t* grad_scores;                     // A of dS^T: [kSubs][2][kStrips]
+    uint16_t* grad_score_pairs;                // B of dS^T: [kSubs][kStrips][2]
+    float* grad_q;                             // dQ^T: [tiles * 16][kQueries]
+    float *grad_k, *grad_v;                    // [keys][tiles * 16], [keys][v_tiles * 16]
   };
 
   struct Softmax {
@@ -230,8 +231,8 @@ class TileAttention {
     }
   }
 
-  // Takes the scores of the keys [from, to) into the sums; what was summed before is scaled to the new maximum. Writes
-  // the probabilities, not yet divided by their sum, as operands B.
+  // Adds the scores of the keys [from, to) to the sums and rescales earlier sums to the new maximum. Writes
+  // probabilities, not yet divided by their sum, as operands B.
   template <bool kMasked>
   static void add_scores(float* scores, int64_t from, int64_t to, const int32_t* begins, const int32_t* ends,
                          float scale, Softmax& softmax, uint16_t* weights, float* out, int64_t v_size) {
@@ -289,7 +290,7 @@ class TileAttention {
         odd_sum[i] += b[i];
       }
       const Words even_row = Isa::narrow(a[0], a[1]), odd_row = Isa::narrow(b[0], b[1]);
-      // Pair (key - from) / 2 % 16 of the sub's two tiles.
+      // This is pair (key - from) / 2 % 16 of the sub's two tiles.
       uint16_t* const pair = weights + (key - from) / kSub * 2 * kTile + (key - from) % kSub / 2 * 32;
       store(pair, Isa::unpack_low(even_row, odd_row));
       store(pair + kTile, Isa::unpack_high(even_row, odd_row));
@@ -325,7 +326,7 @@ class TileAttention {
     for (int s = 0; s < strips; ++s) {
       const int64_t query = first + s * kStrip;
       sink_sum += load_statistics(args, row, head, query, kUnpacked, statistics[s]);
-      for (float& delta : statistics[s].delta) delta = -delta;  // What gradients of probabilities are summed from.
+      for (float& delta : statistics[s].delta) delta = -delta;  // Gradients of probabilities are summed from -delta.
       load_tokens(args.q, row, query, head, shape.queries, shape.size, kUnpacked, scratch.staging);
       pack_columns(scratch.staging, scratch.k_steps, scratch.queries + s * 2 * scratch.k_steps * kTile);
       pack_pairs(scratch.staging, scratch.tiles, scratch.query_pairs + s * scratch.tiles * kTile);
@@ -374,7 +375,7 @@ class TileAttention {
                       kStrips * 2 * kTile, kTile, scratch.grad_q + s * kStrip, kQueries, 16 * kQueries);
     }
     for (int sub = first_sub; sub < last_sub; ++sub) {
-      for (int s = 0; s < strips;) {  // Runs of strips that see the sub: nearly always one.
+      for (int s = 0; s < strips;) {  // Runs of strips that see the sub, nearly always one.
         if (!Subs(block.strips[s], base).have(sub)) {
           ++s;
           continue;
@@ -391,7 +392,7 @@ class TileAttention {
     }
   }
 
-  // From scores and gradients of probabilities, less delta, to probabilities and gradients of scores, as operands.
+  // Turns scores, and gradients of probabilities less delta, into probabilities and gradients of scores, as operands.
   template <bool kMasked>
   static void score_gradients(const BackwardScratch& scratch, int sub, int strip, int64_t from, const int32_t* begins,
                               const int32_t* ends, float scale, const RowStatistics<kStrip>& statistics) {
@@ -420,7 +421,7 @@ class TileAttention {
             own[i] = seen ? own[i] : Isa::all(0);
           }
         }
-        // Row key % 16 of the tile of key / 16.
+        // This is row key % 16 of the tile of key / 16.
         const int64_t at = ((sub * 2 + key / 16) * kStrips + strip) * kTile + (key % 16 + odd) * 32;
         change[odd] = Isa::narrow(own[0], own[1]);
         store(scratch.weights + at, Isa::narrow(weight[0], weight[1]));
@@ -431,9 +432,9 @@ class TileAttention {
     }
   }
 
-  // C [subs * 32, kStrip] = A B^T, or that added to rows `start`: A of subs of keys, [subs][2][steps], and B of a
-  // strip, [steps][2]. A core has no other registers for a tile that is still being stored, so 16 rows are stored while
-  // the next 16 are multiplied (with one step 79 cycles a sub; 119 in one piece, where 64 are ideal).
+  // C [subs * 32, kStrip] = A B^T, or that added to rows `start`. A has subs of keys, [subs][2][steps], and B a strip,
+  // [steps][2]. A core has no spare register for a tile that is still being stored, so 16 rows are stored while the
+  // next 16 are multiplied (79 cycles a sub with one step, compared with 119 in one piece and an ideal of 64).
   enum class From { kZero, kRow };
   template <From kFrom>
   static void strip_products(int64_t subs, int64_t steps, const uint16_t* a, const uint16_t* b, float* c,
@@ -477,7 +478,7 @@ class TileAttention {
     Isa::template store_tile<kRight>(c + 16, kStrip * 4);
   }
 
-  // C[kM tiles, kN tiles] += sum over `steps` of A B. Tile (i, step) of A lies at a + i * a_next + step * a_step, tile
+  // C[kM tiles, kN tiles] += sum over `steps` of A B. Tile (i, step) of A is at a + i * a_next + step * a_step, tile
   // (step, j) of B at b + j * b_next + step * b_step.
   template <int kM, int kN>
   static TITAN_INLINE void add_product(int64_t steps, const uint16_t* a, int64_t a_step, int64_t a_next,
@@ -506,7 +507,7 @@ class TileAttention {
     if constexpr (kM == 2 && kN == 2) Isa::template store_tile<3>(c + 16 * ldc + 16, ldc * 4);
   }
 
-  // The same over `m` tiles of rows of C, c_next apart.
+  // Does the same over `m` tiles of rows of C, c_next apart.
   template <int kN>
   static void add_products(int64_t m, int64_t steps, const uint16_t* a, int64_t a_step, int64_t a_next,
                            const uint16_t* b, int64_t b_step, int64_t b_next, float* c, int64_t ldc, int64_t c_next) {
@@ -517,7 +518,7 @@ class TileAttention {
     if (i < m) add_product<1, kN>(steps, a + i * a_next, a_step, a_next, b, b_step, b_next, c + i * c_next, ldc);
   }
 
-  // Adds to 32 rows of `n` tiles: a tile of A for each strip and half of the rows, a row of tiles of B for each strip.
+  // Adds to 32 rows of `n` tiles. Each strip gives a tile of A for each half of the rows, and a row of tiles of B.
   static void add_columns(int64_t n, int64_t steps, const uint16_t* a, const uint16_t* b, float* c) {
     const int64_t ldc = n * 16;
     int64_t j = 0;
@@ -527,8 +528,8 @@ class TileAttention {
     if (j < n) add_product<2, 1>(steps, a, kTile, kStrips * kTile, b + j * kTile, n * kTile, 0, c + j * 16, ldc);
   }
 
-  // 32 tokens as rows of kStagingRow, in the order given (null: as they are), with zeros behind the head and past the
-  // last token.
+  // Loads 32 tokens as rows of kStagingRow, in the given order (null: ascending), with zeros after the head and past
+  // the last token.
   static constexpr int64_t kStagingRow = 256;
   static void load_tokens(const Heads& heads, int64_t row, int64_t first, int64_t head, int64_t tokens, int64_t size,
                           const uint8_t* order, uint16_t* out) {
@@ -542,7 +543,7 @@ class TileAttention {
     }
   }
 
-  // As A, two tiles of rows: [2][steps].
+  // Packs as A, two tiles of rows: [2][steps].
   static void pack_rows(const uint16_t* tokens, int64_t steps, uint16_t* out) {
     for (int64_t i = 0; i < 32; ++i) {
       for (int64_t step = 0; step < steps; ++step) {
@@ -551,7 +552,7 @@ class TileAttention {
     }
   }
 
-  // As B of the transposed, two tiles of columns: [steps][2].
+  // Packs the transpose as B, two tiles of columns: [steps][2].
   static void pack_columns(const uint16_t* tokens, int64_t steps, uint16_t* out) {
     for (int64_t step = 0; step < steps; ++step) {
       for (int64_t half = 0; half < 2; ++half) {
@@ -563,12 +564,12 @@ class TileAttention {
     }
   }
 
-  // The pairs of the words 0 to 15, and 16 to 31, of two vectors.
+  // Pairs of the words 0 to 15, and 16 to 31, of two vectors.
   static constexpr Words kLowPairs = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   static constexpr Words kHighPairs = kLowPairs + 16;
 
-  // As B, the 32 tokens being k: [tiles].
+  // Packs as B, with the 32 tokens as k: [tiles].
   static void pack_pairs(const uint16_t* tokens, int64_t tiles, uint16_t* out) {
     for (int64_t tile = 0; tile < tiles; tile += 2) {
       for (int pair = 0; pair < 16; ++pair) {
@@ -580,7 +581,7 @@ class TileAttention {
     }
   }
 
-  // As A of the transposed, the 32 tokens being k: [tiles].
+  // Packs the transpose as A, with the 32 tokens as k: [tiles].
   static void pack_transposed(const uint16_t* tokens, int64_t tiles, uint16_t* out) {
     for (int64_t tile = 0; tile < tiles; ++tile) {
       Int rows[16];
@@ -594,7 +595,7 @@ class TileAttention {
     }
   }
 
-  // Of 16 x 16 numbers of 32 bits, by halves of ever larger squares.
+  // Transposes 16 x 16 numbers of 32 bits, by exchanging ever larger squares.
   static TITAN_INLINE void transpose(Int* rows) {
     exchange<1>(rows);
     exchange<2>(rows);
@@ -615,7 +616,7 @@ class TileAttention {
     }
   }
 
-  // Writes `count` of 16 columns, each `tiles` * 16 numbers down, as rows of bf16.
+  // Writes `count` of 16 columns, each `tiles` * 16 numbers high, as rows of bf16.
   static void store_columns(const float* from, int64_t ldc, int64_t tiles, Float factor, int64_t size,
                             const HeadsOut& heads, int64_t row, int64_t first, int64_t head, int count) {
     for (int64_t tile = 0; tile < tiles; tile += 2) {

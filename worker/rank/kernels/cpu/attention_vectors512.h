@@ -7,7 +7,7 @@
 namespace titan::kernels {
 namespace {
 
-// What the bodies of AVX-512 and of AMX share; powers of two by a polynomial of this degree.
+// Shared by the bodies of AVX-512 and of AMX. exp2 uses a polynomial of degree kDegree.
 template <int kDegree>
 struct Vectors512 {
   typedef float Float __attribute__((vector_size(64), may_alias));
@@ -20,7 +20,7 @@ struct Vectors512 {
 
   static TITAN_INLINE Float exp2(Float x) {
     const Float rest = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    return _mm512_scalef_ps(power_of_two<kDegree>(rest), x);  // Times two to the whole number below x.
+    return _mm512_scalef_ps(power_of_two<kDegree>(rest), x);  // Times two to the power floor(x).
   }
 };
 

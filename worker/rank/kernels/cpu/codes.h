@@ -3,7 +3,7 @@
 #include "worker/rank/kernels/cpu/simd.h"
 #include "worker/rank/kernels/dynamic_map.h"
 
-// Vectors of 8-bit codes, and of numbers that go to bf16 by chance.
+// Loads and stores vectors of 8-bit codes, and rounds vectors to bf16 stochastically.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
@@ -26,7 +26,7 @@ TITAN_INLINE Ints pick(const uint8_t* table, Ints index) {
   return _mm512_and_si512(_mm512_i32gather_epi32(index, table, 1), _mm512_set1_epi32(0xff));
 }
 
-// The code nearest to each r, whose magnitude is at most 1.
+// Returns the code nearest to each r, which has a magnitude of at most 1.
 TITAN_INLINE Ints code_of(const DynamicMap& map, Floats r) {
   const Ints bits = _mm512_castps_si512(r), magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
   Ints cell = _mm512_sub_epi32(_mm512_srli_epi32(magnitude, 16), _mm512_set1_epi32(DynamicMap::kFirstCell));
@@ -39,7 +39,7 @@ TITAN_INLINE Ints code_of(const DynamicMap& map, Floats r) {
   return _mm512_mask_blend_epi32(_mm512_movepi32_mask(bits), _mm512_add_epi32(zero, step), below);
 }
 
-// bf16 by chance: up where the lower half and a random half together carry.
+// Rounds to bf16 stochastically: up if the lower half plus a random half carries.
 TITAN_INLINE __m256i narrow_by_chance(Floats a, const uint32_t* random) {
   const Ints bits = _mm512_castps_si512(a), exponent = _mm512_set1_epi32(0x7f800000);
   const Mask special = _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, exponent), exponent);
@@ -78,7 +78,7 @@ TITAN_INLINE Ints pick(const uint8_t* table, Ints index) {
                           _mm256_set1_epi32(0xff));
 }
 
-// The code nearest to each r, whose magnitude is at most 1.
+// Returns the code nearest to each r, which has a magnitude of at most 1.
 TITAN_INLINE Ints code_of(const DynamicMap& map, Floats r) {
   const Ints bits = _mm256_castps_si256(r), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
   Ints cell = _mm256_sub_epi32(_mm256_srli_epi32(magnitude, 16), _mm256_set1_epi32(DynamicMap::kFirstCell));
@@ -91,7 +91,7 @@ TITAN_INLINE Ints code_of(const DynamicMap& map, Floats r) {
   return _mm256_blendv_epi8(_mm256_add_epi32(zero, step), below, _mm256_srai_epi32(bits, 31));
 }
 
-// bf16 by chance: up where the lower half and a random half together carry.
+// Rounds to bf16 stochastically: up if the lower half plus a random half carries.
 TITAN_INLINE void store_by_chance(uint16_t* to, Floats a, const uint32_t* random, All) {
   const Ints bits = _mm256_castps_si256(a), exponent = _mm256_set1_epi32(0x7f800000);
   const Ints special = _mm256_cmpeq_epi32(_mm256_and_si256(bits, exponent), exponent);

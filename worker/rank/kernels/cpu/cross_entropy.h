@@ -5,54 +5,54 @@
 #include "worker/rank/kernels/dtype.h"
 #include "worker/rank/kernels/level.h"
 
-// Cross-entropy over chunks of the vocabulary, so that the logits never exist as a whole: a first walk over the chunks
-// gathers each token's maximum and sum (Milakov and Gimelshein, arXiv 1805.02867) and its label's logit; a second one,
-// over the same logits computed again, turns each chunk into its gradient. Ranks that hold parts of the vocabulary
-// merge the three figures between the walks: the largest maximum, the sums each times exp(maximum - largest), the
-// labels' logits added.
+// Cross-entropy over chunks of the vocabulary, so that the full logits never exist. A first pass over the chunks
+// collects each token's maximum and sum (Milakov and Gimelshein, arXiv 1805.02867) and its label's logit. A second
+// pass, over the same logits computed again, turns each chunk into its gradient. Ranks that hold parts of the
+// vocabulary merge the three figures between the passes: they take the largest maximum, add the sums each times
+// exp(maximum - largest), and add the labels' logits.
 namespace titan::kernels {
 
-// The logits of ids [first_id, first_id + vocabulary): [tokens, vocabulary], strides in elements from token to token.
+// Takes the logits of ids [first_id, first_id + vocabulary). Strides are in elements from token to token.
 struct SoftmaxChunk {
   int64_t tokens = 0, vocabulary = 0, first_id = 0;
   Dtype type = Dtype::kBf16;
-  const void* logits = nullptr;
+  const void* logits = nullptr;  // [tokens, vocabulary]
   int64_t stride = 0;
-  const int64_t* labels = nullptr;  // [tokens]; a label outside the chunk's ids leaves label_logit alone.
-  bool first = false;               // Begin anew: what the figures held before does not count.
+  const int64_t* labels = nullptr;  // [tokens]. A label outside the chunk's ids leaves label_logit unchanged.
+  bool first = false;               // Starts over: earlier figures are ignored.
   float* maximum = nullptr;         // [tokens], of this chunk and those before.
   float* sum = nullptr;             // [tokens], of exp(logit - maximum).
-  float* label_logit = nullptr;     // [tokens], 0 while no chunk had the label.
+  float* label_logit = nullptr;     // [tokens], 0 until a chunk has the label.
   int threads = 1;
 };
-// `sum` is within 1e-6 of the truth, relative, for each 65,536 ids; the other two are exact. A token with a logit that
-// is no number, or +infinity, ends with a sum that is none.
+// The relative error of `sum` is at most 1e-6 per 65,536 ids, and the other two are exact. A logit of NaN or +infinity
+// makes its token's sum NaN.
 bool softmax_chunk(Level level, const SoftmaxChunk& args);
 
-// gradient = (softmax - [id is the label]) * scale, rounded once, for the same chunk; rows of the ignored label are 0.
-// Within 2e-6 * |scale| beside the rounding.
+// gradient = (softmax - [id is the label]) * scale for the same chunk, rounded once. Rows of the ignored label are 0.
+// The error is at most 2e-6 * |scale| plus the rounding.
 struct CrossEntropyGradient {
   int64_t tokens = 0, vocabulary = 0, first_id = 0;
   Dtype type = Dtype::kBf16;
-  const void* logits = nullptr;
+  const void* logits = nullptr;  // [tokens, vocabulary]
   int64_t stride = 0;
-  void* gradient = nullptr;  // May be the logits.
+  void* gradient = nullptr;  // [tokens, vocabulary]. May be the logits.
   int64_t gradient_stride = 0;
-  const int64_t* labels = nullptr;
+  const int64_t* labels = nullptr;  // [tokens]
   int64_t ignored = -100;
-  const float* maximum = nullptr;
-  const float* sum = nullptr;
+  const float* maximum = nullptr;  // [tokens]
+  const float* sum = nullptr;      // [tokens]
   float scale = 1;
   int threads = 1;
 };
 bool cross_entropy_gradient(Level level, const CrossEntropyGradient& args);
 
-// The sum over tokens whose label is not ignored of log(sum) + maximum - label_logit, in fp64 and the tokens' order.
+// Sums log(sum) + maximum - label_logit over the tokens with a label that is not ignored, in fp64 and in token order.
 struct CrossEntropyLoss {
   int64_t tokens = 0;
-  const int64_t* labels = nullptr;
+  const int64_t* labels = nullptr;  // [tokens]
   int64_t ignored = -100;
-  const float *maximum = nullptr, *sum = nullptr, *label_logit = nullptr;
+  const float *maximum = nullptr, *sum = nullptr, *label_logit = nullptr;  // [tokens] each.
 };
 double cross_entropy_loss(const CrossEntropyLoss& args);
 

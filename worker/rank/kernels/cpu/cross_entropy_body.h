@@ -14,7 +14,7 @@ struct Softmax {
   float maximum, sum;
 };
 
-// One segment of a row, merged into what came before.
+// Merges one segment of a row into the result so far.
 template <typename T>
 Softmax merged(Softmax before, const T* segment, int64_t n) {
   const float maximum = fmaxf(before.maximum, largest_of(segment, n));
@@ -27,7 +27,7 @@ Softmax merged(Softmax before, const T* segment, int64_t n) {
 
 template <typename T>
 void softmax_rows(const SoftmaxChunk& a, int64_t begin, int64_t end) {
-  constexpr int64_t kSegment = 4096;  // Read for its maximum, it is still in the first cache for its sum.
+  constexpr int64_t kSegment = 4096;  // After the pass for its maximum, it is still in the L1 cache for its sum.
   for (int64_t token = begin; token < end; ++token) {
     const T* row = at<T>(a.logits, token * a.stride);
     Softmax so_far = {a.first ? -INFINITY : a.maximum[token], a.first ? 0 : a.sum[token]};

@@ -2,9 +2,9 @@
 
 #include "worker/rank/kernels/level.h"
 
-// Defines `bool op(Level, const Args&)` over the bodies that OP_body.h makes for each level. An overload of
-// accepted(Args) must be visible: it decides before anything is written. Products of bf16 and tiles give row operations
-// nothing, so the levels above AVX-512 have its bodies.
+// Defines `bool op(Level, const Args&)` over the bodies that OP_body.h defines for each level. An overload of
+// accepted(Args) must be visible: it decides before anything is written. Row operations gain nothing from products of
+// bf16 and tiles, so the levels above AVX-512 use its bodies.
 #define TITAN_ROW_OP(op, Args)                                 \
   namespace avx2 {                                             \
   void op(const Args& args);                                   \

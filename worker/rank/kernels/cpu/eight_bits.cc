@@ -14,19 +14,19 @@ constexpr uint32_t kSign = 0x80000000U;
 constexpr int kFloatMantissa = 23, kFloatBias = 127;
 
 float of_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-// Of numbers that bf16 holds.
+// Exact for numbers that bf16 holds.
 uint16_t to_bf16(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
 
-// An eight-bit format, and fp32 numbers rounded to it by their bits.
+// An eight-bit format. It rounds fp32 numbers by their bits.
 template <int kMantissa, int kBias, int kMost>
 struct Format {
   static constexpr int kDropped = kFloatMantissa - kMantissa;
   static constexpr int kLeastExponent = 1 - kBias;
   static constexpr uint32_t kLeastNormal = static_cast<uint32_t>(kLeastExponent + kFloatBias) << kFloatMantissa;
-  // Adding it leaves the bits that numbers below the least normal one keep: their step is its last bit.
+  // Adding it keeps the bits that numbers below the smallest normal one have, because their step is its last bit.
   static constexpr float kSubnormals = static_cast<float>(1 << (kFloatMantissa - kMantissa + kLeastExponent));
 
-  // The nearest magnitude, ties to even, saturated; a NaN stays one.
+  // Rounds to the nearest magnitude, ties to even, and saturates. NaN stays NaN.
   static float nearest(float magnitude) {
     const uint32_t bits = std::bit_cast<uint32_t>(magnitude);
     const uint32_t half = (1U << (kDropped - 1)) - 1 + ((bits >> kDropped) & 1);
@@ -42,7 +42,7 @@ struct Format {
     const float magnitude = nearest(std::bit_cast<float>(std::bit_cast<uint32_t>(x) & ~kSign));
     const uint32_t bits = std::bit_cast<uint32_t>(magnitude);
     constexpr uint32_t kOffset = static_cast<uint32_t>(kFloatBias - kBias) << kMantissa;
-    // The sum's last bits are the subnormal's.
+    // The last bits of the sum are those of the subnormal.
     const uint32_t subnormal = std::bit_cast<uint32_t>(magnitude + kSubnormals) & ((1U << kMantissa) - 1);
     uint32_t code = bits < kLeastNormal ? subnormal : (bits >> kDropped) - kOffset;
     code = magnitude == magnitude ? code : 0x7f;
@@ -58,7 +58,7 @@ uint16_t rounded_number(uint16_t x, float scale, float inverse) {
   return static_cast<uint16_t>(to_bf16(magnitude) | (x & 0x8000));
 }
 
-// Calls body(begin, end) for parts of [0, count), one a thread, as few as have `grain` each.
+// Calls body(begin, end) for parts of [0, count), one per thread, on no more threads than get `grain` each.
 template <typename Body>
 void in_parts(int threads, int64_t count, int64_t grain, const Body& body) {
   const int64_t worth = std::max<int64_t>(count / grain, 1);
@@ -68,8 +68,8 @@ void in_parts(int threads, int64_t count, int64_t grain, const Body& body) {
   });
 }
 
-// visit(first number, length, place of the block) for runs of numbers side by side that share a scale, or, where
-// `inner` is more than 1, that have the scales from that place on.
+// Calls visit(first number, length, position of the block) for runs of contiguous numbers that share a scale or, if
+// `inner` is more than 1, use the scales from that position on.
 template <typename Visit>
 void each_run(const Blocks& blocks, int threads, const Visit& visit) {
   const int64_t outer = blocks.outer, size = blocks.size, inner = blocks.inner, block = blocks.block;
@@ -102,7 +102,7 @@ void encode_all(const uint16_t* x, int64_t count, float scale, uint8_t* codes, i
 }  // namespace
 
 void amax_of_blocks(const Blocks& blocks, const uint16_t* x, uint16_t* amax, int threads) {
-  // Magnitudes are ordered as their bits are, NaNs above all.
+  // Magnitudes are ordered like their bits, with NaNs above all.
   each_run(blocks, threads, [&](int64_t first, int64_t length, int64_t place) {
     const uint16_t* run = x + first;
     if (blocks.inner > 1) {

@@ -3,14 +3,14 @@
 #include <array>
 #include <cstdint>
 
-// What emulated products in eight bits do to bf16 numbers, in one pass each. bf16 is held as uint16_t, a float of eight
-// bits as uint8_t. There is no level: the compiler makes vectors of what every processor has. Results do not depend on
-// threads; a NaN stays one.
+// Rounds bf16 numbers as emulated eight-bit products require, in one pass per operation. bf16 is held as uint16_t, and
+// an eight-bit float as uint8_t. There are no levels: the compiler vectorizes for what every processor has. Results do
+// not depend on threads, and NaN stays NaN.
 namespace titan::kernels {
 
-enum class EightBits { kE4m3, kE5m2 };  // e4m3fn and e5m2 of the OCP's formats.
+enum class EightBits { kE4m3, kE5m2 };  // e4m3fn and e5m2 of the OCP formats.
 
-// A tensor [outer, size, inner], cut in blocks along `size`, the last one shorter. With one number a block it is
+// A tensor [outer, size, inner], cut in blocks along `size`, the last one shorter. One number per block makes a tensor
 // [outer, count(), inner].
 struct Blocks {
   int64_t outer = 1, size = 1, inner = 1;
@@ -18,17 +18,19 @@ struct Blocks {
   int64_t count() const { return (size + block - 1) / block; }
 };
 
-// The greatest magnitude of each block, in `amax`, which holds zeros before; NaN if there is one.
+// Writes the greatest magnitude of each block of x [outer, size, inner] to amax [outer, count(), inner], which must
+// hold zeros. NaN if the block contains one.
 void amax_of_blocks(const Blocks& blocks, const uint16_t* x, uint16_t* amax, int threads);
 
-// x * scale as e4m3, saturated, times inverse, in bf16. Scales, one a block, are powers of two.
+// rounded = x * scale as e4m3, saturated, times inverse, in bf16. x and rounded are [outer, size, inner]. scale and
+// inverse are [outer, count(), inner] and powers of two.
 void round_by_blocks(const Blocks& blocks, const uint16_t* x, const float* scale, const float* inverse,
                      uint16_t* rounded, int threads);
 
-// x * scale as eight bits, the nearest, ties to even, saturated.
+// codes = x * scale as eight bits, rounded to nearest, ties to even, saturated. Both are [count].
 void encode(EightBits format, const uint16_t* x, int64_t count, float scale, uint8_t* codes, int threads);
 
-// The number of each code by a table of all.
+// Looks up the numbers [count] of the codes [count] in a table.
 void decode(const std::array<uint16_t, 256>& table, const uint8_t* codes, int64_t count, uint16_t* numbers,
             int threads);
 

@@ -21,7 +21,7 @@ TITAN_ROW_OP(sum_rows_backward, SumRowsBackward);
 bool order_rows(const OrderRows& a) {
   const int64_t rows = a.tokens * a.choices;
   if (!std::all_of(a.chosen, a.chosen + rows, [&](int64_t e) { return e >= 0 && e < a.experts; })) return false;
-  std::vector<int64_t> next(a.experts + 1);  // Where the next row of each expert goes.
+  std::vector<int64_t> next(a.experts + 1);  // Position of each expert's next row.
   for (int64_t row = 0; row < rows; ++row) ++next[a.chosen[row] + 1];
   for (int64_t expert = 0; expert < a.experts; ++expert) next[expert + 1] += next[expert];
   for (int64_t token = 0, row = 0; token < a.tokens; ++token) {

@@ -9,50 +9,52 @@
 
 namespace titan::kernels {
 
-// Copies a matrix [rows, width] into another type or layout; strides in elements from row to row. fp32 becomes the
-// nearest bf16, ties to even; everything else is exact, denormals too. The two matrices do not overlap.
+// Copies a matrix [rows, width] to another type or layout. Strides are in elements from row to row. fp32 becomes the
+// nearest bf16, ties to even. Everything else is exact, denormals too. The two matrices must not overlap.
 struct CastRows {
   int64_t rows = 1, width = 0;
-  const void* from = nullptr;
+  const void* from = nullptr;  // [rows, width]
   Dtype from_type = Dtype::kF32;
   int64_t from_stride = 0;
-  void* to = nullptr;
+  void* to = nullptr;  // [rows, width]
   Dtype to_type = Dtype::kF32;
   int64_t to_stride = 0;
   int threads = 1;
 };
 bool cast_rows(Level level, const CastRows& args);
 
-// *result = the sum of the squares of `count` numbers, in fp64. The values are cut in 64 parts whatever the threads, so
-// the bits depend on the level and the numbers alone. Within 1e-14 of the truth, but fp32 denormals count as zero.
+// *result = the sum of the squares of `count` numbers, in fp64. The numbers are cut in 64 parts for any number of
+// threads, so the bits depend only on the level and the numbers. The error is at most 1e-14, but fp32 denormals count
+// as zero.
 struct SquaredNorm {
   int64_t count = 0;
-  const void* values = nullptr;
+  const void* values = nullptr;  // [count]
   Dtype type = Dtype::kF32;
-  double* result = nullptr;
+  double* result = nullptr;  // [1]
   int threads = 1;
 };
 bool squared_norm(Level level, const SquaredNorm& args);
 
-// One step of Adam (L2 decay is added to the gradient) or AdamW (decoupled: the value shrinks by learning_rate *
-// weight_decay first) over `count` numbers, each by itself: the bits do not depend on how a parameter is cut. With
+// One step of Adam (L2 decay is added to the gradient) or AdamW (decoupled: the value first shrinks by learning_rate *
+// weight_decay) over `count` numbers, each independently: the bits do not depend on how a parameter is cut. With
 // g = gradient * *gradient_factor:
 //   average += (1 - beta1) (g - average);  square = beta2 square + (1 - beta2) g g
 //   value -= learning_rate / correction1 * average / (sqrt(square) / sqrt(correction2) + eps)
-// where correctionN = 1 - betaN^step. Every operation is rounded to fp32 once; denormals count as zero. Each result is
-// within 1e-6 of fp64's relative to the larger of what is added there.
+// where correctionN = 1 - betaN^step. Every operation is rounded to fp32 once, and denormals count as zero. The error
+// of each result against fp64 is at most 1e-6 of the larger of what is added there.
 struct Adam {
   int64_t count = 0;
-  float* value = nullptr;
-  const void* gradient = nullptr;
+  float* value = nullptr;          // [count]
+  const void* gradient = nullptr;  // [count]
   Dtype gradient_type = Dtype::kF32;
-  float* average = nullptr;
-  float* square = nullptr;
+  float* average = nullptr;  // [count]
+  float* square = nullptr;   // [count]
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   double correction1 = 1, correction2 = 1;
   bool decoupled = true;
-  const float* gradient_factor = nullptr;  // Null: 1. Read from memory, as is `skip`: the step before wrote them there.
-  const bool* skip = nullptr;              // Not null and true: nothing is touched.
+  // [1]. Null: 1. Read from memory, like `skip`, because the work before this step writes both there.
+  const float* gradient_factor = nullptr;
+  const bool* skip = nullptr;  // [1]. Not null and true: nothing is changed.
   int threads = 1;
 };
 bool adam(Level level, const Adam& args);

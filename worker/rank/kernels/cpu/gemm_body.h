@@ -11,8 +11,7 @@
 #include "worker/rank/kernels/cpu/gemm_fma.h"
 #endif
 
-// The products: what is packed when, and which block is multiplied with which. The level's inner product is in the file
-// above.
+// Decides what is packed when, and which blocks are multiplied. The level's inner product is in the file above.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
@@ -23,7 +22,7 @@ TITAN_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 TITAN_INLINE int64_t parts_of(int64_t n, int64_t part) { return (n + part - 1) / part; }
 TITAN_INLINE int64_t padded(int64_t depth) { return parts_of(depth, kDepthUnit) * kDepthUnit; }
 
-// The second operand in panels, for some blocks of the depth: one after the other, each with all panels.
+// The second operand in panels, for some blocks of the depth. The blocks follow one another, each with all panels.
 struct Panels {
   Packed* data;
   int64_t columns;
@@ -46,7 +45,7 @@ void pack_panels(const Operand& b, const Panels& to, int64_t first_depth, int64_
   });
 }
 
-// What a thread has for itself.
+// Memory of one thread.
 struct Workspace {
   Packed* strips;
   float* sums;
@@ -56,8 +55,7 @@ struct Workspace {
         sums(reinterpret_cast<float*>(strips) + kGemmBlockRows * kGemmBlockDepth) {}
 };
 
-// What is summed of a result [kStrip, kPanel * kPanelsAtOnce] stays in the first cache until a block of the depth is
-// through.
+// Sums of a result [kStrip, kPanel * kPanelsAtOnce], which stay in the L1 cache until a block of the depth is done.
 struct Sums {
   static constexpr int64_t kStride = kPanel * kPanelsAtOnce;
   alignas(64) float data[kStrip * kStride];
@@ -80,7 +78,7 @@ struct Sums {
   }
 };
 
-// to [rows, columns] = before (null: 0) + a's rows from `first` on times one block of the depth in panels.
+// to [rows, columns] = before (null: 0) + a's rows from `first` on, times one block of the depth in panels.
 template <typename From, typename To>
 void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t done, int64_t depth, const Panels& b,
                     Packed* strips, const From* before, int64_t before_stride, To* to, int64_t stride) {
@@ -102,7 +100,7 @@ void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t done,
   }
 }
 
-// c [rows, b's columns] (+)= a [rows, depth] b, of a matrix of one group.
+// Describes c [rows, b's columns] (+)= a [rows, depth] b for one group.
 struct Product {
   Operand a;
   int64_t rows, depth;
@@ -113,8 +111,8 @@ struct Product {
   bool add;
 };
 
-// Rows [first, first + rows) of c, of type T, whole. What is not the last block of the depth is summed in c itself or,
-// where that is narrow, in this thread's memory.
+// Computes all of rows [first, first + rows) of c, of type T. Until the last block of the depth, sums are in c itself
+// or, if c is bf16, in this thread's memory.
 template <typename T>
 void finish_rows(const Product& p, int64_t first, int64_t rows, const Panels& b, const Workspace& mine) {
   constexpr bool kWide = sizeof(T) == sizeof(float);
@@ -140,12 +138,13 @@ void finish_rows(const Product& p, int64_t first, int64_t rows, const Panels& b,
   }
 }
 
-// Rows that a thread packs and multiplies at once: fewer where each thread would not get a block.
+// Returns the rows that a thread packs and multiplies at once: fewer if else some thread would get no block.
 int64_t block_rows(int64_t rows, int threads) {
   return least(kBlockRows, parts_of(parts_of(rows, threads), kStrip) * kStrip);
 }
 
-// `scratch` has gemm_scratch(columns, most depth, threads) bytes: panels, and what each thread has.
+// `scratch` holds the panels and `workspaces` the memory of the threads. Together they are gemm_scratch(columns, most
+// depth, threads) bytes.
 void compute(const Product& p, int64_t columns, void* scratch, void* workspaces, int threads) {
   const Panels panels = {static_cast<Packed*>(scratch), columns};
   pack_panels(p.b, panels, 0, p.depth, threads);

@@ -2,13 +2,13 @@
 
 #include "worker/rank/kernels/cpu/gemm_operand.h"
 
-// The inner product for levels that multiply pairs of bf16: operands stay bf16, packed so that the two of a pair, side
-// by side, are neighbours in depth. A strip of rows times a panel of columns in registers.
+// Inner product for levels that multiply pairs of bf16. Operands stay bf16, packed so that the two of a pair are
+// neighbours in depth. A strip of rows is multiplied by a panel of columns in registers.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
 using Packed = uint16_t;
-constexpr int64_t kStrip = 12;  // Rows: with two vectors of columns each, three quarters of AVX-512's registers.
+constexpr int64_t kStrip = 12;  // Rows. With two vectors of columns each, three quarters of AVX-512's registers.
 constexpr int64_t kPanel = 2 * kLanes;
 constexpr int64_t kPanelsAtOnce = 1;
 constexpr int64_t kPanelsPacked = 1;
@@ -16,9 +16,9 @@ constexpr int64_t kStripsPerBlock = 20;
 constexpr int64_t kBlockDepth = 1024;
 constexpr int64_t kDepthUnit = 2;
 
-class Session {};  // Nothing to set up.
+class Session {};  // There is nothing to set up.
 
-// sum + the products of a's and b's pairs.
+// Adds the products of a's and b's pairs to `sum`.
 TITAN_INLINE Floats add_dots(Floats sum, Ints a, Ints b) {
 #if defined(__AVX512BF16__)
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
@@ -27,7 +27,7 @@ TITAN_INLINE Floats add_dots(Floats sum, Ints a, Ints b) {
 #endif
 }
 
-// The same pair in all lanes.
+// Copies a pair to all lanes.
 TITAN_INLINE Ints splat_pair(const uint16_t* pair) {
   int32_t bits;
   __builtin_memcpy(&bits, pair, sizeof(bits));
@@ -38,8 +38,9 @@ TITAN_INLINE Ints splat_pair(const uint16_t* pair) {
 #endif
 }
 
-// to[depth / 2][unit] pairs, of rows of depth; places past `count` may hold anything. Eight rows and sixteen of depth
-// at a time: experts have few rows for as many weights to pack, and one by one these would take as long as the product.
+// Packs rows of depth into to[depth / 2][unit] pairs. Positions past `count` may hold anything. Takes eight rows and
+// sixteen of depth at a time: experts have few rows for as many weights to pack, and one by one these would take as
+// long as the product.
 template <int64_t unit>
 void pack_wide(const uint16_t* rows, int64_t stride, int64_t count, int64_t depth, uint16_t* to) {
   static_assert(unit % 4 == 0);
@@ -71,7 +72,7 @@ void pack_wide(const uint16_t* rows, int64_t stride, int64_t count, int64_t dept
   }
 }
 
-// The same of depth rows: the places of a row of depth are side by side.
+// Packs the same from rows that each hold one depth of all positions.
 template <int64_t unit>
 void pack_deep(const uint16_t* row, int64_t stride, int64_t count, int64_t depth, uint16_t* to) {
   for (int64_t k = 0; k < depth; k += 2, row += 2 * stride, to += 2 * unit) {
@@ -95,7 +96,7 @@ void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth
     }
   }
 }
-// Strips, or panels, of `count` places, one after the other.
+// Packs strips, or panels, of `count` positions, one after the other.
 void pack_strips(const Operand& a, int64_t first, int64_t count, int64_t first_depth, int64_t depth, uint16_t* to) {
   pack<kStrip>(a, first, count, first_depth, depth, to);
 }
@@ -103,12 +104,12 @@ void pack_panels_of(const Operand& b, int64_t first, int64_t count, int64_t firs
   pack<kPanel>(b, first, count, first_depth, depth, to);
 }
 
-// Nothing: a panel is through slower than the next one comes.
+// Prefetches nothing: multiplying a panel takes longer than loading the next one.
 struct Ahead {
   Ahead(const uint16_t*, int64_t) {}
 };
 
-// sums [strip][panel] (+)= strip times panel; there is one.
+// sums [strip][panel] (+)= strip times panel. There is only one panel.
 void multiply(const uint16_t* strip, const uint16_t* panel, int64_t, int64_t, int64_t depth, float* sums, bool add,
               const Ahead&) {
   Floats own[kStrip][2];

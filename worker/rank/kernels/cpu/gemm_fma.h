@@ -2,14 +2,14 @@
 
 #include "worker/rank/kernels/cpu/gemm_operand.h"
 
-// The inner product for levels without tiles: operands widened to fp32, a strip of rows times a panel of columns in
-// registers.
+// Inner product for levels without bf16 products. Operands are widened to fp32, and a strip of rows is multiplied by a
+// panel of columns in registers.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
 using Packed = float;
-constexpr int64_t kStrip =
-    kLanes == 16 ? 12 : 6;  // Rows: with two vectors of columns each, three quarters of the registers.
+// Rows. With two vectors of columns each, three quarters of the registers.
+constexpr int64_t kStrip = kLanes == 16 ? 12 : 6;
 constexpr int64_t kPanel = 2 * kLanes;
 constexpr int64_t kPanelsAtOnce = 1;
 constexpr int64_t kPanelsPacked = 1;
@@ -17,9 +17,10 @@ constexpr int64_t kStripsPerBlock = 8;
 constexpr int64_t kBlockDepth = 256;
 constexpr int64_t kDepthUnit = 1;
 
-class Session {};  // Nothing to set up.
+class Session {};  // There is nothing to set up.
 
-// Eight rows of bf16 from `from` on, `stride` apart, widened and turned: their first eight elements to to[depth][unit].
+// Widens and transposes eight rows of bf16 from `from` on, `stride` apart: their first eight elements go to
+// to[depth][unit].
 void turn_eight(const uint16_t* from, int64_t stride, float* to, int64_t unit) {
   const auto row = [=](int64_t i) {
     const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * stride));
@@ -31,7 +32,7 @@ void turn_eight(const uint16_t* from, int64_t stride, float* to, int64_t unit) {
   for (int64_t k = 0; k < 8; ++k) _mm256_storeu_ps(to + k * unit, columns[k]);
 }
 
-// to[depth][unit] = the operand from outer place and depth on; 0 past `count` places.
+// to[depth][unit] = the operand from this outer position and depth on, with 0 past `count` positions.
 template <int64_t unit>
 void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
   if (from.deep) {
@@ -43,7 +44,7 @@ void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth
     return;
   }
   const uint16_t* rows = from.data + first * from.stride + first_depth;
-  // Experts have few rows for as many weights to pack: one by one these would take as long as the product.
+  // Experts have few rows for as many weights to pack, and one by one these would take as long as the product.
   const int64_t turned = count / 8 * 8, depth_turned = depth / 8 * 8;
   for (int64_t i = 0; i < turned; i += 8) {
     for (int64_t k = 0; k < depth_turned; k += 8) {
@@ -57,7 +58,7 @@ void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth
     }
   }
 }
-// Strips of `count` places, one after the other.
+// Packs strips of `count` positions, one after the other.
 void pack_strips(const Operand& a, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
   for (int64_t i = 0; i < count; i += kStrip, to += kStrip * depth) {
     pack<kStrip>(a, first + i, count - i < kStrip ? count - i : kStrip, first_depth, depth, to);
@@ -67,12 +68,12 @@ void pack_panels_of(const Operand& b, int64_t first, int64_t count, int64_t firs
   pack<kPanel>(b, first, count, first_depth, depth, to);
 }
 
-// Nothing: a panel is through slower than the next one comes.
+// Prefetches nothing: multiplying a panel takes longer than loading the next one.
 struct Ahead {
   Ahead(const float*, int64_t) {}
 };
 
-// sums [strip][panel] (+)= strip times panel; there is one.
+// sums [strip][panel] (+)= strip times panel. There is only one panel.
 void multiply(const float* strip, const float* panel, int64_t, int64_t, int64_t depth, float* sums, bool add,
               const Ahead&) {
   Floats own[kStrip][2];

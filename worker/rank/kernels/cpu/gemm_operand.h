@@ -1,6 +1,6 @@
 #pragma once
 
-// Describes a factor of a product and turns its elements, eight by eight, into columns of a panel.
+// Describes a factor of a product and transposes its elements, eight by eight, into columns of a panel.
 
 #include "worker/rank/kernels/cpu/parts.h"
 #include "worker/rank/kernels/cpu/simd.h"
@@ -8,15 +8,15 @@
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-// A factor of a product. Its elements have an outer place (a row or column of the result) and a depth, over which the
-// product sums: [outer, depth], or deep: [depth, outer].
+// A factor of a product. Its elements have an outer position (a row or column of the result) and a depth, over which
+// the product sums. It is [outer, depth], or if deep [depth, outer].
 struct Operand {
   const uint16_t* data;
   int64_t stride;
   bool deep;
 };
 
-// columns[k] = elements k of row(0) to row(7), which are vectors of eight elements of 32 bits.
+// columns[k] = element k of row(0) to row(7), each a vector of eight elements of 32 bits.
 template <typename Row>
 TITAN_INLINE void transpose_eight(const Row& row, __m256 columns[8]) {
   __m256 pairs[8], fours[8];

@@ -7,7 +7,7 @@
 #include "worker/rank/kernels/cpu/tiles.h"
 #endif
 
-// The inner product for AMX: two tiles of rows times two of columns, packed so that a tile is 1 KiB in one piece.
+// Inner product for AMX: two tiles of rows times two of columns, packed so that a tile is one contiguous KiB.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
@@ -15,15 +15,15 @@ using Packed = uint16_t;
 constexpr int64_t kStrip = 32;
 constexpr int64_t kPanel = 32;
 constexpr int64_t kPanelsAtOnce = 2;
-constexpr int64_t kPanelsPacked = 8;  // At once: what lies side by side in a row of depth is read together.
+constexpr int64_t kPanelsPacked = 8;  // Packed together, so that neighbours in a row of depth are read together.
 constexpr int64_t kStripsPerBlock = 8;
 constexpr int64_t kBlockDepth = 1024;
 constexpr int64_t kStepDepth = 256;
-constexpr int64_t kDepthUnit = 32;  // Of one tile.
-constexpr int64_t kTile = 512;      // Elements.
+constexpr int64_t kDepthUnit = 32;  // Depth of a tile.
+constexpr int64_t kTile = 512;      // Elements of a tile.
 constexpr int64_t kSumsStride = kPanel * kPanelsAtOnce;
 
-// 16 vectors of 16 pairs of bf16: vectors[i] lane j becomes vectors[j] lane i.
+// Transposes 16 vectors of 16 pairs of bf16: lane j of vectors[i] becomes lane i of vectors[j].
 void transpose(__m512i vectors[16]) {
   __m512i two[16], four[16];
   for (int i = 0; i < 16; i += 2) {
@@ -54,8 +54,8 @@ TITAN_INLINE __m512i load_some(const uint16_t* from, int64_t count) {
   return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1U << (count < 0 ? 0 : count)) - 1), from);
 }
 
-// Two tiles, of the outer places 0 to 15 and 16 to 31. Vector i of one holds 32 of depth of place i, or with `by_pairs`
-// lane j the pair of depths 2 i, 2 i + 1 of place j.
+// Two tiles, of the outer positions 0 to 15 and 16 to 31. Vector i of a tile has 32 of depth of position i, or with
+// `by_pairs` its lane j has the pair of depths 2 i, 2 i + 1 of position j.
 using Square = __m512i[2][16];
 
 TITAN_INLINE void store_square(const Square& square, uint16_t* to) {
@@ -66,7 +66,7 @@ TITAN_INLINE void store_square(const Square& square, uint16_t* to) {
   }
 }
 
-// 32 places of depth rows: `count` and `depth` of them exist, others are 0.
+// Packs 32 positions from rows that each hold one depth. Positions from `count` and depths from `depth` on are 0.
 TITAN_INLINE void pack_deep(const uint16_t* from, int64_t stride, int64_t count, int64_t depth, bool by_pairs,
                             uint16_t* to) {
   alignas(64) static constexpr uint16_t kLow[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
@@ -87,7 +87,7 @@ TITAN_INLINE void pack_deep(const uint16_t* from, int64_t stride, int64_t count,
   store_square(square, to);
 }
 
-// 32 of depth of rows of places.
+// Packs 32 of depth from rows that each hold one position.
 TITAN_INLINE void pack_wide(const uint16_t* from, int64_t stride, int64_t count, int64_t depth, bool by_pairs,
                             uint16_t* to) {
   Square square;
@@ -102,13 +102,13 @@ TITAN_INLINE void pack_wide(const uint16_t* from, int64_t stride, int64_t count,
   store_square(square, to);
 }
 
-// Squares of 32 places from `first` on, one after the other, each with its depth: for 32 of that the tile of the first
-// 16 places, that of the others.
+// Packs squares of 32 positions from `first` on, one after the other, each with its whole depth. Each 32 of depth have
+// the tile of the first 16 positions, then that of the others.
 void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth, int64_t depth, bool by_pairs,
           uint16_t* to) {
   const int64_t squares = (count + 31) / 32, padded_depth = (depth + kDepthUnit - 1) / kDepthUnit * kDepthUnit;
   const int64_t size = 32 * padded_depth;
-  if (from.deep) {  // Whole lines of a row of depth, then the next row.
+  if (from.deep) {  // Reads a whole row of depth before the next.
     for (int64_t k = 0; k < depth; k += kDepthUnit) {
       const uint16_t* rows = from.data + (first_depth + k) * from.stride + first;
       for (int64_t i = 0; i < squares; ++i) {
@@ -124,7 +124,7 @@ void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth
     }
   }
 }
-// Strips, or panels, of `count` places, one after the other.
+// Packs strips, or panels, of `count` positions, one after the other.
 void pack_strips(const Operand& a, int64_t first, int64_t count, int64_t first_depth, int64_t depth, uint16_t* to) {
   pack(a, first, count, first_depth, depth, false, to);
 }
@@ -132,7 +132,7 @@ void pack_panels_of(const Operand& b, int64_t first, int64_t count, int64_t firs
   pack(b, first, count, first_depth, depth, true, to);
 }
 
-// Tiles 0 to 3 are the sums, their quarters.
+// Tiles 0 to 3 hold the sums, a quarter each.
 TITAN_INLINE void load_sums(const float* c) {
   tile_load<0>(c, kSumsStride * 4);
   tile_load<1>(c + 16, kSumsStride * 4);
@@ -146,8 +146,8 @@ TITAN_INLINE void store_sums(float* c) {
   tile_store<3>(c + 16 * kSumsStride + 16, kSumsStride * 4);
 }
 
-// The panels after those that `strips` strips are multiplied with, on their way to the second cache meanwhile: from the
-// third one a tile comes later than a core can look ahead.
+// Prefetches the next panels into the L2 cache while `strips` strips are multiplied by the current ones. From L3 a tile
+// arrives later than a core can look ahead.
 class Ahead {
  public:
   Ahead(const uint16_t* panels, int64_t strips)
@@ -158,10 +158,10 @@ class Ahead {
   }
 
  private:
-  static constexpr int64_t kLines = 2 * kTile * sizeof(uint16_t) / 64;  // Of a panel, for 32 of its depth.
+  static constexpr int64_t kLines = 2 * kTile * sizeof(uint16_t) / 64;  // Lines of a panel per 32 of its depth.
 
   const char* at_;
-  const int64_t lines_;  // For each 32 of depth of a panel.
+  const int64_t lines_;  // Lines to fetch per 32 of depth of a panel.
 };
 
 // sums [strip][panel] (+)= strip times panel.
@@ -189,7 +189,7 @@ TITAN_INLINE void multiply_step(const uint16_t* strip, const uint16_t* panel, in
   store_sums(sums);
 }
 
-// sums (+)= strip times `count` panels, `panel_size` apart; depth is a multiple of 32. The first cache holds a step's
+// sums (+)= strip times `count` panels, `panel_size` apart. depth is a multiple of 32. The L1 cache holds a step's
 // strip, one of its panels and the sums, so that each step reads only its panels from further away.
 void multiply(const uint16_t* strip, const uint16_t* panels, int64_t panel_size, int64_t count, int64_t depth,
               float* sums, bool add, Ahead& ahead) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// For all that is compiled for one level: its name, and functions that leave no copy of their own. Tests that play a
-// level on another one give a name before.
+// Defines the name of the level that a file is compiled for, and functions that leave no out-of-line copy. Tests that
+// emulate a level on another one define the name first.
 #if defined(TITAN_LEVEL)
 #elif defined(__AMX_BF16__)
 #define TITAN_LEVEL amx

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-// NF4 (QLoRA, arXiv 2305.14314): a number is one of sixteen times its block's scale.
+// NF4 (QLoRA, arXiv 2305.14314): a number is one of these sixteen times the scale of its block.
 namespace titan::kernels {
 
 inline constexpr std::array<float, 16> kNf4Numbers = {
@@ -25,8 +25,9 @@ inline constexpr std::array<float, 16> kNf4Numbers = {
     1.0F,
 };
 
-// The `columns` numbers of a packed row, in fp32 and then rounded to T: two codes a byte, the first in its upper half,
-// then a scale (float) for each `block` numbers. `block` is even and divides `columns`.
+// Unpacks a row to numbers [columns], computed in fp32 and rounded to T. `row` has columns / 2 bytes of codes, two per
+// byte with the first in the upper half, and then one float scale per `block` numbers. `block` is even and divides
+// `columns`.
 template <typename T>
 void unpack_nf4_row(const uint8_t* row, int64_t columns, int64_t block, T* numbers) {
   const auto* scales = reinterpret_cast<const float*>(row + columns / 2);

@@ -4,11 +4,11 @@
 #include "worker/rank/kernels/cpu/team.h"
 #include "worker/rank/kernels/dtype.h"
 
-// How bodies share work among threads, and the types that they meet.
+// Divides the work of bodies among threads, and addresses numbers of several types.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-// Denormals count as zero while this lives: one result in their range costs as much as seventy others.
+// Counts denormals as zero while it lives, because one result in their range costs as much as seventy others.
 class FlushDenormals {
  public:
   [[gnu::always_inline]] FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
@@ -20,8 +20,8 @@ class FlushDenormals {
   unsigned before_;
 };
 
-// Calls body(begin, end, part) for parts of [0, count), one a thread; part < threads. No result may depend on where the
-// parts meet.
+// Calls body(begin, end, part) for parts of [0, count), one per thread, with part < threads. No result may depend on
+// where parts meet.
 template <typename Body>
 TITAN_INLINE void in_numbered_parts(int threads, int64_t count, const Body& body) {
   in_team(count <= 1 ? 1 : threads, [&](int64_t part, int64_t parts) {
@@ -36,7 +36,7 @@ TITAN_INLINE void in_parts(int threads, int64_t count, const Body& body) {
   in_numbered_parts(threads, count, [&](int64_t begin, int64_t end, int64_t) { body(begin, end); });
 }
 
-// A row or matrix whose type is known only now.
+// Addresses an element when the type is known only now.
 template <typename T>
 TITAN_INLINE const T* at(const void* base, int64_t element) {
   return static_cast<const T*>(base) + element;

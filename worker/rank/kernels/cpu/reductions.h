@@ -4,11 +4,11 @@
 
 #include "worker/rank/kernels/cpu/simd.h"
 
-// Over the numbers of a row.
+// Reduces the numbers of a row.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-// term(offset, lanes) summed in two chains. A term must be 0 in lanes that are not there.
+// Sums term(offset, lanes) in two chains. A term must be 0 in absent lanes.
 template <typename Term>
 TITAN_INLINE float sum_over(int64_t n, Term term) {
   Floats first = splat(0), second = splat(0);
@@ -21,7 +21,7 @@ TITAN_INLINE float sum_over(int64_t n, Term term) {
   return sum(first + second);
 }
 
-// The largest of n numbers; minus infinity of none. What is no number counts or not.
+// Returns the largest of n numbers, or minus infinity if there are none. NaNs may or may not count.
 template <typename T>
 float largest_of(const T* row, int64_t n) {
   Floats first = splat(-INFINITY), second = first;

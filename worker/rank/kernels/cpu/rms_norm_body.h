@@ -40,7 +40,7 @@ void rms_norm_rows(const RmsNormForward& a, int64_t begin, int64_t end) {
   }
 }
 
-// The rows' gradients; what they add to the weight's is summed in dweight [dim] unless that is null.
+// Computes the rows' gradients, and adds their share of the weight's to dweight [dim] unless that is null.
 template <typename T>
 void rms_norm_gradients(const RmsNormBackward& a, int64_t begin, int64_t end, float* dweight) {
   const T* weight = static_cast<const T*>(a.weight);
@@ -63,7 +63,7 @@ void rms_norm_gradients(const RmsNormBackward& a, int64_t begin, int64_t end, fl
   }
 }
 
-// dweight = the sum of the parts, in their order.
+// dweight = the sum of the parts, in order.
 template <typename T>
 void add_parts(const float* parts, int64_t dim, T* dweight) {
   for_vectors(dim, [=](int64_t i, auto lanes) {

@@ -10,7 +10,7 @@
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-// The best of what is offered in ascending order of place: largest first, of equal ones the first offered.
+// Keeps the best of what is offered in ascending order of position: largest first, and of equal ones the first offered.
 class Best {
  public:
   explicit Best(int64_t wanted) : wanted_(wanted) {}
@@ -92,7 +92,7 @@ void route_tokens(const RouterForward& a, int64_t begin, int64_t end) {
   }
 }
 
-// Gradients of the chosen scores before they were normalized and scaled.
+// Computes the gradients of the chosen scores before they were normalized and scaled.
 void plain_gradients(const RouterBackward& a, int64_t token, const float* scores, float* gradients) {
   const int64_t* chosen = a.chosen + token * a.top_k;
   const float* dscores = a.dscores + token * a.top_k;
@@ -113,7 +113,7 @@ void route_gradients(const RouterBackward& a, int64_t begin, int64_t end) {
     const int64_t* chosen = a.chosen + token * a.top_k;
     score(at<T>(a.logits, token * a.stride), a.experts, a.softmax, scores);
     plain_gradients(a, token, scores, gradients);
-    float along = 0;  // Softmax: what every logit loses.
+    float along = 0;  // With softmax, every logit loses this times its score.
     for (int64_t rank = 0; rank < a.top_k; ++rank) along += a.softmax ? gradients[rank] * scores[chosen[rank]] : 0;
     for (int64_t rank = 0; rank < a.top_k; ++rank) {
       const float own = scores[chosen[rank]];

@@ -1,4 +1,4 @@
-// The bodies of all row operations for AVX2, in one file: the intrinsics' header is most of what there is to compile.
+// Compiles the bodies of all row operations for AVX2 in one file, because the intrinsics' header is most of the work.
 #include "worker/rank/kernels/cpu/cross_entropy_body.h"
 #include "worker/rank/kernels/cpu/expert_rows_body.h"
 #include "worker/rank/kernels/cpu/flat_body.h"

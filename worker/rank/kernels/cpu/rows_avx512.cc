@@ -1,4 +1,5 @@
-// The bodies of all row operations for AVX-512, in one file: the intrinsics' header is most of what there is to
+// Compiles the bodies of all row operations for AVX-512 in one file, because the intrinsics' header is most of the
+// work.
 #include "worker/rank/kernels/cpu/cross_entropy_body.h"
 #include "worker/rank/kernels/cpu/expert_rows_body.h"
 #include "worker/rank/kernels/cpu/flat_body.h"

@@ -5,16 +5,17 @@
 
 #include "worker/rank/kernels/cpu/inline.h"
 
-// One vocabulary of vectors for the bodies of the kernels, in the level of the file that includes it. Such files hold
-// nothing with weak linkage (no std::, no inline functions at namespace scope): the linker would keep one of several
-// copies, and one compiled for AVX-512 ends the program on an older machine. So all of this is static, and so are the
-// bodies.
+// One set of vector operations for the bodies of the kernels, at the level of the file that includes it. Such files
+// have nothing with weak linkage (no std::, no inline functions at namespace scope): the linker would keep one of
+// several copies, and one compiled for AVX-512 crashes the program on an older machine. So everything here, and every
+// body, is static.
 
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-struct All {
-};  // Every lane of a vector; First(n) is the other choice: loads give 0 in the rest, stores leave it alone.
+// Every lane of a vector. The alternative is First(n): loads give 0 in the other lanes, and stores leave them
+// unchanged.
+struct All {};
 
 #if defined(__AVX512F__)
 
@@ -46,8 +47,8 @@ TITAN_INLINE Floats load(const uint16_t* from, First first) {
 
 TITAN_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }         // a b + c
 TITAN_INLINE Floats minus_fma(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b
-TITAN_INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }   // b where one is no number.
-TITAN_INLINE Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }  // Likewise.
+TITAN_INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }   // b if either is NaN.
+TITAN_INLINE Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }  // b if either is NaN.
 TITAN_INLINE Floats root(Floats a) { return _mm512_sqrt_ps(a); }
 TITAN_INLINE Floats nearest(Floats a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 TITAN_INLINE Mask is_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
@@ -61,10 +62,10 @@ TITAN_INLINE Floats odd_twice(Floats a) { return _mm512_movehdup_ps(a); }
 TITAN_INLINE Floats minus_plus(Floats a, Floats b, Floats c) { return _mm512_fmaddsub_ps(a, b, c); }  // a b -+ c
 TITAN_INLINE Floats plus_minus(Floats a, Floats b, Floats c) { return _mm512_fmsubadd_ps(a, b, c); }  // a b +- c
 
-// a times 2 to the whole number n; out of range: infinity.
+// a times 2^n for an integer n. Infinity if out of range.
 TITAN_INLINE Floats times_power(Floats a, Floats n) { return _mm512_scalef_ps(a, n); }
 
-// Of each fp32 the nearest bf16 (ties to even), in the upper half; no number stays none.
+// Rounds each fp32 to the nearest bf16 (ties to even), in the upper half. NaN stays NaN.
 TITAN_INLINE Ints rounded_bits(Floats a) {
   const Ints bits = _mm512_castps_si512(a);
   const Ints odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -81,7 +82,7 @@ TITAN_INLINE void store(float* to, Floats a, First first) { _mm512_mask_storeu_p
 TITAN_INLINE void store(uint16_t* to, Floats a, All) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow(a)); }
 TITAN_INLINE void store(uint16_t* to, Floats a, First first) { _mm256_mask_storeu_epi16(to, first.lanes, narrow(a)); }
 
-// In lanes that are not among the first, `other`.
+// Sets lanes that are not among the first to `other`.
 TITAN_INLINE Floats keep(Floats a, Floats, All) { return a; }
 TITAN_INLINE Floats keep(Floats a, Floats other, First first) { return _mm512_mask_blend_ps(first.lanes, other, a); }
 
@@ -89,7 +90,7 @@ TITAN_INLINE __m256 upper_half(Floats a) { return _mm512_extractf32x8_ps(a, 1); 
 TITAN_INLINE __m256 lower_half(Floats a) { return _mm512_castps512_ps256(a); }
 TITAN_INLINE float lowest(Floats a) { return _mm256_cvtss_f32(lower_half(a)); }
 
-// Pairs (even, odd) that lie side by side: kLanes of them.
+// Loads kLanes contiguous pairs (even, odd).
 TITAN_INLINE Ints load_pairs(const uint16_t* from, All) { return _mm512_loadu_si512(from); }
 TITAN_INLINE Ints load_pairs(const uint16_t* from, First first) { return _mm512_maskz_loadu_epi32(first.lanes, from); }
 TITAN_INLINE void store_pairs(uint16_t* to, Ints pairs, All) { _mm512_storeu_si512(to, pairs); }
@@ -104,7 +105,7 @@ TITAN_INLINE Ints pairs_of(Floats even, Floats odd) {
   const Ints upper = _mm512_and_si512(rounded_bits(odd), _mm512_set1_epi32(static_cast<int>(0xffff0000U)));
   return _mm512_or_si512(upper, _mm512_srli_epi32(rounded_bits(even), 16));
 }
-// The same of numbers that bf16 holds.
+// The same for numbers that bf16 holds exactly.
 TITAN_INLINE Ints narrow_pairs_of(Floats even, Floats odd) {
   return _mm512_or_si512(_mm512_castps_si512(odd), _mm512_srli_epi32(_mm512_castps_si512(even), 16));
 }
@@ -167,8 +168,8 @@ TITAN_INLINE Floats load(const uint16_t* from, First first) {
 
 TITAN_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }         // a b + c
 TITAN_INLINE Floats minus_fma(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
-TITAN_INLINE Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }   // b where one is no number.
-TITAN_INLINE Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }  // Likewise.
+TITAN_INLINE Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }   // b if either is NaN.
+TITAN_INLINE Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }  // b if either is NaN.
 TITAN_INLINE Floats root(Floats a) { return _mm256_sqrt_ps(a); }
 TITAN_INLINE Floats nearest(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 TITAN_INLINE Mask is_less(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
@@ -182,13 +183,13 @@ TITAN_INLINE Floats odd_twice(Floats a) { return _mm256_movehdup_ps(a); }
 TITAN_INLINE Floats minus_plus(Floats a, Floats b, Floats c) { return _mm256_fmaddsub_ps(a, b, c); }  // a b -+ c
 TITAN_INLINE Floats plus_minus(Floats a, Floats b, Floats c) { return _mm256_fmsubadd_ps(a, b, c); }  // a b +- c
 
-// a times 2 to the whole number n, which is -125 to 128; by one half first, since 2 to the 128th is no fp32.
+// a times 2^n for an integer n from -125 to 128, in two steps, because 2^128 exceeds fp32.
 TITAN_INLINE Floats times_power(Floats a, Floats n) {
   const Ints exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(126));
   return a * bits_as_floats(_mm256_slli_epi32(exponent, 23)) * splat(2);
 }
 
-// Of each fp32 the nearest bf16 (ties to even), in the upper half; no number stays none.
+// Rounds each fp32 to the nearest bf16 (ties to even), in the upper half. NaN stays NaN.
 TITAN_INLINE Ints rounded_bits(Floats a) {
   const Ints bits = _mm256_castps_si256(a);
   const Ints odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -213,7 +214,7 @@ TITAN_INLINE void store(uint16_t* to, Floats a, First first) {
   for (int64_t i = 0; i < first.count; ++i) to[i] = some[i];
 }
 
-// In lanes that are not among the first, `other`.
+// Sets lanes that are not among the first to `other`.
 TITAN_INLINE Floats keep(Floats a, Floats, All) { return a; }
 TITAN_INLINE Floats keep(Floats a, Floats other, First first) { return choose(bits_as_floats(first.lanes), a, other); }
 
@@ -221,7 +222,7 @@ TITAN_INLINE __m128 upper_half(Floats a) { return _mm256_extractf128_ps(a, 1); }
 TITAN_INLINE __m128 lower_half(Floats a) { return _mm256_castps256_ps128(a); }
 TITAN_INLINE float lowest(Floats a) { return _mm256_cvtss_f32(a); }
 
-// Pairs (even, odd) that lie side by side: kLanes of them.
+// Loads kLanes contiguous pairs (even, odd).
 TITAN_INLINE Ints load_pairs(const uint16_t* from, All) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
@@ -242,7 +243,7 @@ TITAN_INLINE Ints pairs_of(Floats even, Floats odd) {
   const Ints upper = _mm256_and_si256(rounded_bits(odd), _mm256_set1_epi32(static_cast<int>(0xffff0000U)));
   return _mm256_or_si256(upper, _mm256_srli_epi32(rounded_bits(even), 16));
 }
-// The same of numbers that bf16 holds.
+// The same for numbers that bf16 holds exactly.
 TITAN_INLINE Ints narrow_pairs_of(Floats even, Floats odd) {
   return _mm256_or_si256(_mm256_castps_si256(odd), _mm256_srli_epi32(_mm256_castps_si256(even), 16));
 }
@@ -275,7 +276,7 @@ TITAN_INLINE double sum(Doubles a) {
 
 #endif
 
-// Over all lanes, as a tree.
+// Reduces all lanes, as a tree.
 TITAN_INLINE float sum(Floats a) {
 #if defined(__AVX512F__)
   const __m256 eight = lower_half(a) + upper_half(a);
@@ -297,13 +298,13 @@ TITAN_INLINE float largest(Floats a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// As many pairs as `pairs` has lanes, side by side in two vectors of fp32: the lanes of the first and of the second.
+// Lanes of the first and of the second of two fp32 vectors that hold as many pairs side by side as `pairs` has lanes.
 TITAN_INLINE First lower_of(First pairs) { return First(2 * pairs.count < kLanes ? 2 * pairs.count : kLanes); }
 TITAN_INLINE First upper_of(First pairs) { return First(2 * pairs.count < kLanes ? 0 : 2 * pairs.count - kLanes); }
 
-// e to the power of each, within 2e-7 of it; below -86.5 it is 0, so that nothing ends in a denormal. Cephes' expf.
+// e^x with a relative error of at most 2e-7, and 0 below -86.5, so that no result is denormal. This is Cephes' expf.
 TITAN_INLINE Floats exponential(Floats x) {
-  // The bounds come first: what is no number passes larger and smaller as the second operand.
+  // The bounds are the first operands, because larger and smaller pass on NaN as the second.
   const Floats bounded = smaller(splat(88.8F), larger(splat(-86.5F), x));
   const Floats n = nearest(bounded * splat(1.44269504F));
   Floats r = minus_fma(n, splat(0.693359375F), bounded);
@@ -318,7 +319,7 @@ TITAN_INLINE Floats exponential(Floats x) {
   return choose(is_less(x, splat(-86.5F)), splat(0), times_power(p, n));
 }
 
-// Visits [0, n) a vector at a time: visit(offset, All or First).
+// Visits [0, n) one vector at a time: visit(offset, All or First).
 template <typename Visit>
 TITAN_INLINE void for_vectors(int64_t n, Visit visit) {
   int64_t i = 0;

@@ -5,7 +5,7 @@
 namespace titan::kernels {
 namespace {
 
-// Chance decides between neighbours in bf16 alone; every size goes.
+// Stochastic rounding is for bf16 only. Every size is accepted.
 bool accepted(const SmallAdam& args) { return !args.stochastic || args.type == Dtype::kBf16; }
 
 }  // namespace

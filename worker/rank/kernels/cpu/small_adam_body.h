@@ -9,20 +9,20 @@
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-constexpr int64_t kMost = 256;        // Numbers of a block.
+constexpr int64_t kMost = 256;        // Numbers per block.
 constexpr int64_t kRandomChunk = 64;  // Words that are drawn together.
 
-// A block's moments in fp32, while it is moved on.
+// A block's moments in fp32 during the update.
 struct Moments {
   alignas(64) float average[kMost];
   alignas(64) float square[kMost];
 };
 
-// Where a block lies.
+// Location of a block.
 struct SmallBlock {
   int64_t row = 0, first = 0, count = 0;  // `first` counts numbers of all rows.
   int64_t scale = 0;
-  int64_t index = 0;  // Of its first number in the random stream.
+  int64_t index = 0;  // Index of its first number in the random stream.
 };
 
 SmallBlock block_at(const SmallAdam& a, int64_t blocks, int64_t i) {
@@ -57,7 +57,7 @@ void write_codes(const KeptMoment& kept, const SmallBlock& block, const float* f
     const Floats x = load(from + i, lanes);
     high = larger(x, high);
     low = larger(splat(0) - x, low);
-    bad = fma(x, splat(0), bad);  // No number unless x is finite.
+    bad = fma(x, splat(0), bad);  // NaN unless x is finite.
   });
   const float top = largest(high), bottom = largest(low), scale = top >= bottom ? top : -bottom;
   kept.scales[block.scale] = scale + sum(bad);
@@ -80,7 +80,7 @@ TITAN_INLINE void write_moment(const KeptMoment& kept, KeptMoment::Form form, co
   }
 }
 
-// Word-major, as worker/rank/nn/random.h lays a chunk out.
+// Writes word by word, as worker/rank/nn/random.h lays out a chunk.
 void draw_chunk(uint64_t key, uint32_t step, int64_t chunk, uint32_t* out) {
   constexpr int kCounters = kRandomChunk / 4;
   alignas(64) uint32_t word[4][kCounters];
@@ -104,7 +104,7 @@ void draw_chunk(uint64_t key, uint32_t step, int64_t chunk, uint32_t* out) {
   memcpy(out, word, sizeof word);
 }
 
-// One word for each number of a block.
+// One random word per number of a block.
 struct RandomWords {
   alignas(64) uint32_t words[kMost + 2 * kRandomChunk];
   int64_t skip = 0;  // Words before the block's first.

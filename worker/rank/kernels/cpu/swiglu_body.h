@@ -46,7 +46,7 @@ TITAN_INLINE void store_alternating(float* to, GateAndLinear both, First first) 
   store(to + kLanes, high, upper_of(first));
 }
 
-// `linear` null: they alternate.
+// A null `linear` means that they alternate in `gate`.
 template <typename T, typename Lanes>
 TITAN_INLINE GateAndLinear load_both(const T* gate, const T* linear, int64_t i, Lanes lanes) {
   if (linear == nullptr) return load_alternating(gate + 2 * i, lanes);
@@ -61,9 +61,9 @@ TITAN_INLINE void store_both(T* gate, T* linear, int64_t i, GateAndLinear both, 
 
 TITAN_INLINE Floats sigmoid(Floats x) { return splat(1) / (splat(1) + exponential(splat(0) - x)); }
 
-constexpr float kSlope = 1.702F;  // x sigmoid(1.702 x): the sigmoid form of GELU.
+constexpr float kSlope = 1.702F;  // x sigmoid(1.702 x) is the sigmoid form of GELU.
 
-// The limit comes first, so that what is no number stays so.
+// The limit comes first, so that NaN stays NaN.
 TITAN_INLINE Floats at_most(Floats limit, Floats x) { return smaller(limit, x); }
 TITAN_INLINE Floats within(Floats limit, Floats x) { return smaller(limit, larger(splat(0) - limit, x)); }
 

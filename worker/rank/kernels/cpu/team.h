@@ -12,9 +12,9 @@
 namespace titan::kernels {
 namespace {
 
-// Calls work(member, members) for each member of a team of at most `threads`, on threads of their own, and waits for
-// all; one is the caller's own, without OpenMP. They are OpenMP's, which stay between calls; ThreadSanitizer does not
-// see those begin and end, and gets others.
+// Calls work(member, members) for each member of a team of at most `threads`, on separate threads, and waits for all.
+// One is the calling thread, and a team of one uses no OpenMP. The threads are OpenMP's and persist between calls.
+// ThreadSanitizer does not see those start and end, so under it each call starts its own.
 template <typename Work>
 TITAN_INLINE void in_team(int threads, const Work& work) {
   if (threads <= 1) return work(0, 1);

@@ -4,12 +4,12 @@
 
 #include "worker/rank/kernels/cpu/inline.h"
 
-// AMX tiles: eight registers of 16 rows of 64 bytes. Written as assembly, because GCC 12's intrinsics do not say what
-// they read, so that a store before them may come too late.
+// AMX tiles: eight registers of 16 rows of 64 bytes. They are written as assembly because GCC 12's intrinsics do not
+// declare what they read, so that a store before them may come too late.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-// All tiles whole, for this thread.
+// Configures all tiles at full size, for this thread.
 TITAN_INLINE void tiles_configure() {
   struct alignas(64) {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -20,7 +20,7 @@ TITAN_INLINE void tiles_configure() {
 }
 TITAN_INLINE void tiles_release() { asm volatile("tilerelease" ::: "memory"); }
 
-// The same, while this lives.
+// Keeps them configured while it lives.
 class Session {
  public:
   [[gnu::always_inline]] Session() { tiles_configure(); }
@@ -33,7 +33,7 @@ template <int tile>
 TITAN_INLINE void tile_zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(tile));
 }
-// Row r from or to base + r * stride, in bytes.
+// Row r is at base + r * stride, in bytes.
 template <int tile>
 TITAN_INLINE void tile_load(const void* base, int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(base), "r"(stride), "i"(tile) : "memory");

@@ -9,10 +9,10 @@
 namespace titan::kernels::device {
 
 struct Softmax {
-  float maximum, sum;  // Of exp(logit - maximum).
+  float maximum, sum;  // sum is of exp(logit - maximum).
 };
 
-// What a sum to one maximum is worth to a greater one. Equal ones may be infinite.
+// Rescales a sum from one maximum to a greater one. Equal maxima may be infinite.
 TITAN_BODY float shrunk(float sum, float maximum, float greater) {
   return maximum == greater ? sum : sum * expf(maximum - greater);
 }
@@ -24,7 +24,7 @@ struct Merge {
   }
 };
 
-// N logits at a time; each is read once.
+// Takes N logits at a time and reads each once.
 template <typename T, int N>
 struct SoftmaxRow {
   SoftmaxChunk a;
@@ -82,7 +82,7 @@ struct LogitGradient {
   }
 };
 
-// One team for all tokens.
+// One team sums over all tokens.
 struct SumOfLosses {
   CrossEntropyLoss a;
   float* loss;

@@ -9,7 +9,7 @@
 namespace titan::kernels {
 namespace {
 
-// On the current stream of the current device, which a rank and autograd's threads set once.
+// Launches on the current stream of the current device, which a rank and autograd's threads set once.
 class OnCurrentStream final : public DeviceKernels {
  public:
   bool run(const RmsNormForward& args) const override { return args.dim > 0 && launched(args); }

@@ -6,7 +6,7 @@
 
 namespace titan::kernels::device {
 
-// A token's row: its choices' rows, gathered, weighted and summed in their order. N numbers at a time.
+// Computes a token's row: gathers its choices' rows, weights them and sums them in order. N numbers at a time.
 template <typename T, int N>
 struct SumOfChoices {
   SumRows a;
@@ -28,7 +28,7 @@ struct SumOfChoices {
   }
 };
 
-// A choice's gradients: its row's, written where the row lies, and its weight's. N numbers at a time.
+// Computes a choice's gradients: its row's, written at the row's position, and its weight's. N numbers at a time.
 template <typename T, int N>
 struct GradientsOfChoice {
   SumRowsBackward a;

@@ -1,4 +1,4 @@
-// Eight-bit floats on a GPU: their bodies, by a GPU's teams.
+// Runs the casts to eight-bit floats on a GPU.
 
 #include "worker/rank/kernels/cuda/float8_body.h"
 #include "worker/rank/kernels/cuda/launch.h"

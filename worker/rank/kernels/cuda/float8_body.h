@@ -3,14 +3,14 @@
 #include "worker/rank/kernels/cuda/float8_numbers.h"
 #include "worker/rank/kernels/cuda/rows.h"
 
-// What worker/rank/kernels/float8_scales.h says, for teams. Numbers travel by eight: who calls has asked takes() first.
+// Implements worker/rank/kernels/float8_scales.h for teams, eight numbers at a time. Callers check takes() first.
 namespace titan::kernels::device {
 
 constexpr int kFloat8Threads = 256;
 
 inline int64_t parts_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
 
-// The greatest magnitude of a part of the packs.
+// Finds the greatest magnitude of one part of the packs.
 struct AmaxOfPart {
   static constexpr int64_t kPacks = 2048;
   Float8Amax a;
@@ -27,14 +27,14 @@ struct AmaxOfPart {
   }
 };
 
-constexpr int64_t kRun = 16;  // Rows that are of one group.
+constexpr int64_t kRun = 16;  // Rows that belong to one group.
 
 TITAN_BODY int64_t source_of(const SpreadRows& spread, int64_t row) {
   return spread.source == nullptr ? row : spread.source[row];
 }
 
-// Of a tile of rows and columns. A thread reads eight columns of a run of rows, many at once; then a column is one
-// thread's.
+// Finds the magnitudes of one tile's columns. A thread reads eight columns of a run of rows, many at once. Then each
+// column belongs to one thread.
 struct AmaxOfColumns {
   static constexpr int64_t kRows = 128, kColumns = 256;
   static constexpr int64_t kRuns = kRows / kRun;
@@ -136,18 +136,18 @@ struct Float8Row {
   }
 };
 
-// Tiles of a matrix that turn in a team's memory. A thread reads four rows of eight neighbours, holds their codes as
-// eight words of a column each, and writes sixteen codes of a column.
+// Transposes a tile of a matrix in a team's memory. A thread reads eight neighbours in each of four rows, holds their
+// codes as eight words of one column each, and writes sixteen codes of a column.
 struct Tile {
   static constexpr int64_t kRows = 128, kColumns = 64;
-  static constexpr int kPitch = kRows / 4 + 1;  // Words of a column; one more, so that columns meet other banks.
+  static constexpr int kPitch = kRows / 4 + 1;  // Words per column. One more, so that columns use different banks.
   static constexpr int64_t kFloats = kColumns * kPitch;
 
-  int64_t rows, columns;  // Of the matrix.
-  int64_t row, column;    // Where the tile begins.
-  uint8_t* to;            // Where its first column begins in the turned matrix.
+  int64_t rows, columns;  // Size of the matrix.
+  int64_t row, column;    // Start of the tile.
+  uint8_t* to;            // Start of the tile's first column in the transposed matrix.
 
-  // codes(row, column): eight codes of a row of the matrix.
+  // codes(row, column) returns eight codes of a row of the matrix.
   template <typename Team, typename Source>
   TITAN_BODY void turn(Team& team, uint32_t* memory, const Source& codes) const {
     team.each(kRows / 4 * (kColumns / kVector), [=, *this](int64_t i) {
@@ -174,7 +174,7 @@ struct Tile {
   }
 };
 
-// Those of matrices [batch, rows, columns], a team's each.
+// Tiles of matrices [batch, rows, columns], one per team.
 struct Tiles {
   Tiles(int64_t rows, int64_t columns)
       : rows(rows), columns(columns), down(parts_of(rows, Tile::kRows)), across(parts_of(columns, Tile::kColumns)) {}
@@ -201,7 +201,7 @@ struct TurnColumns {
     const int64_t matrix = tiles.matrix(i);
     const Tile tile = tiles.tile(i, a.values);
     const bool grouped = a.spread.group != nullptr;
-    float* scales = team.memory();  // Of the tile's columns; where rows are spread, of each run's.
+    float* scales = team.memory();  // Scales of the tile's columns, one set per run if rows are spread.
     team.each((grouped ? kRuns : 1) * Tile::kColumns, [=, *this](int64_t item) {
       const int64_t run = item / Tile::kColumns, k = item % Tile::kColumns;
       if (tile.column + k >= a.columns || tile.row + run * kRun >= a.rows) return;
@@ -222,7 +222,7 @@ struct TurnColumns {
   }
 };
 
-// 1 / scale of each amax.
+// Writes 1 / scale of each amax.
 struct InvertScales {
   const float* amax;
   float* inverse;
@@ -237,7 +237,7 @@ struct InvertScales {
   }
 };
 
-// A thread a row; each looks through all groups.
+// Uses one thread per row. Each searches all groups.
 struct FindSpread {
   FindSpreadRows a;
 
@@ -246,7 +246,7 @@ struct FindSpread {
     const int64_t first = part * kFloat8Threads, left = a.rows - first;
     team.each(left < kFloat8Threads ? left : kFloat8Threads, [=, *this](int64_t i) {
       const int64_t row = first + i;
-      int64_t begin = 0, spread = 0, group = 0;  // Of the group that the row may be of.
+      int64_t begin = 0, spread = 0, group = 0;  // Start of the group that may contain the row.
       while (group < a.groups && row >= spread + up(a.ends[group] - begin)) {
         spread += up(a.ends[group] - begin);
         begin = a.ends[group++];
@@ -309,7 +309,7 @@ void float8(const Float8ColumnAmax& a, Grid& grid) {
 
 template <typename Grid>
 void float8(const Float8Cast& a, Grid& grid) {
-  // One part at least: it writes the scale.
+  // At least one part runs, because it writes the scale.
   const int64_t parts = parts_of(a.count / kVector, CastPart::kPacks);
   grid(CastPart{a}, parts > 0 ? parts : 1, kFloat8Threads);
 }

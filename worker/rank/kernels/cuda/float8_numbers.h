@@ -5,7 +5,8 @@
 #include "worker/rank/kernels/cuda/numbers.h"
 #include "worker/rank/kernels/float8_scales.h"
 
-// Single numbers and packs of eight as eight-bit floats, and the scales between (worker/rank/kernels/float8_scales.h).
+// Casts single numbers and packs of eight to eight-bit floats, and computes scales
+// (worker/rank/kernels/float8_scales.h).
 namespace titan::kernels::device {
 
 TITAN_BODY uint32_t bits_of(float value) {
@@ -19,7 +20,7 @@ TITAN_BODY float float_of(uint32_t bits) {
   return value;
 }
 
-// Magnitudes of bf16 are ordered as their bits are, infinity and then NaNs last.
+// Magnitudes of bf16 are ordered like their bits, with infinity and then NaNs last.
 TITAN_BODY uint32_t greatest_magnitude(uint32_t so_far, const Words& words) {
   TITAN_UNROLL
   for (const uint32_t two : words.w) {
@@ -34,7 +35,7 @@ struct Greater {
   TITAN_BODY uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
 };
 
-// To a magnitude's bits in bf16, whoever else raises it now.
+// Raises the float to a magnitude given as bits of bf16, atomically on a GPU.
 TITAN_BODY void raise(float* place, uint32_t magnitude) {
   const auto bits = static_cast<int>(magnitude << 16);
 #if defined(__CUDA_ARCH__)
@@ -48,13 +49,13 @@ TITAN_BODY void raise(float* place, uint32_t magnitude) {
 
 TITAN_BODY float scale_of(float amax, Float8Format to) {
   const double most = to.format == EightBits::kE4m3 ? 448 : 57344;
-  // A comparison that lets through what is no number. In fp64, so that every device divides alike.
+  // This comparison lets NaN through. fp64 makes every device divide alike.
   const double divisor = amax < 1e-12 ? 1e-12 : static_cast<double>(amax);
   const auto scale = static_cast<float>(most / divisor);
   return to.power_of_two && scale == scale ? float_of(bits_of(scale) & 0xff800000U) : scale;
 }
 
-// The nearest, ties to even, saturated; a NaN is 0x7f.
+// Rounds to nearest, ties to even, and saturates. A NaN becomes 0x7f.
 TITAN_BODY uint32_t encoded(float x, EightBits format) {
   const int mantissa = format == EightBits::kE4m3 ? 3 : 2, bias = format == EightBits::kE4m3 ? 7 : 15;
   const float most = format == EightBits::kE4m3 ? 448.0F : 57344.0F;
@@ -63,7 +64,7 @@ TITAN_BODY uint32_t encoded(float x, EightBits format) {
   if (magnitude != magnitude) return 0x7f;
   magnitude = magnitude > most ? most : magnitude;
   const uint32_t bits = bits_of(magnitude), dropped = 23 - mantissa;
-  // Below the least normal number the code counts steps.
+  // Below the smallest normal number the code counts steps.
   if (bits < static_cast<uint32_t>(128 - bias) << 23) {
     const float steps = magnitude * float_of(static_cast<uint32_t>(127 + bias - 1 + mantissa) << 23);
     return sign | static_cast<uint32_t>(rintf(steps));
@@ -72,7 +73,7 @@ TITAN_BODY uint32_t encoded(float x, EightBits format) {
   return sign | ((rounded >> dropped) - (static_cast<uint32_t>(127 - bias) << mantissa));
 }
 
-// Two of them, the first in the lower byte.
+// Encodes two numbers, the first in the lower byte.
 TITAN_BODY uint32_t encoded(float first, float second, EightBits format) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   uint16_t both;

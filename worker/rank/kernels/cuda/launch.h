@@ -4,8 +4,8 @@
 
 #include "worker/rank/kernels/device_kernels.h"
 
-// The row operations in bf16 (device_kernels.h), launched on `stream`: what rows.cu holds for code that nvcc does not
-// compile. Each returns what the launch says.
+// Launches the row operations in bf16 (device_kernels.h) on `stream`, for code that nvcc does not compile. Each call
+// returns the result of the launch. rows.cu defines the first group.
 namespace titan::kernels::device {
 
 cudaError_t launch(const RmsNormForward& args, cudaStream_t stream);
@@ -19,10 +19,10 @@ cudaError_t launch(const SoftmaxChunk& args, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyGradient& args, const float* scale, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t stream);
 
-// Of small_adam.cu.
+// Defined in small_adam.cu.
 cudaError_t launch(const SmallAdam& args, const DeviceStep& where, cudaStream_t stream);
 
-// Of float8.cu; kDeclined where numbers do not lie by eights.
+// Defined in float8.cu. These return kDeclined if numbers cannot be read eight at a time.
 inline constexpr cudaError_t kDeclined = cudaErrorNotSupported;
 cudaError_t launch(const Float8Amax& args, cudaStream_t stream);
 cudaError_t launch(const Float8ColumnAmax& args, cudaStream_t stream);

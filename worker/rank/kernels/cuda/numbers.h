@@ -4,8 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
-// Numbers as the bodies of the device's row operations load and store them. The bodies are plain C++: nvcc compiles
-// them for a GPU, and tests for the host (team.h).
+// Loads and stores numbers for the bodies of the device's row operations. The bodies are plain C++: nvcc compiles them
+// for a GPU (team.h), and tests for the host.
 #if defined(__CUDACC__)
 #define TITAN_BODY __device__ __forceinline__
 #define TITAN_UNROLL _Pragma("unroll")
@@ -16,7 +16,7 @@
 
 namespace titan::kernels::device {
 
-// Numbers side by side. Eight of them lie at a multiple of 16 bytes and travel at once.
+// Numbers side by side. A pack of eight is aligned to 16 bytes and moves at once.
 template <int N>
 struct Pack {
   float v[N];
@@ -30,7 +30,7 @@ TITAN_BODY float widened(uint32_t narrow) {
   return value;
 }
 
-// Two bf16, the nearest, ties to even; the first in the lower half.
+// Rounds two floats to bf16, to nearest with ties to even. The first goes to the lower half.
 TITAN_BODY uint32_t narrowed(float first, float second) {
 #if defined(__CUDA_ARCH__)
   uint32_t both;
@@ -118,7 +118,7 @@ TITAN_BODY void store(float* to, const Pack<N>& pack) {
   }
 }
 
-// Eight codes of a byte side by side, the first in the lowest one.
+// Eight codes of one byte, the first in the lowest byte.
 struct Codes {
   uint32_t w[2];
 };
@@ -140,7 +140,7 @@ TITAN_BODY Codes load_codes(const uint8_t* from) {
 #endif
 }
 
-// What each place of a pack becomes.
+// Builds a pack of value(i) for each position i.
 template <int N, typename F>
 TITAN_BODY Pack<N> each_of(const F& value) {
   Pack<N> result;
@@ -154,13 +154,13 @@ TITAN_BODY Pack<N> all(float value) {
   return each_of<N>([=](int) { return value; });
 }
 
-// The pack at `from`, or `otherwise` in every place where there is none.
+// Loads the pack at from + i. Every position is `otherwise` if `from` is null.
 template <int N, typename T>
 TITAN_BODY Pack<N> load_or(const T* from, int64_t i, float otherwise) {
   return from == nullptr ? all<N>(otherwise) : load<N>(from + i);
 }
 
-// An element of a matrix whose type is known only to the body.
+// Addresses an element of a matrix when only the body knows its type.
 template <typename T>
 TITAN_BODY const T* at(const void* base, int64_t element) {
   return static_cast<const T*>(base) + element;
@@ -170,7 +170,7 @@ TITAN_BODY T* at(void* base, int64_t element) {
   return static_cast<T*>(base) + element;
 }
 
-// Whether every pack of eight at these places lies as load() wants it: pointers (null ones too) and strides in bytes.
+// Whether every pack of eight is aligned as load() requires. Takes pointers (null too) and strides in bytes.
 template <typename... Places>
 bool lie_at_16(Places... places) {
   const auto bits = [](auto place) {

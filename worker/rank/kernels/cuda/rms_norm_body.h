@@ -9,7 +9,7 @@
 
 namespace titan::kernels::device {
 
-// N numbers at a time.
+// Normalizes a row, N numbers at a time.
 template <typename T, int N>
 struct NormRow {
   RmsNormForward a;
@@ -48,7 +48,8 @@ struct NormRow {
   }
 };
 
-// The gradients of one part of the rows, and what they add to the weight's, in this part of the scratch.
+// Computes the gradients of one part of the rows. Their share of the weight's gradient goes to this part of the
+// scratch.
 template <typename T, int N>
 struct NormGradients {
   RmsNormBackward a;
@@ -100,7 +101,7 @@ struct NormGradients {
   }
 };
 
-// One number of the weight's gradient: the sum of the parts.
+// Sums the parts to one number of the weight's gradient.
 template <typename Out>
 struct AddParts {
   const float* parts;

@@ -6,7 +6,7 @@
 
 namespace titan::kernels::device {
 
-// All heads of one token of one batch. N: numbers of neighbours, or of each half, at a time.
+// Rotates all heads of one token of one batch. N is how many neighbours, or numbers of each half, it takes at a time.
 template <typename T, int N>
 struct TurnToken {
   Rope a;
@@ -17,7 +17,7 @@ struct TurnToken {
     const float* table = a.table + a.dim * (a.positions == nullptr ? token : a.positions[token]);
     const T* x = at<T>(a.x, batch * a.x_batch + token * a.x_token);
     T* y = at<T>(a.y, batch * a.y_batch + token * a.y_token);
-    // A token's channels are counted in 32 bits: a GPU divides those faster.
+    // Channels of a token are counted in 32 bits, because a GPU divides those faster.
     const auto a_head = static_cast<uint32_t>(items());
     team.each(a.heads * items(), [=, *this](int64_t item) {
       const uint32_t head = static_cast<uint32_t>(item) / a_head, of_head = static_cast<uint32_t>(item) % a_head;
@@ -27,7 +27,7 @@ struct TurnToken {
     });
   }
 
-  // Of a head.
+  // Work items per head.
 #if defined(__CUDACC__)
   __host__ __device__
 #endif

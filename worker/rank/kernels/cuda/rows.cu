@@ -1,4 +1,4 @@
-// The row operations on a GPU: their bodies, over bf16, by a GPU's teams.
+// Runs the row operations on a GPU, over bf16.
 
 #include "worker/rank/kernels/cuda/cross_entropy_body.h"
 #include "worker/rank/kernels/cuda/expert_rows_body.h"

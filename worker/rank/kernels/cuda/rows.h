@@ -2,24 +2,26 @@
 
 #include <cstdint>
 
-// How rows are dealt to threads. A body is written for a team of threads that share a row:
+// Assigns rows to threads. A body is written for a team of threads that share a row:
 //
-//   team.each(n, f)                     f(i) for i in [0, n), always the same thread for the same i: results may lie
-//                                       over what that thread has read
-//   team.fold(n, start, step, merge)    every thread: start, then step(so far, i) for its i in order; then merged over
-//                                       the team in an order that its size alone decides. All threads get the result,
-//                                       and what any thread read before, no thread overwrites until all are here
-//   team.once(f)                        one thread
-//   team.barrier()                      what any thread wrote before, all see afterwards
-//   team.memory()                       the floats that the body asked for, of this team alone; null: none were free
+//   team.each(n, f)                     calls f(i) for i in [0, n), always on the same thread for the same i, so that
+//                                       results may overwrite what that thread has read
+//   team.fold(n, start, step, merge)    each thread begins with start and applies step(so far, i) for its i in order.
+//                                       The results are merged in an order that only the team's size decides. All
+//                                       threads get the result, and none overwrites what another read before until all
+//                                       are here
+//   team.once(f)                        calls f on one thread
+//   team.barrier()                      makes what any thread wrote before visible to all
+//   team.memory()                       returns the floats that the body requested, private to the team; null if none
+//                                       were free
 //
-// and is the same source on a GPU (team.h) and on the host, where tests play the threads one after another.
+// The same source runs on a GPU (team.h) and on the host, where tests run the threads one after another.
 //
-// A grid runs a body for all rows: grid(body, rows, threads of a team, floats of memory a team), body(team, row), and
-// for single columns grid.columns(body, columns).
+// A grid runs a body for all rows: grid(body, rows, threads per team, floats of memory per team) calls body(team, row).
+// grid.columns(body, columns) does so for single columns.
 namespace titan::kernels::device {
 
-// Threads for a row of `items`: a warp where that leaves each of them few, or a block.
+// Returns the threads for a row of `items`: a warp if each of its threads gets few, else a block.
 inline int threads_for(int64_t items) { return items <= 64 ? 32 : items <= 512 ? 128 : items <= 2048 ? 256 : 512; }
 
 constexpr int kColumnThreads = 8;

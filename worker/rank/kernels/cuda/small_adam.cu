@@ -1,5 +1,5 @@
-// Adam whose moments are kept in fewer bits, on a GPU. Compiled to make the CPU's bits: products and sums are fused
-// where the body says so, and denormals count as zero.
+// Runs Adam with moments in fewer bits on a GPU. The build flags make it produce the CPU's bits: products and sums are
+// fused only where the body says so, and denormals count as zero.
 
 #include "worker/rank/kernels/cuda/launch.h"
 #include "worker/rank/kernels/cuda/small_adam_body.h"

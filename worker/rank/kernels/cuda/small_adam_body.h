@@ -8,18 +8,18 @@
 #include "worker/rank/kernels/device_kernels.h"
 #include "worker/rank/random/random_math.h"
 
-// One step of Adam whose moments are kept in fewer bits (worker/rank/kernels/cpu/small_adam.h), a block of 256
-// neighbours a team: the CPU's sums and products, fused where it fuses them and nowhere else (small_adam.cu).
+// One step of Adam with moments in fewer bits (worker/rank/kernels/cpu/small_adam.h), one block of 256 neighbours per
+// team. Sums and products are the CPU's, fused where it fuses them and nowhere else (small_adam.cu).
 namespace titan::kernels::device {
 
-constexpr int64_t kMoments = 256;  // Numbers of a block.
+constexpr int64_t kMoments = 256;  // Numbers per block.
 
 struct SmallAdamFactors {
   float gradient, keep_average, keep_square, new_square, step, inverse_root, eps, shrink, decay, random_step;
 };
 static_assert(sizeof(SmallAdamFactors) == kSmallAdamScratch * sizeof(float));
 
-// What all blocks of a step share, from where the device has it.
+// Computes what all blocks of a step share, from numbers in device memory.
 struct FindFactors {
   SmallAdam a;
   DeviceStep where;
@@ -44,7 +44,8 @@ struct FindFactors {
   }
 };
 
-// A word of a Philox stream as worker/rank/nn/random.h lays it out: chunks of 64, word by word of 16 counters.
+// Returns a word of a Philox stream in the layout of worker/rank/nn/random.h: chunks of 64, word by word of 16
+// counters.
 TITAN_BODY uint32_t random_word(uint64_t key, uint32_t step, int64_t index) {
   const auto counter = static_cast<uint64_t>(index / 64 * 16 + index % 16);
   uint32_t words[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), step, 0};
@@ -59,14 +60,14 @@ TITAN_BODY uint32_t random_word(uint64_t key, uint32_t step, int64_t index) {
   return which < 2 ? (which == 0 ? words[0] : words[1]) : (which == 2 ? words[2] : words[3]);
 }
 
-// bf16 by chance: up where the lower half and a random half together carry; the nearest of what is not finite.
+// Rounds to bf16 stochastically: up if the lower half plus a random half carries. Infinities and NaN round to nearest.
 TITAN_BODY uint16_t narrowed_by_chance(float x, uint32_t word) {
   const uint32_t bits = random::bits_of(x);
   if ((bits & 0x7f800000) == 0x7f800000) return static_cast<uint16_t>(narrowed(x, 0));
   return static_cast<uint16_t>((bits + (word >> 16)) >> 16);
 }
 
-// The code nearest to r, whose magnitude is at most 1.
+// Returns the code nearest to r, which has a magnitude of at most 1.
 TITAN_BODY uint8_t code_of(const DynamicMap& map, float r) {
   const uint32_t bits = random::bits_of(r), magnitude = bits & 0x7fffffff;
   int32_t cell = static_cast<int32_t>(magnitude >> 16) - DynamicMap::kFirstCell;
@@ -77,7 +78,7 @@ TITAN_BODY uint8_t code_of(const DynamicMap& map, float r) {
   return static_cast<uint8_t>(bits >> 31 != 0 ? below : map.zero + step);
 }
 
-// Of the numbers of a block: the greatest, the negated least, and no number unless all are finite.
+// Greatest and negated least number of a block. `bad` is NaN unless all are finite.
 struct Extremes {
   float high, low, bad;
 };
@@ -87,12 +88,12 @@ struct MoreExtreme {
   }
 };
 
-// N numbers at a time.
+// Takes N numbers at a time.
 template <typename Number, int N>
 struct SmallAdamBlock {
   SmallAdam a;
   DeviceStep where;
-  int64_t blocks;  // Of a row.
+  int64_t blocks;  // Blocks per row.
 
   template <typename Team>
   TITAN_BODY void operator()(Team& team, int64_t i) const {

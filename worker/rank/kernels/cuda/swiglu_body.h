@@ -13,7 +13,7 @@ struct GateAndLinear {
   Pack<N> gate, linear;
 };
 
-// N of both; `linear` null: they alternate.
+// Loads N of both. A null `linear` means that they alternate in `gate`.
 template <int N, typename T>
 TITAN_BODY GateAndLinear<N> load_both(const T* gate, const T* linear, int64_t i) {
   if (linear != nullptr) return {load<N>(gate + i), load<N>(linear + i)};
@@ -34,13 +34,13 @@ TITAN_BODY void store_both(T* gate, T* linear, int64_t i, const GateAndLinear<N>
 
 TITAN_BODY float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
-constexpr float kGeluSlope = 1.702F;  // x sigmoid(1.702 x): the sigmoid form of GELU.
+constexpr float kGeluSlope = 1.702F;  // x sigmoid(1.702 x) is the sigmoid form of GELU.
 
-// Comparisons that let through what is no number.
+// These comparisons let NaN through.
 TITAN_BODY float at_most(float limit, float x) { return x > limit ? limit : x; }
 TITAN_BODY float within(float limit, float x) { return x > limit ? limit : x < -limit ? -limit : x; }
 
-// limit 0: none.
+// A limit of 0 means none.
 TITAN_BODY float activate(float gate, float linear, float limit) {
   if (limit == 0) return gate * sigmoid(gate) * linear;
   gate = at_most(limit, gate);
@@ -55,12 +55,12 @@ TITAN_BODY GluGradient glu_gradient(float gate, float linear, float dy, float li
   const float slope = clamped ? kGeluSlope : 1.0F, g = clamped ? at_most(limit, gate) : gate;
   const float l = clamped ? within(limit, linear) : linear, factor = clamped ? l + 1 : l;
   const float part = sigmoid(slope * g);
-  // What is clamped has no gradient.
+  // Clamped inputs have no gradient.
   return {!clamped || gate <= limit ? dy * factor * (part * (1 + slope * g * (1 - part))) : 0,
           !clamped || l == linear ? dy * g * part : 0};
 }
 
-// N numbers at a time.
+// Takes N numbers at a time.
 template <typename T, int N>
 struct GluRow {
   SwigluForward a;

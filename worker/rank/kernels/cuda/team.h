@@ -8,7 +8,7 @@
 
 #include "worker/rank/kernels/cuda/rows.h"
 
-// Teams of a GPU's threads, and the grid that gives them rows (rows.h). For nvcc alone.
+// Teams of a GPU's threads, and the grid that gives them rows (rows.h). Only nvcc compiles this file.
 namespace titan::kernels::device {
 
 constexpr int kWarp = 32;
@@ -25,7 +25,7 @@ __device__ A shuffled(const A& value, int from) {
   return result;
 }
 
-// Lane 0's result for all of them: operands that change places could change its last bit.
+// Returns lane 0's result to all lanes, because another order of operands could change the last bit.
 template <typename A, typename Merge>
 __device__ A merged_over_warp(A value, const Merge& merge) {
 #pragma unroll
@@ -62,7 +62,7 @@ class Threads {
   float* const memory_;
 };
 
-// Lanes in step with each other: results of a fold are there for all, and so are reads before it.
+// The lanes run in step: after a fold all have its result, and all earlier reads are done.
 class WarpTeam : public Threads {
  public:
   __device__ void barrier() const { __syncwarp(); }
@@ -90,12 +90,12 @@ class BlockTeam : public Threads {
     __syncthreads();
     A result = of_warps[0];
     for (unsigned warp = 1; warp < blockDim.x / kWarp; ++warp) result = merge(result, of_warps[warp]);
-    __syncthreads();  // All have read before the next fold writes.
+    __syncthreads();  // All threads read before the next fold writes.
     return result;
   }
 };
 
-// The threads of one x of a block [kWarp, kColumnThreads]: what neighbours read lies side by side.
+// The threads of one x of a block [kWarp, kColumnThreads], so that neighbours read neighbouring columns.
 class ColumnTeam : public Threads {
  public:
   __device__ ColumnTeam() : Threads(static_cast<int>(threadIdx.y), kColumnThreads, nullptr) {}
@@ -128,7 +128,7 @@ __global__ void rows_by_blocks(Body body, int64_t rows, int64_t floats) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) body(team, row);
 }
 
-// A column beyond the last does the last one's work again, and writes the same number.
+// Threads past the last column repeat its work and write the same number.
 template <typename Body>
 __global__ void columns_by_threads(Body body, int64_t columns) {
   ColumnTeam team;
@@ -136,7 +136,7 @@ __global__ void columns_by_threads(Body body, int64_t columns) {
   body(team, column < columns ? column : columns - 1);
 }
 
-// Launches on a stream; `error`: of the first launch that the device refused.
+// Launches on a stream. `error` is that of the first launch that the device refused.
 struct CudaGrid {
   cudaStream_t stream;
   cudaError_t error = cudaSuccess;
@@ -145,8 +145,8 @@ struct CudaGrid {
   void operator()(const Body& body, int64_t rows, int threads, int64_t floats = 0) {
     if (rows == 0 || error != cudaSuccess) return;
     constexpr int64_t kMostBlocks = int64_t{1} << 30;
-    constexpr int kWarps = 4;              // Of a block whose warps have a row each.
-    constexpr int64_t kMemory = 46 << 10;  // Of 48 KiB, which folds share.
+    constexpr int kWarps = 4;              // Warps per block if each warp has its own row.
+    constexpr int64_t kMemory = 46 << 10;  // Bytes for bodies. Folds use the rest of 48 KiB.
     const int teams = threads == kWarp ? kWarps : 1;
     floats = (floats + 3) / 4 * 4;
     if (floats * static_cast<int64_t>(sizeof(float)) * teams > kMemory) floats = 0;
