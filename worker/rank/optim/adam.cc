@@ -16,8 +16,8 @@ enum class Implementation { kFused, kForeach, kForLoop };
 
 bool decoupled(const Options& options) { return options.name == "AdamW"; }
 
-// Adam and AdamW with torch.optim's three implementations, which differ in rounding only. One step counter serves all
-// slots: they always step together.
+// Adam and AdamW with torch.optim's three implementations, which differ only in rounding. One step counter serves all
+// slots, because they always step together.
 class Adam : public Optimizer {
  public:
   Adam(std::vector<Options> groups, Implementation implementation, std::vector<Slot> slots)
@@ -65,7 +65,7 @@ class Adam : public Optimizer {
   }
 
  private:
-  // The tensors of some slots of one group.
+  // Tensors of some slots of one group.
   struct Work {
     std::vector<at::Tensor> values, grads, averages, squares;
   };
@@ -73,23 +73,25 @@ class Adam : public Optimizer {
     double step_size;
     double root;
   };
-  // What is left of a gate for the fused kernels, as they want it.
+  // An opened gate. The fused kernels read `divisor` and `skip`. For the others the host has read the gate and divided
+  // the gradients.
   struct Passage {
     bool closed = false;  // Nothing is updated.
     std::optional<at::Tensor> divisor, skip;
   };
 
-  // Not where a rank holds nothing of a parameter.
+  // False if this rank holds nothing of a parameter.
   static bool holds_elements(const Slot& slot) { return slot.value.numel() > 0; }
-  // A dry run's tensors have no numbers, and Adam's step sends none.
+  // A dry run skips the step: its tensors have no numbers, and Adam communicates nothing.
   static bool is_stepped(const Slot& slot) { return holds_elements(slot) && !slot.value.is_meta(); }
-  // Whether LibTorch's implementations, which keep moments as they keep values, cannot step it.
+  // Whether the slot needs small_adam(), because LibTorch's implementations store moments in the value's type and round
+  // to the nearest.
   bool is_small(size_t i) const {
     return forms_[i].type != slots_[i].value.scalar_type() || groups_[slots_[i].group].stochastic_rounding;
   }
 
-  // Fused kernels read the gate where it is. The others ask for it, as they ask for the step's number; so does float64,
-  // of which a fused kernel would take the divisor in float32.
+  // Fused kernels read the gate on the device. The other implementations read it on the host, as they do the step's
+  // number. So does float64, for which a fused kernel would take the divisor in float32.
   Passage open(const Gate& gate) {
     if (!gate.skip.defined()) return {};
     const bool wide = !grads_.empty() && grads_.front().scalar_type() == at::kDouble;
@@ -202,7 +204,7 @@ class Adam : public Optimizer {
   std::vector<Slot> slots_;
   std::vector<SlotState> states_;
   std::vector<KeptForm> forms_;
-  std::vector<at::Tensor> grads_;  // Of the slots that have elements.
+  std::vector<at::Tensor> grads_;  // Gradients of the slots that have elements.
   at::Tensor step_;
 };
 

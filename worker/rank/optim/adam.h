@@ -7,7 +7,7 @@
 
 namespace titan::optim {
 
-// Adam and AdamW. Groups that no slot is of may be another optimizer's.
+// Makes Adam or AdamW. Groups without slots may belong to another optimizer.
 std::unique_ptr<Optimizer> make_adam(std::vector<Options> groups, std::vector<Slot> slots);
 
 }  // namespace titan::optim

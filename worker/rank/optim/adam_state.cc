@@ -32,13 +32,13 @@ std::shared_ptr<const StateForm> form_of(std::shared_ptr<const BlockCodes> codes
                 .kept = [codes](const at::Tensor& numbers) { return codes->bytes(numbers); }});
 }
 
-// A run of rows whose elements follow each other in the whole parameter, whole rows apart.
+// A run of rows of the piece that are equally far apart in the whole parameter.
 struct Plane {
-  int64_t first_row = 0, rows = 0;  // Of the piece, all leading dims as one.
+  int64_t first_row = 0, rows = 0;  // Rows of the piece, with all leading dims as one.
   Place place;
 };
 
-// The piece by what its leading dims leave together. One plane where nobody asks for places.
+// Splits the piece by its leading dims. Without places one plane suffices.
 std::vector<Plane> planes_of(const Slot& slot, bool with_places) {
   const at::IntArrayRef piece = slot.value.sizes();
   const int64_t columns = piece.empty() ? 1 : piece.back();
@@ -52,7 +52,7 @@ std::vector<Plane> planes_of(const Slot& slot, bool with_places) {
   const int64_t each = piece[dims - 2];
   std::vector<Plane> planes;
   for (int64_t plane = 0; each > 0 && plane < rows / each; ++plane) {
-    // The place of the plane's first element, from its index in each leading dim.
+    // This is the place of the plane's first element, from its index in each leading dim.
     int64_t rest = plane, first = offset[dims - 2] * whole[dims - 1] + offset[dims - 1];
     int64_t size = whole[dims - 2] * whole[dims - 1];
     for (size_t d = dims - 2; d-- > 0;) {
@@ -74,7 +74,7 @@ KeptMoment moment_of(const KeptForm& form, int which, const at::Tensor& kept) {
   return moment;
 }
 
-// Adam's arguments for a slot, without those that a step's numbers decide.
+// Returns Adam's arguments for a slot, except for the numbers that are tensors of the step.
 kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const KeptForm& form, const SmallStep& step) {
   kernels::SmallAdam args{
       .columns = slot.value.dim() == 0 ? 1 : slot.value.size(-1),
@@ -95,7 +95,7 @@ kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const 
   return args;
 }
 
-// run(args) for each run of rows.
+// Calls run(args) for each run of rows.
 template <typename Run>
 void for_planes(kernels::SmallAdam args, const Options& options, const Slot& slot, const KeptForm& form,
                 const SlotState& state, const Run& run) {
@@ -142,7 +142,7 @@ const float* device_scalar(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
 }
 
-// Without the host seeing a number.
+// The host reads no number.
 void step_on_device(const kernels::DeviceKernels& device, const Options& options, const Slot& slot,
                     const KeptForm& form, const SlotState& state, const SmallStep& step) {
   const at::Tensor scratch = at::empty({kernels::kSmallAdamScratch}, slot.value.options().dtype(at::kFloat));
@@ -154,7 +154,7 @@ void step_on_device(const kernels::DeviceKernels& device, const Options& options
              [&](const kernels::SmallAdam& plane) { return device.run(plane, where); });
 }
 
-// The same by LibTorch's operations, some rows at a time, without the host seeing a number.
+// Does the same by LibTorch's operations, some rows at a time. The host reads no number.
 class ByOperations {
  public:
   ByOperations(const Options& options, const Slot& slot, const KeptForm& form, SlotState& state, const SmallStep& step)
@@ -214,7 +214,7 @@ class ByOperations {
     put(form_.codes[which]->scales(kept_[which]).narrow(0, first, count), scales);
   }
 
-  // Unless the step is skipped.
+  // Writes unless the step is skipped.
   void put(const at::Tensor& to, const at::Tensor& from) const {
     to.copy_(step_.skip.defined() ? at::where(step_.skip.ne(0), to, from.to(to.scalar_type())) : from);
   }
@@ -272,11 +272,11 @@ void small_adam(const Options& options, const Slot& slot, const KeptForm& form, 
 
 namespace {
 
-constexpr int64_t kWord = 0xffffffff;  // Words are held in int64: LibTorch multiplies no uint32.
+constexpr int64_t kWord = 0xffffffff;  // Words are held in int64, because LibTorch cannot multiply uint32.
 
 at::Tensor upper(const at::Tensor& product) { return product.bitwise_right_shift(32).bitwise_and(kWord); }
 
-// The word of each index of a stream, in the order of worker/rank/nn/random.h's chunks.
+// Returns the word of each index of a stream, in the order of worker/rank/nn/random.h's chunks.
 at::Tensor words(const at::Tensor& index, uint64_t key, const at::Tensor& step) {
   const at::Tensor counter = index.bitwise_right_shift(6).mul(16).add_(index.bitwise_and(15));
   std::array<at::Tensor, 4> word = {counter.bitwise_and(kWord), upper(counter), step.to(at::kLong).expand_as(index),

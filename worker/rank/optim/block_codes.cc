@@ -13,12 +13,12 @@ namespace {
 
 using memory::kStateBlock;
 
-// Rows that are turned at a time: LibTorch's operations need several times their memory.
+// Limits the rows that are converted at a time, because LibTorch's operations need several times their memory.
 int64_t rows_at_once(int64_t columns) {
   return std::max<int64_t>(1, (int64_t{1} << 20) / std::max<int64_t>(1, columns));
 }
 
-// The program's own table, by reference.
+// Refers to the program's table without a copy.
 at::Tensor as_tensor(const float* numbers, int64_t count) {
   return at::from_blob(const_cast<float*>(numbers), {count}, at::kFloat);
 }
@@ -69,7 +69,7 @@ at::Tensor BlockCodes::scales(const at::Tensor& bytes) const {
       .view({rows_, blocks_});
 }
 
-// [rows, columns] to [rows, blocks, 256], zeros where a block is not here.
+// Pads [rows, columns] to [rows, blocks, 256], with zeros for the numbers of a block that are not here.
 at::Tensor BlockCodes::in_blocks(const at::Tensor& rows) const {
   const int64_t after = blocks_ * kStateBlock - first_column_ - columns_;
   const at::Tensor padded = first_column_ + after == 0 ? rows : at::constant_pad_nd(rows, {first_column_, after});
@@ -94,7 +94,7 @@ std::pair<at::Tensor, at::Tensor> BlockCodes::codes_of(const at::Tensor& rows) c
   const at::Tensor ratio = blocks.div(divisor.unsqueeze(2));
   at::Tensor code = at::bucketize(ratio.abs(), tables(rows.device()).bounds, /*out_int32=*/true);
   if (is_signed_) code = at::where(ratio.lt(0), code.clamp_max(127).neg().add(127), code.add(127));
-  return {out_of_blocks(code.to(at::kByte)), extreme.add(extreme.mul(0))};  // Of infinity: no number.
+  return {out_of_blocks(code.to(at::kByte)), extreme.add(extreme.mul(0))};  // An infinity makes the scale NaN.
 }
 
 at::Tensor BlockCodes::numbers(const at::Tensor& bytes) const {

@@ -10,42 +10,44 @@
 
 namespace titan::optim {
 
-// 8-bit codes of a piece [..., columns] of a matrix, kept in one tensor of bytes: a code a number, then a float32 scale
-// a block of 256 neighbours of the whole row (common/plan/memory/state_blocks.h). worker/rank/kernels/cpu/small_adam.h
-// says how numbers become codes, and what that costs; here it is done by LibTorch's operations, on any device. Codes of
-// what codes say are the same codes.
+// 8-bit codes of a piece [..., columns] of a matrix in one tensor uint8 [bytes]: one code per number, then one float32
+// scale per block of 256 neighbours of the whole row (common/plan/memory/state_blocks.h).
+// worker/rank/kernels/cpu/small_adam.h defines how numbers become codes, and the error. Here LibTorch's operations do
+// it, on any device. Encoding decoded numbers gives the same codes.
 class BlockCodes {
  public:
-  // `first_column`: of the piece, in the whole row.
+  // `shape` is the piece's. `first_column` is its first column in the whole row.
   BlockCodes(at::IntArrayRef shape, int64_t first_column, bool is_signed, at::Device device);
 
-  int64_t rows() const { return rows_; }  // Those of all leading dims.
+  int64_t rows() const { return rows_; }  // Product of the leading dims.
   int64_t columns() const { return columns_; }
   int64_t first_column() const { return first_column_; }
-  // The map in the memory of the piece's device.
+  // Returns the map in the memory of the piece's device.
   const kernels::DynamicMap* map() const;
   const std::vector<int64_t>& shape() const { return shape_; }
 
-  at::Tensor zeros() const;                         // Bytes of a piece of zeros.
-  at::Tensor codes(const at::Tensor& bytes) const;  // uint8 [rows, columns], a view.
-  // float32 [rows, blocks of a row], a view.
+  at::Tensor zeros() const;                         // uint8 [bytes]: a piece of zeros.
+  at::Tensor codes(const at::Tensor& bytes) const;  // uint8 [rows, columns], a view of uint8 [bytes].
+  // float32 [rows, blocks per row], a view of uint8 [bytes].
   at::Tensor scales(const at::Tensor& bytes) const;
 
-  // The piece's numbers, float32 of its shape, where the bytes are; and the bytes of numbers, likewise.
+  // Decodes uint8 [bytes] to float32 numbers of the piece's shape, and encodes such numbers, on the argument's device.
   at::Tensor numbers(const at::Tensor& bytes) const;
   at::Tensor bytes(const at::Tensor& numbers) const;
 
-  // The same of some rows: float32 [count, columns]; codes and scales of them.
+  // Do the same for some rows. numbers_of() returns float32 [count, columns]. codes_of() takes that and returns codes
+  // uint8 [count, columns] and scales float32 [count, blocks per row].
   at::Tensor numbers_of(const at::Tensor& bytes, int64_t first, int64_t count) const;
   std::pair<at::Tensor, at::Tensor> codes_of(const at::Tensor& rows) const;
 
  private:
-  // The map's numbers, and the bounds between its magnitudes (worker/rank/kernels/dynamic_map.h).
+  // The map's numbers [256], and the bounds between its magnitudes, [127] or [255] (worker/rank/kernels/dynamic_map.h).
   struct Tables {
     at::Tensor values, bounds;
-    at::Tensor map;  // Its bytes; undefined where the program's own is read.
+    at::Tensor map;  // uint8 [bytes] of the map. Undefined where the program's table is read.
   };
   Tables tables(at::Device device) const;
+  // Reshapes [count, columns] to [count, blocks per row, 256], and back.
   at::Tensor in_blocks(const at::Tensor& rows) const;
   at::Tensor out_of_blocks(const at::Tensor& blocks) const;
 

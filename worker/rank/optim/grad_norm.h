@@ -6,14 +6,14 @@
 
 namespace titan::optim {
 
-// Sum of the squares of all elements as a float64 scalar on the tensors' device, to be summed over the mesh before its
-// root is taken. Accumulates in fp64 in an order that depends on neither threads nor the tensors' other contents;
-// non-finite values come through as inf or nan.
+// Returns the sum of the squares of all elements of tensors of any shape, float64 [] on their device. Sum it over the
+// mesh before taking its root. Accumulates in fp64, in an order that depends neither on threads nor on the numbers.
+// Infinities and NaN propagate.
 at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors);
 
-// What gradients are divided by so that their global norm, a float64 scalar, does not exceed max_norm: max(1, (norm +
-// 1e-6) / max_norm), where the norm is; 1 where max_norm is 0. A non-finite norm gives a non-finite divisor: check the
-// norm first.
+// Returns the divisor of the gradients that limits their global norm, float64 [], to max_norm: max(1, (norm + 1e-6) /
+// max_norm), float64 [] on the norm's device, or 1 if max_norm is 0. A non-finite norm gives a non-finite divisor, so
+// check the norm first.
 at::Tensor clip_divisor(const at::Tensor& norm, double max_norm);
 
 }  // namespace titan::optim

@@ -42,7 +42,7 @@ absl::StatusOr<LrSchedule> LrSchedule::create(const LrScheduleOptions& options) 
       return absl::InvalidArgumentError(
           absl::StrCat("lr_scheduler.decay_ratio: ", *options.decay_ratio, " is not between 0 and 1"));
     }
-    // Half to even, like Python's round().
+    // Rounds half to even, like Python's round().
     schedule.decay_ = static_cast<int64_t>(std::nearbyint(static_cast<double>(total) * *options.decay_ratio));
     if (schedule.decay_ > room) {
       schedule.warnings_.push_back(absl::StrCat("lr_scheduler: warm-up (", schedule.warmup_, ") and decay (",
@@ -51,7 +51,7 @@ absl::StatusOr<LrSchedule> LrSchedule::create(const LrScheduleOptions& options) 
       schedule.decay_ = room;
     }
   }
-  // One virtual step more than the total, so that the last real one still learns.
+  // Adds one virtual step to the total, so that the last real one still learns.
   schedule.stable_ = total + 1 - schedule.warmup_ - schedule.decay_;
   schedule.min_factor_ = options.min_lr_factor;
   return schedule;

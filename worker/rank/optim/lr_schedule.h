@@ -14,18 +14,18 @@ namespace titan::optim {
 
 struct LrScheduleOptions {
   int64_t warmup_steps = 200;
-  int64_t total_steps = 0;            // lr_scheduler.total_steps, else training.steps.
-  std::optional<double> decay_ratio;  // Share of total_steps; without it decay follows the warm-up at once.
-  std::string decay_type = "linear";  // linear, sqrt, cosine
+  int64_t total_steps = 0;            // lr_scheduler.total_steps, or else training.steps.
+  std::optional<double> decay_ratio;  // Fraction of total_steps. If unset, decay follows the warm-up at once.
+  std::string decay_type = "linear";  // linear, sqrt or cosine.
   double min_lr_factor = 0;
 };
 
 // Warm-up, stable and decay phases as a pure function of the 0-based step: `factor(n)` scales the learning rate of the
-// optimizer step that follows n finished ones. Past total_steps the factor stays at its last value (torchtitan's goes
-// negative there).
+// optimizer step after n finished ones. Past total_steps the factor keeps its last value (torchtitan's becomes negative
+// there).
 class LrSchedule {
  public:
-  // InvalidArgument names the lr_scheduler key that is wrong.
+  // InvalidArgument names the invalid lr_scheduler key.
   static absl::StatusOr<LrSchedule> create(const LrScheduleOptions& options);
 
   double factor(int64_t step) const;
@@ -33,7 +33,7 @@ class LrSchedule {
   int64_t warmup_steps() const { return warmup_; }
   int64_t stable_steps() const { return stable_; }
   int64_t decay_steps() const { return decay_; }
-  const std::vector<std::string>& warnings() const { return warnings_; }  // What was cut to fit total_steps.
+  const std::vector<std::string>& warnings() const { return warnings_; }  // Phases that were cut to fit total_steps.
 
  private:
   enum class Decay { kLinear, kSqrt, kCosine };
@@ -44,7 +44,7 @@ class LrSchedule {
   std::vector<std::string> warnings_;
 };
 
-// The schedule of a job's steps.
+// Returns the schedule options of a job's configuration.
 LrScheduleOptions schedule_options(const config::JobConfig& config);
 
 }  // namespace titan::optim

@@ -21,14 +21,14 @@ double scale_of(const Options& options, const std::array<int64_t, 3>& shape) {
   return 0.2 * std::sqrt(std::max(rows, columns));
 }
 
-// A tensor's part `box`, where the tensor itself is the part `held` of the same parameter.
+// Returns the part `box` of a tensor that is itself the part `held` of the same parameter.
 at::Tensor part_of(at::Tensor tensor, const MatrixBox& held, const MatrixBox& box) {
   for (size_t dim = 0; dim < 3; ++dim)
     tensor = tensor.narrow(static_cast<int64_t>(dim), box.offset[dim] - held.offset[dim], box.size[dim]);
   return tensor;
 }
 
-// Visits the pieces for, or of, every other rank, each with its place in a flat buffer.
+// Visits the pieces to, or from, every other rank, each with its part of a flat buffer.
 template <typename Visit>
 void for_each_piece(const std::vector<std::vector<MatrixPiece>>& pieces, int self, const at::Tensor& buffer,
                     Visit&& visit) {
@@ -56,10 +56,10 @@ std::vector<int64_t> splits_of(const std::vector<std::vector<MatrixPiece>>& piec
 struct Held {
   size_t slot = 0;
   MatrixBox box;
-  at::Tensor value, update;  // The update takes the gradient's place.
+  at::Tensor value, update;  // The update replaces the gradient.
 };
 
-// An exchange of a round on its way.
+// An exchange of a round in progress.
 struct Flight {
   at::Tensor sent, received;
   comm::Pending pending;
@@ -140,7 +140,8 @@ class Muon : public Optimizer {
 
   const Options& options_of(const Held& one) const { return groups_[slots_[one.slot].group]; }
 
-  // The gate where the shards are and where matrices are worked on; an offloaded shard is on the host.
+  // Copies the gate to the device of the shards and to the device that computes matrices. An offloaded shard is on the
+  // host.
   void open(const Gate& gate) {
     if (!gate.skip.defined() || held_.empty()) return;
     const at::Device here = held_.front().value.device();
@@ -149,8 +150,8 @@ class Muon : public Optimizer {
     skip_there_ = gate.skip.to(mesh_.device).ne(0);
   }
 
-  // Momentum, what is to be made orthogonal, weight decay. A skipped step's gradient may hold anything: it is chosen
-  // against, never multiplied away.
+  // Computes momentum, the matrices to make orthogonal, and weight decay. A skipped step's gradient may hold anything,
+  // so it is deselected, never multiplied by 0.
   void begin_update(const Held& one, double learning_rate) {
     if (one.value.numel() == 0) return;
     const Options& options = options_of(one);
@@ -214,7 +215,7 @@ class Muon : public Optimizer {
     return fly(round.gather, std::move(flight));
   }
 
-  // The whole matrices of this rank's runs.
+  // Returns the whole matrices of this rank's runs.
   std::vector<at::Tensor> assemble(const MatrixRound& round, Flight& flight) {
     std::vector<at::Tensor> matrices;
     for (const size_t run : round.runs) {
@@ -232,7 +233,7 @@ class Muon : public Optimizer {
     return matrices;
   }
 
-  // Where a piece lies in the matrices of its run.
+  // Returns the part of a run's matrices that a piece fills.
   at::Tensor place_in(const MatrixRound& round, const std::vector<at::Tensor>& matrices, const MatrixPiece& piece) {
     const auto found = std::lower_bound(round.runs.begin(), round.runs.end(), piece.run);
     const MatrixRun& run = runs_[piece.run];
@@ -273,12 +274,12 @@ class Muon : public Optimizer {
   at::ScalarType type_ = at::kBFloat16;
   std::unique_ptr<Optimizer> adam_;
   std::vector<SlotState> states_;
-  std::vector<size_t> matrices_;  // Slots of Muon's.
-  std::vector<Held> held_;        // Of each of these, as parameters_ and what runs_ count.
+  std::vector<size_t> matrices_;  // Slots that Muon updates.
+  std::vector<Held> held_;        // One per entry of matrices_. parameters_ and runs_ use the same indices.
   std::vector<MatrixParameter> parameters_;
   std::vector<MatrixRun> runs_;
   std::vector<MatrixRound> rounds_;
-  at::Tensor divisor_, skip_, skip_there_;  // Of the step under way; undefined without a gate.
+  at::Tensor divisor_, skip_, skip_there_;  // Gate of the current step. Undefined without one.
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ int64_t work_of(const MatrixParameter& parameter, int64_t matrices) {
   return matrices * rows * columns * std::min(rows, columns);
 }
 
-// The ranks that hold matrix `index` from its first number to its last.
+// Returns the ranks that hold all of matrix `index`.
 std::vector<int> whole_holders(const MatrixParameter& parameter, int64_t index) {
   std::vector<int> ranks;
   for (size_t rank = 0; rank < parameter.held.size(); ++rank) {
@@ -25,14 +25,14 @@ std::vector<int> whole_holders(const MatrixParameter& parameter, int64_t index) 
   return ranks;
 }
 
-// A run that has no owner yet, and who may be it.
+// A run that has no owner yet, and the ranks that may own it.
 struct Open {
   MatrixRun run;
   int64_t work = 0;
   std::vector<int> candidates;
 };
 
-// Consecutive matrices that the same ranks hold whole, in as many pieces as may have an owner of their own.
+// Cuts runs of consecutive matrices that the same ranks hold whole, so that each of these ranks may own one.
 void cut(const MatrixParameter& parameter, size_t index, const std::vector<int>& everyone, std::vector<Open>& open) {
   for (int64_t first = 0, end = 0; first < parameter.shape[0]; first = end) {
     const std::vector<int> holders = whole_holders(parameter, first);
@@ -55,7 +55,7 @@ MatrixBox intersect(const MatrixBox& box, const MatrixRun& run) {
   return part;
 }
 
-// The pieces of a run and who holds each; the order is that of their places.
+// Returns the pieces of a run, in the order of their places, and the ranks that hold each.
 std::map<MatrixBox, std::vector<int>> holders_of_pieces(const MatrixParameter& parameter, const MatrixRun& run) {
   std::map<MatrixBox, std::vector<int>> holders;
   for (size_t rank = 0; rank < parameter.held.size(); ++rank) {
@@ -65,13 +65,14 @@ std::map<MatrixBox, std::vector<int>> holders_of_pieces(const MatrixParameter& p
   return holders;
 }
 
-// Neighbours are nearest on the mesh: replicas are its outermost axis but the pipeline's.
+// Returns the rank with the nearest number, which is nearest on the mesh: replicas are its outermost axis except for
+// the pipeline's.
 int nearest(const std::vector<int>& ranks, int to) {
   return *std::min_element(ranks.begin(), ranks.end(),
                            [&](int a, int b) { return std::abs(a - to) < std::abs(b - to); });
 }
 
-// The round of each run, of those of its owner before it.
+// Returns the round of each run among those of its owner.
 std::vector<size_t> rounds_of(const std::vector<MatrixParameter>& parameters, const std::vector<MatrixRun>& runs,
                               int ranks, int64_t most_elements) {
   std::vector<size_t> rounds;
@@ -113,7 +114,7 @@ std::vector<MatrixRun> deal_matrices(const std::vector<MatrixParameter>& paramet
                                       [&](int a, int b) { return work[a] < work[b]; });
     work[one.run.owner] += one.work;
   };
-  // Those that have no choice first: the others fill up what these leave uneven.
+  // Runs without a choice go first, so that the others level the work.
   const auto may_choose = [&](const Open& one) { return one.candidates.size() == everyone.size(); };
   for (const bool free : {false, true}) {
     for (Open& one : open) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Which rank makes which matrix's update orthogonal, and what must travel for it. Pure: every rank finds the same plan.
+// Plans which rank makes which matrix's update orthogonal, and what is sent for it. Pure: every rank computes the same
+// plan.
 
 #include <array>
 #include <cstddef>
@@ -17,14 +18,14 @@ struct MatrixBox {
   auto operator<=>(const MatrixBox&) const = default;
 };
 
-// A parameter of whole matrices (of one, or of one for each expert), and what each rank of a group holds of it. Two
-// ranks hold the same, or nothing in common.
+// A parameter of whole matrices (one, or one per expert), and the part that each rank of a group holds. Two ranks hold
+// the same part, or disjoint ones.
 struct MatrixParameter {
   std::array<int64_t, 3> shape{};  // [matrices, rows, columns]
-  std::vector<MatrixBox> held;     // By rank; without elements where a rank holds nothing.
+  std::vector<MatrixBox> held;     // By rank. Without elements where a rank holds nothing.
 };
 
-// Matrices [first, first + count) of one parameter, which one rank works on.
+// Matrices [first, first + count) of one parameter, which one rank computes.
 struct MatrixRun {
   size_t parameter = 0;
   int64_t first = 0;
@@ -32,39 +33,40 @@ struct MatrixRun {
   int owner = 0;
 };
 
-// Deals all matrices to the group's ranks. One that some ranks hold whole goes to one of these, so that its gradient
-// stays where it is; all others go to whoever has least work yet, the costliest first. Work: rows x columns x
-// min(rows, columns), that of the products. The costliest run comes first in the answer.
+// Deals all matrices to the group's ranks. A matrix that some ranks hold whole goes to one of them, so that its
+// gradient stays in place. All others go to the rank with the least work so far, the costliest first. Work is rows x
+// columns x min(rows, columns), the cost of the products. The result begins with the costliest run.
 std::vector<MatrixRun> deal_matrices(const std::vector<MatrixParameter>& parameters, int ranks);
 
-// Work of each rank, in multiply-adds of one product.
+// Returns the work of each rank, in multiply-adds of one product.
 std::vector<int64_t> work_of_ranks(const std::vector<MatrixParameter>& parameters, const std::vector<MatrixRun>& runs,
                                    int ranks);
 
-// A part of a run that travels, in its parameter's coordinates.
+// A part of a run that is sent, in its parameter's coordinates.
 struct MatrixPiece {
   size_t run = 0;  // Index in the list of runs.
   MatrixBox box;
 };
 
-// What one rank gives to and gets from each rank of the group, itself included, in an order that both ends know.
+// Pieces that one rank sends to and receives from each rank of the group, itself included, in an order that both ends
+// know.
 struct MatrixExchange {
   std::vector<std::vector<MatrixPiece>> to, from;
-  bool travels = false;  // Something goes from one rank to another, anywhere in the group.
+  bool travels = false;  // Whether any rank of the group sends anything to another.
 
   int64_t elements_out(int self) const;  // To other ranks.
-  int64_t elements_in(int self) const;
+  int64_t elements_in(int self) const;   // From other ranks.
 };
 
-// Runs that are gathered, worked on and sent back together, as one rank sees it.
+// Runs that are gathered, computed and returned together, as one rank sees it.
 struct MatrixRound {
-  std::vector<size_t> runs;  // That this rank owns.
+  std::vector<size_t> runs;  // Runs that this rank owns.
   MatrixExchange gather;     // To the owners, from the nearest rank that holds a piece.
   MatrixExchange back;       // From the owners, to every rank that holds a piece.
 };
 
-// Cuts every owner's runs into rounds of at most so many elements, or of one run that has more. All ranks have equally
-// many rounds.
+// Divides every owner's runs into rounds of at most `most_elements` elements, or of one run that has more. All ranks
+// have the same number of rounds.
 std::vector<MatrixRound> plan_rounds(const std::vector<MatrixParameter>& parameters, const std::vector<MatrixRun>& runs,
                                      int ranks, int self, int64_t most_elements);
 

@@ -11,15 +11,15 @@ constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 const double kGrown = std::pow(kC, 0.25);
 constexpr double kLeastNorm = 1e-7;
 
-// Each matrix over its norm, which is summed in fp32 at least, times c^(1/4): then A A has the factor c in it, and each
-// of an iteration's two sums is one operation, rounded once.
+// Divides each matrix by its norm, which is summed at least in fp32, and multiplies it by c^(1/4). Then A A contains
+// the factor c, and each of an iteration's two sums is one operation, rounded once.
 at::Tensor normalized(const at::Tensor& x) {
   const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor norm = at::linalg_vector_norm(x, 2, at::IntArrayRef({1, 2}), /*keepdim=*/true, wide);
   return x.mul(norm.clamp_min_(kLeastNorm).reciprocal_().mul_(kGrown)).to(x.scalar_type());
 }
 
-// Of each matrix in one tensor with its like in another.
+// Multiplies each matrix of one tensor by its counterpart in another.
 class Products {
  public:
   explicit Products(const at::Tensor& x)

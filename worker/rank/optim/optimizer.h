@@ -14,92 +14,94 @@
 
 namespace titan::optim {
 
-// One tensor to update: this rank's shard. `value` and `grad` have the same shape and dtype; a shard may have 0
-// elements.
+// One tensor to update: this rank's shard, which may have 0 elements. `value` and `grad` have the same shape and dtype.
 struct Slot {
   std::string fqn;
-  at::Tensor value;
-  at::Tensor grad;   // Filled by the engine before step().
-  size_t group = 0;  // Whose options it goes by.
-  // The whole parameter's shape, and where `value` begins in it; empty: `value` is the whole.
+  at::Tensor value;  // [...]: any shape, that of the shard.
+  at::Tensor grad;   // [...], the shape of value. Filled by the engine before step().
+  size_t group = 0;  // Index of its group's options.
+  // Shape of the whole parameter, and where `value` begins in it. Empty: `value` is the whole.
   std::vector<int64_t> shape = {}, offset = {};
 };
 
-// Of one group of slots.
+// Options of one group of slots.
 struct Options {
-  std::string name = "AdamW";            // AdamW, Adam, Muon
-  std::string implementation = "fused";  // fused, foreach, for-loop; the same for all groups.
+  std::string name = "AdamW";            // AdamW, Adam or Muon.
+  std::string implementation = "fused";  // fused, foreach or for-loop. The same for all groups.
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  double lr = 1;  // Times what step() is given.
-  // How AdamW and Adam keep their moments: auto (the value's type), float32, bfloat16, 8bit. Another than the value's
-  // goes with "fused" alone.
+  double lr = 1;  // Multiplies the learning rate given to step().
+  // Type in which AdamW and Adam keep their moments: auto (the value's type), float32, bfloat16 or 8bit. A type other
+  // than the value's requires "fused".
   std::string state_dtype = "auto";
-  // Of bf16 values that AdamW and Adam update, with "fused" alone; drawn from `seed`, the same for all groups. A job
-  // that resumes takes its checkpoint's by set_seed().
+  // Rounds bf16 values that AdamW and Adam update stochastically, from `seed`, which is the same for all groups.
+  // Requires "fused". A resumed job takes the seed of its checkpoint by set_seed().
   bool stochastic_rounding = false;
   uint64_t seed = 0;
-  // Muon's (muon.h), as torch.optim.Muon names them.
+  // Options of Muon (muon.h), with torch.optim.Muon's names.
   double momentum = 0.95;
   bool nesterov = true;
   int ns_steps = 5;
   std::string adjust_lr = "match_rms_adamw";
 };
 
-// How a state that is not numbers of its slot's shape becomes such, and back: float32, where the argument is.
+// Converts a state that is not numbers of its slot's shape to such numbers, and back. The numbers are float32, and
+// results are on the argument's device.
 struct StateForm {
-  std::vector<int64_t> shape;
-  std::function<at::Tensor(const at::Tensor& kept)> numbers;
-  std::function<at::Tensor(const at::Tensor& numbers)> kept;
+  std::vector<int64_t> shape;                                 // Shape of the numbers.
+  std::function<at::Tensor(const at::Tensor& kept)> numbers;  // uint8 [bytes] to [shape].
+  std::function<at::Tensor(const at::Tensor& numbers)> kept;  // [shape] to uint8 [bytes].
 };
 
-// What an optimizer remembers of one slot, for checkpoints ("optim.NAME.FQN"): tensors of the slot's shape, or what
-// stands for one.
+// State that an optimizer keeps of one slot, for checkpoints ("optim.NAME.FQN"): tensors of the slot's shape, or other
+// tensors that `form` converts.
 struct SlotState {
   struct Named {
     std::string name;
-    at::Tensor value;
+    at::Tensor value;                                 // [...], the slot's shape, or uint8 [bytes] with `form`.
     std::shared_ptr<const StateForm> form = nullptr;  // Null: `value` is the numbers.
   };
-  std::vector<Named> tensors;  // AdamW, Adam: exp_avg, exp_avg_sq; Muon: momentum_buffer.
+  std::vector<Named> tensors;  // AdamW and Adam: exp_avg, exp_avg_sq. Muon: momentum_buffer.
 
-  // The one of this name; throws where there is none.
+  // Returns the tensor [...] of this name. Throws if there is none.
   at::Tensor& operator[](std::string_view name);
   int64_t bytes() const;
 };
 
-// What a step's own figures decide about its update. Scalars on the slots' device, where they were computed: the fused
-// kernels read them there, and no host waits for them. Undefined: gradients as they are, not skipped.
+// Results of a step that decide about its update. They are scalars on the slots' device, where they were computed: the
+// fused kernels read them there, and no host waits for them. Undefined: gradients are not divided, and the step is not
+// skipped.
 struct Gate {
-  at::Tensor divisor;  // float64, at least 1: what the gradients are divided by (clip_divisor).
-  at::Tensor skip;     // float32, 1: nothing is updated and the step does not count, else 0.
+  at::Tensor divisor;  // float64 [], at least 1: divisor of the gradients (clip_divisor).
+  at::Tensor skip;     // float32 []. 1: nothing is updated and the step does not count. 0: it does.
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   void step(double learning_rate) { step(learning_rate, Gate{}); }
-  // May leave something else in the gradients.
+  // Updates every slot once. May leave other numbers in the gradients.
   virtual void step(double learning_rate, const Gate& gate) = 0;
-  // The same in parts: begin_step(), then step_slots() for every slot once.
+  // Do the same in parts: begin_step(), then step_slots() once for every slot.
   virtual void begin_step() = 0;
   virtual void step_slots(size_t first, size_t count, double learning_rate) = 0;
-  virtual std::vector<SlotState>& states() = 0;  // In slot order; loading copies into them.
-  virtual at::Tensor& step_count() = 0;          // float32 scalar, number of steps taken.
-  virtual void set_seed(uint64_t seed) = 0;      // Of the steps from now on.
+  virtual std::vector<SlotState>& states() = 0;  // In slot order. Loading copies into them.
+  virtual at::Tensor& step_count() = 0;          // float32 []: number of steps taken.
+  virtual void set_seed(uint64_t seed) = 0;      // From the next step on.
 };
 
-// Keeps the slots' tensors by reference (they are views into the engine's flat shards). All slots go by `options`.
+// Makes an optimizer that keeps the slots' tensors by reference (they are views into the engine's flat shards).
+// `options` apply to all slots.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots);
 
-// Where whole matrices are worked on, of which this rank's slots are parts.
+// Where whole matrices are computed, of which this rank's slots are parts.
 struct MatrixMesh {
-  const comm::Group* group = nullptr;       // Null: slots are whole. It outlives the optimizer.
-  at::Device device = at::kCPU;             // That talks and works.
-  std::vector<MatrixParameter> parameters;  // By slot; not read for slots that are no matrices.
-  int64_t round_elements = 1 << 24;         // Of an owner's matrices on their way at once.
+  const comm::Group* group = nullptr;       // Null: slots are whole. Must outlive the optimizer.
+  at::Device device = at::kCPU;             // Device that communicates and computes.
+  std::vector<MatrixParameter> parameters;  // By slot. Ignored for slots that are not matrices.
+  int64_t round_elements = 1 << 24;         // Most elements of an owner's matrices in one round.
 };
 
-// The same with options for each group; one step counter serves them all.
+// Does the same with options for each group. One step counter serves all groups.
 std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots,
                                                   MatrixMesh mesh = {});
 
