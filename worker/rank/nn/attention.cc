@@ -6,7 +6,7 @@
 namespace titan::nn {
 namespace {
 
-// [B, T, H * D] -> [B, T, H, D]; the number of heads follows from the size, because a mesh may own only some of them.
+// [B, T, H * D] -> [B, T, H, D]. The number of heads follows from the size, because a mesh may have only some of them.
 at::Tensor split_heads(const at::Tensor& x, int64_t head_dim) {
   return x.view({x.size(0), x.size(1), x.size(2) / head_dim, head_dim});
 }
@@ -48,8 +48,8 @@ GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fq
       options_(options),
       rope_(std::move(rope)) {}
 
-// A key head that several query heads share would take the factor of one of them to the others: there the queries have
-// all of it.
+// A key head that several query heads share would pass the factor of one of them to the others. In that case the
+// queries take all of it.
 std::vector<LogitRows> GroupedAttention::logit_rows() const {
   if (q_norm || options_.rotated_norm_eps) return {};
   const int64_t rows = options_.head_dim;
@@ -111,8 +111,8 @@ LatentAttention::LatentAttention(const Declare& declare, const std::string& fqn,
   wo.emplace(declare, fqn + ".wo.weight", o.heads * o.v_dim, o.dim, o.out_init);
 }
 
-// Queries and keys share the factor where both are the head's own. The rotated key is all heads': the queries that meet
-// it have all of the factor (arXiv 2507.20534, 2.1).
+// Queries and keys share the factor where both belong to one head. All heads share the rotated key, so the queries that
+// meet it take all of the factor (arXiv 2507.20534, 2.1).
 std::vector<LogitRows> LatentAttention::logit_rows() const {
   const LatentAttentionOptions& o = options_;
   Parameter* queries = &(wq ? *wq : *wq_b).weight();
@@ -125,8 +125,8 @@ std::vector<LogitRows> LatentAttention::logit_rows() const {
 at::Tensor LatentAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const LatentAttentionOptions& o = options_;
   const at::Tensor x = through(seams.input, input);
-  // Queries first, then keys: selective checkpointing keeps every second product in the order of these calls, which is
-  // torchtitan's. Where the gathering of x is overlapped, one call computes both first projections.
+  // Queries come first, then keys: selective checkpointing saves every second product in the order of these calls,
+  // which is torchtitan's. If the gathering of x is overlapped, one call computes both first projections.
   const Linear& into_queries = wq ? *wq : *wq_a;
   at::Tensor q, latent;
   if (project) {
@@ -137,12 +137,12 @@ at::Tensor LatentAttention::forward(const at::Tensor& input, const MicrobatchCon
   }
   if (wq_b) q = wq_b->forward(q_norm->forward(q));
   const int64_t batch = q.size(0), length = q.size(1);
-  q = q.view({batch, length, -1, o.nope_dim + o.rope_dim});  // [B, T, H, nope + rope]; a mesh may own only some heads.
+  q = q.view({batch, length, -1, o.nope_dim + o.rope_dim});  // [B, T, H, nope + rope]. A mesh may have only some heads.
   const at::Tensor turned_q = rope_->apply(q.narrow(3, o.nope_dim, o.rope_dim), context.positions);
   q = at::cat({q.narrow(3, 0, o.nope_dim), turned_q}, 3);
 
   if (!latent.defined()) latent = wkv_a->forward(x);
-  // One rotated key for all heads; the rest of the keys and the values grow out of the normed latent.
+  // All heads share one rotated key. The rest of the keys and the values are computed from the normed latent.
   const at::Tensor shared_key =
       rope_->apply(latent.narrow(2, o.kv_lora_rank, o.rope_dim).unsqueeze(2), context.positions);
   const at::Tensor normed = kv_norm->forward(latent.narrow(2, 0, o.kv_lora_rank));

@@ -8,7 +8,7 @@
 namespace titan::nn {
 namespace {
 
-// Rows, if not all, and tokens of [B, H, T, ...].
+// Returns one row (all for kAllRows) and `length` tokens of [B, H, T, ...].
 at::Tensor part_of(const at::Tensor& tensor, int64_t row, int64_t begin, int64_t length) {
   const at::Tensor tokens = tensor.narrow(2, begin, length);
   return row == kAllRows ? tokens : tokens.narrow(0, row, 1);
@@ -30,7 +30,8 @@ BlockOutput with_sinks(BlockOutput result, const at::Tensor& sinks) {
 
 at::Tensor grad_sinks(const at::Tensor& sinks, const at::Tensor& grad_out, const BlockOutput& result) {
   const at::ScalarType exact = result.lse.scalar_type();
-  const at::Tensor weight = (sinks.to(exact).view({1, -1, 1}) - result.lse).exp_();  // Of the sink, for each query.
+  // [B, H, T]: weight of the sink for each query.
+  const at::Tensor weight = (sinks.to(exact).view({1, -1, 1}) - result.lse).exp_();
   const at::Tensor own = (grad_out.to(exact) * result.out).sum(-1);
   return (weight * own).sum(at::IntArrayRef{0, 2}).neg_().to(sinks.scalar_type());
 }

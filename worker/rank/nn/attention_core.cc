@@ -16,7 +16,7 @@
 namespace titan::nn {
 namespace {
 
-// Every query is in one pair: its keys are one range of the row.
+// Every query is in one pair, because its keys are one range of the row.
 struct BlockPlan final : AttentionPlan {
   std::vector<BlockPair> pairs;
   double scale = 0;
@@ -38,7 +38,7 @@ struct BlockPlan final : AttentionPlan {
   }
 };
 
-// By Titan's own kernels.
+// Uses Titan's own kernels.
 struct RangesPlan final : AttentionPlan {
   VisibleKeys visible;
   double scale = 0;
@@ -54,16 +54,16 @@ struct RangesPlan final : AttentionPlan {
   }
 };
 
-// Whether LibTorch's own causal attention computes this, without writing the scores down, where the mask hides nothing
+// Whether LibTorch's own causal attention, which does not store the scores, computes this if the mask hides nothing
 // more.
 bool fused_by_torch(const AttentionInput& input) {
-  // What is kept includes the logarithms of the denominators, which LibTorch's function does not hand out.
+  // Saved results include the logs of the denominators, which LibTorch's function does not return.
   if (KeptResults::current() != nullptr || input.sinks.defined() || input.q.size(3) != input.v.size(3)) return false;
   const at::ScalarType type = input.q.scalar_type();
   return input.q.is_cpu() || (input.q.is_cuda() && (type == at::kBFloat16 || type == at::kHalf));
 }
 
-// Whether the mask may hide earlier keys from one of so many tokens.
+// Whether the mask may hide earlier keys from one of `tokens` tokens.
 bool may_hide(const AttentionMask& mask, int64_t tokens, const MicrobatchContext& context) {
   return (mask.window > 0 && mask.window < tokens) || (mask.chunk > 0 && mask.chunk < tokens) ||
          (mask.documents && context.documents.defined());
@@ -116,7 +116,8 @@ at::Tensor tile_of(const at::Tensor& heads, int64_t row, int64_t begin, int64_t 
   return (row == kAllRows ? tokens : tokens.narrow(0, row, 1)).to(type);
 }
 
-// Of the queries [query, query + queries) and keys of one pair, counted from its own first ones: [H].
+// Returns the largest logits [H] of q [B, H, queries, D] and k [B, Hkv, keys, D]. The band counts from their first
+// ones.
 at::Tensor largest_of_tile(const at::Tensor& q, const at::Tensor& k, const Band& band) {
   const int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), kv_heads = k.size(1), keys = k.size(2);
   at::Tensor logits = at::matmul(q.reshape({batch, kv_heads, heads / kv_heads * queries, q.size(3)}), k.transpose(2, 3))
@@ -142,7 +143,7 @@ void note_largest_logits(const at::Tensor& q, const at::Tensor& k, const std::ve
     for (int64_t query = 0; query < pair.queries; query += step) {
       const int64_t queries = std::min(step, pair.queries - query);
       const at::Tensor some = tile_of(q, pair.row, pair.query + query, queries, type);
-      // What these queries see at all.
+      // These queries see no other keys than those of this loop.
       const int64_t end = std::min(pair.keys, query + queries + pair.band.last);
       for (int64_t key = std::max<int64_t>(0, query + pair.band.first); key < end; key += kMostKeys) {
         const int64_t keys = std::min(kMostKeys, end - key);

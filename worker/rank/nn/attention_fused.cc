@@ -19,16 +19,16 @@ namespace {
 constexpr int64_t kFlashHeadStep = 8;
 constexpr int64_t kMostHead = 256;
 
-// Where equally long chunks of rows end, when the last one of a row is shorter: FlashCall::cum_seq, made on the device,
-// so that a captured layer reads nothing of the host.
+// Returns int32 [spans + 1], FlashCall::cum_seq, for equally long chunks of rows of which the last one is shorter. It
+// is computed on the device, so that a captured layer reads nothing from the host.
 at::Tensor ends_of_chunks(int64_t rows, int64_t tokens, int64_t chunk, at::Device device) {
   const int64_t of_row = (tokens + chunk - 1) / chunk;
   const at::Tensor span = at::arange(rows * of_row + 1, at::TensorOptions(at::kInt).device(device));
   return span.div(of_row, "floor").mul_(tokens).add_(span.remainder(of_row), chunk);
 }
 
-// Shapes that the call sees: spans [spans, longest, H, D], or all tokens [tokens, H, D], and the logarithms of the
-// denominators [spans, H, longest] or [H, tokens].
+// The call gets spans [spans, longest, H, D], or all tokens [tokens, H, D], and returns the logs of the denominators as
+// [spans, H, longest] or [H, tokens].
 struct FlashPlan final : AttentionPlan {
   FlashArguments arguments;
   double scale = 0;
@@ -42,7 +42,7 @@ struct FlashPlan final : AttentionPlan {
                                                call.longest, call.longest, /*dropout_p=*/0, causal(),
                                                /*return_debug_mask=*/false, scale, call.left, /*window_size_right=*/0);
     at::Tensor out = std::get<0>(result), lse = std::get<1>(result);
-    if (sinks.defined()) {  // One more key without value.
+    if (sinks.defined()) {  // Adds one more key without value.
       const at::Tensor own = by_token(lse), together = at::logaddexp(own, sinks.to(lse.scalar_type()));
       out = (out * (own - together).exp_().unsqueeze(-1)).to(q.scalar_type());
       lse = by_token(together);
@@ -67,12 +67,12 @@ struct FlashPlan final : AttentionPlan {
 
  private:
   bool causal() const { return arguments.call.left < 0; }
-  // It wants heads of queries, keys and values to be equally large.
+  // The kernel requires heads of queries, keys and values of equal size.
   static int64_t head_size(const at::Tensor& q, const at::Tensor& v) {
     const int64_t largest = std::max(q.size(3), v.size(3));
     return (largest + kFlashHeadStep - 1) / kFlashHeadStep * kFlashHeadStep;
   }
-  // Of [B, H, T, D], nearly always a view.
+  // Packs [B, H, T, D], nearly always as a view.
   at::Tensor packed(const at::Tensor& heads, int64_t size) const {
     const at::Tensor tokens = pad_heads(heads, size).transpose(1, 2);
     if (arguments.cum_seq.defined()) return tokens.reshape({-1, heads.size(1), size});
@@ -81,12 +81,13 @@ struct FlashPlan final : AttentionPlan {
   static at::Tensor unpacked(const at::Tensor& tokens, at::IntArrayRef shape) {
     return tokens.reshape({shape[0], shape[2], shape[1], tokens.size(-1)}).transpose(1, 2);
   }
-  // Heads last, and back.
+  // Moves heads last, and back.
   static at::Tensor by_token(const at::Tensor& lse) { return lse.transpose(-2, -1); }
 
   static at::Tensor grad_sinks(const at::Tensor& sinks, const at::Tensor& grad, const at::Tensor& out,
                                const at::Tensor& lse) {
-    const at::Tensor weight = (sinks.to(lse.scalar_type()) - by_token(lse)).exp_();  // Of the sink, for each query.
+    // Weight of the sink for each query.
+    const at::Tensor weight = (sinks.to(lse.scalar_type()) - by_token(lse)).exp_();
     const at::Tensor own = (grad.to(lse.scalar_type()) * out).sum(-1);
     return (weight * own).flatten(0, -2).sum(0).neg_().to(sinks.scalar_type());
   }
@@ -141,7 +142,7 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
   };
   auto plan = c10::make_intrusive<FlashPlan>();
   if (documents) {
-    device::check_not_capturing("where documents end");  // Also where it has read them before.
+    device::host_decides_by("where documents end");  // Even if it has read them before.
     plan->arguments = context.flash_calls != nullptr ? context.flash_calls->find_or(mask, make) : make();
   } else {
     plan->arguments = make();
@@ -152,10 +153,10 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
 
 namespace {
 
-constexpr int64_t kCudnn = 3;  // Of LibTorch's sdp::SDPBackend, whose header is CUDA's.
+constexpr int64_t kCudnn = 3;  // A value of LibTorch's sdp::SDPBackend, declared in a CUDA header.
 
-// LibTorch keeps cuDNN's plan of a backward pass by the layout of q, k and v alone: that of gradients follows the
-// output's, which follows q's.
+// LibTorch keeps cuDNN's plan of a backward pass only by the layout of q, k and v. Therefore gradients must have the
+// layout of the output, which is q's.
 at::Tensor laid_out_as(const at::Tensor& tensor, const at::Tensor& other) {
   return tensor.strides() == other.strides() ? tensor : at::empty_like(other).copy_(tensor);
 }

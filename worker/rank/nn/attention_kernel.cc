@@ -18,7 +18,7 @@
 namespace titan::nn {
 namespace {
 
-// Shapes without values, for dry runs.
+// Returns shapes without values, for dry runs.
 class MetaAttentionKernel final : public AttentionKernel {
  public:
   BlockOutput forward(const at::Tensor& q, const at::Tensor&, const at::Tensor& v, const Band&) override {
@@ -54,12 +54,12 @@ class PlainAttentionKernel final : public AttentionKernel {
   }
 
  private:
-  // Each query head's own key or value head, at full precision.
+  // Returns each query head's key or value head, [B, H, T, D], in full precision.
   static at::Tensor wide(const at::Tensor& heads, int64_t query_heads) {
     const at::Tensor exact = heads.to(accumulate_type(heads.scalar_type()));
     return heads.size(1) == query_heads ? exact : exact.repeat_interleave(query_heads / heads.size(1), 1);
   }
-  // The sum over the query heads that share a head.
+  // Sums over the query heads that share a head.
   static at::Tensor narrow(const at::Tensor& grad, const at::Tensor& heads) {
     const at::Tensor summed = grad.size(1) == heads.size(1) ? grad : grad.unflatten(1, {heads.size(1), -1}).sum(2);
     return summed.to(heads.scalar_type());
@@ -113,13 +113,13 @@ at::Tensor trim_heads(const at::Tensor& heads, int64_t size) {
 
 namespace {
 
-// LibTorch's flash attention for CPUs: float, double, bfloat16 and half; key heads may be fewer than query heads.
+// LibTorch's flash attention for CPUs takes float, double, bfloat16 and half, and fewer key heads than query heads.
 class CpuAttentionKernel final : public AttentionKernel {
  public:
   explicit CpuAttentionKernel(double scale) : scale_(scale) {}
 
   BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band& band) override {
-    const int64_t size = std::max(q.size(3), v.size(3));  // It wants heads of equal size.
+    const int64_t size = std::max(q.size(3), v.size(3));  // It requires heads of equal size.
     auto [out, lse] =
         at::_scaled_dot_product_flash_attention_for_cpu(pad_heads(q, size), pad_heads(k, size), pad_heads(v, size),
                                                         /*dropout_p=*/0, causal(q, k, band), mask(q, k, band), scale_);
@@ -136,7 +136,7 @@ class CpuAttentionKernel final : public AttentionKernel {
   }
 
  private:
-  // The kernel's own causal mask starts at the first key and skips what is hidden.
+  // The kernel's causal mask starts at the first key, and hidden keys are skipped.
   static bool causal(const at::Tensor& q, const at::Tensor& k, const Band& band) {
     return band.last == 0 && band.cuts_after(k.size(2)) && !band.cuts_before(q.size(2));
   }
@@ -161,7 +161,7 @@ namespace {
 template <typename Compute>
 BlockOutput compute_or_keep(const at::Tensor& q, int64_t keys, const Compute& compute) {
   if (KeptResults::current() == nullptr) return compute();
-  // Two products, and half of the pairs.
+  // Counts two products over half of the pairs.
   const OpCall call{.kind = OpCall::Kind::kAttention,
                     .flops = 2.0 * static_cast<double>(q.numel()) * static_cast<double>(keys)};
   std::vector<at::Tensor> results = kept_or(call, {}, [&] {

@@ -1,8 +1,7 @@
 #pragma once
 
-// AttentionKernel computes softmax attention of one block of queries over one block of keys: it is what differs between
-// devices. AttentionPlan says how a whole call is computed, forward and backward, and attend_by() runs it under
-// autograd.
+// AttentionKernel computes softmax attention of one block of queries over one block of keys. Each device has a
+// different one. AttentionPlan computes a whole call, forward and backward, and attend_by() runs it under autograd.
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -15,36 +14,36 @@
 
 namespace titan::nn {
 
-// One block's result. Shapes: q [B, H, Tq, D], k [B, Hkv, Tk, D], v [B, Hkv, Tk, Dv]; any strides with neighbours in
-// the last dimension.
+// Result of one block of q [B, H, Tq, D], k [B, Hkv, Tk, D] and v [B, Hkv, Tk, Dv], which have any strides but a
+// contiguous last dimension.
 struct BlockOutput {
-  at::Tensor out;  // [B, H, Tq, Dv], of q's type.
+  at::Tensor out;  // [B, H, Tq, Dv], in q's type.
   at::Tensor lse;  // [B, H, Tq], at least fp32: log of the sum of exp(scores).
 };
 
 struct BlockGradients {
-  at::Tensor q, k, v;
+  at::Tensor q, k, v;  // [B, H, Tq, D], [B, Hkv, Tk, D], [B, Hkv, Tk, Dv].
 };
 
 class AttentionKernel {
  public:
   virtual ~AttentionKernel() = default;
 
-  // Every query must see a key, and every key be seen.
+  // Every query must see a key, and every key must be seen. BlockOutput states the shapes.
   virtual BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band& band) = 0;
 
-  // This block's share of the gradients of a softmax over many blocks, whose merged result is (out, lse): the
-  // probabilities are exp(scores - lse) and the softmax's own term needs the merged out (FlashAttention,
-  // arXiv 2205.14135).
+  // Computes this block's share of the gradients of a softmax over many blocks with the merged result (out, lse), for
+  // grad_out [B, H, Tq, Dv]. The probabilities are exp(scores - lse), and the softmax's own term needs the merged out
+  // (FlashAttention, arXiv 2205.14135).
   virtual BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v, const BlockOutput& merged, const Band& band) = 0;
 };
 
-// The kernel for tensors like q, and values of `v_size`: fused ones on CPU and CUDA, shapes only on meta. One per pass:
-// it may keep a mask.
+// Makes the kernel for tensors like q [B, H, T, D] and values of size v_size: fused on CPU and CUDA, only shapes on
+// meta. Make one per pass, because it may keep a mask.
 std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale);
 
-// By device; make_attention_kernel chooses. The plain one writes all scores down: for float64 on CUDA.
+// make_attention_kernel() chooses one of these by device. The plain one stores all scores, for float64 on CUDA.
 std::unique_ptr<AttentionKernel> make_cpu_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_cuda_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale);
@@ -52,42 +51,46 @@ std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale);
 // A mask to add to the scores, kept for the next block of the same shape: all inner blocks of a window share one.
 class BandMask {
  public:
-  // [queries, keys], rows `alignment` elements apart or a multiple.
+  // Returns [queries, keys], with rows a multiple of `alignment` elements apart.
   const at::Tensor& get(const Band& band, int64_t queries, int64_t keys, const at::TensorOptions& options,
                         int64_t alignment = 1);
 
  private:
   Band band_;
-  at::Tensor mask_;
+  at::Tensor mask_;  // [queries, keys]
 };
 
-// Appends zeros to the last dimension up to `size`; exact for heads of queries, keys and values.
+// Pads heads [B, H, T, D] with zeros to [B, H, T, size], which is exact for queries, keys and values.
 at::Tensor pad_heads(const at::Tensor& heads, int64_t size);
 
-// Drops them again, and their memory; tokens lie before heads.
+// Cuts heads [B, H, T, D] to [B, H, T, size] and frees the padding. Tokens are before heads in memory if anything is
+// cut.
 at::Tensor trim_heads(const at::Tensor& heads, int64_t size);
 
+// Gradients of AttentionInput's tensors, in their shapes.
 struct AttentionGradients {
-  at::Tensor q, k, v;
-  at::Tensor sinks;  // Undefined: there are none.
+  at::Tensor q, k, v;  // [B, H, T, D], [B, Hkv, T, D], [B, Hkv, T, Dv]
+  at::Tensor sinks;    // [H]. Undefined: there are none.
 };
 
-// How one call computes its attention; travels to its backward pass. Heads come with neighbours in the last dimension,
-// sinks [H] may be undefined.
+// Computes the attention of one call, and is passed on to its backward pass. Shapes are those of AttentionInput. Heads
+// have a contiguous last dimension, and sinks [H] may be undefined.
 class AttentionPlan : public torch::CustomClassHolder {
  public:
-  // Of the whole row, of which a rank may have a share; about half of them are seen by a query.
+  // Returns the keys of the whole row, of which k [B, Hkv, T, D] may be a rank's share. A query sees about half of
+  // them.
   virtual int64_t keys(const at::Tensor& k) const { return k.size(2); }
 
+  // q is [B, H, T, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv].
   virtual BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& sinks) const = 0;
-  // `result`: what forward returned.
+  // grad_out is [B, H, T, Dv]. `result` is what forward returned.
   virtual AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
                                       const at::Tensor& v, const at::Tensor& sinks,
                                       const BlockOutput& result) const = 0;
 };
 
-// The attention [B, H, T, Dv] with its backward pass. Its result may be the one kept from the block's first pass
+// Returns the attention [B, H, T, Dv] with its backward pass. It may be the result kept from the block's first pass
 // (worker/rank/nn/kept_results.h).
 at::Tensor attend_by(c10::intrusive_ptr<AttentionPlan> plan, const AttentionInput& input);
 

@@ -8,14 +8,14 @@
 
 #include "worker/rank/nn/attention_kernel.h"
 
-// LibTorch's CUDA kernels, reached through the dispatcher: this file needs no CUDA to compile.
+// LibTorch's CUDA kernels are reached through the dispatcher, so this file needs no CUDA to compile.
 namespace titan::nn {
 namespace {
 
-constexpr int64_t kHeadMultiple = 8;  // Both kernels want heads in steps of 16 bytes or so.
+constexpr int64_t kHeadMultiple = 8;  // Both kernels require heads in steps of about 16 bytes.
 constexpr int64_t kLargestFlashHead = 256;
-constexpr int64_t kLseMultiple = 32;   // The efficient kernel reads lse in such pieces.
-constexpr int64_t kBiasMultiple = 16;  // Elements between rows of its bias.
+constexpr int64_t kLseMultiple = 32;   // The efficient kernel reads lse in pieces of this size.
+constexpr int64_t kBiasMultiple = 16;  // Elements between rows of its bias: a multiple of this.
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -52,12 +52,12 @@ class CudaAttentionKernel final : public AttentionKernel {
   static int64_t head_size(const at::Tensor& q, const at::Tensor& v) {
     return round_up(std::max(q.size(3), v.size(3)), kHeadMultiple);
   }
-  // Flash attention has tokens before heads.
+  // Flash attention requires tokens before heads.
   static at::Tensor tokens_first(const at::Tensor& heads, int64_t size) {
     return pad_heads(heads, size).transpose(1, 2);
   }
 
-  // Its windows count from the diagonal that ends in the last query and the last key; -1: no limit.
+  // Its windows count from the diagonal that ends in the last query and the last key. -1: no limit.
   struct Windows {
     std::optional<int64_t> left, right;
   };
@@ -67,15 +67,16 @@ class CudaAttentionKernel final : public AttentionKernel {
             band.cuts_after(k.size(2)) ? band.last - diagonal : -1};
   }
 
-  // Flash attention takes a right window of as many keys as there are for none, though it hides keys from the first of
-  // more queries than keys. How many queries are a call of their own, for which that does not happen; 0: all are one.
+  // If there are more queries than keys, flash attention takes a right window of as many keys as there are for no
+  // window, although it hides keys from the first queries. Returns how many queries need a separate call to avoid this.
+  // 0: one call suffices.
   static int64_t apart(const at::Tensor& q, const at::Tensor& k, const Band& band) {
     const int64_t keys = k.size(2);
     const bool taken_for_none = band.cuts_after(keys) && band.last + q.size(2) - keys >= keys;
     return taken_for_none ? keys - band.last : 0;
   }
   static Band shifted(const Band& band, int64_t queries) { return {band.first + queries, band.last + queries}; }
-  static at::Tensor joined(const at::Tensor& early, const at::Tensor& late) {  // Tokens before heads in memory.
+  static at::Tensor joined(const at::Tensor& early, const at::Tensor& late) {  // Tokens stay before heads in memory.
     return at::cat({early.transpose(1, 2), late.transpose(1, 2)}, 1).transpose(1, 2);
   }
 
@@ -101,7 +102,7 @@ class CudaAttentionKernel final : public AttentionKernel {
             grad_v.transpose(1, 2).narrow(3, 0, v.size(3))};
   }
 
-  // The efficient kernel takes float, but wants as many key heads as query heads, and bands as an added mask.
+  // The efficient kernel takes float, but requires as many key heads as query heads, and bands as an added mask.
   static at::Tensor every_head(const at::Tensor& heads, int64_t query_heads, int64_t size) {
     const at::Tensor padded = pad_heads(heads, size);
     return heads.size(1) == query_heads ? padded : padded.repeat_interleave(query_heads / heads.size(1), 1);

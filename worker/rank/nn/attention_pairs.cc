@@ -7,7 +7,7 @@
 namespace titan::nn {
 namespace {
 
-// Queries of a windowed block: few enough that the keys before the window, which a block reads in vain, stay few.
+// Returns the queries of a windowed block: few, so that a block reads few keys before the window in vain.
 int64_t window_block(int64_t window) { return std::clamp<int64_t>(window / 2, 64, 512); }
 
 std::vector<int64_t> starts_of_row(const int64_t* documents, int64_t chunk, int64_t seq_len) {
@@ -24,7 +24,7 @@ std::vector<int64_t> starts_of_row(const int64_t* documents, int64_t chunk, int6
   return starts;
 }
 
-// Two blocks without masks that lie side by side are one block.
+// Merges two adjacent blocks without masks into one.
 bool join(BlockPair& one, const BlockPair& next) {
   if (one.masked() || next.masked() || one.row != next.row) return false;
   if (one.query == next.query && one.queries == next.queries && one.key + one.keys == next.key) {
@@ -38,7 +38,7 @@ bool join(BlockPair& one, const BlockPair& next) {
   return true;
 }
 
-// One segment of queries against one of keys, in the rank's offsets.
+// One segment of queries and one of keys, at the rank's offsets.
 class SegmentPair {
  public:
   SegmentPair(Segment queries, int64_t query_offset, Segment keys, int64_t key_offset, int64_t window)
@@ -48,7 +48,7 @@ class SegmentPair {
         key_shift_(key_offset - keys.position),
         window_(window) {}
 
-  // The part inside the span [begin, end) of a row.
+  // Adds the part inside the span [begin, end) of a row.
   void add_span(int64_t row, int64_t begin, int64_t end, std::vector<BlockPair>& pairs) const {
     const int64_t key_begin = std::max(begin, keys_.position);
     const int64_t query_begin = std::max(key_begin, queries_.position);
@@ -87,7 +87,7 @@ class SegmentPair {
 
 Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len) {
   Spans spans{.seq_len = seq_len};
-  if (!documents.defined() || documents.is_meta()) {  // Nothing is known of the tokens of a dry run.
+  if (!documents.defined() || documents.is_meta()) {  // Tokens of a dry run have no values.
     spans.starts.push_back(starts_of_row(nullptr, chunk, seq_len));
     return spans;
   }
@@ -114,7 +114,7 @@ std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const s
       int64_t key_offset = 0;
       for (const Segment& key : keys) {
         const SegmentPair both(query, query_offset, key, key_offset, window);
-        // From the span that holds the first query to the one that holds the last.
+        // Visits the spans from the one that holds the first query to the one that holds the last.
         auto span = std::upper_bound(starts.begin(), starts.end(), query.position) - 1;
         for (; span != starts.end() && *span < query.position + query.length; ++span) {
           const int64_t end = span + 1 == starts.end() ? spans.seq_len : *(span + 1);
@@ -130,7 +130,7 @@ std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const s
 
 at::Tensor number_documents(const at::Tensor& tokens, int64_t eos_id) {
   const at::Tensor ends = tokens.eq(eos_id).to(at::kLong);
-  return ends.cumsum(1) - ends;  // The ends before a token.
+  return ends.cumsum(1) - ends;  // Number of ends before a token.
 }
 
 }  // namespace titan::nn

@@ -1,8 +1,8 @@
 #pragma once
 
-// Which blocks of queries and keys of a row meet at all, and how. Every mask that a model has (documents, fixed chunks,
-// sliding window, causality) comes down to spans of positions, inside which attention is causal and perhaps windowed:
-// so rows are cut at their spans, and no mask has to be stored for them.
+// Finds the blocks of queries and keys of a row that meet. Every mask that a model has (documents, fixed chunks,
+// sliding window, causality) reduces to spans of positions, inside which attention is causal and possibly windowed. So
+// rows are cut at their spans, and no mask is stored for them.
 
 #include <ATen/ATen.h>
 
@@ -11,13 +11,13 @@
 
 namespace titan::nn {
 
-// Consecutive positions of a row. The segments of one rank lie one after another in its tensors.
+// Consecutive positions of a row. The segments of one rank follow one another in its tensors.
 struct Segment {
   int64_t position = 0;
   int64_t length = 0;
 };
 
-// The segments of each rank that a row is dealt to, ascending.
+// Segments, ascending, of each rank that has a share of a row.
 using RowShares = std::vector<std::vector<Segment>>;
 
 // Query i of a block sees its keys i + first to i + last.
@@ -25,16 +25,16 @@ struct Band {
   int64_t first = 0;
   int64_t last = 0;
 
-  // Whether it hides a key of a block, before or after those that are seen.
+  // Whether it hides keys of a block before, or after, those that are seen.
   bool cuts_before(int64_t queries) const { return queries - 1 + first > 0; }
   bool cuts_after(int64_t keys) const { return last < keys - 1; }
 };
 
 inline constexpr int64_t kAllRows = -1;
 
-// Each of its queries sees at least one of its keys, and each key is seen.
+// A block of queries and one of keys. Each query sees at least one of the keys, and each key is seen.
 struct BlockPair {
-  int64_t row = kAllRows;  // Of the batch.
+  int64_t row = kAllRows;  // Row of the batch.
   int64_t query = 0, queries = 0;
   int64_t key = 0, keys = 0;
   Band band;
@@ -42,7 +42,7 @@ struct BlockPair {
   bool masked() const { return band.cuts_before(queries) || band.cuts_after(keys); }
 };
 
-// First positions of the spans, ascending from 0: one list for all rows of the batch, or one for each.
+// First positions of the spans, ascending from 0: one list for all rows of the batch, or one per row.
 struct Spans {
   std::vector<std::vector<int64_t>> starts;
   int64_t seq_len = 0;
@@ -51,18 +51,18 @@ struct Spans {
 };
 
 // Cuts rows of seq_len positions where the document changes (documents: int64 [B, seq_len], undefined: one document)
-// and at every multiple of `chunk` (0: none). Reads the documents: they should live in the CPU's memory.
+// and at every multiple of `chunk` (0: none). Reads the documents, which should be in CPU memory.
 Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len);
 
-// All pairs of blocks in which a query sees a key: itself, and what comes before it in its span, not farther back than
-// `window` positions (0: any). Offsets are those in the rank's tensors. With the same single segment on both sides
+// Returns all pairs of blocks in which a query sees a key: itself, or an earlier key of its span, within the last
+// `window` positions (0: any). Offsets are those in the rank's tensors. If both sides are the same single segment,
 // every query is in exactly one pair.
 std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const std::vector<Segment>& queries,
                                      const std::vector<Segment>& keys);
 
-// The number of the document that each token belongs to (MicrobatchContext::documents), counted from 0 in each row of
-// tokens [B, seq_len]: a document ends with eos_id, inclusive (torchtitan's block-causal mask). The rows must be whole:
-// under context parallelism, before a rank takes its share.
+// Returns int64 [B, seq_len]: the document of each token (MicrobatchContext::documents), counted from 0 in each row of
+// `tokens`, int64 [B, seq_len]. A document ends with eos_id, inclusive (torchtitan's block-causal mask). Rows must be
+// whole: under context parallelism, call this before a rank takes its share.
 at::Tensor number_documents(const at::Tensor& tokens, int64_t eos_id);
 
 }  // namespace titan::nn

@@ -20,7 +20,7 @@ kernels::HeadsOut out_heads_of(const at::Tensor& t) {
   return {reinterpret_cast<uint16_t*>(t.mutable_data_ptr()), t.stride(0), t.stride(2), t.stride(1)};
 }
 
-// Of the shape of `like`, but for the size of a head.
+// Allocates [B, H, T, size] for `like` [B, H, T, D], with tokens before heads in memory.
 at::Tensor tokens_first(const at::Tensor& like, int64_t size) {
   return uninitialized({like.size(0), like.size(2), like.size(1), size}, like.options()).transpose(1, 2);
 }
@@ -43,7 +43,7 @@ kernels::AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k, const
           .threads = at::get_num_threads()};
 }
 
-// Query i sees keys i + first to i + last of those there are.
+// Query i sees keys i + first to i + last, as far as they exist.
 void add_band(const Band& band, int64_t queries, int64_t first_key, int64_t keys, kernels::KeyRange* ranges) {
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t begin = std::clamp<int64_t>(i + band.first, 0, keys);

@@ -25,11 +25,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kSlope = 1.702;  // x * sigmoid(1.702 x): the sigmoid form of GELU.
+constexpr double kSlope = 1.702;  // x * sigmoid(1.702 x) is the sigmoid form of GELU.
 
 at::Tensor pairs_of(const at::Tensor& x) { return x.unflatten(-1, {-1, 2}); }
 
-// Rows of `gate` and `linear`; without `linear` the two alternate in `gate`.
+// Takes rows of `gate` and `linear`. If `linear` is undefined, the two alternate in `gate`.
 at::Tensor own_forward(const at::Tensor& gate, const at::Tensor& linear, double limit) {
   const at::Tensor gates = rows_of(gate), linears = linear.defined() ? rows_of(linear) : linear;
   std::vector<int64_t> shape = gate.sizes().vec();
@@ -107,7 +107,7 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
     const at::Tensor gate = at::clamp_max(free_gate, limit);
     const at::Tensor sigmoid = at::sigmoid(gate * kSlope);
     at::Tensor dx = at::empty(x.sizes(), x.options());
-    // What is clamped has no gradient.
+    // Clamped inputs have no gradient.
     const at::Tensor linear = at::clamp(free_linear, -limit, limit);
     const at::Tensor slope = sigmoid * (1 + gate * kSlope * (1 - sigmoid));
     pairs_of(dx).select(-1, 0).copy_((dy * (linear + 1) * slope).mul_(free_gate.eq(gate)));

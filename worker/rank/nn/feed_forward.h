@@ -1,7 +1,7 @@
 #pragma once
 
-// The dense feed-forward computes w2(silu(w1 x) * w3 x), and swiglu() is its activation, also in GPT-OSS's clamped
-// form.
+// The dense feed-forward computes w2(silu(w1 x) * w3 x), and swiglu() is its activation. GPT-OSS's clamped form is here
+// too.
 
 #include <ATen/ATen.h>
 
@@ -12,7 +12,7 @@
 
 namespace titan::nn {
 
-// SwiGLU: w2(silu(w1 x) * w3 x).
+// Computes w2(silu(w1 x) * w3 x) (SwiGLU).
 class FeedForward {
  public:
   // torchtitan draws w1 from one distribution and w2, w3 from the depth-scaled one.
@@ -25,14 +25,14 @@ class FeedForward {
   Projections project = project_each;  // w1 and w3 of the (gathered) input.
 };
 
-// silu(gate) * linear (arXiv 2002.05202), of tensors of one shape. bf16 goes to Titan's own kernel where it is
-// chosen (worker/rank/kernels/choice.h): it rounds once and keeps nothing besides the operands.
+// Returns silu(gate) * linear (arXiv 2002.05202), each [..., n]. bf16 uses Titan's own kernel if it is chosen
+// (worker/rank/kernels/choice.h), which rounds once and saves only the operands.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& linear);
-// The same where `linear` is yet to be computed: LibTorch's path activates the gate first, and its operand is free.
+// The same if `linear` [..., n] is not computed yet: LibTorch's path activates the gate first and frees its operand.
 at::Tensor swiglu(at::Tensor gate, const std::function<at::Tensor()>& linear);
 
-// GPT-OSS's form over pairs (gate, linear) that alternate in the last dimension, [..., 2 n] -> [..., n]: with
-// g = min(gate, limit), g * sigmoid(1.702 g) * (clamp(linear, -limit, limit) + 1).
+// GPT-OSS's form over pairs (gate, linear) that alternate in the last dimension, [..., 2 n] -> [..., n]: g *
+// sigmoid(1.702 g) * (clamp(linear, -limit, limit) + 1) with g = min(gate, limit).
 at::Tensor clamped_swiglu(const at::Tensor& x, double limit);
 
 }  // namespace titan::nn

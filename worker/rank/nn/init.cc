@@ -13,8 +13,8 @@
 namespace titan::nn {
 namespace {
 
-// Chunks that lie wholly inside go straight to `out`; a cut one is drawn aside, so that its bits cannot depend on the
-// cut.
+// Chunks that are wholly inside are drawn straight to `out`. A cut chunk is drawn separately, so that its bits do not
+// depend on the cut.
 template <typename DrawChunk>
 void draw(const DrawChunk& draw_chunk, int64_t begin, int64_t end, float* out) {
   const int64_t first = begin / kChunk, last = (end + kChunk - 1) / kChunk;
@@ -77,7 +77,7 @@ void fill_box(const Parameter& parameter, uint64_t seed, const std::vector<int64
   TORCH_CHECK(out.dim() == dims && static_cast<int64_t>(offset.size()) == dims && out.is_contiguous(), parameter.fqn,
               ": a box of ", out.sizes(), " in a parameter of ", at::IntArrayRef(shape));
   if (out.numel() == 0) return;
-  // The trailing dims that the box has whole, and the one before them, are one run of elements.
+  // The trailing dims that the box has whole, and the dim before them, form one run of elements.
   int64_t run_dim = dims;
   while (run_dim > 0) {
     --run_dim;

@@ -94,7 +94,8 @@ std::vector<at::Tensor> kept_or(OpCall call, const at::Tensor& input,
     return results;
   }
   KeptResults::Entry& entry = all->repeat(call);
-  // Handed over as well: it becomes part of the graph, which would live as long as this and hold the block's input.
+  // The stand-in is handed over too: it becomes part of the graph, which would otherwise live as long as this entry and
+  // hold the block's input.
   if (entry.call.feeds >= 0 && all->entries_[entry.call.feeds].kept) return {std::move(entry.stand_in)};
   return entry.kept ? std::move(entry.results) : compute();
 }

@@ -8,49 +8,49 @@
 
 #include "worker/rank/nn/block.h"
 
-// Selective activation checkpointing: a block that runs again for its backward pass can keep the results of some of its
-// costly operations from its first pass. The second pass then takes them instead of computing them, while it builds the
-// same graph; everything else is computed again from them. Bits are those of the first pass.
+// Selective activation checkpointing. A block that runs again for its backward pass can keep the results of some costly
+// operations of its first pass. The second pass takes them instead of computing them, while it builds the same graph,
+// and computes everything else again from them. The bits are those of the first pass.
 //
-// Operations take part by asking kept_or(); who drives the block opens a KeptResults::Scope around each pass. The scope
-// belongs to the thread that runs the pass, as at::GradMode does, so that no layer has to hand it on.
+// Operations take part by calling kept_or(). The driver of the block opens a KeptResults::Scope around each pass. The
+// scope belongs to the thread that runs the pass, like at::GradMode, so that layers need not pass it on.
 namespace titan::nn {
 
-// One call of an operation whose result may be kept.
+// One call of an operation with a result that may be kept.
 struct OpCall {
   enum class Kind {
     kProduct,         // A linear layer's matrix product.
-    kGroupedProduct,  // Of routed experts.
-    kAttention,       // Its output and the logarithms of its denominators.
+    kGroupedProduct,  // The product of routed experts.
+    kAttention,       // Attention's output and the logs of its denominators.
     kScatter,         // The sum over ranks of partial results, scattered (reduce-scatter).
-    kExchange,        // Rows that went to their experts' ranks, or came back (all-to-all).
+    kExchange,        // Rows that were sent to their experts' ranks, or came back (all-to-all).
     kGreatest,        // The greatest magnitude of all ranks' numbers, for their scale (all-reduce).
   };
   Kind kind = Kind::kProduct;
-  const Parameter* weight = nullptr;  // Of products.
+  const Parameter* weight = nullptr;  // Weight of a product.
   bool scatters = false;              // A product that includes a reduce-scatter of its result.
-  double flops = 0;                   // What computing it again costs.
-  int64_t bytes = 0;                  // Of its results.
-  // A product's index of the kScatter call that reads its result and nothing else does; -1: none. When that is kept,
-  // the product is neither kept nor computed again.
+  double flops = 0;                   // Cost of computing it again.
+  int64_t bytes = 0;                  // Size of its results.
+  // For a product, the index of the kScatter call that alone reads its result. -1: none. If that call is kept, the
+  // product is neither kept nor computed again.
   int feeds = -1;
 };
 
-// Whether to keep the results of the next call; asked once per call, in order.
+// Whether to keep the results of the next call. Called once per call, in order.
 using KeepRule = std::function<bool(const OpCall&)>;
 
-// What a block keeps.
+// Decides what a block keeps.
 class KeepPolicy {
  public:
   virtual ~KeepPolicy() = default;
-  virtual KeepRule begin() = 0;  // For one first pass.
-  virtual void end(const std::vector<OpCall>& calls) { (void)calls; }
+  virtual KeepRule begin() = 0;                                        // Begins one first pass.
+  virtual void end(const std::vector<OpCall>& calls) { (void)calls; }  // Gets the calls of that pass.
 };
 
-// Of one block and microbatch.
+// Results that one block keeps for one microbatch.
 class KeptResults {
  public:
-  // Makes a pass on this thread record results, or repeat with those recorded. Scopes may nest.
+  // Makes a pass on this thread record results, or repeat with the recorded ones. Scopes may nest.
   class Scope {
    public:
     Scope(KeptResults& results, KeepRule rule);  // First pass.
@@ -63,12 +63,12 @@ class KeptResults {
     KeptResults* const outer_;
   };
 
-  // Of the innermost scope on this thread; null outside.
+  // Returns the results of the innermost scope on this thread. Null outside a scope.
   static KeptResults* current();
 
-  bool repeats() const { return !rule_; }  // Second pass.
-  std::vector<OpCall> calls() const;       // Of the first pass.
-  int64_t bytes() const;                   // Held.
+  bool repeats() const { return !rule_; }  // Whether this is the second pass.
+  std::vector<OpCall> calls() const;       // Calls of the first pass.
+  int64_t bytes() const;                   // Bytes that are held.
 
  private:
   friend std::vector<at::Tensor> kept_or(OpCall call, const at::Tensor& input,
@@ -78,10 +78,11 @@ class KeptResults {
     explicit Entry(const OpCall& c) : call(c), produced(at::Tensor().getIntrusivePtr()) {}
     OpCall call;
     bool kept = false;
-    std::vector<at::Tensor> results;  // While kept.
-    at::Tensor stand_in;              // Shape and type of the result, without memory.
-    WeakResult produced;              // Of a product.
+    std::vector<at::Tensor> results;  // [...] each, while kept.
+    at::Tensor stand_in;              // [...]: shape and type of the result, without memory.
+    WeakResult produced;              // Result of a product.
   };
+  // Records the results [...] of a call that reads `input` [...], as in kept_or().
   void record(OpCall call, const at::Tensor& input, const std::vector<at::Tensor>& results);
   Entry& repeat(const OpCall& call);
 
@@ -90,13 +91,13 @@ class KeptResults {
   size_t next_ = 0;
 };
 
-// The results of an operation: computed, or kept from the first pass. For the forward function of an autograd function,
-// whose backward function must not need the values of `input` when results were kept. The caller must not change the
-// results. `input`: what a kScatter call reads.
+// Returns the results [...] of an operation, computed or kept from the first pass. Call it in the forward function of
+// an autograd function. Its backward function must not need the values of `input` if results were kept. The caller must
+// not change the results. `input` [...] is the tensor that a kScatter call reads.
 std::vector<at::Tensor> kept_or(OpCall call, const at::Tensor& input,
                                 const std::function<std::vector<at::Tensor>()>& compute);
 
-// The same for one result.
+// The same for one result [...].
 inline at::Tensor kept_or(const OpCall& call, const std::function<at::Tensor()>& compute,
                           const at::Tensor& input = {}) {
   if (KeptResults::current() == nullptr) return compute();

@@ -31,7 +31,7 @@ at::Tensor Linear::forward(const at::Tensor& input) const {
 
 namespace {
 
-// Whether the layer is its matrix product and, at most, a bias.
+// Whether the layer is only its matrix product and possibly a bias.
 bool only_multiplies(const Linear& layer) { return !layer.product && !layer.seams.input && !layer.seams.output; }
 
 std::vector<at::Tensor> project_together(const at::Tensor& input, const std::vector<const Linear*>& layers) {
@@ -98,7 +98,7 @@ int64_t scratch_for(const at::Tensor& x) {
   return kernels::device_rms_norm_parts(x.size(0), x.size(1)) * x.size(1);
 }
 
-// What a norm writes: its rows, their factors, and the sum that it is of where there is a residual.
+// Results of a norm: its rows, their factors, and the normalized sum if there is a residual.
 struct Normed {
   at::Tensor sum, y, factors;
 };
@@ -132,8 +132,8 @@ Normed normalize(const at::Tensor& input, const at::Tensor& residual, const at::
   return to;
 }
 
-// The gradients of what was normalised and of the weight, undefined where it is not wanted. `also` (undefined: none)
-// reaches what was normalised past the norm.
+// Returns the gradients of the normalized tensor and of the weight, the latter undefined if not wanted. `past`
+// (undefined: none) is the gradient that reaches the normalized tensor past the norm.
 std::pair<at::Tensor, at::Tensor> normalize_backward(const at::Tensor& input, const at::Tensor& weight,
                                                      const at::Tensor& factors, const at::Tensor& gradient,
                                                      const at::Tensor& past, bool wants_weight) {

@@ -56,14 +56,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Calls body(first row, rows of the weight) for one part of the vocabulary after the other.
+// Calls body(first row, rows of the weight) for each part of the vocabulary, in order.
 template <typename Body>
 void for_each_part(const at::Tensor& weight, int64_t columns, const Body& body) {
   for (int64_t first = 0; first < weight.size(0); first += columns)
     body(first, weight.narrow(0, first, std::min(columns, weight.size(0) - first)));
 }
 
-// Of labels, those among the columns [first, first + count): their columns, and which have one.
+// Columns of the labels that are among the columns [first, first + count), and which labels are.
 struct Hits {
   at::Tensor columns, is_here;  // [rows, 1]
 };
@@ -85,13 +85,13 @@ void add_figures(SoftmaxFigures& figures, at::Tensor logits, const at::Tensor& l
   logits = logits.to(figures.sum.scalar_type());
   figures.label_logit.add_(logits.gather(1, hit.columns).masked_fill_(hit.is_here.logical_not(), 0).squeeze(1));
   const at::Tensor maximum = at::maximum(figures.maximum, logits.amax(1));
-  // Nothing was summed before the first part, whose maximum of -infinity would give no number with an equal one.
+  // Nothing was summed before the first part, and -infinity minus an equal maximum would be NaN.
   if (first > 0) figures.sum.mul_(figures.maximum.sub_(maximum).exp_());
   figures.sum.add_(logits.sub_(maximum.unsqueeze(1)).exp_().sum(1));
   figures.maximum = maximum;
 }
 
-// (softmax - [column is the label]) * scale in place of the logits, or beside them in another type.
+// Writes (softmax - [column is the label]) * scale over the logits, or into a copy if their type differs.
 at::Tensor logit_gradient(at::Tensor logits, const at::Tensor& labels, int64_t first, const SoftmaxFigures& figures,
                           const at::Tensor& ignored, const at::Tensor& scale) {
   const at::ScalarType type = logits.scalar_type();
@@ -109,7 +109,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     const bool split = vocabulary != nullptr && vocabulary->size() > 1;
     const int64_t ranks = split ? vocabulary->size() : 1, own = weight.size(0);
     const at::Tensor rows = rows_of(input), ids = labels.flatten(), ignored = ignored_labels(ids, own * ranks);
-    // Columns of this rank's part, or of none.
+    // Columns in this rank's part. -1: another rank's.
     at::Tensor local = ids.sub(split ? vocabulary->rank() * own : 0);
     local.masked_fill_(local.lt(0).bitwise_or_(local.ge(own)), -1).masked_fill_(ignored, kIgnoredLabel);
 

@@ -2,8 +2,8 @@
 
 // The cross-entropy loss, of whole logits or of a head's input with some columns of the vocabulary at a time. Titan's
 // own kernels (own_rows_take(logits, Part::kLoss)) read logits as they are and write the gradient in their type, so
-// that no copy in fp32 exists; the figures at the end are shared by the loss of whole rows and that of ranks with parts
-// of the vocabulary.
+// that no copy in fp32 exists. The figures at the end serve the loss of whole rows and that of ranks with parts of the
+// vocabulary.
 
 #include <ATen/ATen.h>
 
@@ -19,20 +19,22 @@ namespace titan::nn {
 
 constexpr int64_t kIgnoredLabel = -100;
 
-// Sum (not mean) of the cross-entropies of logits [B, T, V] against labels [B, T], in at least fp32. Divide by the
-// valid tokens of the whole step: then neither the mesh nor the number of microbatches changes the loss or its
-// gradient.
+// Returns the sum [] (not the mean) of the cross-entropies of logits [B, T, V] against labels int64 [B, T], in at least
+// fp32. Divide it by the valid tokens of the whole step, so that neither the mesh nor the number of microbatches
+// changes the loss or its gradient.
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels);
 
-// Which labels do not count. One that does and is not below `vocabulary` fails the step, without a wait for the device.
+// Returns bool [...]: which labels int64 [...] do not count. A counted label outside [0, vocabulary) fails the step,
+// without a wait for the device.
 at::Tensor ignored_labels(const at::Tensor& labels, int64_t vocabulary);
 
-// From the last block's output and the labels [B, T] to the sum of the cross-entropies of these labels. `parallel`
-// replaces it when ranks hold parts of the vocabulary; then all of them get the whole sum.
+// Maps the last block's output and the labels int64 [B, T] to the sum [] of their cross-entropies. `parallel` replaces
+// it if ranks hold parts of the vocabulary, and all of them get the whole sum.
 class Loss {
  public:
+  // Takes logits [B, T, V].
   using OfLogits = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)>;
-  // Of what a head's matrix reads, with the logits of some columns of the vocabulary at a time.
+  // Takes the head's input [B, T, D] and computes the logits of `columns` of the vocabulary at a time.
   using ByParts = std::function<at::Tensor(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
                                            int64_t columns)>;
 
@@ -40,57 +42,60 @@ class Loss {
   requires std::is_invocable_r_v<at::Tensor, Function, const at::Tensor&, const at::Tensor&> Loss(Function of_logits)
       : of_logits_(std::move(of_logits)) {}  // NOLINT: any such function is a loss.
 
+  // logits [B, T, V], labels int64 [B, T] -> []
   at::Tensor operator()(const at::Tensor& logits, const at::Tensor& labels) const { return of_logits_(logits, labels); }
 
-  ByParts by_parts;  // The same loss; empty: it needs all logits, as one of a library's own does.
+  ByParts by_parts;  // The same loss. Empty: it needs all logits, as a library's loss does.
 
  private:
   OfLogits of_logits_;
 };
 
-// A last block that can tell the loss of its input without all logits at once.
+// A last block that can compute the loss [] of its input [B, T, D] without all logits at once.
 class HasLoss {
  public:
   virtual ~HasLoss() = default;
   virtual at::Tensor loss(const at::Tensor& input, const MicrobatchContext& context, const Loss& loss) = 0;
 };
 
-// Labels that count, int64 scalar.
+// Returns the number of labels int64 [...] that count, int64 [].
 at::Tensor count_valid(const at::Tensor& labels);
 
-// The cross-entropy of a head's products without their logits as a whole: cross_entropy_sum(input weight^T, labels)
-// with `columns` of the vocabulary at a time. The forward pass merges each token's maximum, sum of exponentials and
-// label's logit over the parts (Milakov and Gimelshein, arXiv 1805.02867); the backward pass computes each part's
-// logits once more and turns them into gradients there, so that a third more products are the price. Kept in between:
-// the input and two numbers a token.
+// Returns cross_entropy_sum(input weight^T, labels), [], with `columns` of the vocabulary at a time, so that the full
+// logits never exist. The forward pass merges each token's maximum, sum of exponentials and label's logit over the
+// parts (Milakov and Gimelshein, arXiv 1805.02867). The backward pass computes each part's logits again and turns them
+// into gradients there, which costs a third more products. Saved in between are the input and two numbers per token.
 //
-// input [B, T, D], labels [B, T]; `vocabulary` null, or the ranks that hold a part of the weight's rows each: all get
-// the whole sum, and each a part of the input's gradient. With a split backward pass (matmul_autograd.h) the weight's
-// gradient is there with the input's: the logits' gradient is not kept for later.
+// input is [B, T, D], the weight [V, D] and labels int64 [B, T]. `vocabulary` is null, or the ranks that each hold a
+// part of the weight's rows: all get the whole sum, and each a part of the input's gradient. With a split backward pass
+// (matmul_autograd.h) the weight's gradient is computed together with the input's, because the logits' gradient is not
+// kept.
 at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
                                   int64_t columns, const comm::Group* vocabulary = nullptr);
 
-// Figures of logits [rows, columns], each fp32 [rows]. A label is a column; one outside of them is another rank's, or
-// ignored.
+// Figures of logits [rows, columns], fp32 [rows] each. A label is a column. One outside them belongs to another rank or
+// is ignored.
 struct SoftmaxFigures {
-  at::Tensor maximum;
-  at::Tensor sum;          // Of exp(logit - maximum).
-  at::Tensor label_logit;  // 0 where the label is no column.
+  at::Tensor maximum;      // [rows]
+  at::Tensor sum;          // [rows], of exp(logit - maximum).
+  at::Tensor label_logit;  // [rows], 0 if the label is not one of the columns.
 };
+// Returns the figures of logits [rows, columns] and labels int64 [rows].
 SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels);
 
-// The same of further columns, [first, first + logits.size(1)), merged into figures of those before; begins with 0.
+// Merges logits [rows, columns] of further columns, from `first` on, into the figures of those before. A `first` of 0
+// starts over.
 void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first);
 
-// From the figures of each rank's columns to those of all, whatever computed them: two collectives.
+// Merges the figures of each rank's columns, however computed, into those of all, with two collectives.
 void merge_over(const comm::Group& ranks, SoftmaxFigures& figures);
 
-// The sum over labels [rows] that are not ignored of log(sum) + maximum - label_logit, for figures of the whole
-// vocabulary of `logits`; an fp32 scalar.
+// Returns fp32 []: the sum of log(sum) + maximum - label_logit over the labels int64 [rows] that are not ignored. The
+// figures cover the whole vocabulary. The type and device of `logits` [rows, columns] select the kernel.
 at::Tensor loss_of(const at::Tensor& logits, const SoftmaxFigures& figures, const at::Tensor& labels);
 
-// (softmax - [id is the label]) * scale, zeros for ignored labels, into `gradient`, which may be the logits; the first
-// column is that of the id `first`.
+// Writes (softmax - [id is the label]) * scale to gradient [rows, columns], which may be the logits, with zeros for
+// ignored labels. maximum and sum are fp32 [rows], and scale is []. The first column has the id `first`.
 void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
                           const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale, int64_t first = 0);
 

@@ -15,11 +15,10 @@
 namespace titan::nn {
 namespace {
 
-// A packed operand has room for its numbers in fp32: weights, of which a vocabulary's are cut at this, or rows of a
-// layer's input.
+// Limits of a packed operand in fp32: weights (a vocabulary's are cut at this), and rows of a layer's input.
 constexpr int64_t kMostPackedBytes = 8 << 20, kMostPackedRowsBytes = 16 << 20;
 
-// Of an operand with `depth` numbers a column; at least as many as are worth packing the other operand again for.
+// Returns how many columns of `depth` numbers fit, but at least as many as justify packing the other operand again.
 int64_t columns_at_once(int64_t depth, int64_t most_bytes, int64_t least) {
   const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(std::max<int64_t>(depth, 1));
   return std::max(most_bytes / column_bytes / 32 * 32, least);
@@ -27,12 +26,12 @@ int64_t columns_at_once(int64_t depth, int64_t most_bytes, int64_t least) {
 
 at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// With neighbours in the last dimension.
+// Makes the last dimension contiguous.
 at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
 const uint16_t* bits(const at::Tensor& x) { return reinterpret_cast<const uint16_t*>(x.const_data_ptr()); }
 
-// The element `count` after the first of a result.
+// Returns the address of the element `count` after the first of a result.
 void* elements_after(const at::Tensor& c, int64_t count) {
   return static_cast<char*>(c.mutable_data_ptr()) + count * static_cast<int64_t>(c.element_size());
 }
@@ -41,7 +40,7 @@ kernels::Dtype type_of(const at::Tensor& c) {
   return c.scalar_type() == at::kFloat ? kernels::Dtype::kF32 : kernels::Dtype::kBf16;
 }
 
-// Nearly always `x` itself: then it is not asked of LibTorch's dispatcher.
+// Nearly always returns `x` itself, without a call of LibTorch's dispatcher.
 at::Tensor in_type(const at::Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
 
 at::DataPtr scratch_of(int64_t bytes) { return c10::GetCPUAllocator()->allocate(bytes); }
@@ -52,8 +51,8 @@ std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
   return shape;
 }
 
-// c = a b^T, or a b where b is deep, with weights [groups, out, in], or [out, in] of one group, and the rows of each
-// group; as many columns at a time as may be packed at once. With `add` c += that.
+// c = a b^T, or a b if deep, over the rows of each group. weights is [groups, out, in], or [out, in] for one group.
+// Takes as many columns at a time as may be packed at once. With `add`, c += that.
 void own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows, bool deep,
                  at::Tensor& c, bool add) {
   const at::Tensor a = rows_of(input), b = dense_rows(weights);
@@ -89,12 +88,13 @@ at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const
   return c;
 }
 
-// Each group's [out, in] in `gradients`, side by side; as many inputs at a time as may be packed at once.
+// Writes each group's [out, in] to `gradients`, one after the other. Takes as many inputs at a time as may be packed at
+// once.
 void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows,
                           at::Tensor& gradients) {
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
   const int64_t outputs = dy.size(1), inputs = x.size(1);
-  // Room for any load of experts: that all rows are one's.
+  // Sized for any load of experts, even if one has all rows.
   const int64_t step = columns_at_once(x.size(0), kMostPackedRowsBytes, 128);
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, inputs), x.size(0), threads));
@@ -117,7 +117,7 @@ void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, c
   }
 }
 
-// x times matrices[group], each [in, out]: views of one weight, so that nothing is copied.
+// Multiplies x by matrices[group], each [in, out]. These are views of one weight, so nothing is copied.
 at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const RowGroups& groups) {
   at::Tensor y = at::empty({x.size(0), matrices.size(2)}, x.options());
   for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
@@ -128,7 +128,7 @@ at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const Row
   return y;
 }
 
-// As CUTLASS's grouped kernel reads bf16: rows begin at multiples of 16 bytes.
+// Whether rows begin at multiples of 16 bytes, as CUTLASS's grouped kernel reads bf16.
 bool rows_are_aligned(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 &&
          reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
@@ -138,7 +138,7 @@ bool fits_one_call(const RowGroups& groups, const at::Tensor& x, const at::Tenso
   return groups.ends.defined() && x.size(0) > 0 && width % 8 == 0 && rows_are_aligned(x) && rows_are_aligned(y);
 }
 
-// x times weights[group], or their transposed views.
+// Multiplies x by weights[group], or by their transposed views.
 at::Tensor of_all_groups(const at::Tensor& x, const at::Tensor& weights, bool transposed, const RowGroups& groups) {
   const at::Tensor matrices = transposed ? weights.transpose(1, 2) : weights;
   if (fits_one_call(groups, x, weights, matrices.size(2))) return at::_grouped_mm(x, matrices, groups.ends);
@@ -217,7 +217,7 @@ at::Tensor grouped_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& 
     return own;
   }
   const at::Tensor dy = in_type(dy_rows, result), x = in_type(x_rows, result);
-  // The kernel writes zeros for a group without rows, if what it sums over is the outer dimension of both.
+  // The kernel writes zeros for a group without rows if the summed dimension is the outer one of both.
   if (fits_one_call(groups, dy, x, x.size(1))) return at::_grouped_mm(dy.t(), x, groups.ends);
   at::Tensor gradient = at::empty(shape, options);
   for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
@@ -233,7 +233,7 @@ at::Tensor grouped_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& 
 
 namespace {
 
-// Of this thread alone: what else the machine does at the moment says nothing about it.
+// CPU time of this thread alone, which other work of the machine does not affect.
 double cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -14,19 +14,19 @@ namespace {
 
 using Parameters = std::vector<const Parameter*>;
 
-// Of one input, a result each, by one recipe. Both passes read a weight where its parameter has it: its storage may be
-// freed and refilled between them.
+// Multiplies one input by several weights of one recipe, with a result each. Both passes read a weight from its
+// parameter, because its storage may be freed and refilled between them.
 struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                                                 at::TensorList /*weights*/, const Parameters& parameters) {
     const ProductRecipe& recipe = recipe_of(*parameters[0]);
     const Operand x = recipe.of_input(input);
-    // Gradients of weights that are not trained are nobody's: the input need not wait for them.
+    // Weights that are not trained need no gradients, so the input is not saved for them.
     const bool trained =
         std::any_of(parameters.begin(), parameters.end(), [](const auto* one) { return !one->frozen; });
     context->save_for_backward(trained ? torch::autograd::variable_list{x.values, x.scales}
                                        : torch::autograd::variable_list(2));
-    context->set_materialize_grads(false);  // A result that nobody uses costs nothing.
+    context->set_materialize_grads(false);  // An unused result costs nothing.
     torch::autograd::variable_list results;
     std::vector<int64_t> addresses;
     for (const Parameter* parameter : parameters) {
@@ -40,7 +40,7 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
     return results;
   }
 
-  // From the last product to the first, as autograd goes through products of their own.
+  // Goes from the last product to the first, as autograd does with separate products.
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const torch::autograd::variable_list saved = context->get_saved_variables();
@@ -61,7 +61,7 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
   }
 };
 
-// Whether LibTorch's own product does all: nothing is quantised, deferred, kept or computed by Titan's kernels.
+// Whether LibTorch's product does everything: nothing is quantised, deferred, kept or computed by Titan's kernels.
 bool is_plain(const at::Tensor& input, const Parameter& weight) {
   return weight.products == nullptr && weight.deferred == nullptr && KeptResults::current() == nullptr &&
          !own_products_take(input, weight.weight);
@@ -102,7 +102,7 @@ std::vector<at::Tensor> matrix_products(const at::Tensor& input, const std::vect
 
 namespace {
 
-// Each row's own bias, by a product where the groups have members: one call for all of them.
+// Adds each row's bias. If the groups have members, one product does so for all of them.
 void add_bias(at::Tensor& y, const at::Tensor& bias, double factor, const RowGroups& groups) {
   if (groups.members.defined()) {
     y.addmm_(groups.members, bias, /*beta=*/1, /*alpha=*/factor);
@@ -118,7 +118,7 @@ at::Tensor bias_gradient(const at::Tensor& dy, const RowGroups& groups) {
   at::Tensor gradient = at::empty({groups.count(), dy.size(1)}, dy.options());
   for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
     at::Tensor part = gradient.select(0, group);
-    at::sum_out(part, dy.narrow(0, first, count), {0});  // Zero for no rows.
+    at::sum_out(part, dy.narrow(0, first, count), {0});  // Zero for a group without rows.
   });
   return gradient;
 }
@@ -129,7 +129,7 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
                             const RowGroups& groups) {
     const ProductRecipe& recipe = recipe_of(*parameter);
     const Operand rows = recipe.of_input(x);
-    // The weight is read where its parameter has it: its storage may be freed and refilled between the passes.
+    // The weight is read from its parameter, because its storage may be freed and refilled between the passes.
     context->save_for_backward(
         {rows.values, rows.scales, groups.ends, bias ? groups.members : at::Tensor(), groups.beyond});
     context->saved_data["rows"] = groups.rows;

@@ -2,8 +2,8 @@
 
 namespace titan::nn {
 
-// Tells LibTorch the shapes of the few operations of a training step that its C++ half does not know for tensors
-// without memory (at::kMeta): torch itself registers those in Python. For a process that does a dry run.
+// Registers the shapes of the few operations of a training step that LibTorch does not know in C++ for tensors without
+// memory (at::kMeta). PyTorch registers those in Python. A process that does a dry run calls this.
 void use_meta_kernels();
 
 }  // namespace titan::nn

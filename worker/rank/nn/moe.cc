@@ -98,8 +98,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// DeepSeek's node-limited routing: only experts of the strongest groups can be chosen. Generation 3, whose scores are
-// sigmoids, ranks groups by the sum of their two best scores; generation 2, softmax, by the best one.
+// DeepSeek's node-limited routing: only experts of the strongest groups can be chosen. DeepSeek-V3, with sigmoid
+// scores, ranks groups by the sum of their two best scores. DeepSeek-V2, with softmax, ranks them by the best one.
 at::Tensor limit_to_groups(const at::Tensor& scores, const RouterOptions& router) {
   const at::Tensor grouped = scores.unflatten(1, {router.num_groups, -1});
   const at::Tensor strength = router.softmax ? grouped.amax(-1) : std::get<0>(grouped.topk(2, -1)).sum(-1);
@@ -125,7 +125,7 @@ at::Tensor score_all(const at::Tensor& logits, const RouterOptions& router) {
   return router.softmax ? at::softmax(wide, 1) : at::sigmoid(wide);
 }
 
-// What the chosen experts count, from the scores of all.
+// Returns the gate values of the chosen experts, from the scores of all.
 at::Tensor gate_values(const at::Tensor& all_scores, const at::Tensor& experts, const RouterOptions& router) {
   at::Tensor scores = all_scores.gather(1, experts);
   if (router.route_norm) scores = scores / (scores.sum(-1, /*keepdim=*/true) + 1e-20);
@@ -133,9 +133,9 @@ at::Tensor gate_values(const at::Tensor& all_scores, const at::Tensor& experts, 
   return scores;
 }
 
-// The same numbers, which LibTorch computes here too: the kernel's scores differ in their last bits, and among sums
-// with a bias these may decide who is chosen. The backward pass is the kernel's: it computes the scores again from the
-// logits in bf16, so that they and the choice are all that is kept.
+// The same numbers, which LibTorch computes here too: the kernel's scores differ in their last bits, and with a bias
+// these may decide the choice. The backward pass uses the kernel, which computes the scores again from the logits in
+// bf16, so that only these and the choice are saved.
 struct OwnGateValues : torch::autograd::Function<OwnGateValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& all_scores,
                             const at::Tensor& experts, const RouterOptions& router) {

@@ -19,14 +19,14 @@
 namespace titan::nn {
 
 // Token-choice router: scores = sigmoid or softmax of a linear gate, in at least fp32. The bias changes which experts
-// are chosen, never how much they count.
+// are chosen, but not their gate values.
 struct RouterOptions {
   int64_t num_experts = 0;
   int64_t top_k = 1;
-  bool softmax = false;     // Else sigmoid.
-  bool route_norm = false;  // Gate values are divided by their sum (+ 1e-20).
-  double route_scale = 1;   // And multiplied by this.
-  int64_t num_groups = 0;   // 0: no group limit. Else experts come from the `limited_groups` best groups only.
+  bool softmax = false;     // If false, sigmoid.
+  bool route_norm = false;  // Divides gate values by their sum (+ 1e-20).
+  double route_scale = 1;   // Then multiplies them by this.
+  int64_t num_groups = 0;   // 0: no group limit. Otherwise experts come only from the `limited_groups` best groups.
   int64_t limited_groups = 0;
   bool force_balance = false;  // Round robin, for measurements.
 };
@@ -34,65 +34,67 @@ struct RouterOptions {
 struct Routing {
   at::Tensor experts;  // int64 [tokens, top_k]
   at::Tensor scores;   // [tokens, top_k], at least fp32
-  at::Tensor counts;   // int64 [num_experts]: how many of these tokens chose each
+  at::Tensor counts;   // int64 [num_experts]: tokens that chose each expert.
 };
 
 struct MoeOptions {
   RouterOptions router;
   int64_t dim = 0;
-  int64_t hidden = 0;         // Of one expert.
-  int64_t shared_hidden = 0;  // Of the shared experts' one feed-forward; 0: none.
+  int64_t hidden = 0;         // Hidden size of one expert.
+  int64_t shared_hidden = 0;  // Hidden size of the shared experts' one feed-forward. 0: none.
   bool score_before_experts = false;
   bool gate_bias = false;
-  double swiglu_limit = 0;  // Above 0: GPT-OSS's clamped activation, fused gate and up projection, biases.
-  Init w1_init, w2_init, w3_init, gate_init, bias_init;  // swiglu_limit > 0: w1_init is mlp1's, w2_init mlp2's.
+  double swiglu_limit = 0;  // Above 0: GPT-OSS's clamped activation, with fused gate and up projection and biases.
+  // With swiglu_limit > 0, w1_init is mlp1's and w2_init is mlp2's.
+  Init w1_init, w2_init, w3_init, gate_init, bias_init;
   Init shared_w1_init, shared_depth_init;
 };
 
-// The routed experts' parameters and their product, for tokens sorted by expert.
+// Parameters of the routed experts and their product, for tokens sorted by expert.
 class Experts {
  public:
-  // `fqn`: "layers.1.moe.experts".
+  // `fqn` is for example "layers.1.moe.experts".
   Experts(const Declare& declare, const std::string& fqn, const MoeOptions& options);
-  // x [n, dim] sorted by local expert, in groups with members where experts are biased(): [n, dim]. An expert may have
-  // no rows; rows of no expert become zeros.
+  // Maps x [n, dim], sorted by local expert, to [n, dim]. The groups need members if experts are biased(). An expert
+  // may have no rows. Rows of no expert become zeros.
   at::Tensor forward(const at::Tensor& x, const RowGroups& groups) const;
   int64_t local_experts() const { return parameters.front()->shape.front(); }
   bool biased() const { return swiglu_limit_ > 0; }
 
   std::vector<Parameter*> parameters;  // {w1, w2, w3}, or {mlp1_weight, mlp1_bias, mlp2_weight, mlp2_bias}
-  // The share of the last bias that this rank adds: 1 / ranks when `parallel` lets several ranks compute parts of one
-  // expert. Its gradient is whole on each of them.
+  // Fraction of the last bias that this rank adds: 1 / ranks if `parallel` lets several ranks compute parts of one
+  // expert. Each of them has its whole gradient.
   double partial_bias_factor = 1;
 
  private:
   double swiglu_limit_;
 };
 
-// A feed-forward of experts: route, sort by expert, compute, combine, beside shared experts that see every token.
-// Declares, in this order: experts, router.gate, shared_experts (as common/plan/models lists them).
+// A feed-forward of experts: routes, sorts by expert, computes and combines, alongside shared experts that see every
+// token. Declares, in this order, experts, router.gate and shared_experts (as common/plan/models lists them).
 class MixtureOfExperts {
  public:
-  // From tokens [n, dim] and where they go to the weighted sum of their experts' outputs, [n, dim]. `parallel` sets an
-  // exchange of tokens around in_order() and the experts; what `meanwhile` computes does not depend on it, so that a
-  // transfer can overlap it. Must call it once.
+  // Maps tokens [n, dim] and their routing to the weighted sum of their experts' outputs, [n, dim]. `parallel` sets an
+  // exchange of tokens around in_order() and the experts. It must call `meanwhile` once, whose computation does not
+  // depend on the exchange, so that a transfer can overlap it.
   using Dispatch = std::function<at::Tensor(const MixtureOfExperts& moe, const at::Tensor& tokens,
                                             const Routing& routing, const std::function<void()>& meanwhile)>;
 
-  // `fqn`: "layers.1.moe". `expert_bias`: "layers.1.moe.expert_bias", at least fp32 [num_experts]; while it has no
-  // value, scores alone choose.
+  // `fqn` is for example "layers.1.moe". `expert_bias` is "layers.1.moe.expert_bias", at least fp32 [num_experts].
+  // While it has no value, scores alone choose.
   MixtureOfExperts(const Declare& declare, Buffer& expert_bias, const std::string& fqn, const MoeOptions& options);
-  // [B, T, dim] -> [B, T, dim]. `counting`: these tokens count towards tokens_per_expert.
+  // [B, T, dim] -> [B, T, dim]. With `counting`, these tokens count in tokens_per_expert.
   at::Tensor forward(const at::Tensor& input, bool counting = true) const;
-  Routing route(const at::Tensor& tokens) const;  // [n, dim]
-  // Takes tokens [n, dim], one row for each choice, to `run` in the order of their experts [n, choices], each below
-  // `num_experts`, and adds up what came of them, weighted by `scores` [n, choices]: [n, dim].
+  Routing route(const at::Tensor& tokens) const;  // tokens [n, dim]
+  // Passes tokens [n, dim] to `run`, one row per choice, in the order of their experts [n, choices], each below
+  // `num_experts`: [n * choices, dim] in and out. Returns the sum of each token's rows, weighted by scores [n,
+  // choices]: [n, dim].
   at::Tensor in_order(at::Tensor tokens, const at::Tensor& experts, const at::Tensor& scores, int64_t num_experts,
                       const std::function<at::Tensor(const at::Tensor& sorted)>& run) const;
   void force_balance() { options_.router.force_balance = true; }
 
   const std::string& fqn() const { return fqn_; }
-  int64_t num_experts() const { return options_.router.num_experts; }  // Of all ranks.
+  int64_t num_experts() const { return options_.router.num_experts; }  // Experts of all ranks.
   int64_t top_k() const { return options_.router.top_k; }
 
   Experts experts;
@@ -100,15 +102,15 @@ class MixtureOfExperts {
   std::optional<FeedForward> shared_experts;
   Seams seams;         // Around routed and shared experts together.
   Seams routed_seams;  // Around router and experts alone, on tokens [n, dim].
-  Dispatch dispatch;   // Empty: all experts are here.
+  Dispatch dispatch;   // Empty: all experts are on this rank.
 
-  // How many of this rank's tokens chose each expert since the last reset: int64 [num_experts] on the device; undefined
+  // int64 [num_experts] on the device: how many of this rank's tokens chose each expert since the last reset. Undefined
   // before the first.
   mutable at::Tensor tokens_per_expert;
   Buffer* expert_bias;
 
  private:
-  // All experts are here.
+  // Dispatches tokens [n, dim] if all experts are on this rank.
   at::Tensor all_experts(const at::Tensor& tokens, const Routing& routing,
                          const std::function<void()>& meanwhile) const;
 
@@ -116,11 +118,12 @@ class MixtureOfExperts {
   std::string fqn_;
 };
 
-// A block whose feed-forward may be a mixture of experts; the runtime finds those that it balances and reports by it.
+// A block with a feed-forward that may be a mixture of experts. By it the runtime finds the mixtures that it balances
+// and reports.
 class HasExperts {
  public:
   virtual ~HasExperts() = default;
-  virtual MixtureOfExperts* mixture() = 0;  // Null: this one has none.
+  virtual MixtureOfExperts* mixture() = 0;  // Null: the block has none.
 };
 
 }  // namespace titan::nn

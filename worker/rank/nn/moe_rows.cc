@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 const int64_t* indices(const at::Tensor& x) { return x.const_data_ptr<int64_t>(); }
 const float* weights_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr<float>() : nullptr; }
 
-// x[from] of dim 0.
+// Returns x[from] along dim 0.
 at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
   if (!own_kernels_take(x)) return x.index_select(0, from);
   const at::Tensor rows = rows_of(x).contiguous();
@@ -33,7 +33,7 @@ at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
   return y;
 }
 
-// Of each line of places [n, choices] the sum of rows[places], weighted by scores of the same shape when defined.
+// Sums rows[places] over each line of places [n, choices], weighted by scores of the same shape if defined.
 at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   const at::Tensor x = rows.contiguous(), weights = scores.defined() ? scores.contiguous() : scores;
   at::Tensor y = uninitialized({places.size(0), x.size(1)}, x.options());
@@ -49,7 +49,7 @@ at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::T
   return y;
 }
 
-// The gradients of that: of the scores, and of the rows into `rows_gradient` where it is defined.
+// Computes the gradients of that: returns the scores', and writes the rows' to `rows_gradient` if it is defined.
 at::Tensor own_sum_backward(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores,
                             const at::Tensor& gradient, const at::Tensor& rows_gradient) {
   const at::Tensor x = rows.contiguous(), dy = gradient.contiguous(), weights = scores.contiguous();
@@ -68,17 +68,17 @@ at::Tensor own_sum_backward(const at::Tensor& rows, const at::Tensor& places, co
   return scores_gradient;
 }
 
-// Rows are gathered and widened in pieces of so many numbers at most: one, unless that would take gigabytes.
+// Most numbers in a piece of rows that are gathered and widened. There is one piece unless that would take gigabytes.
 constexpr int64_t kPiece = int64_t{1} << 26;
 
-// Calls work(first, count) for pieces of `count` things, each of `width` numbers.
+// Calls work(first, count) for pieces of `count` items, each of `width` numbers.
 template <typename Work>
 void in_pieces(int64_t count, int64_t width, const Work& work) {
   const int64_t step = std::max<int64_t>(1, kPiece / std::max<int64_t>(1, width));
   for (int64_t first = 0; first < count; first += step) work(first, std::min(step, count - first));
 }
 
-// own_sum() by LibTorch's operations.
+// Computes own_sum() by LibTorch's operations.
 at::Tensor plain_sum(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   const auto sum = [&](int64_t first, int64_t tokens) {
     const at::Tensor of_tokens = places.narrow(0, first, tokens);
@@ -96,7 +96,7 @@ at::Tensor plain_sum(const at::Tensor& rows, const at::Tensor& places, const at:
   return sums;
 }
 
-// own_sum_backward() by LibTorch's operations, in the order of the rows. `tokens`: each row's.
+// Computes own_sum_backward() by LibTorch's operations, in the order of the rows. `tokens` holds each row's token.
 at::Tensor plain_sum_backward(const at::Tensor& rows, const at::Tensor& tokens, const at::Tensor& places,
                               const at::Tensor& scores, const at::Tensor& gradient, at::Tensor& rows_gradient) {
   const at::Tensor choices = places.reshape({-1});
@@ -112,7 +112,7 @@ at::Tensor plain_sum_backward(const at::Tensor& rows, const at::Tensor& tokens, 
   return products.view({-1}).index_select(0, choices).view(scores.sizes());
 }
 
-// Sum over the choices of rows[places], weighted when scores are defined.
+// Sums rows[places] over the choices, weighted if scores are defined.
 at::Tensor sum_of_choices(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   if (places.size(1) == 1 && !scores.defined()) return take_rows(rows, places.select(1, 0));
   return own_rows_take(rows, kernels::Part::kModel) ? own_sum(rows, places, scores) : plain_sum(rows, places, scores);
@@ -130,7 +130,7 @@ struct Spread : torch::autograd::Function<Spread> {
   }
 };
 
-// Rows and their scores in one pass: the unscaled rows are neither made nor kept, but read again where the tokens lie.
+// Spreads and scales rows in one pass. The unscaled rows are neither made nor saved, but read again from the tokens.
 struct OwnWeightedSpread : torch::autograd::Function<OwnWeightedSpread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& scores,
                             const at::Tensor& order, const at::Tensor& tokens, const at::Tensor& places) {
@@ -140,7 +140,7 @@ struct OwnWeightedSpread : torch::autograd::Function<OwnWeightedSpread> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &scores = saved[1], &places = saved[2], &dy = gradients[0];
-    // Each sorted row meets its token as in a combination of the sorted gradients.
+    // Each sorted row meets its token as it does when sorted gradients are combined.
     return {own_sum(dy, places, scores), own_sum_backward(dy, places, scores, x, {}), {}, {}, {}};
   }
 };

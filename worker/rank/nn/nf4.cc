@@ -17,18 +17,18 @@ namespace {
 using kernels::kNf4Numbers;
 using models::kNf4Block;
 
-// More rows at a time would only need more memory beside the result.
+// More rows at a time would only need more memory.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
 
 int64_t columns_of(const at::Tensor& packed) { return packed.size(1) / models::nf4_row_bytes(kNf4Block) * kNf4Block; }
 
-// The table stays where it is, so that a device copies it without its host waiting.
+// The table is static, so a device can copy it without its host waiting.
 at::Tensor numbers_on(at::Device device) {
   const at::Tensor here = at::from_blob(const_cast<float*>(kNf4Numbers.data()), {16}, at::kFloat);
   return here.to(device, at::kFloat, /*non_blocking=*/true);
 }
 
-// The middles between neighbours.
+// Returns the midpoints between neighbours, [15].
 at::Tensor borders(at::Device device) {
   std::array<float, 15> middles{};
   for (size_t i = 0; i < middles.size(); ++i) middles[i] = (kNf4Numbers[i] + kNf4Numbers[i + 1]) / 2;

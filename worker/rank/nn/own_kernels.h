@@ -7,50 +7,51 @@
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/kernels/device_kernels.h"
 
-// What all layers ask before they call Titan's own kernels instead of LibTorch's operations.
+// Layers check these before they call Titan's own kernels instead of LibTorch's operations.
 namespace titan::nn {
 
-// Only bf16: fp32 and fp64 results are compared with others' to their last digits.
+// Whether Titan's CPU kernels take x [..., n]. Only bf16: fp32 and fp64 results are compared with others' to the last
+// digits.
 inline bool own_kernels_take(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0 &&
          kernels::chosen_level().has_value();
 }
 
-// The kernels of x's device, where this part of a model goes to them; else null.
+// Returns the kernels of x's [...] device if this part of a model uses them, else null.
 inline const kernels::DeviceKernels* device_kernels_at(const at::Tensor& x, kernels::Part part) {
   const kernels::DeviceKernels* chosen = kernels::chosen_on_device(part);
   return chosen == nullptr || (chosen->on_host() ? !x.is_cpu() : !x.is_cuda()) ? nullptr : chosen;
 }
 
-// Those for row operations on x; else null.
+// Returns those for row operations on x [..., n], else null.
 inline const kernels::DeviceKernels* device_kernels_for(const at::Tensor& x, kernels::Part part) {
   const bool takes = x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0;
   return takes ? device_kernels_at(x, part) : nullptr;
 }
 
-// Row operations alone are for CPUs and devices.
+// Whether row operations on x [..., n] use Titan's kernels, on a CPU or a device.
 inline bool own_rows_take(const at::Tensor& x, kernels::Part part) {
   return own_kernels_take(x) || device_kernels_for(x, part) != nullptr;
 }
 
-// Memory for a kernel's result; on the CPU straight from the allocator: at::empty() spends more on its way through
-// LibTorch's dispatcher.
+// Allocates [sizes] for a kernel's result. On the CPU it calls the allocator directly, because at::empty() spends more
+// time in LibTorch's dispatcher.
 inline at::Tensor uninitialized(at::IntArrayRef sizes, const at::TensorOptions& options) {
   if (!options.device().is_cpu()) return at::empty(sizes, options);
   return at::Tensor(at::detail::empty_cpu(sizes, options));
 }
 
-// [rows, last dimension], neighbours in it side by side; nearly always `x` itself or a view.
+// Returns x [..., n] as [rows, n] with a contiguous last dimension: nearly always `x` itself or a view.
 inline at::Tensor rows_of(const at::Tensor& x) {
   if (x.dim() == 2 && x.stride(1) == 1) return x;
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
   return rows.stride(1) == 1 ? rows : rows.contiguous();
 }
 
-// A kernel declines nothing that the layers let through.
+// Asserts that a kernel did not decline, because layers pass only what it accepts.
 inline void took(bool done) { TORCH_INTERNAL_ASSERT(done); }
 
-// A row operation of the model on x's rows (own_rows_take): by `on_cpu`, or by the device's kernels.
+// Runs a row operation of the model on x [..., n] that own_rows_take() accepts: by `on_cpu` or by the device's kernels.
 template <typename Args>
 void compute_rows(const at::Tensor& x, bool (*on_cpu)(kernels::Level, const Args&), const Args& args) {
   const kernels::DeviceKernels* device = device_kernels_for(x, kernels::Part::kModel);

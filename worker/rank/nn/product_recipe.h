@@ -2,61 +2,64 @@
 
 #include <ATen/ATen.h>
 
-// The place where low precision enters a layer's products (for dense layers and for experts): what they read may be
-// quantised, by a recipe that a parameter names (Parameter::products).
+// Low precision enters a layer's products here, dense and of experts: a recipe that a parameter names
+// (Parameter::products) may quantise what they read.
 namespace titan::nn {
 
 struct RowGroups;
 
-// What products read of a matrix: its numbers, or quantised ones.
+// A matrix as products read it: numbers, or quantised ones.
 struct Operand {
-  at::Tensor values;
-  at::Tensor scales;  // Undefined: the values are the numbers. Else as the recipe that made them says.
-  // Of the numbers before they were quantised: a product's results have it. A layer's input and an output's gradient
-  // say it as their recipe returns them; what was kept between the passes, or arrived, need not.
+  at::Tensor values;  // [...]
+  at::Tensor scales;  // Undefined: the values are the numbers. Otherwise in the shape that the recipe defines.
+  // Type of the numbers before they were quantised, and of a product's results. A recipe sets it for a layer's input
+  // and an output's gradient. Operands that were kept between the passes, or arrived, need not have it.
   at::ScalarType type = at::kBFloat16;
 
   bool quantised() const { return scales.defined(); }
 };
 
-// How the three products with a weight are computed, and what of their operands is kept between the passes. Results
-// have the type of the layer's activations, [..., out] and [..., in]; a weight's gradient is [out, in] (of experts
-// [experts, out, in]). A recipe has no state of a step: it is asked by all microbatches, recomputation and the later
-// half of a split backward pass in any order.
+// Computes the three products with a weight, and decides what of their operands is kept between the passes. Results
+// have the type of the layer's activations, [..., out] and [..., in]. A weight's gradient is [out, in] (of experts
+// [experts, out, in]). A recipe has no state of a step: all microbatches, recomputation and the later half of a split
+// backward pass call it in any order.
 class ProductRecipe {
  public:
   virtual ~ProductRecipe() = default;
 
-  // Whether it asks other ranks as it quantises: layers with it have collectives inside, on every rank alike.
+  // Whether quantising communicates with other ranks. If so, layers contain collectives, on every rank alike.
   virtual bool exchanges_with_ranks() const { return false; }
 
-  // What the products read of a layer's input [..., in], kept for the backward pass in its place; products of one input
-  // share it. A recipe that quantises along another dimension for each product returns the input itself.
+  // Returns what the products read of a layer's input x [..., in], which is kept for the backward pass in its place.
+  // Products of one input share it. A recipe that quantises along another dimension for each product returns the input
+  // itself.
   virtual Operand of_input(const at::Tensor& x) const = 0;
-  // The same of a weight, unless it was gathered quantised (Parameter::arrived). Not kept: asked for in each pass.
+  // Returns the same for a weight [out, in] or [experts, out, in], unless it was gathered quantised
+  // (Parameter::arrived). It is not kept, but computed in each pass.
   virtual Operand of_weight(const at::Tensor& weight) const = 0;
-  // The same of the gradient of the layer's output [..., out]; both products of the backward pass share it.
+  // Returns the same for the gradient dy [..., out] of the layer's output. Both products of the backward pass share it.
   virtual Operand of_gradient(const at::Tensor& dy) const = 0;
 
-  // x w^T.
+  // x w^T: [..., out].
   virtual at::Tensor times_transposed(const Operand& x, const Operand& weight) const = 0;
-  // dy w, or with a defined `sum` sum += dy w.
+  // Adds dy w to sum [..., in], or sets sum to it if undefined.
   virtual void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const = 0;
-  // dy^T x over all rows.
+  // dy^T x over all rows: [out, in].
   virtual at::Tensor weight_gradient(const Operand& dy, const Operand& x) const = 0;
 
-  // Of rows that belong to one expert after the other, as matmul.h says.
+  // The same for rows that belong to one expert after the other, as in matmul.h: [n, out], [n, in] and [experts, out,
+  // in].
   virtual at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
                                               const RowGroups& groups) const = 0;
   virtual at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const = 0;
   virtual at::Tensor grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups) const = 0;
 };
 
-// Numbers as they are: bf16, fp32 or fp64, by matmul.h. What parameters name unless they are told another.
+// Multiplies numbers as they are: bf16, fp32 or fp64, by matmul.h. Parameters use it unless they name another.
 const ProductRecipe& plain_products();
 
 struct Parameter;
-// The recipe that a weight's products follow, and the weight as they read it.
+// Return the recipe of a weight's products, and the weight as they read it.
 const ProductRecipe& recipe_of(const Parameter& weight);
 Operand operand_of(const Parameter& weight);
 

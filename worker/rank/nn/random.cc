@@ -7,8 +7,8 @@
 namespace titan::nn {
 namespace {
 
-// Philox-4x32-10 (Salmon et al., SC 2011) over consecutive counters. Inlined so that each clone of draw_chunk gets its
-// own.
+// Philox-4x32-10 (Salmon et al., SC 2011) over consecutive counters. It is inlined so that each clone of draw_chunk has
+// a separate copy.
 [[gnu::always_inline]] inline void philox_rounds(uint64_t key, uint64_t first_counter, PhiloxWords& word) {
   for (int i = 0; i < kPhiloxBlocks; ++i) {
     const uint64_t counter = first_counter + static_cast<uint64_t>(i);
@@ -64,7 +64,7 @@ __attribute__((target_clones("avx2", "default"))) void draw_chunk(uint64_t key, 
   }
 }
 
-// 24 bits to the middle of one of as many equal steps: symmetric, and exact until it is scaled.
+// Maps 24 bits to the middle of one of as many equal steps: symmetric, and exact until it is scaled.
 __attribute__((target_clones("avx2", "default"))) void draw_uniform_chunk(uint64_t key, int64_t chunk, float bound,
                                                                           float* out) {
   PhiloxWords word;

@@ -12,13 +12,12 @@
 #include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/own_kernels.h"
 
-// The same operations in the same order and precision as torchtitan: a table that differs in the last bit moves every
-// logit.
+// Applies the same operations in the same order and precision as torchtitan, because a table that differs in the last
+// bit moves every logit.
 namespace titan::nn {
 namespace {
 
-// Wavelengths longer than the original context are stretched by `factor`, short ones kept, and those between are
-// blended.
+// Stretches wavelengths longer than the original context by `factor`, keeps short ones, and blends those between.
 at::Tensor stretch(const at::Tensor& frequencies, const RopeScaling& scaling) {
   const double context = static_cast<double>(scaling.original_context);
   const at::Tensor wavelength = frequencies.reciprocal() * (2 * M_PI);
@@ -31,19 +30,19 @@ at::Tensor stretch(const at::Tensor& frequencies, const RopeScaling& scaling) {
   return at::where(at::logical_or(is_long, is_short), stretched, blended);
 }
 
-// The pair (not whole) that turns `turns` times over the original context.
+// Returns the pair (not an integer) that turns `turns` times over the original context.
 double pair_of(double turns, const RopeOptions& options) {
   return static_cast<double>(options.head_dim) *
          std::log(static_cast<double>(options.yarn->original_context) / (turns * 2 * M_PI)) /
          (2 * std::log(options.theta));
 }
 
-// 0 for pairs up to `low`, 1 from `high` on.
+// Returns [pairs]: 0 for pairs up to `low`, 1 from `high` on, linear in between.
 at::Tensor ramp(int64_t pairs, double low, double high, const at::TensorOptions& real) {
   return ((at::arange(pairs, real) - low) / (high - low)).clamp(0, 1);
 }
 
-// `inverse`: theta^(2i / D), the inverse frequencies.
+// inverse [head_dim / 2] is theta^(2i / D), the inverse frequencies.
 at::Tensor yarn_frequencies(const at::Tensor& inverse, const RopeOptions& options) {
   const YarnStretch& yarn = *options.yarn;
   double low = pair_of(yarn.beta_fast, options), high = pair_of(yarn.beta_slow, options);
@@ -83,7 +82,7 @@ at::Tensor rotate_halves(const at::Tensor& x, const at::Tensor& rows) {
   return at::cat({first * cos - second * sin, second * cos + first * sin}, 3);
 }
 
-// `back`: the transposed rotation.
+// `back` applies the transposed rotation.
 at::Tensor own_rotation(const at::Tensor& input, const at::Tensor& table, const at::Tensor& positions, bool back) {
   const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
   at::Tensor y = uninitialized(x.sizes(), x.options());
@@ -101,7 +100,7 @@ at::Tensor own_rotation(const at::Tensor& input, const at::Tensor& table, const 
        .y_batch = y.stride(0),
        .y_token = y.stride(1),
        .y_head = y.stride(2),
-       .table = static_cast<const float*>(table.const_data_ptr()),  // Complex: cosine and sine side by side.
+       .table = static_cast<const float*>(table.const_data_ptr()),  // Complex tables have cosine and sine side by side.
        .positions = positions.defined() ? positions.const_data_ptr<int64_t>() : nullptr,
        .halves = !table.is_complex(),
        .inverse = back,

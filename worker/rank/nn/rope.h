@@ -23,11 +23,11 @@ struct YarnStretch {
   double beta_fast = 32;
   double beta_slow = 1;
   int64_t original_context = 4096;
-  bool whole_bounds = true;     // DeepSeek blends between whole pairs; GPT-OSS between exact ones.
-  double cos_sin_factor = 1.0;  // GPT-OSS multiplies the rotation itself, and thus the scores by its square.
+  bool whole_bounds = true;     // DeepSeek blends between whole pairs, GPT-OSS between exact ones.
+  double cos_sin_factor = 1.0;  // GPT-OSS multiplies the rotation by it, and thus the scores by its square.
 };
 
-// Which two channels of a head turn together.
+// Which two channels of a head rotate together.
 enum class RopePairs {
   kNeighbours,  // (2i, 2i + 1), as one complex number.
   kHalves,      // (i, i + head_dim / 2).
@@ -42,27 +42,29 @@ struct RopeOptions {
   std::optional<YarnStretch> yarn;
 };
 
-// The rotation of every position, for a compute type of at least fp32: kNeighbours, exp(i * position * frequency) as
-// complex [max_seq_len, head_dim / 2]; kHalves, the cosines and then the sines, real [max_seq_len, head_dim].
+// Returns the rotation of every position, for a compute type of at least fp32. kNeighbours: exp(i * position *
+// frequency), complex [max_seq_len, head_dim / 2]. kHalves: the cosines and then the sines, real [max_seq_len,
+// head_dim].
 at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarType compute);
 
-// Rotates x [B, T, H, D] in at least fp32 by the rows of the table that `positions` (int64 [T]) names; undefined: the
-// first T. A complex table turns neighbours, a real one halves.
+// Rotates x [B, T, H, D] in at least fp32 by the rows of the table that `positions` (int64 [T]) selects, or the first T
+// if undefined. A complex table rotates neighbours, a real one halves. Returns [B, T, H, D].
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Tensor& positions = {});
 
-// The table that all blocks of one model share; fill() again with the same arguments does nothing.
+// The table that all blocks of one model share. Calling fill() again with the same arguments does nothing.
 class Rope {
  public:
   explicit Rope(RopeOptions options) : options_(options) {}
   void fill(at::Device device, at::ScalarType compute);
+  // Rotates x [B, T, H, D] at positions int64 [T], like apply_rope().
   at::Tensor apply(const at::Tensor& x, const at::Tensor& positions = {}) const {
     return apply_rope(x, table_, positions);
   }
-  const at::Tensor& table() const { return table_; }
+  const at::Tensor& table() const { return table_; }  // Shape of rope_table().
 
  private:
   RopeOptions options_;
-  at::Tensor table_;
+  at::Tensor table_;  // Shape of rope_table().
 };
 
 }  // namespace titan::nn

@@ -9,46 +9,47 @@
 namespace titan::nn {
 
 // Rows sorted by group: the first rows[0] belong to group 0, and so on. A group may have none. The tensor may have more
-// rows than the groups together: those belong to none, and a product leaves zeros in their places.
+// rows than the groups together. These belong to no group, and a product leaves zeros in their places.
 struct RowGroups {
-  // Empty: only the device knows them, by `ends`.
+  // Empty: only the device knows the rows, by `ends`.
   std::vector<int64_t> rows;
-  // Where each group ends, int32 [groups] on the device, for products that take all groups in one call; undefined:
-  // they are called one by one.
+  // int32 [groups] on the device: end of each group, for products that take all groups in one call. Undefined: these
+  // take one group per call.
   at::Tensor ends;
-  // [rows, groups] of the tensor's type: 1 where a row is of a group, else 0. Undefined where `ends` is, and when
-  // nobody asked.
+  // [rows, groups], of the tensor's type: 1 if a row belongs to a group, else 0. Undefined if `ends` is, or if not
+  // requested.
   at::Tensor members;
-  // bool [rows, 1]: the rows of no group, where `rows` does not tell them. Undefined: it does, or there are none.
+  // bool [rows, 1]: the rows of no group, if `rows` does not determine them. Undefined: it does, or there are none.
   at::Tensor beyond;
 
   int64_t count() const { return ends.defined() ? ends.size(0) : static_cast<int64_t>(rows.size()); }
 };
 
-// Whether groups get ends from now on, as they do at first: not on a device without a kernel for them
-// (device::Device::has_grouped_kernel). One choice for a process, made before it computes.
+// Sets whether groups get ends from now on, as they do initially. Set false on a device without a kernel for them
+// (device::Device::has_grouped_kernel). There is one choice per process, made before it computes.
 void multiply_groups_at_once(bool yes);
 
-// Groups of a tensor like `x` [sum of rows, ...]. `counts`: `rows` as int64 [groups] on x's device, where it has them.
-// Nothing waits for the device.
+// Returns groups of a tensor like x [sum of rows, ...]. `counts` is `rows` as int64 [groups] on x's device, if it is
+// there. Nothing waits for the device.
 RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members = false,
                      const at::Tensor& counts = {});
 
-// Groups of counts[g] rows of x [n, ...], int64 [groups] on x's device: n rows together, or fewer where `expected`, the
-// rows of an even load, is below n. Nothing waits for the device where one call takes all groups; else, on an
-// accelerator, the host reads the counts. Without values (a dry run) the groups share `expected` rows evenly.
+// Returns groups of counts[g] rows of x [n, ...], for counts int64 [groups] on x's device. Together they are n rows, or
+// fewer if `expected`, the rows of an even load, is below n. Nothing waits for the device if one call takes all groups.
+// Otherwise, on an accelerator, the host reads the counts. Without values (a dry run) the groups share `expected` rows
+// evenly.
 RowGroups group_counted_rows(const at::Tensor& counts, const at::Tensor& x, int64_t expected, bool with_members);
 
-// The rows of each group. Waits for the device where only it knows them.
+// Returns the rows of each group. Waits for the device if only it knows them.
 std::vector<int64_t> rows_on_host(const RowGroups& groups);
 
-// Zeros in the rows of `y` [n, ...] that belong to no group.
+// Zeros the rows of y [n, ...] that belong to no group.
 void clear_rows_of_no_group(at::Tensor& y, const RowGroups& groups);
 
-// How traces call a stretch in which the host waits for the rows of each expert.
+// Name in traces of the time in which the host waits for the rows of each expert.
 inline constexpr const char* kReadsRows = "read the rows of each expert";
-// Token counts on the host, in a scope of that name. Without values to read (a dry run on meta tensors) `rows` are
-// dealt evenly.
+// Returns token counts, int64 [groups], on the host, within a trace scope of that name. Without values to read (a dry
+// run on meta tensors) `rows` are dealt evenly.
 std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows);
 
 // Calls visit(group, first row, rows) for every group, empty ones included.

@@ -10,7 +10,7 @@
 namespace titan::nn {
 namespace {
 
-// No division by zero; torchao's value.
+// Avoids division by zero. This is torchao's value.
 constexpr double kLeastAmax = 1e-12;
 
 at::Tensor greater_magnitude(const std::tuple<at::Tensor, at::Tensor>& least_and_most) {
@@ -41,7 +41,7 @@ at::Tensor amax_along(const at::Tensor& x, int64_t dim) {
 }
 
 at::Tensor scale_from(const at::Tensor& amax, at::ScalarType float8, bool power_of_two) {
-  // In fp64, so that every device and compiler divides alike.
+  // fp64 makes every device and compiler divide alike.
   const at::Tensor divisor = amax.to(at::kDouble).clamp_min(kLeastAmax);
   const at::Tensor scale = at::div(at::scalar_tensor(largest_of(float8), at::kDouble), divisor).to(at::kFloat);
   return power_of_two ? scale.log2().floor_().exp2_() : scale;
@@ -50,7 +50,7 @@ at::Tensor scale_from(const at::Tensor& amax, at::ScalarType float8, bool power_
 at::Tensor to_float8(const at::Tensor& x, const at::Tensor& scale, at::ScalarType float8) {
   const double most = largest_of(float8);
   if (scale.dim() == 0 && cpu_loops_take(x)) return encoded(x, scale, float8);
-  // The cast itself makes NaN of what does not fit.
+  // The cast alone would turn what does not fit into NaN.
   return x.to(accumulate_type(x.scalar_type())).mul(scale).clamp_(-most, most).to(float8);
 }
 
@@ -95,13 +95,13 @@ namespace {
 
 constexpr at::ScalarType kElement = at::kFloat8_e4m3fn;
 
-// amax [groups, k] of each group's columns.
+// Returns amax [groups, k] of each group's columns.
 at::Tensor amax_by_group(const at::Tensor& x, const RowGroups& groups, const at::Tensor& group_of) {
   const at::Tensor wide = at::zeros({groups.count() + 1, x.size(1)}, x.options().dtype(at::kFloat));
   return wide.index_reduce(0, group_of, x.to(at::kFloat).abs_(), "amax").narrow(0, 0, groups.count());
 }
 
-// A row's scales are its group's; those of no group take the last one's.
+// Returns the scales of each row's group. Rows of no group take the last group's.
 at::Tensor of_rows(const at::Tensor& scales, const at::Tensor& group_of) {
   return scales.index_select(0, group_of.clamp_max(scales.size(0) - 1));
 }
@@ -145,10 +145,10 @@ namespace {
 
 int64_t up(int64_t rows) { return (rows + kGroupMultiple - 1) / kGroupMultiple * kGroupMultiple; }
 
-// A zero before running sums: where each begins.
+// Puts a zero before running sums, which gives where each begins.
 at::Tensor begins_of(const at::Tensor& ends) { return at::constant_pad_nd(ends, {1, 0}); }
 
-// Zeros between; they have the same bits in every type.
+// Leaves zeros between groups. They have the same bits in every type.
 at::Tensor moved(const at::Tensor& values, const GroupsApart& to) {
   const at::Tensor bytes = values.view(at::kByte);
   at::Tensor wide = at::zeros({to.rows, values.size(1)}, bytes.options());
@@ -161,7 +161,7 @@ GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows) {
   const int64_t n = rows.size(0), room_for_all = up(n) + kGroupMultiple * (groups.count() + 1);
   if (GroupsApart found = on_device::groups_apart(groups, rows, room_for_all); found.places.defined()) return found;
   const at::Tensor group_of = group_of_rows(groups, n, rows);
-  // One more count for the rows of no group, which come last.
+  // One more count is for the rows of no group, which come last.
   const at::Tensor counts =
       at::zeros({groups.count() + 1}, group_of.options()).scatter_add_(0, group_of, at::ones({n}, group_of.options()));
   const at::Tensor room = counts.add(kGroupMultiple - 1).div_(kGroupMultiple, "floor").mul_(kGroupMultiple);

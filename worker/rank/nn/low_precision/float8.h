@@ -1,9 +1,9 @@
 #pragma once
 
-// Numbers as eight-bit floats with a scale that follows them (dynamic scaling), computed as torchao's float8 training
-// does: scale = largest value of the type / greatest magnitude of the numbers that share it. OCP's formats: e4m3fn (at
-// most 448, no infinity) and e5m2 (at most 57,344). A NaN or an infinity makes all numbers of its scale NaN. Numbers
-// that share a scale are a whole tensor, a row or a column, or the columns of a group of experts' rows.
+// Eight-bit floats with dynamic scaling, computed as in torchao's float8 training: scale = largest value of the type /
+// greatest magnitude of the numbers that share it. The OCP formats are e4m3fn (at most 448, no infinity) and e5m2 (at
+// most 57,344). A NaN or an infinity makes all numbers of its scale NaN. A scale belongs to a whole tensor, a row or a
+// column, or a column of a group of experts' rows.
 
 #include <ATen/ATen.h>
 
@@ -14,65 +14,72 @@
 
 namespace titan::nn {
 
-// The largest finite value of e4m3fn or e5m2.
+// Returns the largest finite value of e4m3fn or e5m2.
 double largest_of(at::ScalarType float8);
 
-// The greatest magnitude of all of x, fp32 []; 0 where x is empty.
+// Returns the greatest magnitude of x [...], fp32 []. 0 if x is empty.
 at::Tensor amax_of(const at::Tensor& x);
-// The same along one dimension, which is kept with size 1: a row each with dim = -1, a column each with dim = -2.
+// The same along one dimension of x [..., n, k], which becomes 1: of each row with dim = -1, [..., n, 1], of each
+// column with dim = -2, [..., 1, k].
 at::Tensor amax_along(const at::Tensor& x, int64_t dim);
 
-// What numbers are multiplied by: amax [...] fp32 to scales of the same shape, fp32. An amax below 1e-12 counts as
-// that, so that zeros have a scale. With `power_of_two` rounded down to one: such scales round nothing.
+// Returns the factors of numbers with this amax, fp32 [...] for fp32 [...]. An amax below 1e-12 counts as 1e-12, so
+// that zeros have a scale. `power_of_two` rounds down to a power of two. Such scales lose no bits of the numbers.
 at::Tensor scale_from(const at::Tensor& amax, at::ScalarType float8, bool power_of_two);
 
-// x * scale, at least in fp32, as eight bits; what lies beyond the type's largest value becomes that.
+// Casts x [...] * scale (fp32, broadcast to x), computed at least in fp32, to eight bits [...]. Numbers beyond the
+// type's largest value become that.
 at::Tensor to_float8(const at::Tensor& x, const at::Tensor& scale, at::ScalarType float8);
 
-// x with the scales of its amax, of a shape that broadcasts to x's. The operand's scales are what values are multiplied
-// by to be numbers again, fp32.
+// Quantises x [...] with the scales of amax, fp32 in a shape that broadcasts to x's. The operand's scales, fp32 of that
+// shape, multiply its values to give numbers again.
 Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType float8, bool power_of_two);
 
-// x [..., n, k] as e4m3 with a power of two for each row: scales [..., n, 1]. And for each column, as a device
-// multiplies them: turned, [..., k, n] with scales [..., k, 1].
+// Quantise x [..., n, k] to e4m3 with a power of two. Rows: one per row, values [..., n, k], scales [..., n, 1].
+// Columns: one per column, transposed as a device multiplies them, values [..., k, n], scales [..., k, 1].
 Operand quantised_rows(const at::Tensor& x);
 Operand quantised_columns(const at::Tensor& x);
 
-// The values alone in `type`, exactly.
+// Returns the values [...] alone in `type`, exactly.
 at::Tensor values_in(const Operand& operand, at::ScalarType type);
 
-// values * scales in `type`; exact in bf16 where the scales are powers of two and the exponents fit.
+// Returns values * scales in `type`, [...]. Exact in bf16 if the scales are powers of two and the exponents fit.
 at::Tensor dequantised(const Operand& operand, at::ScalarType type);
 
-// x as e4m3 makes it with a power of two for each row (dim = -1) or column (-2), in x's type, exactly.
+// Rounds x [..., n, k] as e4m3 with a power of two per row (dim = -1) or column (-2), exactly in x's type and shape.
 at::Tensor rounded_along(const at::Tensor& x, int64_t dim);
 
-// int64 [n]: the group of each of n rows; as many as there are groups for a row of none. On `like`'s device.
+// Returns int64 [n], on `like`'s device: the group of each of n rows, or the number of groups for a row of none.
 at::Tensor group_of_rows(const RowGroups& groups, int64_t n, const at::Tensor& like);
 
-// x [n, k] as e4m3 with a power of two for each column of each group, since the gradient of an expert's weight sums
-// over its rows: values [n, k], scales [groups, k]. Nothing waits for the device. Rows of no group have any values.
+// Quantises x [n, k] to e4m3 with a power of two per column of each group, because the gradient of an expert's weight
+// sums over its rows: values [n, k], scales [groups, k]. Nothing waits for the device. Rows of no group get arbitrary
+// values.
 Operand quantised_group_columns(const at::Tensor& x, const RowGroups& groups);
 
-// x [n, k] as that makes it, in x's type. Rows of no group are zeros.
+// Rounds x [n, k] in the same way, in x's type and shape. Rows of no group become zeros.
 at::Tensor rounded_group_columns(const at::Tensor& x, const RowGroups& groups);
 
 inline constexpr int64_t kGroupMultiple = 16;
 
-// Where rows of groups lie when they are moved apart, so that each group begins at a multiple of 16 rows.
+// Positions of rows that are moved apart, so that each group begins at a multiple of 16 rows.
 struct GroupsApart {
-  at::Tensor places;  // int64 or int32 [n]: where rows lie; those of no group come last.
-  at::Tensor ends;    // int32 [groups]: with the rows that fill it up.
-  int64_t rows = 0;   // Enough for any sizes of the groups; a multiple of 16.
-  // What a device's own kernels read (worker/rank/kernels/float8_scales.h); undefined: LibTorch's operations move rows.
+  at::Tensor places;  // int64 or int32 [n]: position of each row. Rows of no group come last.
+  at::Tensor ends;    // int32 [groups]: end of each group, padding rows included.
+  int64_t rows = 0;   // Suffices for any sizes of the groups. A multiple of 16.
+  // int32 [rows] and [rows / 16], read by a device's kernels (worker/rank/kernels/float8_scales.h). Undefined:
+  // LibTorch's operations move rows.
   at::Tensor source, group;
 };
+// Computes the positions for rows [n, k].
 GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows);
 
-// x [n, k] apart, each row with a power of two: [to.rows, k] with scales [to.rows]. Between groups lie zeros.
+// Moves x [n, k] apart and quantises each row with a power of two: [to.rows, k] with scales [to.rows]. Zeros fill the
+// gaps.
 Operand rows_apart(const at::Tensor& x, const GroupsApart& to);
 
-// x [n, k] apart and turned, each group's columns with a power of two: [k, to.rows] with scales [groups, k].
+// Moves x [n, k] apart, quantises each group's columns with powers of two, and transposes: [k, to.rows] with scales
+// [groups, k].
 Operand columns_apart(const at::Tensor& x, const GroupsApart& to, const RowGroups& groups);
 
 }  // namespace titan::nn

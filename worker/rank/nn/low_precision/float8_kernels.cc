@@ -12,7 +12,7 @@
 namespace titan::nn {
 namespace {
 
-// A tensor cut in blocks of `length` along `dim`.
+// Describes a tensor cut in blocks of `length` along `dim`.
 kernels::Blocks blocks_of(const at::Tensor& x, int64_t dim, int64_t length) {
   const int64_t at = at::maybe_wrap_dim(dim, x.dim());
   kernels::Blocks blocks{.block = std::max<int64_t>(length, 1)};
@@ -22,7 +22,7 @@ kernels::Blocks blocks_of(const at::Tensor& x, int64_t dim, int64_t length) {
   return blocks;
 }
 
-// With one number a block.
+// Returns the shape with one number per block.
 std::vector<int64_t> shape_of(const kernels::Blocks& blocks, const at::Tensor& x, int64_t dim) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape[at::maybe_wrap_dim(dim, x.dim())] = blocks.count();
@@ -32,7 +32,7 @@ std::vector<int64_t> shape_of(const kernels::Blocks& blocks, const at::Tensor& x
 const uint16_t* bits_of(const at::Tensor& x) { return reinterpret_cast<const uint16_t*>(x.const_data_ptr()); }
 uint16_t* mutable_bits_of(at::Tensor& x) { return reinterpret_cast<uint16_t*>(x.mutable_data_ptr()); }
 
-// What LibTorch makes of each code.
+// Returns the number that LibTorch makes of each code.
 std::array<uint16_t, 256> table_of(at::ScalarType float8) {
   const at::Tensor codes = at::arange(256, at::kByte).view(float8).to(at::kBFloat16);
   std::array<uint16_t, 256> table;
@@ -109,13 +109,13 @@ kernels::SpreadRows spread_of(const GroupsApart& to) {
   return {.source = to.source.const_data_ptr<int32_t>(), .group = to.group.const_data_ptr<int32_t>()};
 }
 
-// With `size` for the last dimension.
+// Replaces the last dimension by `size`.
 std::vector<int64_t> with_last(std::vector<int64_t> shape, int64_t size) {
   shape.back() = size;
   return shape;
 }
 
-// Columns whose sizes `turn` says, by the magnitudes that are found of them first.
+// Quantises columns in the sizes that `turn` gives, after it finds their magnitudes.
 Operand turned(const kernels::DeviceKernels& device, const at::Tensor& x, kernels::Float8Columns turn,
                at::IntArrayRef values, at::IntArrayRef scales) {
   at::Tensor amax = no_magnitudes(x, scales);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Titan's own kernels for numbers of eight bits, taken where they are chosen (worker/rank/nn/own_kernels.h): one or two
-// passes over bf16 numbers instead of LibTorch's seven, with the same bits. On a CPU they emulate; nn::on_device
-// computes on a device what float8.h declares.
+// Titan's own kernels for eight-bit numbers, used if chosen (worker/rank/nn/own_kernels.h). They take one or two passes
+// over bf16 numbers instead of LibTorch's seven, with the same bits. On a CPU they emulate. nn::on_device computes on a
+// device what float8.h declares.
 
 #include <ATen/ATen.h>
 
@@ -12,21 +12,23 @@
 
 namespace titan::nn {
 
-// bf16 on a CPU with neighbours side by side, own kernels chosen.
+// Whether x [...] is contiguous bf16 on a CPU, and own kernels are chosen.
 bool cpu_loops_take(const at::Tensor& x);
 
-// The greatest magnitude of each `block` numbers along `dim`, the last block shorter: fp32, x's shape with the number
-// of blocks in `dim`. NaN if there is one.
+// Returns the greatest magnitude of every `block` numbers of x [...] along `dim`, of which the last block may be
+// shorter: fp32 of x's shape, but with the number of blocks in `dim`. NaN if a block contains one.
 at::Tensor amax_of_blocks(const at::Tensor& x, int64_t dim, int64_t block);
 
-// x * scale as e4m3, saturated, times inverse, in bf16: scales [as amax_of_blocks() has them] are powers of two.
+// Returns x [...] * scale as e4m3, saturated, times inverse, in bf16. scale and inverse have the shape of
+// amax_of_blocks() and are powers of two.
 at::Tensor rounded_by_blocks(const at::Tensor& x, int64_t dim, int64_t block, const at::Tensor& scale,
                              const at::Tensor& inverse);
 
-// x * scale as e4m3fn or e5m2, saturated; scale [].
+// Returns x [...] * scale as e4m3fn or e5m2, saturated. scale is fp32 [].
 at::Tensor encoded(const at::Tensor& x, const at::Tensor& scale, at::ScalarType float8);
 
-// Eight bits' values in bf16, by a table; where they lie so.
+// Decodes eight-bit values [...] to bf16 by a table. table_takes() is true if they are contiguous on a CPU and own
+// kernels are chosen.
 bool table_takes(const at::Tensor& values);
 at::Tensor decoded(const at::Tensor& values);
 
@@ -34,20 +36,20 @@ at::Tensor decoded(const at::Tensor& values);
 
 namespace titan::nn::on_device {
 
-// As the functions of these names in float8.h. Undefined (an operand without scales) where the device has no such
-// kernels, or where they do not take x: it lies in memory without gaps, and its rows are multiples of eight numbers (of
-// sixteen, and so is their count, where a matrix is transposed).
+// Contracts and shapes are those of the functions of these names in float8.h. They return an undefined tensor (an
+// operand without scales) if the device has no such kernels, or if these do not take x: it must be contiguous, with
+// rows of a multiple of eight numbers (of sixteen, and of sixteen rows, if a matrix is transposed).
 at::Tensor amax_of(const at::Tensor& x);
 Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType float8, bool power_of_two);
 Operand quantised_rows(const at::Tensor& x);
 Operand quantised_columns(const at::Tensor& x);
 
-// The same of groups whose ends the device knows.
+// The same for rows and x [n, k] of groups with ends that the device knows. GroupsApart::rows becomes `room`.
 GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows, int64_t room);
 Operand rows_apart(const at::Tensor& x, const GroupsApart& to);
 Operand columns_apart(const at::Tensor& x, const GroupsApart& to, int64_t groups);
 
-// A matrix of eight-bit numbers that lies by columns, in memory row by row.
+// Makes a column-major matrix [rows, columns] of eight-bit numbers row-major.
 at::Tensor by_rows(const at::Tensor& values);
 
 }  // namespace titan::nn::on_device

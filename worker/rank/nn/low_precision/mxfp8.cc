@@ -13,11 +13,11 @@ namespace titan::nn {
 namespace {
 
 constexpr int kBias = 127, kNan = 255;
-constexpr int kMantissaBits = 23;        // Of fp32.
-constexpr int kElementMantissaBits = 3;  // Of e4m3,
-constexpr int kElementMostExponent = 8;  // whose largest value is 448 = 1.75 * 2^8.
+constexpr int kMantissaBits = 23;        // Mantissa bits of fp32.
+constexpr int kElementMantissaBits = 3;  // Mantissa bits of e4m3.
+constexpr int kElementMostExponent = 8;  // Exponent of e4m3's largest value, 448 = 1.75 * 2^8.
 
-// floor(log2 amax) of normal numbers, by their bits.
+// Computes floor(log2 amax) of normal numbers, from their bits.
 at::Tensor exponent_of(const at::Tensor& bits) {
   return bits.bitwise_right_shift(kMantissaBits).bitwise_and_(0xff).sub_(kBias);
 }
@@ -37,14 +37,14 @@ at::Tensor unbiased(const at::Tensor& amax, MxRounding rounding) {
   TORCH_CHECK(false, "mx: no such rounding");
 }
 
-// 2^(exponent - 127), fp32, at least the least normal number: what a block is divided by.
+// Returns 2^(exponent - 127), fp32, but at least the smallest normal number. Blocks are divided by it.
 at::Tensor divisor_of(const at::Tensor& exponents) {
   return exponents.to(at::kInt).clamp_min_(1).bitwise_left_shift_(kMantissaBits).view(at::kFloat);
 }
 
 at::Tensor as_scales(const at::Tensor& exponents) { return exponents.view(at::kFloat8_e8m0fnu); }
 
-// Elements of x whose dimension `dim` is one block each.
+// Returns the elements of x, scaled by the exponents, which broadcast to x.
 at::Tensor elements_of(const at::Tensor& x, const at::Tensor& exponents) {
   return to_float8(x, divisor_of(exponents).reciprocal_(), at::kFloat8_e4m3fn);
 }
@@ -87,9 +87,9 @@ at::Tensor mx_rounded(const at::Tensor& x, int64_t dim, MxRounding rounding) {
 
 namespace {
 
-// Each product quantises its operands anew, in blocks along what it sums over, so layers keep numbers. Emulated,
-// operands are rounded to what their blocks hold, which bf16 holds exactly, and multiplied as they are. Experts are
-// always emulated: an expert's rows are whole blocks of its own, the last one shorter.
+// Each product quantises its operands separately, in blocks along the summed dimension, so layers save numbers. In
+// emulation, operands are rounded to what their blocks hold, which bf16 holds exactly, and multiplied as they are.
+// Experts are always emulated: an expert's rows form separate blocks, the last one shorter.
 class Mxfp8 final : public ProductRecipe {
  public:
   explicit Mxfp8(const LowPrecisionOptions& options) : rounding_(options.rounding), emulate_(options.emulate) {
@@ -143,7 +143,7 @@ class Mxfp8 final : public ProductRecipe {
 
   at::Tensor rounded(const at::Tensor& x, int64_t dim) const { return mx_rounded(x, dim, rounding_); }
 
-  // Each group's rows in blocks of their own. The host must know them.
+  // Rounds each group's rows in separate blocks. The host must know the rows.
   at::Tensor rounded_groups(const at::Tensor& x, const RowGroups& groups) const {
     at::Tensor result = at::empty_like(x);
     for_each_group(rows_on_host(groups), [&](int64_t /*group*/, int64_t first, int64_t count) {
@@ -153,7 +153,7 @@ class Mxfp8 final : public ProductRecipe {
     return result;
   }
 
-  // a [m, k] b [n, k]^T by the device.
+  // Multiplies a [m, k] b [n, k]^T on the device.
   at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b) const {
     return mx_scaled_mm(to_mx(a.contiguous(), rounding_), to_mx(b.contiguous(), rounding_), a.scalar_type());
   }

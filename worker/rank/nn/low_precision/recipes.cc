@@ -27,7 +27,7 @@ bool has_scaled_grouped_products(at::Device device) {
 bool has_exact_rowwise_products(at::Device device) { return device.is_cuda() && cuda_capability == 90; }
 
 bool has_low_precision_products(LowPrecision recipe, at::Device device) {
-  // A dry run's tensors are of the devices that it speaks for.
+  // A dry run's tensors stand for the devices that it describes.
   if (!device.is_cuda() && !device.is_meta()) return false;
   switch (recipe) {
     case LowPrecision::kFloat8Tensorwise:
@@ -63,7 +63,7 @@ Operand quantised_by_ranks(const at::Tensor& x, at::ScalarType float8, const Ama
   return quantised(x, amax, float8, /*power_of_two=*/false);
 }
 
-// Emulated: the product of the values, which are exact in bf16, summed in at least fp32, and then the two scales.
+// Applies both scales to an emulated product of values, which are exact in bf16 and were summed in at least fp32.
 at::Tensor times_scales(const at::Tensor& product, const Operand& a, const Operand& b) {
   const at::ScalarType type = product.scalar_type();
   return product.mul_(a.scales.to(type) * b.scales.to(type));
@@ -115,7 +115,7 @@ class Float8Tensorwise final : public ProductRecipe {
     return times_scales(nn::weight_gradient(a, b, accumulate_type(dy.type)), dy, x).to(dy.type);
   }
 
-  // No device has products of experts with one scale an operand: torchtitan takes rows' scales for experts.
+  // No device has expert products with one scale per operand: torchtitan uses scales of rows for experts.
   at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
                                       const RowGroups& groups) const override {
     const auto [a, b] = exact(x, weights, x.type);
@@ -139,7 +139,7 @@ class Float8Tensorwise final : public ProductRecipe {
     return {values_in(a, type), values_in(b, type)};
   }
 
-  // x's shape with the weight's size `dim` in place of its last.
+  // Returns x's shape with the weight's size `dim` in place of its last.
   static std::vector<int64_t> with_last(const Operand& x, const Operand& weight, int64_t dim) {
     std::vector<int64_t> shape = x.values.sizes().vec();
     shape.back() = weight.values.size(dim);
@@ -157,11 +157,12 @@ std::unique_ptr<ProductRecipe> make_float8_tensorwise(const LowPrecisionOptions&
 
 namespace {
 
-// A matrix with one scale for each of its experts, or for all of it: [experts, 1, 1], [1, 1].
+// Returns one amax per matrix: [experts, 1, 1], or [1, 1].
 at::Tensor amax_of_matrices(const at::Tensor& weight) { return amax_along(amax_along(weight, -1), -2); }
 
-// Each product quantises its operands anew, along what it sums over, so layers keep numbers. Emulated, operands are
-// rounded to what eight bits hold, which bf16 holds exactly, and multiplied as they are: one rounding, of the result.
+// Each product quantises its operands separately, along the summed dimension, so layers save numbers. In emulation,
+// operands are rounded to what eight bits hold, which bf16 holds exactly, and multiplied as they are. Only the result
+// is rounded.
 class Float8Rowwise final : public ProductRecipe {
  public:
   explicit Float8Rowwise(const LowPrecisionOptions& options)
@@ -237,7 +238,7 @@ class Float8Rowwise final : public ProductRecipe {
     return !emulate_ && has_scaled_grouped_products(x.device()) && fits_scaled_grouped_mm(x.size(-1), out);
   }
 
-  // A weight as the input's gradient reads it.
+  // Returns a weight as the input's gradient reads it.
   Operand for_input(const at::Tensor& weight) const {
     if (!exact_weight_gradient_) return quantised_columns(weight);
     const Operand whole = one_scale(weight);

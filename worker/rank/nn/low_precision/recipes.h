@@ -1,8 +1,7 @@
 #pragma once
 
-// The recipes of a layer's products in eight bits, as torchao 0.17 and torchtitan 0.2.2 define them
-// (docs/low-precision.md), and which of them the device computes itself. The float8 recipes are defined here, MXFP8 in
-// mxfp8.cc.
+// Recipes of a layer's eight-bit products, as torchao 0.17 and torchtitan 0.2.2 define them (docs/low-precision.md),
+// and which of them the device computes itself. The float8 recipes are defined in recipes.cc, and MXFP8 in mxfp8.cc.
 
 #include <ATen/ATen.h>
 
@@ -15,44 +14,45 @@
 namespace titan::nn {
 
 enum class LowPrecision {
-  kFloat8Tensorwise,   // One scale for all of an operand; inputs and weights e4m3, gradients e5m2.
-  kFloat8Rowwise,      // A power of two for each row of each product's operands, e4m3.
-  kFloat8RowwiseGwHp,  // The same forward; one scale for the weight backward, and its gradient is not quantised.
-  kMxfp8,              // A power of two for each 32 numbers along what is summed over, e4m3.
+  kFloat8Tensorwise,   // One scale per operand. Inputs and weights are e4m3, gradients e5m2.
+  kFloat8Rowwise,      // A power of two per row of each product's operands, e4m3.
+  kFloat8RowwiseGwHp,  // The same forward. Backward, the weight has one scale, and its gradient is not quantised.
+  kMxfp8,              // A power of two per 32 numbers along the summed dimension, e4m3.
 };
 
-// Makes an amax [any shape, fp32] the greatest of all ranks that share the operand, in place. Empty: this rank has all
-// of it.
+// Raises amax, fp32 [...], in place to the greatest of all ranks that share the operand. Empty: this rank has all of
+// it.
 using AmaxOverRanks = std::function<void(at::Tensor& amax)>;
 
 struct LowPrecisionOptions {
   LowPrecision recipe = LowPrecision::kFloat8Tensorwise;
-  bool emulate = false;  // Compute in high precision with quantised numbers; forced where the device has no such
-                         // products.
-  MxRounding rounding = MxRounding::kFloor;                                // kMxfp8: how a block's exponent is chosen.
-  AmaxOverRanks input_over_ranks, gradient_over_ranks, weight_over_ranks;  // Tensorwise only.
+  // Compute in high precision with quantised numbers. Forced if the device has no such products.
+  bool emulate = false;
+  MxRounding rounding = MxRounding::kFloor;  // For kMxfp8: how a block's exponent is chosen.
+  AmaxOverRanks input_over_ranks, gradient_over_ranks, weight_over_ranks;  // Only for tensorwise scales.
 };
 
-// Of dense layers and of experts; works on bf16, fp32 and fp64 (emulated), on every device and without memory.
+// Makes a recipe for dense layers and experts. It works on bf16, fp32 and fp64 (emulated), on every device and on meta
+// tensors.
 std::unique_ptr<ProductRecipe> make_low_precision_products(const LowPrecisionOptions& options);
 
-// Whether `device` computes such products itself (SM89 for float8, SM100 for MX); else they are emulated.
+// Whether `device` computes such products itself (SM89 for float8, SM100 for MX). Otherwise they are emulated.
 bool has_low_precision_products(LowPrecision recipe, at::Device device);
 
-// Tells it what the process's CUDA devices are: 10 * major + minor of their compute capability (SM90: 90). One choice
-// for a process, made before it computes; before it, none has such products.
+// Sets the compute capability of the process's CUDA devices: 10 * major + minor (SM90: 90). There is one per process,
+// set before it computes. Until then no device has such products.
 void set_cuda_capability(int capability);
 
-// What make_low_precision_products() chooses from.
+// make_low_precision_products() chooses from these.
 std::unique_ptr<ProductRecipe> make_float8_tensorwise(const LowPrecisionOptions& options);
 std::unique_ptr<ProductRecipe> make_float8_rowwise(const LowPrecisionOptions& options);
 std::unique_ptr<ProductRecipe> make_mxfp8(const LowPrecisionOptions& options);
 
-// Whether `device` multiplies experts' rows with a scale a row (SM90, SM100).
+// Whether `device` multiplies experts' rows with one scale per row (SM90, SM100).
 bool has_scaled_grouped_products(at::Device device);
 
-// Whether `device` is as fast when sums of products with a scale a row lose nothing on the way: SM90, where they are
-// cuBLAS's (5 % slower than lossy ones on an H100).
+// Whether `device` is as fast with exact sums of products with one scale per row: SM90, where cuBLAS computes them (5 %
+// slower than inexact ones on an H100).
 bool has_exact_rowwise_products(at::Device device);
 
 }  // namespace titan::nn

@@ -12,7 +12,7 @@
 namespace titan::nn {
 namespace {
 
-// What cuBLAS asks of an eight-bit matrix: rows that begin at multiples of 16 bytes.
+// cuBLAS requires rows of eight-bit matrices to begin at multiples of 16 bytes.
 constexpr int64_t kAlignment = 16;
 
 int64_t missing_to(int64_t size, int64_t multiple) { return (multiple - size % multiple) % multiple; }
@@ -23,7 +23,7 @@ at::Tensor in_rows(const at::Tensor& values) {
   return turned.defined() ? turned : values.contiguous();
 }
 
-// [rows, k] with zeros behind, in memory row by row. Zeros have the same bits in every type.
+// Pads [rows, k] with zeros, row-major in memory. Zeros have the same bits in every type.
 at::Tensor filled_up(const at::Tensor& values, int64_t row_multiple, int64_t column_multiple) {
   const int64_t rows = missing_to(values.size(0), row_multiple), columns = missing_to(values.size(1), column_multiple);
   if (rows == 0 && columns == 0) return in_rows(values);
@@ -36,7 +36,7 @@ at::Tensor filled_up(const at::Tensor& scales, int64_t rows) {
              : at::constant_pad_nd(scales, {0, 0, 0, rows - scales.size(0)}, /*value=*/1);
 }
 
-// Of eight-bit operands with rows as _scaled_mm takes them; on a device without numbers only the shape.
+// Multiplies eight-bit operands with rows as _scaled_mm takes them. Meta tensors give only the shape.
 at::Tensor product_of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a_scales, const at::Tensor& b_scales,
                       bool fast, at::ScalarType type) {
   if (a.is_meta()) return at::empty({a.size(0), b.size(0)}, a.options().dtype(type));
@@ -50,12 +50,12 @@ at::Tensor scaled_mm(const Operand& a, const Operand& b, bool fast, at::ScalarTy
   const at::Tensor left = filled_up(a.values, 1, kAlignment), right = filled_up(b.values, kAlignment, kAlignment);
   at::Tensor a_scales = a.scales, b_scales = filled_up(b.scales, right.size(0)).t();
   const bool rowwise = a_scales.dim() == 2;
-  // Where LibTorch's kernel for scales a row sums fast, or is slow when it must not, powers of two are put on
+  // If LibTorch's kernel for scales of rows sums inexactly, or is slow when it must not, powers of two are applied
   // afterwards.
   const bool afterwards = rowwise && !fast && !has_exact_rowwise_products(left.device());
   const at::Tensor factors = afterwards ? a_scales * b_scales : at::Tensor();
   if (afterwards) a_scales = b_scales = at::ones({}, a_scales.options());
-  // It writes fp32 for one scale alone.
+  // It writes fp32 only for one scale per operand.
   const at::ScalarType written = type == at::kBFloat16 || rowwise ? at::kBFloat16 : at::kFloat;
   at::Tensor product = product_of(left, right, a_scales, b_scales.contiguous(), fast, written);
   if (afterwards) product.mul_(factors);
