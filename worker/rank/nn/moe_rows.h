@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-// Moves tokens into the order of their experts and back. Every backward pass is a gather too, in a fixed order: there
-// are no atomic additions, and rows are copied and saved only as far as the gradients need. bf16 rows, and on the CPU
-// the order itself, use Titan's own kernels if chosen (worker/rank/kernels/choice.h), which take a row and its score in
-// one pass. Otherwise LibTorch's operations gather all choices' rows and widen them, in as few calls as for one choice.
+// Moves tokens into the order of their experts and back. Every backward pass is a gather too, in a fixed order, without
+// atomic additions. Rows are copied and saved only as far as the gradients need. bf16 rows, and on the CPU the order
+// itself, use Titan's own kernels if chosen (worker/rank/kernels/choice.h), which take a row and its score in one pass.
+// Otherwise LibTorch's operations gather all choices' rows and widen them, in as few calls as for one choice.
 namespace titan::nn {
 
 // Order of the rows [tokens * choices], one per choice of a token, sorted by expert. Rows of one expert keep the

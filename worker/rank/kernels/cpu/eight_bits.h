@@ -4,7 +4,7 @@
 #include <cstdint>
 
 // Rounds bf16 numbers as emulated eight-bit products require, in one pass per operation. bf16 is held as uint16_t, and
-// an eight-bit float as uint8_t. There are no levels: the compiler vectorizes for what every processor has. Results do
+// an eight-bit float as uint8_t. It has no levels: the compiler vectorizes for what every processor has. Results do
 // not depend on threads, and NaN stays NaN.
 namespace titan::kernels {
 

@@ -22,7 +22,7 @@ struct RmsNormForward {
   void* sum = nullptr;  // [rows, dim]
   int64_t sum_stride = 0;
   const void* weight = nullptr;  // [dim]. Null: ones.
-  void* y = nullptr;             // [rows, dim]. May be x if there is no residual.
+  void* y = nullptr;             // [rows, dim]. May be x without a residual.
   int64_t y_stride = 0;
   float* inverse_rms = nullptr;  // [rows], for the backward pass. Null: not kept.
   double eps = 0;
