@@ -142,7 +142,7 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
   };
   auto plan = c10::make_intrusive<FlashPlan>();
   if (documents) {
-    device::host_decides_by("where documents end");  // Even if it has read them before.
+    device::check_not_capturing("where documents end");  // Even if it has read them before.
     plan->arguments = context.flash_calls != nullptr ? context.flash_calls->find_or(mask, make) : make();
   } else {
     plan->arguments = make();
