@@ -224,7 +224,7 @@ void doubt_folder_id(Folders& folders, LiveJob& job);
 // Takes the id of the folder that the leader's node prepared. False: the attempt must not start there.
 bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std::string& id, Change& change);
 
-// foreign.cc
+// foreign_reports.cc
 // Returns the attempt's record, or nullptr if the store has none.
 const job::AttemptRecord* recorded(const Jobs& jobs, const AttemptKey& key);
 // True if the attempt has a record that places nothing on the node.

@@ -20,8 +20,8 @@ void layer(benchmark::State& state, std::optional<LowPrecision> recipe) {
   kernels::choose("auto");
   const int64_t rows = state.range(0), in = state.range(1), out = state.range(2);
   const auto options = at::TensorOptions().dtype(at::kBFloat16);
-  const std::unique_ptr<ProductRecipe> products =
-      recipe ? make_low_precision_products({.recipe = *recipe, .rounding = MxRounding::kRceil}) : nullptr;
+  const std::unique_ptr<MatmulRecipe> products =
+      recipe ? make_low_precision_recipe({.recipe = *recipe, .rounding = MxRounding::kRceil}) : nullptr;
   const at::Tensor x = at::randn({1, rows, in}, options).requires_grad_();
   Parameter weight{"w", {out, in}, {}, {}};
   weight.weight = (at::randn({out, in}, options) * 0.03).detach().requires_grad_();

@@ -122,7 +122,7 @@ void dense_products(Table& table) {
     const std::string shape =
         "product " + std::to_string(tokens) + " x " + std::to_string(in) + " x " + std::to_string(out);
     table.compare(
-        shape, [&] { at::mm(x, w.t()); }, [&] { times_transposed(x, w); }, flop, "TFLOP/s");
+        shape, [&] { at::mm(x, w.t()); }, [&] { matmul_nt(x, w); }, flop, "TFLOP/s");
     table.compare(
         shape + ", of the input's gradient", [&] { at::mm(dy, w); }, [&] { times(dy, w); }, flop, "TFLOP/s");
     table.compare(
@@ -154,7 +154,7 @@ void float8(Table& table) {
     const double flop = 2.0 * static_cast<double>(tokens * in * out);
     for (const auto& [name, recipe] : {std::pair{"tensorwise", LowPrecision::kFloat8Tensorwise},
                                        std::pair{"rowwise", LowPrecision::kFloat8Rowwise}}) {
-      const std::unique_ptr<ProductRecipe> products = make_low_precision_products({.recipe = recipe});
+      const std::unique_ptr<MatmulRecipe> products = make_low_precision_recipe({.recipe = recipe});
       quantised.products = products.get();
       table.compare_passes(std::string(name) + " layer " + std::to_string(tokens) + " x " + std::to_string(in) + " x " +
                                std::to_string(out) + ", and bf16",
@@ -191,7 +191,7 @@ void grouped_products(Table& table) {
           at::mm_out(to, piece(x, first, n), w[g].t());
         });
       },
-      [&] { grouped_times_transposed(x, w, groups); }, flop, "TFLOP/s");
+      [&] { grouped_matmul_nt(x, w, groups); }, flop, "TFLOP/s");
   table.compare(
       name + ", input",
       [&] {
@@ -200,7 +200,7 @@ void grouped_products(Table& table) {
           at::mm_out(to, piece(dy, first, n), w[g]);
         });
       },
-      [&] { grouped_times(dy, w, groups); }, flop, "TFLOP/s");
+      [&] { grouped_matmul_nn(dy, w, groups); }, flop, "TFLOP/s");
   table.compare(
       name + ", weight",
       [&] {
@@ -337,7 +337,7 @@ int run(const std::string& where, const std::string& only) {
   }
   const bool on_gpu = where != "cpu";
   if (!on_gpu) at::set_num_threads(1);
-  multiply_groups_at_once((*device)->has_grouped_kernel());
+  set_use_grouped_gemm((*device)->has_grouped_kernel());
   if (on_gpu) set_cuda_capability((*device)->cuda_capability());
   const std::pair<const char*, void (*)(Table&)> parts[] = {
       {"attention", attention}, {"products", dense_products}, {"float8", float8},      {"experts", grouped_products},

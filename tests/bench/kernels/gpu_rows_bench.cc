@@ -52,12 +52,12 @@ std::vector<Bench> benches(const at::TensorOptions& options, bool small) {
                    2 * bytes(x),
                    3 * bytes(x)});
   }
-  for (const RopePairs pairs : {RopePairs::kNeighbours, RopePairs::kHalves}) {
+  for (const RopePairs pairs : {RopePairs::kInterleaved, RopePairs::kRotateHalf}) {
     const at::Tensor table =
         rope_table({.head_dim = 128, .max_seq_len = tokens, .pairs = pairs}, options.device(), at::kFloat);
     const at::Tensor x = draw({1, tokens, 32, 128});
     all.push_back({std::string("rope 1 x ") + std::to_string(tokens) + " x 32 x 128, " +
-                       (pairs == RopePairs::kHalves ? "halves" : "neighbours"),
+                       (pairs == RopePairs::kRotateHalf ? "halves" : "neighbours"),
                    {x},
                    [table](const Tensors& t) { return apply_rope(t[0], table, {}); },
                    2 * bytes(x),

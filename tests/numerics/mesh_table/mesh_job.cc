@@ -39,7 +39,7 @@ data::Batch rows_of_step(const MeshJob& job, int step, int64_t first, int64_t co
   data::Batch batch;
   batch.tokens = tokens.slice(1, 0, length - 1).contiguous();
   batch.labels = tokens.slice(1, 1).clone();
-  batch.labels.masked_fill_(batch.labels.eq(3), nn::kIgnoredLabel);
+  batch.labels.masked_fill_(batch.labels.eq(3), nn::kIgnoreIndex);
   return batch;
 }
 

@@ -6,7 +6,7 @@
 
 #include "worker/rank/nn/attention.h"
 #include "worker/rank/nn/layers.h"
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 
 namespace titan::generate {
 namespace {

@@ -61,8 +61,8 @@ class DeviceKernels {
   virtual bool run(const Float8Cast& args) const = 0;
   virtual bool run(const Float8Rows& args) const = 0;
   virtual bool run(const Float8Columns& args) const = 0;
-  virtual bool run(const TurnBytes& args) const = 0;
-  virtual bool run(const FindSpreadRows& args) const = 0;
+  virtual bool run(const TransposeBytes& args) const = 0;
+  virtual bool run(const FindPaddedRows& args) const = 0;
 
   // Whether these kernels take host memory, as those of tests do.
   virtual bool on_host() const { return false; }

@@ -12,7 +12,7 @@ namespace titan::kernels {
 
 // Layout of rows in which every group begins at a multiple of sixteen, as grouped GEMMs require. Null pointers mean
 // that rows stay in place and form one group.
-struct SpreadRows {
+struct PaddedRows {
   const int32_t* source = nullptr;  // [rows]: x's row at this position. Negative: zeros.
   const int32_t* group = nullptr;   // [rows / 16]: group of these sixteen rows. Negative: none.
 };
@@ -20,7 +20,7 @@ struct SpreadRows {
 // Computes the layout for `count` rows, which hold one group after the other and then rows of no group. Rows of no
 // group come after all groups and are read as zeros. `rows`, a multiple of sixteen, is at least count + 15 + 16 *
 // groups.
-struct FindSpreadRows {
+struct FindPaddedRows {
   int64_t count = 0, groups = 0, rows = 0;
   const int32_t* ends = nullptr;   // [groups]: end of each group's rows.
   int32_t* source = nullptr;       // [rows]
@@ -44,7 +44,7 @@ struct Float8Amax {
 // Raises amax to the greatest magnitude of each column of x. With spread rows, each group has its own columns.
 struct Float8ColumnAmax {
   int64_t batch = 1, rows = 0, columns = 0;
-  SpreadRows spread;
+  PaddedRows spread;
   const uint16_t* x = nullptr;  // [batch, rows, columns]
   float* amax = nullptr;        // [batch, columns], or [groups, columns] with spread rows.
 };
@@ -62,7 +62,7 @@ struct Float8Cast {
 // Casts each row with its own scale, which is 1 for a row of zeros between groups.
 struct Float8Rows {
   int64_t rows = 0, columns = 0;
-  SpreadRows spread;
+  PaddedRows spread;
   Float8Format to;
   const uint16_t* x = nullptr;  // [rows, columns]
   uint8_t* values = nullptr;    // [rows, columns]
@@ -74,7 +74,7 @@ struct Float8Rows {
 struct Float8Columns {
   int64_t batch = 1, rows = 0, columns = 0;
   int64_t groups = 1;  // Number of groups of the spread rows.
-  SpreadRows spread;
+  PaddedRows spread;
   Float8Format to;
   const uint16_t* x = nullptr;  // [batch, rows, columns]
   const float* amax = nullptr;  // [batch, columns], or [groups, columns] with spread rows.
@@ -83,7 +83,7 @@ struct Float8Columns {
 };
 
 // Transposes a matrix of bytes.
-struct TurnBytes {
+struct TransposeBytes {
   int64_t rows = 0, columns = 0;
   const uint8_t* from = nullptr;  // [rows, columns]
   uint8_t* to = nullptr;          // [columns, rows]

@@ -12,7 +12,7 @@
 namespace titan::model {
 namespace {
 
-using nn::OnTensorAxis;
+using nn::TensorAxisPlacement;
 
 bool takes_adapter(const nn::Parameter& parameter) {
   if (parameter.expert) return models::adapts_experts(parameter.fqn);
@@ -25,10 +25,10 @@ bool is_cut(const nn::Parameter& parameter, size_t dim) { return parameter.shape
 // How the tensor ranks stand to a matrix that keeps the dim `kept` of `base` and has another one instead of `other`.
 // Where they compute different parts of the layer and it is whole, each has a part of its gradient. Experts on ranks of
 // their own whose matrices are whole have nothing to do with the tensor axis.
-OnTensorAxis on_tensor_axis(const nn::Parameter& base, size_t kept, size_t other) {
-  if (is_cut(base, kept)) return OnTensorAxis::kSplit;
-  if (base.on_tensor_axis == OnTensorAxis::kWhole) return OnTensorAxis::kWhole;
-  return base.expert && !is_cut(base, other) ? OnTensorAxis::kSplit : OnTensorAxis::kPartial;
+TensorAxisPlacement on_tensor_axis(const nn::Parameter& base, size_t kept, size_t other) {
+  if (is_cut(base, kept)) return TensorAxisPlacement::kShard;
+  if (base.on_tensor_axis == TensorAxisPlacement::kReplicate) return TensorAxisPlacement::kReplicate;
+  return base.expert && !is_cut(base, other) ? TensorAxisPlacement::kShard : TensorAxisPlacement::kPartial;
 }
 
 // A matrix, or one of each expert, that is `base`'s part but for its dim `narrow`, which has `rank` numbers instead;
@@ -71,7 +71,7 @@ absl::Status pack(nn::Parameter& parameter) {
                                                    parameter.fqn, " on this rank"));
   }
   parameter.packed_row = models::nf4_row_bytes(columns);
-  parameter.products = &nn::nf4_products();
+  parameter.products = &nn::nf4_matmul_recipe();
   return absl::OkStatus();
 }
 

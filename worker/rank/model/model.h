@@ -34,7 +34,7 @@ struct Model {
   // model cannot be split. Errors: InvalidArgument (what does not divide), Unimplemented.
   std::function<absl::Status(Model&, const ParallelOptions&)> parallelize;
   // Of the products that parameters name (nn::Parameter::products); none: numbers as they are.
-  std::vector<std::shared_ptr<const nn::ProductRecipe>> recipes;
+  std::vector<std::shared_ptr<const nn::MatmulRecipe>> recipes;
 };
 
 struct BuildOptions {

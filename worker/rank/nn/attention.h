@@ -43,11 +43,11 @@ class SelfAttention {
   AttentionCore core = attend;  // `parallel` replaces it for context parallelism.
   // float64 [H]: largest logit of each of this rank's heads, raised by counted passes (AttentionInput::largest).
   // Undefined: not computed.
-  at::Tensor largest_logits;
+  at::Tensor max_logits;
 
  protected:
-  // largest_logits [H], or undefined if the pass does not count.
-  at::Tensor notes(const MicrobatchContext& context) const { return context.counting ? largest_logits : at::Tensor(); }
+  // max_logits [H], or undefined if the pass does not count.
+  at::Tensor notes(const MicrobatchContext& context) const { return context.counting ? max_logits : at::Tensor(); }
 };
 
 // A block with self-attention. By it the runtime finds the blocks with limited logits.

@@ -10,8 +10,8 @@
 #include "worker/rank/nn/attention_fused.h"
 #include "worker/rank/nn/attention_kernel.h"
 #include "worker/rank/nn/attention_ranges.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/layers.h"
+#include "worker/rank/nn/saved_activations.h"
 
 namespace titan::nn {
 namespace {
@@ -58,7 +58,8 @@ struct RangesPlan final : AttentionPlan {
 // more.
 bool fused_by_torch(const AttentionInput& input) {
   // Saved results include the logs of the denominators, which LibTorch's function does not return.
-  if (KeptResults::current() != nullptr || input.sinks.defined() || input.q.size(3) != input.v.size(3)) return false;
+  if (SavedActivations::current() != nullptr || input.sinks.defined() || input.q.size(3) != input.v.size(3))
+    return false;
   const at::ScalarType type = input.q.scalar_type();
   return input.q.is_cpu() || (input.q.is_cuda() && (type == at::kBFloat16 || type == at::kHalf));
 }
@@ -79,16 +80,17 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
               "attention: ", input.q.size(1), " query heads cannot share ", input.k.size(1), " key heads");
   if (input.largest.defined()) {
     const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
-    note_largest_logits(input.q, input.k, visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}}),
-                        input.scale, input.largest);
+    update_max_logits(input.q, input.k, visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}}),
+                      input.scale, input.largest);
   }
   const bool hides = may_hide(input.mask, tokens, context);
-  if (flash_takes(input.q, input.v.size(3)) && (hides || !fused_by_torch(input))) {
-    return attend_by(!hides && cudnn_takes(input) ? cudnn_plan(input.scale) : flash_plan(input, context), input);
+  if (can_use_flash_attention(input.q, input.v.size(3)) && (hides || !fused_by_torch(input))) {
+    return attend_by(!hides && can_use_cudnn_attention(input) ? cudnn_plan(input.scale) : flash_plan(input, context),
+                     input);
   }
   const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
   std::vector<BlockPair> pairs = visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}});
-  if (ranges_take(input.q, input.v.size(3))) {
+  if (can_use_range_attention(input.q, input.v.size(3))) {
     auto plan = c10::make_intrusive<RangesPlan>();
     plan->visible = visible_keys(pairs, input.q.size(0), tokens);
     plan->scale = input.scale;
@@ -131,8 +133,8 @@ at::Tensor largest_of_tile(const at::Tensor& q, const at::Tensor& k, const Band&
 
 }  // namespace
 
-void note_largest_logits(const at::Tensor& q, const at::Tensor& k, const std::vector<BlockPair>& pairs, double scale,
-                         at::Tensor largest) {
+void update_max_logits(const at::Tensor& q, const at::Tensor& k, const std::vector<BlockPair>& pairs, double scale,
+                       at::Tensor largest) {
   const at::NoGradGuard no_grad;
   TORCH_CHECK(largest.dim() == 1 && largest.size(0) == q.size(1), "largest logits: ", largest.sizes(), " for ",
               q.size(1), " heads");

@@ -44,7 +44,7 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
 // 16 million logits at once (or those of one query and 1024 keys in every head and row). Autograd does not record it,
 // and nothing waits for the device.
 //   q [B, H, T, D], k [B, Hkv, S, D] with Hkv dividing H; scale > 0; `pairs` from visible_pairs().
-void note_largest_logits(const at::Tensor& q, const at::Tensor& k, const std::vector<BlockPair>& pairs, double scale,
-                         at::Tensor largest);
+void update_max_logits(const at::Tensor& q, const at::Tensor& k, const std::vector<BlockPair>& pairs, double scale,
+                       at::Tensor largest);
 
 }  // namespace titan::nn

@@ -122,7 +122,7 @@ FlashArguments FlashCalls::find_or(const AttentionMask& mask, const std::functio
   return known_.emplace_back(mask, make()).second;
 }
 
-bool flash_takes(const at::Tensor& q, int64_t v_size) {
+bool can_use_flash_attention(const at::Tensor& q, int64_t v_size) {
   return q.is_cuda() && (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
          std::max(q.size(3), v_size) <= kMostHead;
 }
@@ -187,7 +187,7 @@ struct CudnnPlan final : AttentionPlan {
 
 }  // namespace
 
-bool cudnn_takes(const AttentionInput& input) {
+bool can_use_cudnn_attention(const AttentionInput& input) {
   return input.q.is_cuda() &&
          at::_fused_sdp_choice(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0,
                                /*is_causal=*/true, input.scale, input.q.size(1) != input.k.size(1)) == kCudnn;

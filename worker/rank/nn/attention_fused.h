@@ -50,7 +50,7 @@ class FlashCalls {
 };
 
 // Whether flash attention takes q [B, H, T, D] and values of size v_size: on a GPU, in bf16 or fp16, heads up to 256.
-bool flash_takes(const at::Tensor& q, int64_t v_size);
+bool can_use_flash_attention(const at::Tensor& q, int64_t v_size);
 
 // Makes a plan without waiting for the device. It reads the documents if the mask uses them, and then cannot be
 // captured.
@@ -58,7 +58,7 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
 
 // Whether LibTorch would choose cuDNN for these heads: the GPU and the version have it, and bitwise reproducible
 // results are not required, because its backward pass does not give them.
-bool cudnn_takes(const AttentionInput& input);
+bool can_use_cudnn_attention(const AttentionInput& input);
 
 // Makes a plan that can be captured, because the host reads nothing.
 c10::intrusive_ptr<AttentionPlan> cudnn_plan(double scale);

@@ -12,8 +12,8 @@
 
 #include "worker/rank/nn/attention_blocks.h"
 #include "worker/rank/nn/attention_ranges.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/layers.h"
+#include "worker/rank/nn/saved_activations.h"
 
 namespace titan::nn {
 namespace {
@@ -82,7 +82,7 @@ std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale) {
 
 std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale) {
   if (q.is_meta()) return std::make_unique<MetaAttentionKernel>();
-  if (ranges_take(q, v_size)) return make_ranges_attention_kernel(scale);
+  if (can_use_range_attention(q, v_size)) return make_ranges_attention_kernel(scale);
   if (q.is_cpu()) return make_cpu_attention_kernel(scale);
   TORCH_CHECK(q.is_cuda(), "attention: no kernel for tensors on ", q.device());
   return q.scalar_type() == at::kDouble ? make_plain_attention_kernel(scale) : make_cuda_attention_kernel(scale);
@@ -160,11 +160,11 @@ namespace {
 
 template <typename Compute>
 BlockOutput compute_or_keep(const at::Tensor& q, int64_t keys, const Compute& compute) {
-  if (KeptResults::current() == nullptr) return compute();
+  if (SavedActivations::current() == nullptr) return compute();
   // Counts two products over half of the pairs.
   const OpCall call{.kind = OpCall::Kind::kAttention,
                     .flops = 2.0 * static_cast<double>(q.numel()) * static_cast<double>(keys)};
-  std::vector<at::Tensor> results = kept_or(call, {}, [&] {
+  std::vector<at::Tensor> results = saved_or_compute(call, {}, [&] {
     BlockOutput output = compute();
     return std::vector<at::Tensor>{std::move(output.out), std::move(output.lse)};
   });

@@ -91,7 +91,7 @@ class AttentionPlan : public torch::CustomClassHolder {
 };
 
 // Returns the attention [B, H, T, Dv] with its backward pass. It may be the result kept from the block's first pass
-// (worker/rank/nn/kept_results.h).
+// (worker/rank/nn/saved_activations.h).
 at::Tensor attend_by(c10::intrusive_ptr<AttentionPlan> plan, const AttentionInput& input);
 
 }  // namespace titan::nn

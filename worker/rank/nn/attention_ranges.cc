@@ -80,8 +80,8 @@ class RangesAttentionKernel final : public AttentionKernel {
 
 }  // namespace
 
-bool ranges_take(const at::Tensor& q, int64_t v_size) {
-  return own_kernels_take(q) && std::max(q.size(3), v_size) <= kLargestHead;
+bool can_use_range_attention(const at::Tensor& q, int64_t v_size) {
+  return can_use_cpu_kernels(q) && std::max(q.size(3), v_size) <= kLargestHead;
 }
 
 VisibleKeys visible_keys(const std::vector<BlockPair>& pairs, int64_t batch, int64_t queries) {
@@ -111,7 +111,7 @@ BlockOutput ranges_forward(const at::Tensor& q, const at::Tensor& k, const at::T
                                                             .v = heads_of(v),
                                                             .o = out_heads_of(result.out),
                                                             .lse = result.lse.mutable_data_ptr<float>()});
-  TORCH_CHECK(done, "attention: no memory for the work on queries of ", q.sizes(), " and keys of ", k.sizes());
+  TORCH_CHECK(done, "attention: cannot allocate scratch memory for queries of ", q.sizes(), " and keys of ", k.sizes());
   return result;
 }
 
@@ -133,7 +133,8 @@ AttentionGradients ranges_backward(const at::Tensor& grad_out, const at::Tensor&
                                  .grad_k = out_heads_of(gradients.k),
                                  .grad_v = out_heads_of(gradients.v),
                                  .grad_sinks = sinks.defined() ? gradients.sinks.mutable_data_ptr<float>() : nullptr});
-  TORCH_CHECK(done, "attention: no memory for the gradients of queries of ", q.sizes(), " and keys of ", k.sizes());
+  TORCH_CHECK(done, "attention: cannot allocate scratch memory for the gradients of queries of ", q.sizes(),
+              " and keys of ", k.sizes());
   if (sinks.defined()) gradients.sinks = gradients.sinks.to(sinks.scalar_type());
   return gradients;
 }

@@ -16,7 +16,7 @@ namespace titan::nn {
 
 // Whether these kernels are chosen (worker/rank/kernels/choice.h) and take q [B, H, T, D] with values of size v_size:
 // bf16 on the CPU, heads up to 256.
-bool ranges_take(const at::Tensor& q, int64_t v_size);
+bool can_use_range_attention(const at::Tensor& q, int64_t v_size);
 
 // Range of keys that each query sees.
 struct VisibleKeys {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "worker/rank/nn/attention_pairs.h"
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 
 namespace titan::nn {
 
@@ -29,10 +29,10 @@ struct Init {
 };
 
 // How the ranks of the tensor axis hold one parameter.
-enum class OnTensorAxis {
-  kWhole,    // Each holds all of it and computes its whole gradient.
-  kPartial,  // Each holds all of it and computes a part of its gradient. Parts are summed over the axis.
-  kSplit,    // Each holds a different part.
+enum class TensorAxisPlacement {
+  kReplicate,  // Each holds all of it and computes its whole gradient.
+  kPartial,    // Each holds all of it and computes a part of its gradient. Parts are summed over the axis.
+  kShard,      // Each holds a different part.
 };
 
 struct Parameter;
@@ -50,13 +50,13 @@ struct Parameter {
   std::vector<int64_t> shape;  // Shape of this rank's part: the whole until `parallel` splits it.
   Init init;
   at::Tensor weight;  // [shape]: leaf in compute dtype. Its storage is empty while resharded.
-  // Recipe of products with this weight. Null: plain_products().
-  const ProductRecipe* products = nullptr;
+  // Recipe of products with this weight. Null: plain_matmul_recipe().
+  const MatmulRecipe* products = nullptr;
   // The weight if it was gathered quantised, for products of that recipe. Then the leaf's storage is empty.
   Operand arrived;
   std::vector<int64_t> global_shape = shape;
   std::vector<int64_t> offset = std::vector<int64_t>(shape.size(), 0);  // Offset of the part in the whole.
-  OnTensorAxis on_tensor_axis = OnTensorAxis::kWhole;
+  TensorAxisPlacement on_tensor_axis = TensorAxisPlacement::kReplicate;
   // Parameter of routed experts. Dim 0 counts them, and under expert parallelism they have a separate mesh.
   bool expert = false;
   bool of_linear = false;  // Matrix of a Linear: products with it may have an adapter and be packed.

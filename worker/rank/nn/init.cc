@@ -43,10 +43,11 @@ void draw_values(const Parameter& parameter, uint64_t key, int64_t begin, int64_
     const auto bound = static_cast<float>(init.upper);
     return draw([&](int64_t chunk, float* to) { draw_uniform_chunk(key, chunk, bound, to); }, begin, end, out);
   }
-  TORCH_CHECK(init.std > 0, parameter.fqn, ": a normal distribution needs a positive deviation, got ", init.std);
+  TORCH_CHECK(init.std > 0, parameter.fqn, ": a normal distribution needs a positive standard deviation, got ",
+              init.std);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const bool cut = init.kind == Init::Kind::kTruncatedNormal;
-  const CutNormal distribution(init.std, cut ? init.lower : -kInfinity, cut ? init.upper : kInfinity);
+  const TruncatedNormal distribution(init.std, cut ? init.lower : -kInfinity, cut ? init.upper : kInfinity);
   draw([&](int64_t chunk, float* to) { draw_chunk(key, chunk, distribution, to); }, begin, end, out);
 }
 
@@ -56,7 +57,7 @@ void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end,
   const int64_t size = std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(), int64_t{1},
                                        std::multiplies<int64_t>());
   TORCH_CHECK(0 <= begin && begin <= end && end <= size, parameter.fqn, ": elements [", begin, ", ", end,
-              ") are outside of its ", size);
+              ") are out of range for its size of ", size);
   TORCH_CHECK(out.numel() == end - begin && out.is_contiguous() && out.is_cpu(), parameter.fqn,
               ": needs a contiguous CPU tensor of ", end - begin, " elements to fill, got ", out.sizes());
   if (begin == end) return;
@@ -75,7 +76,8 @@ void fill_box(const Parameter& parameter, uint64_t seed, const std::vector<int64
   const std::vector<int64_t>& shape = parameter.global_shape;
   const auto dims = static_cast<int64_t>(shape.size());
   TORCH_CHECK(out.dim() == dims && static_cast<int64_t>(offset.size()) == dims && out.is_contiguous(), parameter.fqn,
-              ": a box of ", out.sizes(), " in a parameter of ", at::IntArrayRef(shape));
+              ": needs a contiguous box with as many dims and offsets as the parameter, got a box of ", out.sizes(),
+              " in a parameter of ", at::IntArrayRef(shape));
   if (out.numel() == 0) return;
   // The trailing dims that the box has whole, and the dim before them, form one run of elements.
   int64_t run_dim = dims;

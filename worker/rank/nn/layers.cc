@@ -47,11 +47,11 @@ std::vector<at::Tensor> project_together(const at::Tensor& input, const std::vec
 }  // namespace
 
 std::vector<at::Tensor> project_each(const at::Tensor& input, const std::vector<const Linear*>& layers) {
-  const ProductRecipe* const recipe = layers.front()->weight().products;
+  const MatmulRecipe* const recipe = layers.front()->weight().products;
   const auto together = [&](const Linear* layer) {
     const Parameter& weight = layer->weight();
     return only_multiplies(*layer) && weight.products == recipe &&
-           (recipe != nullptr || own_products_take(input, weight.weight));
+           (recipe != nullptr || can_use_own_gemm(input, weight.weight));
   };
   if (std::all_of(layers.begin(), layers.end(), together)) return project_together(input, layers);
   std::vector<at::Tensor> results;
@@ -209,7 +209,8 @@ struct OwnSumAndNorm : torch::autograd::Function<OwnSumAndNorm> {
 };
 
 bool own_norm_takes(const at::Tensor& x, const at::Tensor& weight) {
-  return own_rows_take(x, kernels::Part::kModel) && (!weight.defined() || weight.scalar_type() == x.scalar_type());
+  return can_use_row_kernels(x, kernels::Part::kModel) &&
+         (!weight.defined() || weight.scalar_type() == x.scalar_type());
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ at::ScalarType accumulate_type(at::ScalarType type);
 class Linear {
  public:
   // Replaces the matrix product (overlapped communication). It gets the input [..., in] and the weight's parameter, and
-  // returns the product [..., out] without bias. The parameter decides how operands are rounded (product_recipe.h).
+  // returns the product [..., out] without bias. The parameter decides how operands are rounded (matmul_recipe.h).
   using Product = std::function<at::Tensor(const at::Tensor& input, const Parameter& weight)>;
 
   // `fqn` is the weight's name, such as "layers.0.attention.wq.weight". The bias is then "layers.0.attention.wq.bias".

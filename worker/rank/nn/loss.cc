@@ -19,7 +19,7 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
                             const at::Tensor& labels) {
     const at::Tensor rows = rows_of(logits), ids = labels.flatten().contiguous();
     ignored_labels(ids, rows.size(1));
-    const SoftmaxFigures figures = softmax_figures(rows, ids);
+    const SoftmaxStats figures = softmax_stats(rows, ids);
     context->save_for_backward({logits, ids, figures.maximum, figures.sum});
     return loss_of(rows, figures, ids);
   }
@@ -36,20 +36,20 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
 }  // namespace
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels) {
-  if (own_rows_take(logits, kernels::Part::kLoss)) return OwnCrossEntropy::apply(logits, labels);
+  if (can_use_row_kernels(logits, kernels::Part::kLoss)) return OwnCrossEntropy::apply(logits, labels);
   const at::Tensor rows = logits.flatten(0, 1);
   return at::cross_entropy_loss(rows.to(accumulate_type(rows.scalar_type())), labels.flatten(0, 1), /*weight=*/{},
-                                at::Reduction::Sum, kIgnoredLabel);
+                                at::Reduction::Sum, kIgnoreIndex);
 }
 
 at::Tensor ignored_labels(const at::Tensor& labels, int64_t vocabulary) {
-  at::Tensor ignored = labels.eq(kIgnoredLabel);
+  at::Tensor ignored = labels.eq(kIgnoreIndex);
   const at::Tensor known = labels.ge(0).bitwise_and_(labels.lt(vocabulary)).bitwise_or_(ignored);
   if (!known.is_meta()) at::_assert_async(known.all(), "a label is outside the vocabulary");
   return ignored;
 }
 
-at::Tensor count_valid(const at::Tensor& labels) { return labels.ne(kIgnoredLabel).sum(); }
+at::Tensor count_valid(const at::Tensor& labels) { return labels.ne(kIgnoreIndex).sum(); }
 
 namespace {
 
@@ -73,14 +73,14 @@ Hits hits(const at::Tensor& labels, int64_t first, int64_t count) {
   return {local.clamp(0, count - 1), std::move(is_here)};
 }
 
-SoftmaxFigures no_figures(const at::Tensor& rows) {
+SoftmaxStats no_figures(const at::Tensor& rows) {
   const at::TensorOptions wide = rows.options().dtype(accumulate_type(rows.scalar_type()));
   return {.maximum = at::full({rows.size(0)}, -std::numeric_limits<double>::infinity(), wide),
           .sum = at::zeros({rows.size(0)}, wide),
           .label_logit = at::zeros({rows.size(0)}, wide)};
 }
 
-void add_figures(SoftmaxFigures& figures, at::Tensor logits, const at::Tensor& labels, int64_t first) {
+void add_figures(SoftmaxStats& figures, at::Tensor logits, const at::Tensor& labels, int64_t first) {
   const Hits hit = hits(labels, first, logits.size(1));
   logits = logits.to(figures.sum.scalar_type());
   figures.label_logit.add_(logits.gather(1, hit.columns).masked_fill_(hit.is_here.logical_not(), 0).squeeze(1));
@@ -92,7 +92,7 @@ void add_figures(SoftmaxFigures& figures, at::Tensor logits, const at::Tensor& l
 }
 
 // Writes (softmax - [column is the label]) * scale over the logits, or into a copy if their type differs.
-at::Tensor logit_gradient(at::Tensor logits, const at::Tensor& labels, int64_t first, const SoftmaxFigures& figures,
+at::Tensor logit_gradient(at::Tensor logits, const at::Tensor& labels, int64_t first, const SoftmaxStats& figures,
                           const at::Tensor& ignored, const at::Tensor& scale) {
   const at::ScalarType type = logits.scalar_type();
   const Hits hit = hits(labels, first, logits.size(1));
@@ -111,15 +111,15 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     const at::Tensor rows = rows_of(input), ids = labels.flatten(), ignored = ignored_labels(ids, own * ranks);
     // Columns in this rank's part. -1: another rank's.
     at::Tensor local = ids.sub(split ? vocabulary->rank() * own : 0);
-    local.masked_fill_(local.lt(0).bitwise_or_(local.ge(own)), -1).masked_fill_(ignored, kIgnoredLabel);
+    local.masked_fill_(local.lt(0).bitwise_or_(local.ge(own)), -1).masked_fill_(ignored, kIgnoreIndex);
 
-    SoftmaxFigures figures = no_figures(rows);
+    SoftmaxStats figures = no_figures(rows);
     for_each_part(weight, columns, [&](int64_t first, const at::Tensor& part) {
-      at::Tensor logits = times_transposed(rows, part);
-      if (own_rows_take(logits, kernels::Part::kLoss)) return add_softmax_figures(figures, logits, local, first);
+      at::Tensor logits = matmul_nt(rows, part);
+      if (can_use_row_kernels(logits, kernels::Part::kLoss)) return add_softmax_stats(figures, logits, local, first);
       add_figures(figures, std::move(logits), local, first);
     });
-    if (split) merge_over(*vocabulary, figures);
+    if (split) all_reduce_stats(*vocabulary, figures);
     context->save_for_backward({input, weight, local, ignored, figures.maximum, figures.sum});
     context->saved_data["columns"] = columns;
     return (figures.sum.log() - (figures.label_logit - figures.maximum)).masked_fill_(ignored, 0).sum();
@@ -128,15 +128,15 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &local = saved[2], &ignored = saved[3];
-    const SoftmaxFigures figures{.maximum = saved[4], .sum = saved[5], .label_logit = {}};
+    const SoftmaxStats figures{.maximum = saved[4], .sum = saved[5], .label_logit = {}};
     const at::Tensor rows = rows_of(input).detach();
     const bool input_too = context->needs_input_grad(0), weight_too = context->needs_input_grad(1);
     at::Tensor input_gradient, weight_gradient;
     if (input_too) input_gradient = at::zeros(rows.sizes(), rows.options().dtype(figures.sum.scalar_type()));
     if (weight_too) weight_gradient = at::empty_like(weight);
     for_each_part(weight.detach(), context->saved_data["columns"].toInt(), [&](int64_t first, const at::Tensor& part) {
-      at::Tensor gradient = times_transposed(rows, part);
-      if (own_rows_take(gradient, kernels::Part::kLoss)) {
+      at::Tensor gradient = matmul_nt(rows, part);
+      if (can_use_row_kernels(gradient, kernels::Part::kLoss)) {
         write_logit_gradient(gradient, gradient, local, figures.maximum, figures.sum, gradients[0], first);
       } else {
         gradient = logit_gradient(std::move(gradient), local, first, figures, ignored, gradients[0]);
@@ -156,14 +156,14 @@ at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weig
   return HeadCrossEntropy::apply(input, weight.weight, labels, columns, vocabulary);
 }
 
-SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels) {
+SoftmaxStats softmax_stats(const at::Tensor& logits, const at::Tensor& labels) {
   const auto column = [&] { return uninitialized({logits.size(0)}, logits.options().dtype(at::kFloat)); };
-  SoftmaxFigures figures{column(), column(), column()};
-  add_softmax_figures(figures, logits, labels, 0);
+  SoftmaxStats figures{column(), column(), column()};
+  add_softmax_stats(figures, logits, labels, 0);
   return figures;
 }
 
-void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first) {
+void add_softmax_stats(SoftmaxStats& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first) {
   const kernels::SoftmaxChunk args{.tokens = logits.size(0),
                                    .vocabulary = logits.size(1),
                                    .first_id = first,
@@ -176,10 +176,10 @@ void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, cons
                                    .label_logit = figures.label_logit.mutable_data_ptr<float>(),
                                    .threads = at::get_num_threads()};
   const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::Part::kLoss);
-  took(device != nullptr ? device->run(args) : kernels::softmax_chunk(*kernels::chosen_level(), args));
+  check_accepted(device != nullptr ? device->run(args) : kernels::softmax_chunk(*kernels::chosen_level(), args));
 }
 
-void merge_over(const comm::Group& ranks, SoftmaxFigures& figures) {
+void all_reduce_stats(const comm::Group& ranks, SoftmaxStats& figures) {
   const at::Tensor maximum = figures.maximum.clone();
   ranks.all_reduce(maximum, c10d::ReduceOp::MAX).wait();
   figures.sum.mul_(figures.maximum.sub_(maximum).exp_());
@@ -188,17 +188,17 @@ void merge_over(const comm::Group& ranks, SoftmaxFigures& figures) {
   figures = {maximum, terms[0], terms[1]};
 }
 
-at::Tensor loss_of(const at::Tensor& logits, const SoftmaxFigures& figures, const at::Tensor& labels) {
+at::Tensor loss_of(const at::Tensor& logits, const SoftmaxStats& figures, const at::Tensor& labels) {
   const kernels::CrossEntropyLoss args{.tokens = labels.numel(),
                                        .labels = labels.const_data_ptr<int64_t>(),
-                                       .ignored = kIgnoredLabel,
+                                       .ignored = kIgnoreIndex,
                                        .maximum = figures.maximum.const_data_ptr<float>(),
                                        .sum = figures.sum.const_data_ptr<float>(),
                                        .label_logit = figures.label_logit.const_data_ptr<float>()};
   const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::Part::kLoss);
   if (device == nullptr) return at::scalar_tensor(kernels::cross_entropy_loss(args), figures.sum.options());
   at::Tensor loss = uninitialized({}, figures.sum.options());
-  took(device->run(args, loss.mutable_data_ptr<float>()));
+  check_accepted(device->run(args, loss.mutable_data_ptr<float>()));
   return loss;
 }
 
@@ -213,16 +213,16 @@ void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, 
                                      .gradient = gradient.mutable_data_ptr(),
                                      .gradient_stride = gradient.stride(0),
                                      .labels = labels.const_data_ptr<int64_t>(),
-                                     .ignored = kIgnoredLabel,
+                                     .ignored = kIgnoreIndex,
                                      .maximum = maximum.const_data_ptr<float>(),
                                      .sum = sum.const_data_ptr<float>(),
                                      .threads = at::get_num_threads()};
   const auto* scale_at = factor.const_data_ptr<float>();
   if (const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::Part::kLoss)) {
-    return took(device->run(args, scale_at));
+    return check_accepted(device->run(args, scale_at));
   }
   args.scale = *scale_at;
-  took(kernels::cross_entropy_gradient(*kernels::chosen_level(), args));
+  check_accepted(kernels::cross_entropy_gradient(*kernels::chosen_level(), args));
 }
 
 }  // namespace titan::nn

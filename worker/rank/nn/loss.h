@@ -1,9 +1,9 @@
 #pragma once
 
 // The cross-entropy loss, of whole logits or of a head's input with some columns of the vocabulary at a time. Titan's
-// own kernels (own_rows_take(logits, Part::kLoss)) read logits as they are and write the gradient in their type, so
-// that no copy in fp32 exists. The figures at the end serve the loss of whole rows and that of ranks with parts of the
-// vocabulary.
+// own kernels (can_use_row_kernels(logits, Part::kLoss)) read logits as they are and write the gradient in their type,
+// so that no copy in fp32 exists. The figures at the end serve the loss of whole rows and that of ranks with parts of
+// the vocabulary.
 
 #include <ATen/ATen.h>
 
@@ -17,7 +17,7 @@
 
 namespace titan::nn {
 
-constexpr int64_t kIgnoredLabel = -100;
+constexpr int64_t kIgnoreIndex = -100;
 
 // Returns the sum [] (not the mean) of the cross-entropies of logits [B, T, V] against labels int64 [B, T], in at least
 // fp32. Divide it by the valid tokens of the whole step, so that neither the mesh nor the number of microbatches
@@ -75,24 +75,24 @@ at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weig
 
 // Figures of logits [rows, columns], fp32 [rows] each. A label is a column. One outside them belongs to another rank or
 // is ignored.
-struct SoftmaxFigures {
+struct SoftmaxStats {
   at::Tensor maximum;      // [rows]
   at::Tensor sum;          // [rows], of exp(logit - maximum).
   at::Tensor label_logit;  // [rows], 0 if the label is not one of the columns.
 };
 // Returns the figures of logits [rows, columns] and labels int64 [rows].
-SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels);
+SoftmaxStats softmax_stats(const at::Tensor& logits, const at::Tensor& labels);
 
 // Merges logits [rows, columns] of further columns, from `first` on, into the figures of those before. A `first` of 0
 // starts over.
-void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first);
+void add_softmax_stats(SoftmaxStats& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first);
 
 // Merges the figures of each rank's columns, however computed, into those of all, with two collectives.
-void merge_over(const comm::Group& ranks, SoftmaxFigures& figures);
+void all_reduce_stats(const comm::Group& ranks, SoftmaxStats& figures);
 
 // Returns fp32 []: the sum of log(sum) + maximum - label_logit over the labels int64 [rows] that are not ignored. The
 // figures cover the whole vocabulary. The type and device of `logits` [rows, columns] select the kernel.
-at::Tensor loss_of(const at::Tensor& logits, const SoftmaxFigures& figures, const at::Tensor& labels);
+at::Tensor loss_of(const at::Tensor& logits, const SoftmaxStats& figures, const at::Tensor& labels);
 
 // Writes (softmax - [id is the label]) * scale to gradient [rows, columns], which may be the logits, with zeros for
 // ignored labels. maximum and sum are fp32 [rows], and scale is []. The first column has the id `first`.

@@ -61,23 +61,23 @@ void own_product(const at::Tensor& input, const at::Tensor& weights, const std::
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, columns), depth, threads));
   for (int64_t first = 0; first < columns; first += step) {
-    took(kernels::gemm(*kernels::chosen_level(), {.rows = a.size(0),
-                                                  .columns = std::min(step, columns - first),
-                                                  .depth = depth,
-                                                  .groups = static_cast<int64_t>(rows.size()),
-                                                  .group_rows = rows.data(),
-                                                  .a = bits(a),
-                                                  .a_stride = a.stride(0),
-                                                  .b = bits(b) + first * (deep ? 1 : b.stride(-2)),
-                                                  .b_stride = b.stride(-2),
-                                                  .b_group = b.dim() == 3 ? b.stride(0) : 0,
-                                                  .b_is_deep = deep,
-                                                  .c = elements_after(c, first),
-                                                  .c_type = type_of(c),
-                                                  .c_stride = columns,
-                                                  .add = add,
-                                                  .scratch = scratch.get(),
-                                                  .threads = threads}));
+    check_accepted(kernels::gemm(*kernels::chosen_level(), {.rows = a.size(0),
+                                                            .columns = std::min(step, columns - first),
+                                                            .depth = depth,
+                                                            .groups = static_cast<int64_t>(rows.size()),
+                                                            .group_rows = rows.data(),
+                                                            .a = bits(a),
+                                                            .a_stride = a.stride(0),
+                                                            .b = bits(b) + first * (deep ? 1 : b.stride(-2)),
+                                                            .b_stride = b.stride(-2),
+                                                            .b_group = b.dim() == 3 ? b.stride(0) : 0,
+                                                            .b_is_deep = deep,
+                                                            .c = elements_after(c, first),
+                                                            .c_type = type_of(c),
+                                                            .c_stride = columns,
+                                                            .add = add,
+                                                            .scratch = scratch.get(),
+                                                            .threads = threads}));
   }
 }
 
@@ -99,21 +99,21 @@ void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, c
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, inputs), x.size(0), threads));
   for (int64_t first = 0; first < inputs; first += step) {
-    took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = x.size(0),
-                                                             .outputs = outputs,
-                                                             .inputs = std::min(step, inputs - first),
-                                                             .groups = static_cast<int64_t>(rows.size()),
-                                                             .group_rows = rows.data(),
-                                                             .dy = bits(dy),
-                                                             .dy_stride = dy.stride(0),
-                                                             .x = bits(x) + first,
-                                                             .x_stride = x.stride(0),
-                                                             .c = elements_after(gradients, first),
-                                                             .c_type = type_of(gradients),
-                                                             .c_stride = inputs,
-                                                             .c_group = outputs * inputs,
-                                                             .scratch = scratch.get(),
-                                                             .threads = threads}));
+    check_accepted(kernels::weight_gradient(*kernels::chosen_level(), {.rows = x.size(0),
+                                                                       .outputs = outputs,
+                                                                       .inputs = std::min(step, inputs - first),
+                                                                       .groups = static_cast<int64_t>(rows.size()),
+                                                                       .group_rows = rows.data(),
+                                                                       .dy = bits(dy),
+                                                                       .dy_stride = dy.stride(0),
+                                                                       .x = bits(x) + first,
+                                                                       .x_stride = x.stride(0),
+                                                                       .c = elements_after(gradients, first),
+                                                                       .c_type = type_of(gradients),
+                                                                       .c_stride = inputs,
+                                                                       .c_group = outputs * inputs,
+                                                                       .scratch = scratch.get(),
+                                                                       .threads = threads}));
   }
 }
 
@@ -149,17 +149,17 @@ using Product = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
 
 at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep, ResultType wanted, Product otherwise) {
   const at::ScalarType result = wanted.value_or(x.scalar_type());
-  if (own_products_take(x, weight)) return own_product(x, weight, {x.numel() / x.size(-1)}, deep, result);
+  if (can_use_own_gemm(x, weight)) return own_product(x, weight, {x.numel() / x.size(-1)}, deep, result);
   return otherwise(in_type(x, result), in_type(weight, result));
 }
 
 }  // namespace
 
-bool own_products_take(const at::Tensor& x, const at::Tensor& y) {
-  return own_kernels_take(x) && y.scalar_type() == x.scalar_type();
+bool can_use_own_gemm(const at::Tensor& x, const at::Tensor& y) {
+  return can_use_cpu_kernels(x) && y.scalar_type() == x.scalar_type();
 }
 
-at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight, ResultType result) {
+at::Tensor matmul_nt(const at::Tensor& x, const at::Tensor& weight, ResultType result) {
   return own_or(x, weight, /*deep=*/false, result,
                 [](const at::Tensor& a, const at::Tensor& b) { return at::linear(a, b); });
 }
@@ -169,10 +169,10 @@ at::Tensor times(const at::Tensor& dy, const at::Tensor& weight, ResultType resu
                 [](const at::Tensor& a, const at::Tensor& b) { return at::matmul(a, b); });
 }
 
-void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) {
+void add_matmul_nn(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) {
   if (!sum.defined()) {
     sum = times(dy, weight);
-  } else if (own_products_take(dy, weight) && sum.is_contiguous()) {
+  } else if (can_use_own_gemm(dy, weight) && sum.is_contiguous()) {
     own_product(dy, weight, {dy.numel() / dy.size(-1)}, /*deep=*/true, sum, /*add=*/true);
   } else {
     sum.add_(times(dy, weight));
@@ -181,25 +181,26 @@ void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) 
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, ResultType wanted) {
   const at::ScalarType result = wanted.value_or(x.scalar_type());
-  if (!own_products_take(x, dy)) return at::mm(in_type(as_matrix(dy), result).t(), in_type(as_matrix(x), result));
+  if (!can_use_own_gemm(x, dy)) return at::mm(in_type(as_matrix(dy), result).t(), in_type(as_matrix(x), result));
   at::Tensor gradient = uninitialized({dy.size(-1), x.size(-1)}, x.options().dtype(result));
   own_weight_gradients(dy, x, {x.numel() / x.size(-1)}, gradient);
   return gradient;
 }
 
-at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups,
-                                    ResultType wanted) {
+at::Tensor grouped_matmul_nt(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups,
+                             ResultType wanted) {
   const at::ScalarType result = wanted.value_or(x.scalar_type());
-  at::Tensor y = own_products_take(x, weights)
+  at::Tensor y = can_use_own_gemm(x, weights)
                      ? own_product(x, weights, rows_on_host(groups), /*deep=*/false, result)
                      : of_all_groups(in_type(x, result), in_type(weights, result), /*transposed=*/true, groups);
   clear_rows_of_no_group(y, groups);
   return y;
 }
 
-at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups, ResultType wanted) {
+at::Tensor grouped_matmul_nn(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups,
+                             ResultType wanted) {
   const at::ScalarType result = wanted.value_or(dy.scalar_type());
-  at::Tensor dx = own_products_take(dy, weights)
+  at::Tensor dx = can_use_own_gemm(dy, weights)
                       ? own_product(dy, weights, rows_on_host(groups), /*deep=*/true, result)
                       : of_all_groups(in_type(dy, result), in_type(weights, result), /*transposed=*/false, groups);
   clear_rows_of_no_group(dx, groups);
@@ -211,7 +212,7 @@ at::Tensor grouped_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& 
   const at::ScalarType result = wanted.value_or(x_rows.scalar_type());
   const std::vector<int64_t> shape = {groups.count(), dy_rows.size(1), x_rows.size(1)};
   const at::TensorOptions options = x_rows.options().dtype(result);
-  if (own_products_take(x_rows, dy_rows)) {
+  if (can_use_own_gemm(x_rows, dy_rows)) {
     at::Tensor own = uninitialized(shape, options);
     own_weight_gradients(dy_rows, x_rows, rows_on_host(groups), own);
     return own;
@@ -242,7 +243,7 @@ double cpu_seconds() {
 
 double seconds_of_product(const at::Tensor& x, const at::Tensor& weight) {
   const double began = cpu_seconds();
-  const at::Tensor product = times_transposed(x, weight);
+  const at::Tensor product = matmul_nt(x, weight);
   return cpu_seconds() - began;
 }
 

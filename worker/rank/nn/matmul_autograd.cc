@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/matmul.h"
+#include "worker/rank/nn/saved_activations.h"
 
 namespace titan::nn {
 namespace {
@@ -19,7 +19,7 @@ using Parameters = std::vector<const Parameter*>;
 struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                                                 at::TensorList /*weights*/, const Parameters& parameters) {
-    const ProductRecipe& recipe = recipe_of(*parameters[0]);
+    const MatmulRecipe& recipe = recipe_of(*parameters[0]);
     const Operand x = recipe.of_input(input);
     // Weights that are not trained need no gradients, so the input is not saved for them.
     const bool trained =
@@ -34,7 +34,7 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
       const OpCall call{.kind = OpCall::Kind::kProduct,
                         .weight = parameter,
                         .flops = 2.0 * static_cast<double>(input.numel()) * static_cast<double>(parameter->shape[0])};
-      results.push_back(kept_or(call, [&] { return recipe.times_transposed(x, operand_of(*parameter)); }));
+      results.push_back(saved_or_compute(call, [&] { return recipe.matmul_nt(x, operand_of(*parameter)); }));
     }
     context->saved_data["parameters"] = addresses;
     return results;
@@ -50,9 +50,9 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
     for (size_t i = gradients.size(); i-- > 0;) {
       if (!gradients[i].defined()) continue;
       const auto& parameter = *reinterpret_cast<const Parameter*>(addresses[i]);
-      const ProductRecipe& recipe = recipe_of(parameter);
+      const MatmulRecipe& recipe = recipe_of(parameter);
       const Operand dy = recipe.of_gradient(gradients[i]);
-      if (context->needs_input_grad(0)) recipe.add_times(results[0], dy, operand_of(parameter));
+      if (context->needs_input_grad(0)) recipe.add_matmul_nn(results[0], dy, operand_of(parameter));
       if (context->needs_input_grad(i + 1)) {
         results[i + 1] = compute_or_defer(parameter, [&recipe, x, dy] { return recipe.weight_gradient(dy, x); });
       }
@@ -63,8 +63,8 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
 
 // Whether LibTorch's product does everything: nothing is quantised, deferred, kept or computed by Titan's kernels.
 bool is_plain(const at::Tensor& input, const Parameter& weight) {
-  return weight.products == nullptr && weight.deferred == nullptr && KeptResults::current() == nullptr &&
-         !own_products_take(input, weight.weight);
+  return weight.products == nullptr && weight.deferred == nullptr && SavedActivations::current() == nullptr &&
+         !can_use_own_gemm(input, weight.weight);
 }
 
 at::Tensor product_of_weight(const at::Tensor& input, const Parameter& weight) {
@@ -127,7 +127,7 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const Parameter* parameter, double bias_factor,
                             const RowGroups& groups) {
-    const ProductRecipe& recipe = recipe_of(*parameter);
+    const MatmulRecipe& recipe = recipe_of(*parameter);
     const Operand rows = recipe.of_input(x);
     // The weight is read from its parameter, because its storage may be freed and refilled between the passes.
     context->save_for_backward(
@@ -138,8 +138,8 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
     const OpCall call{.kind = OpCall::Kind::kGroupedProduct,
                       .weight = parameter,
                       .flops = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(1))};
-    return kept_or(call, [&] {
-      at::Tensor y = recipe.grouped_times_transposed(rows, operand_of(*parameter), groups);
+    return saved_or_compute(call, [&] {
+      at::Tensor y = recipe.grouped_matmul_nt(rows, operand_of(*parameter), groups);
       if (bias) add_bias(y, *bias, bias_factor, groups);
       return y;
     });
@@ -152,11 +152,11 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
     const torch::autograd::variable_list saved = context->get_saved_variables();
     const RowGroups groups{context->saved_data["rows"].toIntVector(), saved[2], saved[3], saved[4]};
     const auto* parameter = reinterpret_cast<const Parameter*>(context->saved_data["parameter"].toInt());
-    const ProductRecipe& recipe = recipe_of(*parameter);
+    const MatmulRecipe& recipe = recipe_of(*parameter);
     const Operand x{saved[0].detach(), saved[1]};
     const at::Tensor gradient = gradients[0].contiguous();
     const Operand dy = recipe.of_gradient(gradient);
-    if (context->needs_input_grad(0)) result[0] = recipe.grouped_times(dy, operand_of(*parameter), groups);
+    if (context->needs_input_grad(0)) result[0] = recipe.grouped_matmul_nn(dy, operand_of(*parameter), groups);
     if (context->needs_input_grad(1)) {
       result[1] = compute_or_defer(*parameter,
                                    [&recipe, dy, x, groups] { return recipe.grouped_weight_gradient(dy, x, groups); });

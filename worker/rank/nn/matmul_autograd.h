@@ -42,7 +42,7 @@ at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor
 
 // Returns input [..., in] times the transposed weight [out, in], plus its adapter's product: [..., out].
 at::Tensor matrix_product(const at::Tensor& input, const Parameter& weight);
-// The same for several weights of one recipe (product_recipe.h), with one result [..., out] each, in order. The
+// The same for several weights of one recipe (matmul_recipe.h), with one result [..., out] each, in order. The
 // gradients of the input are summed as they are computed, in Titan's kernels without rounding between product and sum.
 std::vector<at::Tensor> matrix_products(const at::Tensor& input, const std::vector<const Parameter*>& parameters);
 

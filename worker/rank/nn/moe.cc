@@ -150,27 +150,27 @@ struct OwnGateValues : torch::autograd::Function<OwnGateValues> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor logits = rows_of(saved[0]), experts = saved[1].contiguous(), dscores = gradients[0].contiguous();
     const at::Tensor dlogits = uninitialized(logits.sizes(), logits.options());
-    took(kernels::router_backward(*kernels::chosen_level(),
-                                  {.tokens = logits.size(0),
-                                   .experts = logits.size(1),
-                                   .top_k = experts.size(1),
-                                   .type = kernels::Dtype::kBf16,
-                                   .logits = logits.const_data_ptr(),
-                                   .stride = logits.stride(0),
-                                   .softmax = context->saved_data["softmax"].toBool(),
-                                   .normalized = context->saved_data["normalized"].toBool(),
-                                   .scale = static_cast<float>(context->saved_data["scale"].toDouble()),
-                                   .chosen = experts.const_data_ptr<int64_t>(),
-                                   .dscores = dscores.const_data_ptr<float>(),
-                                   .dlogits = dlogits.mutable_data_ptr(),
-                                   .dlogits_stride = dlogits.size(1),
-                                   .threads = at::get_num_threads()}));
+    check_accepted(kernels::router_backward(*kernels::chosen_level(),
+                                            {.tokens = logits.size(0),
+                                             .experts = logits.size(1),
+                                             .top_k = experts.size(1),
+                                             .type = kernels::Dtype::kBf16,
+                                             .logits = logits.const_data_ptr(),
+                                             .stride = logits.stride(0),
+                                             .softmax = context->saved_data["softmax"].toBool(),
+                                             .normalized = context->saved_data["normalized"].toBool(),
+                                             .scale = static_cast<float>(context->saved_data["scale"].toDouble()),
+                                             .chosen = experts.const_data_ptr<int64_t>(),
+                                             .dscores = dscores.const_data_ptr<float>(),
+                                             .dlogits = dlogits.mutable_data_ptr(),
+                                             .dlogits_stride = dlogits.size(1),
+                                             .threads = at::get_num_threads()}));
     return {dlogits, {}, {}, {}};
   }
 };
 
 bool own_router_takes(const at::Tensor& logits, const RouterOptions& router) {
-  return own_kernels_take(logits) && router.num_experts <= kernels::kMostExperts &&
+  return can_use_cpu_kernels(logits) && router.num_experts <= kernels::kMostExperts &&
          router.top_k <= kernels::kMostChoices;
 }
 

@@ -21,15 +21,15 @@ const float* weights_or_null(const at::Tensor& x) { return x.defined() ? x.const
 
 // Returns x[from] along dim 0.
 at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
-  if (!own_kernels_take(x)) return x.index_select(0, from);
+  if (!can_use_cpu_kernels(x)) return x.index_select(0, from);
   const at::Tensor rows = rows_of(x).contiguous();
   at::Tensor y = uninitialized({from.size(0), rows.size(1)}, rows.options());
-  took(kernels::gather_rows(*kernels::chosen_level(), {.count = y.size(0),
-                                                       .width = y.size(1),
-                                                       .x = rows.const_data_ptr(),
-                                                       .from = indices(from),
-                                                       .y = y.mutable_data_ptr(),
-                                                       .threads = at::get_num_threads()}));
+  check_accepted(kernels::gather_rows(*kernels::chosen_level(), {.count = y.size(0),
+                                                                 .width = y.size(1),
+                                                                 .x = rows.const_data_ptr(),
+                                                                 .from = indices(from),
+                                                                 .y = y.mutable_data_ptr(),
+                                                                 .threads = at::get_num_threads()}));
   return y;
 }
 
@@ -115,7 +115,8 @@ at::Tensor plain_sum_backward(const at::Tensor& rows, const at::Tensor& tokens, 
 // Sums rows[places] over the choices, weighted if scores are defined.
 at::Tensor sum_of_choices(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   if (places.size(1) == 1 && !scores.defined()) return take_rows(rows, places.select(1, 0));
-  return own_rows_take(rows, kernels::Part::kModel) ? own_sum(rows, places, scores) : plain_sum(rows, places, scores);
+  return can_use_row_kernels(rows, kernels::Part::kModel) ? own_sum(rows, places, scores)
+                                                          : plain_sum(rows, places, scores);
 }
 
 struct Spread : torch::autograd::Function<Spread> {
@@ -171,7 +172,7 @@ struct Combine : torch::autograd::Function<Combine> {
     const at::Tensor& dy = gradients[0];
     if (!scores.defined()) return {take_rows(dy, tokens), {}, {}, {}};
     at::Tensor rows_gradient = at::empty(rows.sizes(), rows.options());
-    at::Tensor scores_gradient = own_rows_take(rows, kernels::Part::kModel)
+    at::Tensor scores_gradient = can_use_row_kernels(rows, kernels::Part::kModel)
                                      ? own_sum_backward(rows, places, scores, dy, rows_gradient)
                                      : plain_sum_backward(rows, tokens, places, scores, dy, rows_gradient);
     return {rows_gradient, scores_gradient, {}, {}};
@@ -217,12 +218,12 @@ ExpertOrder order_by_expert(const at::Tensor& experts, int64_t num_experts) {
                                              .rows = order.rows.mutable_data_ptr<int64_t>(),
                                              .row_tokens = order.tokens.mutable_data_ptr<int64_t>(),
                                              .places = order.places.mutable_data_ptr<int64_t>()});
-  TORCH_CHECK(in_range, "a token chose an expert that is not one of ", num_experts);
+  TORCH_CHECK(in_range, "a token chose an expert that is out of range; number of experts: ", num_experts);
   return order;
 }
 
 at::Tensor spread(const at::Tensor& x, const at::Tensor& scores, const ExpertOrder& order) {
-  if (scores.defined() && own_rows_take(x, kernels::Part::kModel)) {
+  if (scores.defined() && can_use_row_kernels(x, kernels::Part::kModel)) {
     return OwnWeightedSpread::apply(x, scores, order.rows, order.tokens, order.places);
   }
   at::Tensor sorted = Spread::apply(x, order.tokens, order.places);

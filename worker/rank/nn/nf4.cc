@@ -65,26 +65,26 @@ void unpack_rows(const at::Tensor& packed, const at::Tensor& numbers, at::Tensor
   out.copy_((shares.view({rows, columns / kNf4Block, kNf4Block}) * scales.unsqueeze(-1)).view({rows, columns}));
 }
 
-class Nf4Products final : public ProductRecipe {
+class Nf4Products final : public MatmulRecipe {
  public:
   Operand of_input(const at::Tensor& x) const override { return {x, {}}; }
   Operand of_weight(const at::Tensor& weight) const override { return {weight, {}}; }
   Operand of_gradient(const at::Tensor& dy) const override { return {dy, {}}; }
 
-  at::Tensor times_transposed(const Operand& x, const Operand& weight) const override {
-    return nn::times_transposed(x.values, nf4_unpack(weight.values, x.values.scalar_type()));
+  at::Tensor matmul_nt(const Operand& x, const Operand& weight) const override {
+    return nn::matmul_nt(x.values, nf4_unpack(weight.values, x.values.scalar_type()));
   }
-  void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
-    nn::add_times(sum, dy.values, nf4_unpack(weight.values, dy.values.scalar_type()));
+  void add_matmul_nn(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
+    nn::add_matmul_nn(sum, dy.values, nf4_unpack(weight.values, dy.values.scalar_type()));
   }
   at::Tensor weight_gradient(const Operand& /*dy*/, const Operand& /*x*/) const override { return not_trained(); }
 
-  at::Tensor grouped_times_transposed(const Operand& /*x*/, const Operand& /*weights*/,
-                                      const RowGroups& /*groups*/) const override {
+  at::Tensor grouped_matmul_nt(const Operand& /*x*/, const Operand& /*weights*/,
+                               const RowGroups& /*groups*/) const override {
     return of_experts();
   }
-  at::Tensor grouped_times(const Operand& /*dy*/, const Operand& /*weights*/,
-                           const RowGroups& /*groups*/) const override {
+  at::Tensor grouped_matmul_nn(const Operand& /*dy*/, const Operand& /*weights*/,
+                               const RowGroups& /*groups*/) const override {
     return of_experts();
   }
   at::Tensor grouped_weight_gradient(const Operand& /*dy*/, const Operand& /*x*/,
@@ -93,8 +93,8 @@ class Nf4Products final : public ProductRecipe {
   }
 
  private:
-  static at::Tensor not_trained() { TORCH_CHECK(false, "weights in 4 bits have no gradient"); }
-  static at::Tensor of_experts() { TORCH_CHECK(false, "routed experts are not kept in 4 bits"); }
+  static at::Tensor not_trained() { TORCH_CHECK(false, "4-bit weights have no gradient"); }
+  static at::Tensor of_experts() { TORCH_CHECK(false, "4-bit weights are not supported for routed experts"); }
 };
 
 }  // namespace
@@ -103,7 +103,8 @@ void nf4_pack(const at::Tensor& matrix, at::Tensor packed) {
   const int64_t columns = matrix.size(1);
   TORCH_CHECK(columns % kNf4Block == 0 && packed.scalar_type() == at::kByte &&
                   packed.sizes() == at::IntArrayRef({matrix.size(0), models::nf4_row_bytes(columns)}),
-              "4-bit rows of ", matrix.sizes(), " in ", packed.sizes());
+              "4-bit packing needs columns in multiples of 64 and a uint8 tensor of the packed size, got a matrix of ",
+              matrix.sizes(), " and a packed tensor of ", packed.sizes());
   const int64_t step = std::max<int64_t>(1, kElementsAtOnce / columns);
   for (int64_t first = 0; first < matrix.size(0); first += step) {
     const int64_t rows = std::min(step, matrix.size(0) - first);
@@ -128,7 +129,7 @@ at::Tensor nf4_unpack(const at::Tensor& packed, at::ScalarType type) {
   return out;
 }
 
-const ProductRecipe& nf4_products() {
+const MatmulRecipe& nf4_matmul_recipe() {
   static const Nf4Products recipe;
   return recipe;
 }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 
 // Weights in 4 bits: NF4 of QLoRA (arXiv 2305.14314, appendix E). A number is one of sixteen, the quantiles of a normal
 // distribution scaled to [-1, 1] with 0 among them, times the largest magnitude of a block of 64 neighbours in a row.
@@ -21,6 +21,6 @@ void nf4_pack(const at::Tensor& matrix, at::Tensor packed);
 at::Tensor nf4_unpack(const at::Tensor& packed, at::ScalarType type);
 
 // Multiplies by weights that are packed and not trained. Each product unpacks the weight, in the activations' type.
-const ProductRecipe& nf4_products();
+const MatmulRecipe& nf4_matmul_recipe();
 
 }  // namespace titan::nn

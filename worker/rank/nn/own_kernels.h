@@ -12,7 +12,7 @@ namespace titan::nn {
 
 // Whether Titan's CPU kernels take x [..., n]. Only bf16: fp32 and fp64 results are compared with others' to the last
 // digits.
-inline bool own_kernels_take(const at::Tensor& x) {
+inline bool can_use_cpu_kernels(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0 &&
          kernels::chosen_level().has_value();
 }
@@ -30,8 +30,8 @@ inline const kernels::DeviceKernels* device_kernels_for(const at::Tensor& x, ker
 }
 
 // Whether row operations on x [..., n] use Titan's kernels, on a CPU or a device.
-inline bool own_rows_take(const at::Tensor& x, kernels::Part part) {
-  return own_kernels_take(x) || device_kernels_for(x, part) != nullptr;
+inline bool can_use_row_kernels(const at::Tensor& x, kernels::Part part) {
+  return can_use_cpu_kernels(x) || device_kernels_for(x, part) != nullptr;
 }
 
 // Allocates [sizes] for a kernel's result. On the CPU it calls the allocator directly, because at::empty() spends more
@@ -49,13 +49,14 @@ inline at::Tensor rows_of(const at::Tensor& x) {
 }
 
 // Asserts that a kernel did not decline, because layers pass only what it accepts.
-inline void took(bool done) { TORCH_INTERNAL_ASSERT(done); }
+inline void check_accepted(bool done) { TORCH_INTERNAL_ASSERT(done); }
 
-// Runs a row operation of the model on x [..., n] that own_rows_take() accepts: by `on_cpu` or by the device's kernels.
+// Runs a row operation of the model on x [..., n] that can_use_row_kernels() accepts: by `on_cpu` or by the device's
+// kernels.
 template <typename Args>
 void compute_rows(const at::Tensor& x, bool (*on_cpu)(kernels::Level, const Args&), const Args& args) {
   const kernels::DeviceKernels* device = device_kernels_for(x, kernels::Part::kModel);
-  took(device != nullptr ? device->run(args) : on_cpu(*kernels::chosen_level(), args));
+  check_accepted(device != nullptr ? device->run(args) : on_cpu(*kernels::chosen_level(), args));
 }
 
 }  // namespace titan::nn

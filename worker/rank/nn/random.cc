@@ -43,7 +43,7 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
 
 void philox(uint64_t key, uint64_t first_counter, PhiloxWords& word) { philox_rounds(key, first_counter, word); }
 
-CutNormal::CutNormal(double std_in, double lower_in, double upper_in)
+TruncatedNormal::TruncatedNormal(double std_in, double lower_in, double upper_in)
     : std(static_cast<float>(std_in)), lower(static_cast<float>(lower_in)), upper(static_cast<float>(upper_in)) {
   const double under = mass_below(lower_in / std_in), over = mass_below(-upper_in / std_in);
   below = static_cast<float>(under);
@@ -52,14 +52,14 @@ CutNormal::CutNormal(double std_in, double lower_in, double upper_in)
 }
 
 __attribute__((target_clones("avx2", "default"))) void draw_chunk(uint64_t key, int64_t chunk,
-                                                                  const CutNormal& distribution, float* out) {
+                                                                  const TruncatedNormal& distribution, float* out) {
   PhiloxWords word;
   philox_rounds(key, static_cast<uint64_t>(chunk) * kPhiloxBlocks, word);
   for (int w = 0; w < 4; ++w) {
     for (int i = 0; i < kPhiloxBlocks; ++i) {
       out[w * kPhiloxBlocks + i] =
-          random::cut_normal(word[w][i], distribution.std, distribution.lower, distribution.upper, distribution.below,
-                             distribution.above, distribution.inside);
+          random::truncated_normal(word[w][i], distribution.std, distribution.lower, distribution.upper,
+                                   distribution.below, distribution.above, distribution.inside);
     }
   }
 }

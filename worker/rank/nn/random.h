@@ -11,8 +11,8 @@ namespace titan::nn {
 uint64_t stream_key(uint64_t seed, std::string_view name);
 
 // A normal distribution of mean 0 cut to [lower, upper], symmetric or not. Without a cut the bounds are infinite.
-struct CutNormal {
-  CutNormal(double std, double lower, double upper);
+struct TruncatedNormal {
+  TruncatedNormal(double std, double lower, double upper);
   float std, lower, upper;
   float below;   // Probability mass under `lower`.
   float above;   // Probability mass over `upper`.
@@ -28,7 +28,7 @@ using PhiloxWords = std::array<std::array<uint32_t, kPhiloxBlocks>, 4>;
 void philox(uint64_t key, uint64_t first_counter, PhiloxWords& word);
 
 // Writes elements [chunk * kChunk, (chunk + 1) * kChunk) of the stream to out [kChunk], in fp32.
-void draw_chunk(uint64_t key, int64_t chunk, const CutNormal& distribution, float* out);
+void draw_chunk(uint64_t key, int64_t chunk, const TruncatedNormal& distribution, float* out);
 // The same, uniform between -bound and bound.
 void draw_uniform_chunk(uint64_t key, int64_t chunk, float bound, float* out);
 

@@ -132,7 +132,7 @@ at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarT
   const at::Tensor frequencies = frequencies_of(options, real);
   const at::Tensor angle = at::outer(at::arange(options.max_seq_len, real.dtype(at::kLong)), frequencies);
   const double factor = options.yarn ? options.yarn->cos_sin_factor : 1.0;
-  if (options.pairs == RopePairs::kHalves) return at::cat({angle.cos() * factor, angle.sin() * factor}, 1);
+  if (options.pairs == RopePairs::kRotateHalf) return at::cat({angle.cos() * factor, angle.sin() * factor}, 1);
   return at::polar(at::full_like(angle, factor), angle);
 }
 
@@ -140,7 +140,7 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Te
   const int64_t length = x.size(1), width = table.is_complex() ? x.size(3) / 2 : x.size(3);
   TORCH_CHECK(length <= table.size(0) && width == table.size(1), "RoPE table of ", table.sizes(),
               " does not fit activations of ", x.sizes());
-  if (own_rows_take(x, kernels::Part::kModel) && c10::toRealValueType(table.scalar_type()) == at::kFloat) {
+  if (can_use_row_kernels(x, kernels::Part::kModel) && c10::toRealValueType(table.scalar_type()) == at::kFloat) {
     return OwnRope::apply(x, table,
                           positions.defined() ? std::optional<at::Tensor>(positions.contiguous()) : std::nullopt);
   }

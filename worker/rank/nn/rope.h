@@ -29,8 +29,8 @@ struct YarnStretch {
 
 // Which two channels of a head rotate together.
 enum class RopePairs {
-  kNeighbours,  // (2i, 2i + 1), as one complex number.
-  kHalves,      // (i, i + head_dim / 2).
+  kInterleaved,  // (2i, 2i + 1), as one complex number.
+  kRotateHalf,   // (i, i + head_dim / 2).
 };
 
 struct RopeOptions {
@@ -38,12 +38,12 @@ struct RopeOptions {
   int64_t max_seq_len = 0;
   double theta = 500000;
   RopeScaling scaling;
-  RopePairs pairs = RopePairs::kNeighbours;
+  RopePairs pairs = RopePairs::kInterleaved;
   std::optional<YarnStretch> yarn;
 };
 
-// Returns the rotation of every position, for a compute type of at least fp32. kNeighbours: exp(i * position *
-// frequency), complex [max_seq_len, head_dim / 2]. kHalves: the cosines and then the sines, real [max_seq_len,
+// Returns the rotation of every position, for a compute type of at least fp32. kInterleaved: exp(i * position *
+// frequency), complex [max_seq_len, head_dim / 2]. kRotateHalf: the cosines and then the sines, real [max_seq_len,
 // head_dim].
 at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarType compute);
 

@@ -20,7 +20,7 @@ std::atomic<bool> at_once{true};
 // Whether LibTorch's products take all groups in one call. A dry run has no numbers, and Titan's kernels take the rows
 // from the host.
 bool in_one_call(const at::Tensor& x) {
-  return at_once && x.scalar_type() == at::kBFloat16 && !x.is_meta() && !own_kernels_take(x);
+  return at_once && x.scalar_type() == at::kBFloat16 && !x.is_meta() && !can_use_cpu_kernels(x);
 }
 
 at::Tensor members_of(const at::Tensor& ends, const at::Tensor& x) {
@@ -35,11 +35,11 @@ int64_t total(const std::vector<int64_t>& rows) { return std::accumulate(rows.be
 
 }  // namespace
 
-void multiply_groups_at_once(bool yes) { at_once = yes; }
+void set_use_grouped_gemm(bool yes) { at_once = yes; }
 
 RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members, const at::Tensor& counts) {
-  TORCH_CHECK(total(rows) == x.size(0), "grouped product: groups of ", total(rows), " rows together, but ", x.size(0),
-              " rows");
+  TORCH_CHECK(total(rows) == x.size(0), "grouped product: groups of ", total(rows),
+              " rows in total, but the tensor has ", x.size(0), " rows");
   RowGroups groups{.rows = std::move(rows)};
   if (!in_one_call(x)) return groups;
   const at::Tensor there =
@@ -55,7 +55,7 @@ RowGroups group_counted_rows(const at::Tensor& counts, const at::Tensor& x, int6
     RowGroups groups{.rows = counts_on_host(counts, expected)};
     const int64_t rows = total(groups.rows);
     TORCH_CHECK(padded ? rows <= x.size(0) : rows == x.size(0), "grouped product: groups of ", rows,
-                " rows together, but ", x.size(0), " rows");
+                " rows in total, but the tensor has ", x.size(0), " rows");
     return groups;
   }
   RowGroups groups{.ends = counts.cumsum(0).to(at::kInt)};

@@ -27,7 +27,7 @@ struct RowGroups {
 
 // Sets whether groups get ends from now on, as they do initially. Set false on a device without a kernel for them
 // (device::Device::has_grouped_kernel). There is one choice per process, made before it computes.
-void multiply_groups_at_once(bool yes);
+void set_use_grouped_gemm(bool yes);
 
 // Returns groups of a tensor like x [sum of rows, ...]. `counts` is `rows` as int64 [groups] on x's device, if it is
 // there. Nothing waits for the device.

@@ -26,9 +26,10 @@ class Adam : public Optimizer {
     for (const Slot& slot : slots_) {
       TORCH_CHECK(slot.value.sizes() == slot.grad.sizes() && slot.value.scalar_type() == slot.grad.scalar_type(),
                   slot.fqn, ": value and gradient differ in shape or type");
-      TORCH_CHECK(slot.group < groups_.size(), slot.fqn, ": is of group ", slot.group, " of ", groups_.size());
+      TORCH_CHECK(slot.group < groups_.size(), slot.fqn, ": group ", slot.group,
+                  " is out of range; number of groups: ", groups_.size());
       const Options& options = groups_[slot.group];
-      forms_.push_back(kept_form(slot, options.state_dtype));
+      forms_.push_back(moment_format(slot, options.state_dtype));
       states_.push_back(make_moments(slot, forms_.back()));
       TORCH_CHECK(implementation_ == Implementation::kFused || !is_small(states_.size() - 1), slot.fqn,
                   ": optimizer.state_dtype = \"", options.state_dtype, "\" and stochastic rounding need ",
@@ -41,7 +42,7 @@ class Adam : public Optimizer {
 
   void step(double learning_rate, const Gate& gate) override {
     at::NoGradGuard no_grad;
-    const Passage passage = open(gate);
+    const OpenedGate passage = open(gate);
     if (passage.closed) return;
     begin_step();
     if (passage.skip) step_.sub_(*passage.skip);
@@ -75,7 +76,7 @@ class Adam : public Optimizer {
   };
   // An opened gate. The fused kernels read `divisor` and `skip`. For the others the host has read the gate and divided
   // the gradients.
-  struct Passage {
+  struct OpenedGate {
     bool closed = false;  // Nothing is updated.
     std::optional<at::Tensor> divisor, skip;
   };
@@ -92,7 +93,7 @@ class Adam : public Optimizer {
 
   // Fused kernels read the gate on the device. The other implementations read it on the host, as they do the step's
   // number. So does float64, for which a fused kernel would take the divisor in float32.
-  Passage open(const Gate& gate) {
+  OpenedGate open(const Gate& gate) {
     if (!gate.skip.defined()) return {};
     const bool wide = !grads_.empty() && grads_.front().scalar_type() == at::kDouble;
     if (implementation_ == Implementation::kFused && !wide) {
@@ -105,7 +106,7 @@ class Adam : public Optimizer {
     return {.closed = closed};
   }
 
-  void update(size_t first, size_t count, double learning_rate, const Passage& passage) {
+  void update(size_t first, size_t count, double learning_rate, const OpenedGate& passage) {
     std::vector<Work> works(groups_.size());
     for (size_t i = first; i < first + count; ++i) {
       if (!is_stepped(slots_[i])) continue;
@@ -125,7 +126,7 @@ class Adam : public Optimizer {
     }
   }
 
-  void step_small(size_t i, double learning_rate, const Passage& passage) {
+  void step_small(size_t i, double learning_rate, const OpenedGate& passage) {
     const Options& options = groups_[slots_[i].group];
     const SmallStep step{.learning_rate = learning_rate * options.lr,
                          .step = step_,
@@ -134,7 +135,7 @@ class Adam : public Optimizer {
     small_adam(options, slots_[i], forms_[i], states_[i], step);
   }
 
-  void update(Work& work, const Options& options, double learning_rate, const Passage& passage) {
+  void update(Work& work, const Options& options, double learning_rate, const OpenedGate& passage) {
     switch (implementation_) {
       case Implementation::kFused:
         return step_fused(work, options, learning_rate, passage);
@@ -150,7 +151,7 @@ class Adam : public Optimizer {
     return {learning_rate / (1 - std::pow(options.beta1, step)), std::sqrt(1 - std::pow(options.beta2, step))};
   }
 
-  void step_fused(Work& work, const Options& o, double learning_rate, const Passage& passage) {
+  void step_fused(Work& work, const Options& o, double learning_rate, const OpenedGate& passage) {
     const std::vector<at::Tensor> steps(work.values.size(), step_);
     if (decoupled(o)) {
       at::_fused_adamw_(work.values, work.grads, work.averages, work.squares, {}, steps, learning_rate, o.beta1,
@@ -203,7 +204,7 @@ class Adam : public Optimizer {
   Implementation implementation_;
   std::vector<Slot> slots_;
   std::vector<SlotState> states_;
-  std::vector<KeptForm> forms_;
+  std::vector<MomentFormat> forms_;
   std::vector<at::Tensor> grads_;  // Gradients of the slots that have elements.
   at::Tensor step_;
 };
@@ -211,7 +212,7 @@ class Adam : public Optimizer {
 Implementation parse_implementation(const std::string& name) {
   if (name == "fused") return Implementation::kFused;
   if (name == "foreach") return Implementation::kForeach;
-  TORCH_CHECK(name == "for-loop", "optimizer.implementation: \"", name, "\" is none of fused, foreach, for-loop");
+  TORCH_CHECK(name == "for-loop", "optimizer.implementation: \"", name, "\" is not one of fused, foreach, for-loop");
   return Implementation::kForLoop;
 }
 

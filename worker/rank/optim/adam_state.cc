@@ -65,7 +65,7 @@ std::vector<Plane> planes_of(const Slot& slot, bool with_places) {
   return planes;
 }
 
-KeptMoment moment_of(const KeptForm& form, int which, const at::Tensor& kept) {
+KeptMoment moment_of(const MomentFormat& form, int which, const at::Tensor& kept) {
   KeptMoment moment{.numbers = kept.data_ptr()};
   if (const auto& codes = form.codes[which]; codes != nullptr) {
     moment.scales = codes->scales(kept).data_ptr<float>();
@@ -75,7 +75,8 @@ KeptMoment moment_of(const KeptForm& form, int which, const at::Tensor& kept) {
 }
 
 // Returns Adam's arguments for a slot, except for the numbers that are tensors of the step.
-kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const KeptForm& form, const SmallStep& step) {
+kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const MomentFormat& form,
+                                const SmallStep& step) {
   kernels::SmallAdam args{
       .columns = slot.value.dim() == 0 ? 1 : slot.value.size(-1),
       .type = slot.value.scalar_type() == at::kBFloat16 ? kernels::Dtype::kBf16 : kernels::Dtype::kF32,
@@ -97,7 +98,7 @@ kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const 
 
 // Calls run(args) for each run of rows.
 template <typename Run>
-void for_planes(kernels::SmallAdam args, const Options& options, const Slot& slot, const KeptForm& form,
+void for_planes(kernels::SmallAdam args, const Options& options, const Slot& slot, const MomentFormat& form,
                 const SlotState& state, const Run& run) {
   const KeptMoment average = moment_of(form, 0, state.tensors[0].value);
   const KeptMoment square = moment_of(form, 1, state.tensors[1].value);
@@ -125,7 +126,7 @@ float scalar_on_cpu(const at::Tensor& tensor, float otherwise) {
   return tensor.defined() ? *tensor.const_data_ptr<float>() : otherwise;
 }
 
-void step_on_cpu(kernels::Level level, const Options& options, const Slot& slot, const KeptForm& form,
+void step_on_cpu(kernels::Level level, const Options& options, const Slot& slot, const MomentFormat& form,
                  const SlotState& state, const SmallStep& step) {
   if (scalar_on_cpu(step.skip, 0) != 0) return;
   const auto number = static_cast<double>(*step.step.const_data_ptr<float>());
@@ -144,7 +145,7 @@ const float* device_scalar(const at::Tensor& tensor) {
 
 // The host reads no number.
 void step_on_device(const kernels::DeviceKernels& device, const Options& options, const Slot& slot,
-                    const KeptForm& form, const SlotState& state, const SmallStep& step) {
+                    const MomentFormat& form, const SlotState& state, const SmallStep& step) {
   const at::Tensor scratch = at::empty({kernels::kSmallAdamScratch}, slot.value.options().dtype(at::kFloat));
   const kernels::DeviceStep where{.step = device_scalar(step.step),
                                   .divisor = device_scalar(step.divisor),
@@ -157,7 +158,8 @@ void step_on_device(const kernels::DeviceKernels& device, const Options& options
 // Does the same by LibTorch's operations, some rows at a time. The host reads no number.
 class ByOperations {
  public:
-  ByOperations(const Options& options, const Slot& slot, const KeptForm& form, SlotState& state, const SmallStep& step)
+  ByOperations(const Options& options, const Slot& slot, const MomentFormat& form, SlotState& state,
+               const SmallStep& step)
       : options_(options), slot_(slot), form_(form), step_(step) {
     columns_ = slot.value.dim() == 0 ? 1 : slot.value.size(-1);
     values_ = slot.value.view({-1, columns_});
@@ -196,7 +198,7 @@ class ByOperations {
     const at::Tensor denominator = square.sqrt().div_(root_).add_(options_.eps);
     const at::Tensor kept = decoupled ? old.mul(1 - step_.learning_rate * options_.weight_decay) : old;
     const at::Tensor exact = kept.sub(average.div(denominator).mul_(step_size_));
-    put(value, options_.stochastic_rounding ? round_by_chance(exact, key_, step_.step, place) : exact);
+    put(value, options_.stochastic_rounding ? stochastic_round(exact, key_, step_.step, place) : exact);
     write(0, first, average);
     write(1, first, square);
   }
@@ -221,7 +223,7 @@ class ByOperations {
 
   const Options& options_;
   const Slot& slot_;
-  const KeptForm& form_;
+  const MomentFormat& form_;
   const SmallStep& step_;
   int64_t columns_ = 0;
   at::Tensor values_, gradients_, kept_[2];
@@ -231,11 +233,11 @@ class ByOperations {
 
 }  // namespace
 
-KeptForm kept_form(const Slot& slot, const std::string& state_dtype) {
-  KeptForm form{.type = slot.value.scalar_type()};
+MomentFormat moment_format(const Slot& slot, const std::string& state_dtype) {
+  MomentFormat form{.type = slot.value.scalar_type()};
   if (state_dtype == "auto") return form;
   TORCH_CHECK(form.type == at::kFloat || form.type == at::kBFloat16, "optimizer.state_dtype: ", slot.fqn, " is ",
-              form.type, "; only moments of float32 and bfloat16 parameters have a type of their own");
+              form.type, "; only float32 and bfloat16 parameters can keep moments in another type");
   form.type = state_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   if (state_dtype != "8bit" || !memory::has_8bit_states(whole_shape(slot))) return form;
   form.type = at::kByte;
@@ -247,7 +249,7 @@ KeptForm kept_form(const Slot& slot, const std::string& state_dtype) {
   return form;
 }
 
-SlotState make_moments(const Slot& slot, const KeptForm& form) {
+SlotState make_moments(const Slot& slot, const MomentFormat& form) {
   SlotState state;
   for (const int i : {0, 1}) {
     const auto& codes = form.codes[i];
@@ -258,11 +260,11 @@ SlotState make_moments(const Slot& slot, const KeptForm& form) {
   return state;
 }
 
-void small_adam(const Options& options, const Slot& slot, const KeptForm& form, SlotState& state,
+void small_adam(const Options& options, const Slot& slot, const MomentFormat& form, SlotState& state,
                 const SmallStep& step) {
   TORCH_CHECK(slot.value.is_contiguous() && slot.grad.is_contiguous(), slot.fqn, ": is not contiguous");
   TORCH_CHECK(!options.stochastic_rounding || slot.value.scalar_type() == at::kBFloat16, slot.fqn,
-              ": only bfloat16 is rounded by chance");
+              ": only bfloat16 values can be rounded stochastically");
   const kernels::DeviceKernels* device = nn::device_kernels_at(slot.value, kernels::Part::kOptimizer);
   if (device != nullptr) return step_on_device(*device, options, slot, form, state, step);
   const std::optional<kernels::Level> level = kernels::chosen_level();
@@ -297,7 +299,7 @@ at::Tensor words(const at::Tensor& index, uint64_t key, const at::Tensor& step) 
 
 }  // namespace
 
-at::Tensor round_by_chance(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const Place& place) {
+at::Tensor stochastic_round(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const Place& place) {
   const auto whole = exact.options().dtype(at::kLong);
   const at::Tensor index = at::arange(exact.size(0), whole)
                                .mul_(place.stride)

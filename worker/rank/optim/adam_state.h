@@ -16,17 +16,17 @@
 namespace titan::optim {
 
 // Storage of the moments of one slot (optimizer.state_dtype).
-struct KeptForm {
+struct MomentFormat {
   at::ScalarType type = at::kFloat;            // Type of the numbers. kByte means codes.
   std::shared_ptr<const BlockCodes> codes[2];  // Codes of the average and of the square. Null unless kByte.
 };
 
 // Chooses the storage. "auto" is the value's type. "8bit" is codes for matrices, and float32 for parameters too small
 // for them. Throws if the value is neither float32 nor bfloat16, unless "auto".
-KeptForm kept_form(const Slot& slot, const std::string& state_dtype);
+MomentFormat moment_format(const Slot& slot, const std::string& state_dtype);
 
 // Makes exp_avg and exp_avg_sq: zeros of the value's shape, or uint8 [bytes] if `form` has codes.
-SlotState make_moments(const Slot& slot, const KeptForm& form);
+SlotState make_moments(const Slot& slot, const MomentFormat& form);
 
 // Numbers of a step that small_adam() needs. Tensors are read on their device, so the host does not wait.
 struct SmallStep {
@@ -39,7 +39,7 @@ struct SmallStep {
 // rounding of its bf16 value (options.stochastic_rounding). Uses Titan's kernel if it is chosen (worker/rank/kernels),
 // else LibTorch's operations, some rows at a time. The bits of codes and of stochastic rounding do not depend on how a
 // mesh divides rows.
-void small_adam(const Options& options, const Slot& slot, const KeptForm& form, SlotState& state,
+void small_adam(const Options& options, const Slot& slot, const MomentFormat& form, SlotState& state,
                 const SmallStep& step);
 
 // Location of rows in a whole parameter: element [row, column] is number first + row * stride + column.
@@ -51,6 +51,6 @@ struct Place {
 // neighbours, so that it is exact on average. Infinities and NaN round to the nearest. The random half word is the
 // upper half of a word of Philox-4x32-10, which depends only on the key, the step ([], on the device of `exact`) and
 // the number's place. The bits are those of worker/rank/kernels/cpu/small_adam.h.
-at::Tensor round_by_chance(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const Place& place);
+at::Tensor stochastic_round(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const Place& place);
 
 }  // namespace titan::optim

@@ -19,7 +19,7 @@ absl::StatusOr<LrSchedule> LrSchedule::create(const LrScheduleOptions& options) 
     schedule.shape_ = Decay::kCosine;
   } else {
     return absl::InvalidArgumentError(
-        absl::StrCat("lr_scheduler.decay_type: \"", options.decay_type, "\" is none of linear, sqrt, cosine"));
+        absl::StrCat("lr_scheduler.decay_type: \"", options.decay_type, "\" is not one of linear, sqrt, cosine"));
   }
   if (options.warmup_steps < 0) {
     return absl::InvalidArgumentError(

@@ -17,7 +17,7 @@ double scale_of(const Options& options, const std::array<int64_t, 3>& shape) {
   const auto rows = static_cast<double>(shape[1]), columns = static_cast<double>(shape[2]);
   if (options.adjust_lr == "original") return std::sqrt(std::max(1.0, rows / columns));
   TORCH_CHECK(options.adjust_lr == "match_rms_adamw", "optimizer.adjust_lr: \"", options.adjust_lr,
-              "\" is none of match_rms_adamw, original");
+              "\" is not one of match_rms_adamw, original");
   return 0.2 * std::sqrt(std::max(rows, columns));
 }
 
@@ -60,7 +60,7 @@ struct Held {
 };
 
 // An exchange of a round in progress.
-struct Flight {
+struct AsyncExchange {
   at::Tensor sent, received;
   comm::Pending pending;
 };
@@ -73,7 +73,7 @@ class Muon : public Optimizer {
     self_ = mesh_.group == nullptr ? 0 : mesh_.group->rank();
     std::vector<Slot> others;
     for (size_t i = 0; i < slots_.size(); ++i) {
-      TORCH_CHECK(slots_[i].group < groups_.size(), slots_[i].fqn, ": is of a group that there is not");
+      TORCH_CHECK(slots_[i].group < groups_.size(), slots_[i].fqn, ": its group does not exist");
       if (takes_muon(groups_[slots_[i].group])) {
         add(i);
       } else {
@@ -110,10 +110,10 @@ class Muon : public Optimizer {
     if (mesh_.parameters.empty()) mesh_.parameters.resize(slots_.size());
     MatrixParameter& parameter = mesh_.parameters[index];
     if (parameter.held.empty() && mesh_.group == nullptr) parameter = whole(slot.value);
-    TORCH_CHECK(!parameter.held.empty(), slot.fqn, ": Muon takes matrices, and this is none");
+    TORCH_CHECK(!parameter.held.empty(), slot.fqn, ": Muon updates only matrices, and this is not one");
     const MatrixBox& box = parameter.held[static_cast<size_t>(self_)];
-    TORCH_CHECK(box.elements() == slot.value.numel(), slot.fqn, ": ", slot.value.numel(), " numbers are not the ",
-                box.elements(), " of this rank's part");
+    TORCH_CHECK(box.elements() == slot.value.numel(), slot.fqn, ": ", slot.value.numel(),
+                " numbers, but this rank's part has ", box.elements(), " numbers");
     scale_of(groups_[slot.group], parameter.shape);
     type_ = slot.value.scalar_type() == at::kDouble ? at::kDouble : at::kBFloat16;
     matrices_.push_back(index);
@@ -122,7 +122,7 @@ class Muon : public Optimizer {
 
   static MatrixParameter whole(const at::Tensor& value) {
     const bool many = value.dim() == 3;
-    TORCH_CHECK(many || value.dim() == 2, "Muon takes matrices, not a tensor of ", value.dim(), " dimensions");
+    TORCH_CHECK(many || value.dim() == 2, "Muon updates only matrices, not a tensor of ", value.dim(), " dimensions");
     const std::array<int64_t, 3> shape = {many ? value.size(0) : 1, value.size(-2), value.size(-1)};
     return {shape, {{{}, shape}}};
   }
@@ -177,10 +177,10 @@ class Muon : public Optimizer {
   }
 
   void exchange(double learning_rate) {
-    std::optional<Flight> arriving, returning;
+    std::optional<AsyncExchange> arriving, returning;
     if (!rounds_.empty()) arriving = begin_gather(rounds_[0]);
     for (size_t i = 0; i < rounds_.size(); ++i) {
-      Flight here = *std::exchange(arriving, std::nullopt);
+      AsyncExchange here = *std::exchange(arriving, std::nullopt);
       if (i + 1 < rounds_.size()) arriving = begin_gather(rounds_[i + 1]);
       std::vector<at::Tensor> matrices = assemble(rounds_[i], here);
       here = {};
@@ -198,7 +198,7 @@ class Muon : public Optimizer {
     return at::empty({elements}, at::TensorOptions().dtype(type_).device(mesh_.device));
   }
 
-  Flight fly(const MatrixExchange& exchange, Flight flight) {
+  AsyncExchange start_exchange(const MatrixExchange& exchange, AsyncExchange flight) {
     if (!exchange.travels) return flight;
     flight.received = buffer(exchange.elements_in(self_));
     flight.pending = mesh_.group->all_to_all(flight.received, flight.sent, splits_of(exchange.from, self_),
@@ -206,17 +206,17 @@ class Muon : public Optimizer {
     return flight;
   }
 
-  Flight begin_gather(const MatrixRound& round) {
-    Flight flight{.sent = buffer(round.gather.elements_out(self_))};
+  AsyncExchange begin_gather(const MatrixRound& round) {
+    AsyncExchange flight{.sent = buffer(round.gather.elements_out(self_))};
     for_each_piece(round.gather.to, self_, flight.sent, [&](const MatrixPiece& piece, at::Tensor place) {
       const Held& one = held_[runs_[piece.run].parameter];
       place.copy_(part_of(one.update, one.box, piece.box));
     });
-    return fly(round.gather, std::move(flight));
+    return start_exchange(round.gather, std::move(flight));
   }
 
   // Returns the whole matrices of this rank's runs.
-  std::vector<at::Tensor> assemble(const MatrixRound& round, Flight& flight) {
+  std::vector<at::Tensor> assemble(const MatrixRound& round, AsyncExchange& flight) {
     std::vector<at::Tensor> matrices;
     for (const size_t run : round.runs) {
       const auto& shape = parameters_[runs_[run].parameter].shape;
@@ -242,19 +242,19 @@ class Muon : public Optimizer {
                    {{run.first, 0, 0}, {run.count, shape[1], shape[2]}}, piece.box);
   }
 
-  Flight begin_return(const MatrixRound& round, const std::vector<at::Tensor>& matrices, double learning_rate) {
+  AsyncExchange begin_return(const MatrixRound& round, const std::vector<at::Tensor>& matrices, double learning_rate) {
     if (skip_there_.defined()) {
       for (at::Tensor one : matrices) one.masked_fill_(skip_there_, 0);
     }
-    Flight flight{.sent = buffer(round.back.elements_out(self_))};
+    AsyncExchange flight{.sent = buffer(round.back.elements_out(self_))};
     for_each_piece(round.back.to, self_, flight.sent,
                    [&](const MatrixPiece& piece, at::Tensor place) { place.copy_(place_in(round, matrices, piece)); });
-    flight = fly(round.back, std::move(flight));
+    flight = start_exchange(round.back, std::move(flight));
     for (const MatrixPiece& piece : round.back.to[self_]) apply(piece, place_in(round, matrices, piece), learning_rate);
     return flight;
   }
 
-  void finish_return(const MatrixRound& round, Flight& flight, double learning_rate) {
+  void finish_return(const MatrixRound& round, AsyncExchange& flight, double learning_rate) {
     flight.pending.wait();
     for_each_piece(round.back.from, self_, flight.received,
                    [&](const MatrixPiece& piece, const at::Tensor& part) { apply(piece, part, learning_rate); });

@@ -27,13 +27,13 @@ class Products {
         rows_(x.size(1)),
         groups_(nn::group_rows(std::vector<int64_t>(x.size(0), x.size(1)), as_rows(x))) {}
 
-  at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& y) const {
-    if (n_ == 1) return nn::times_transposed(x, y[0]);
-    return nn::grouped_times_transposed(as_rows(x), y, groups_).view({n_, rows_, y.size(1)});
+  at::Tensor matmul_nt(const at::Tensor& x, const at::Tensor& y) const {
+    if (n_ == 1) return nn::matmul_nt(x, y[0]);
+    return nn::grouped_matmul_nt(as_rows(x), y, groups_).view({n_, rows_, y.size(1)});
   }
   at::Tensor times(const at::Tensor& x, const at::Tensor& y) const {
     if (n_ == 1) return nn::times(x, y[0]);
-    return nn::grouped_times(as_rows(x), y, groups_).view({n_, rows_, y.size(2)});
+    return nn::grouped_matmul_nn(as_rows(x), y, groups_).view({n_, rows_, y.size(2)});
   }
 
  private:
@@ -51,7 +51,7 @@ at::Tensor newton_schulz(at::Tensor matrices, int steps) {
   matrices.reset();
   const Products products(x);
   for (int step = 0; step < steps; ++step) {
-    const at::Tensor a = products.times_transposed(x, x);
+    const at::Tensor a = products.matmul_nt(x, x);
     const at::Tensor polynomial = products.times(a, a).add_(a, kB / (kGrown * kGrown));
     x = products.times(polynomial, x).add_(x, kA);
   }

@@ -29,10 +29,10 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Sl
 
 std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots,
                                                   MatrixMesh mesh) {
-  TORCH_CHECK(!groups.empty(), "an optimizer needs a group");
+  TORCH_CHECK(!groups.empty(), "an optimizer needs at least one group");
   for (const Options& options : groups) {
     TORCH_CHECK(options.name == "AdamW" || options.name == "Adam" || options.name == "Muon", "optimizer.name: \"",
-                options.name, "\" is none of AdamW, Adam, Muon");
+                options.name, "\" is not one of AdamW, Adam, Muon");
     TORCH_CHECK(options.implementation == groups.front().implementation,
                 "optimizer.implementation differs between groups");
   }

@@ -28,7 +28,7 @@ absl::StatusOr<int> recompute_every(const CheckpointOptions& options) {
   return every == 0 ? 1 : every;
 }
 
-std::shared_ptr<nn::KeepPolicy> policy_for(const CheckpointOptions& options, nn::Block& block) {
+std::shared_ptr<nn::RecomputePolicy> policy_for(const CheckpointOptions& options, nn::Block& block) {
   if (options.mode == "memory_budget") {
     Planned planned;
     if (options.planned) {
@@ -76,7 +76,7 @@ using nn::OpCall;
 // "layers.1.attention.wq" of "layers.1.attention.wq.weight".
 std::string module_of(const std::string& fqn) { return fqn.substr(0, fqn.rfind('.')); }
 
-class ByOperation final : public nn::KeepPolicy {
+class ByOperation final : public nn::RecomputePolicy {
  public:
   ByOperation(nn::Block& block, const std::vector<std::string>& recompute_fqns) {
     std::set<std::string> biased;
@@ -92,7 +92,7 @@ class ByOperation final : public nn::KeepPolicy {
     }
   }
 
-  nn::KeepRule begin() override {
+  nn::SaveRule begin() override {
     return [this, products = 0](const OpCall& call) mutable {
       if (call.kind == OpCall::Kind::kGroupedProduct) return false;
       if (call.kind != OpCall::Kind::kProduct) return true;
@@ -108,11 +108,11 @@ class ByOperation final : public nn::KeepPolicy {
   std::set<const nn::Parameter*> biased_;
 };
 
-class ByBudget final : public nn::KeepPolicy {
+class ByBudget final : public nn::RecomputePolicy {
  public:
   ByBudget(double budget, Planned planned) : budget_(budget), planned_(std::move(planned)) {}
 
-  nn::KeepRule begin() override {
+  nn::SaveRule begin() override {
     return [this, place = size_t{0}](const OpCall&) mutable { return place < keep_.size() && keep_[place++]; };
   }
 
@@ -149,11 +149,12 @@ class ByBudget final : public nn::KeepPolicy {
 
 }  // namespace
 
-std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::vector<std::string>& recompute_fqns) {
+std::shared_ptr<nn::RecomputePolicy> keep_by_operation(nn::Block& block,
+                                                       const std::vector<std::string>& recompute_fqns) {
   return std::make_shared<ByOperation>(block, recompute_fqns);
 }
 
-std::shared_ptr<nn::KeepPolicy> keep_by_budget(double budget, Planned planned) {
+std::shared_ptr<nn::RecomputePolicy> keep_by_budget(double budget, Planned planned) {
   return std::make_shared<ByBudget>(budget, std::move(planned));
 }
 

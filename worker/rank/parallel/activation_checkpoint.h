@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/plan/models/pareto.h"
-#include "worker/rank/nn/kept_results.h"
+#include "worker/rank/nn/saved_activations.h"
 
 namespace titan::parallel {
 
@@ -25,7 +25,8 @@ using models::ParetoPoint;
 // there, which is not on the list) and of routed experts. Two differences: LibTorch's attention for CPUs is on the
 // list, so that all devices compute the same, and Qwen3's copy of the list, which alone lacks the all-to-alls in
 // torchtitan 0.2.2, is the same as the others.
-std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::vector<std::string>& recompute_fqns);
+std::shared_ptr<nn::RecomputePolicy> keep_by_operation(nn::Block& block,
+                                                       const std::vector<std::string>& recompute_fqns);
 
 // Which results to keep under a budget: those that save the most FLOPs of all choices that take at most `budget` (0 to
 // 1) of the bytes that all of the block's costly results would take. 0 is full recomputation; 1 computes only
@@ -36,7 +37,7 @@ std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::v
 // feeds it: one result spares both. Greatest magnitudes, four bytes each, are kept under any budget above 0. `planned`
 // is told the choices and the one taken, once; may be empty.
 using Planned = std::function<void(const std::vector<ParetoPoint>& choices, const ParetoPoint& chosen)>;
-std::shared_ptr<nn::KeepPolicy> keep_by_budget(double budget, Planned planned);
+std::shared_ptr<nn::RecomputePolicy> keep_by_budget(double budget, Planned planned);
 
 // The keys of [activation_checkpoint].
 struct CheckpointOptions {
@@ -52,8 +53,8 @@ struct CheckpointOptions {
 
 // How one block does its backward pass.
 struct BlockCheckpoint {
-  bool recompute = false;                // Runs forward again instead of keeping its activations.
-  std::shared_ptr<nn::KeepPolicy> keep;  // What it keeps nevertheless; null: only its input.
+  bool recompute = false;                     // Runs forward again instead of keeping its activations.
+  std::shared_ptr<nn::RecomputePolicy> keep;  // What it keeps nevertheless; null: only its input.
 };
 
 // For these transformer blocks, in their order. mode "full": all recompute; "selective" with option "N": every Nth,

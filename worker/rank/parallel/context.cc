@@ -77,7 +77,7 @@ struct ContextPlan final : nn::AttentionPlan {
     exchange->visit(pack(k, v), [&](int owner, const at::Tensor& packed) {
       const KeysAndValues block(packed, k.size(3));
       attention.add(block.k, block.v, pairs[owner]);
-      if (largest.defined()) nn::note_largest_logits(q, block.k, pairs[owner], scale, largest);
+      if (largest.defined()) nn::update_max_logits(q, block.k, pairs[owner], scale, largest);
     });
     return attention.finish(sinks);
   }

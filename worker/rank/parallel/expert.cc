@@ -9,12 +9,12 @@
 namespace titan::parallel {
 namespace {
 
-using nn::OnTensorAxis;
+using nn::TensorAxisPlacement;
 
 constexpr int64_t kSequence = 1;  // Dimension of [B, T, D].
 constexpr int64_t kTokens = 0;    // Dimension of [n, D].
 
-void on_tensor_axis(nn::Parameter& parameter, OnTensorAxis how) { parameter.on_tensor_axis = how; }
+void on_tensor_axis(nn::Parameter& parameter, TensorAxisPlacement how) { parameter.on_tensor_axis = how; }
 
 void split_columns(nn::FeedForward& feed_forward, const comm::Group& group) {
   split(feed_forward.w1.weight(), 0, group);
@@ -33,7 +33,7 @@ void split_channels(nn::Experts& experts, const comm::Group& group) {
     split(*parameters[1], 1, group);
     split(*parameters[2], 2, group);
     on_tensor_axis(*parameters[3],
-                   OnTensorAxis::kWhole);  // Also when the expert axis has cut it: alike on these ranks.
+                   TensorAxisPlacement::kReplicate);  // Also when the expert axis has cut it: alike on these ranks.
     experts.partial_bias_factor = 1.0 / group.size();
   } else {
     split(*parameters[0], 1, group);
@@ -103,8 +103,8 @@ void split_experts(nn::MixtureOfExperts& moe, const comm::DeviceMesh& mesh, cons
   // The expert-tensor axis is the tensor axis, or nothing.
   if (!tensor_ranks_route_apart(mesh.mesh())) split_channels(moe.experts, *tensor.group);
 
-  on_tensor_axis(moe.gate.weight(), OnTensorAxis::kPartial);
-  if (moe.gate.bias() != nullptr) on_tensor_axis(*moe.gate.bias(), OnTensorAxis::kPartial);
+  on_tensor_axis(moe.gate.weight(), TensorAxisPlacement::kPartial);
+  if (moe.gate.bias() != nullptr) on_tensor_axis(*moe.gate.bias(), TensorAxisPlacement::kPartial);
   if (!tensor_ranks_route_apart(mesh.mesh())) {
     if (moe.shared_experts) split_columns(*moe.shared_experts, *tensor.group);
     enter_and_leave(moe.seams, tensor);

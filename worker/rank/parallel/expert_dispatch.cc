@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "worker/rank/device/host_waits.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/moe_rows.h"
+#include "worker/rank/nn/saved_activations.h"
 
 namespace titan::parallel {
 namespace {
@@ -40,7 +40,7 @@ struct Counts {
 
 // The one place where host and device meet: both sides' counts come in one copy. A block keeps it, and what was copied.
 Counts exchange_counts(const at::Tensor& counts, int64_t rows, const comm::Group& group) {
-  const std::vector<at::Tensor> sides = nn::kept_or({.kind = nn::OpCall::Kind::kExchange}, {}, [&] {
+  const std::vector<at::Tensor> sides = nn::saved_or_compute({.kind = nn::OpCall::Kind::kExchange}, {}, [&] {
     at::Tensor received = at::empty_like(counts);
     group.all_to_all(received, counts).wait();
     const at::Tensor both = at::cat({counts, received});
@@ -136,7 +136,7 @@ Move summing(const comm::Group& group) {
 }
 
 at::Tensor gather_choices(const at::Tensor& experts, const comm::Group& group) {
-  return nn::kept_or({.kind = nn::OpCall::Kind::kExchange}, [&] {
+  return nn::saved_or_compute({.kind = nn::OpCall::Kind::kExchange}, [&] {
     comm::Pending pending;
     at::Tensor all = start_gather(experts, pending, group);
     pending.wait();
@@ -207,7 +207,8 @@ struct Begin : torch::autograd::Function<Begin> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
                             const c10::intrusive_ptr<AsyncExchange>& exchange) {
     remember(context, exchange);
-    return nn::kept_or({.kind = nn::OpCall::Kind::kExchange}, [&] { return exchange->forth(rows, exchange->pending); });
+    return nn::saved_or_compute({.kind = nn::OpCall::Kind::kExchange},
+                                [&] { return exchange->forth(rows, exchange->pending); });
   }
   static variable_list backward(AutogradContext* context, const variable_list& /*gradients*/) {
     const auto exchange = exchange_of(context);

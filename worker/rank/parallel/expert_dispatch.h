@@ -55,7 +55,7 @@ using Move = std::function<at::Tensor(const at::Tensor& rows, comm::Pending& pen
 
 // One exchange: how rows are sent, and how their gradients come back. Autograd runs the nodes made last first: what is
 // computed between begin and finish is differentiated between the two as well. In a second pass that has the rows of
-// the first one (worker/rank/nn/kept_results.h) nothing is sent forward.
+// the first one (worker/rank/nn/saved_activations.h) nothing is sent forward.
 struct AsyncExchange : torch::CustomClassHolder {
   AsyncExchange(Move forth, Move back) : forth(std::move(forth)), back(std::move(back)) {}
 

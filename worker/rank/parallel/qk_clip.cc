@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<QkClip>> QkClip::create(const std::vector<nn::Blo
 }
 
 QkClip::~QkClip() {
-  for (nn::SelfAttention* layer : layers_) layer->largest_logits = at::Tensor();
+  for (nn::SelfAttention* layer : layers_) layer->max_logits = at::Tensor();
 }
 
 absl::Status QkClip::add(nn::Block& block, const std::vector<ShardedParameter*>& parameters) {
@@ -72,8 +72,8 @@ void QkClip::open_table(at::Device device) {
       at::full({static_cast<int64_t>(layers_.size()), heads}, kNothing, at::TensorOptions(at::kDouble).device(device));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const nn::LogitRows rows = layers_[i]->logit_rows().front();
-    layers_[i]->largest_logits = table_[static_cast<int64_t>(i)].narrow(0, rows.parameter->offset[0] / rows.head_rows,
-                                                                        rows.parameter->shape[0] / rows.head_rows);
+    layers_[i]->max_logits = table_[static_cast<int64_t>(i)].narrow(0, rows.parameter->offset[0] / rows.head_rows,
+                                                                    rows.parameter->shape[0] / rows.head_rows);
   }
 }
 

@@ -126,7 +126,9 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
 
 // Lays the flat shard out: kPartial parameters first, so that one all-reduce sums them.
 void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
-  const auto is_partial = [](const nn::Parameter& one) { return one.on_tensor_axis == nn::OnTensorAxis::kPartial; };
+  const auto is_partial = [](const nn::Parameter& one) {
+    return one.on_tensor_axis == nn::TensorAxisPlacement::kPartial;
+  };
   parameters_.resize(parameters.size());
   int64_t shard_numel = 0;
   for (const bool partial : {true, false}) {
@@ -143,7 +145,7 @@ void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
   const bool tensor_leader = options_.tensor_group == nullptr || options_.tensor_group->rank() == 0;
   const bool first_replica = options_.replicate_group == nullptr || options_.replicate_group->rank() == 0;
   for (ShardedParameter& placed : parameters_) {
-    const bool split = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kSplit;
+    const bool split = placed.parameter->on_tensor_axis == nn::TensorAxisPlacement::kShard;
     placed.leads = split || tensor_leader;
     placed.primary = placed.leads && first_replica;
   }

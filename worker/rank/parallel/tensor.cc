@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "worker/rank/comm/functional.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/own_kernels.h"
+#include "worker/rank/nn/saved_activations.h"
 #include "worker/rank/parallel/tensor_operands.h"
 #include "worker/rank/parallel/tensor_overlap.h"
 
@@ -39,7 +39,7 @@ nn::Transform leave(const TensorParallel& tensor) {
   return [group](const at::Tensor& x) { return comm::all_reduce(x, *group); };
 }
 
-void partial(nn::Parameter& parameter) { parameter.on_tensor_axis = nn::OnTensorAxis::kPartial; }
+void partial(nn::Parameter& parameter) { parameter.on_tensor_axis = nn::TensorAxisPlacement::kPartial; }
 void partial(nn::RmsNorm& norm) { partial(norm.weight()); }
 
 // Each rank computes some of the outputs.
@@ -88,7 +88,7 @@ void split(nn::Parameter& parameter, int64_t dim, const comm::Group& group) {
               " does not divide by the ", group.size(), " ranks of ", group.name());
   rows /= group.size();
   parameter.offset.at(dim) += group.rank() * rows;
-  parameter.on_tensor_axis = nn::OnTensorAxis::kSplit;
+  parameter.on_tensor_axis = nn::TensorAxisPlacement::kShard;
 }
 
 void split_embedding(nn::Embedding& embedding, const TensorParallel& tensor) {
@@ -147,7 +147,7 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
   if (alone(tensor)) return;
   const comm::Group* group = tensor.group;
   // A tied matrix has been cut with the embedding, by the same rows.
-  if (output.weight().on_tensor_axis != nn::OnTensorAxis::kSplit) split_columns(output, *group);
+  if (output.weight().on_tensor_axis != nn::TensorAxisPlacement::kShard) split_columns(output, *group);
   if (tensor.overlap) {
     output.product = gather_and_multiply(*group);
   } else if (tensor.operands && tensor.sequence) {
@@ -216,10 +216,10 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     const int64_t rows = logits.size(0), columns = logits.size(1);
     const at::ScalarType wide = nn::accumulate_type(logits.scalar_type());
     const at::Tensor ignored = nn::ignored_labels(labels, columns * group->size());
-    nn::SoftmaxFigures figures;
+    nn::SoftmaxStats figures;
     const at::Tensor local = local_rows(labels, group->rank() * columns, columns);
-    if (nn::own_rows_take(logits, kernels::Part::kLoss)) {
-      figures = nn::softmax_figures(nn::rows_of(logits), local);
+    if (nn::can_use_row_kernels(logits, kernels::Part::kLoss)) {
+      figures = nn::softmax_stats(nn::rows_of(logits), local);
     } else {
       const at::TensorOptions options = logits.options().dtype(wide);
       figures = {.maximum = at::empty({rows}, options), .sum = at::empty({rows}, options), .label_logit = {}};
@@ -233,7 +233,7 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
       figures.label_logit.masked_fill_(local.eq(kNotHere), 0);
     }
 
-    merge_over(*group, figures);
+    all_reduce_stats(*group, figures);
 
     context->save_for_backward({local, ignored, figures.maximum, figures.sum});
     // Not a saved variable, so that the backward pass sees when nobody else holds the logits any more.
@@ -250,8 +250,8 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     const at::Tensor &local = saved[0], &ignored = saved[1], &maxima = saved[2], &sums = saved[3];
     const bool alone = logits.use_count() == 1 && logits.storage().use_count() == 1;
     at::Tensor result = alone ? logits : at::empty_like(logits);
-    if (nn::own_rows_take(logits, kernels::Part::kLoss) && result.stride(1) == 1) {
-      const at::Tensor labels = local.masked_fill(ignored, nn::kIgnoredLabel);
+    if (nn::can_use_row_kernels(logits, kernels::Part::kLoss) && result.stride(1) == 1) {
+      const at::Tensor labels = local.masked_fill(ignored, nn::kIgnoreIndex);
       nn::write_logit_gradient(result, nn::rows_of(logits), labels, maxima, sums, gradients[0]);
       return {std::move(result), {}, {}};
     }
@@ -291,7 +291,7 @@ struct KeptScatter : torch::autograd::Function<KeptScatter> {
                             const comm::Group* group) {
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     context->saved_data["dim"] = dim;
-    return nn::kept_or(
+    return nn::saved_or_compute(
         {.kind = nn::OpCall::Kind::kScatter}, [&] { return comm::reduce_scatter(partial, dim, *group); }, partial);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -304,7 +304,7 @@ struct KeptScatter : torch::autograd::Function<KeptScatter> {
 }  // namespace
 
 at::Tensor scatter_sum(const at::Tensor& partial, int64_t dim, const comm::Group& group) {
-  if (group.size() == 1 || nn::KeptResults::current() == nullptr) return comm::reduce_scatter(partial, dim, group);
+  if (group.size() == 1 || nn::SavedActivations::current() == nullptr) return comm::reduce_scatter(partial, dim, group);
   return KeptScatter::apply(partial, dim, &group);
 }
 

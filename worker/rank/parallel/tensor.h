@@ -41,7 +41,7 @@ nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor
 // The rows of the whole embedding that this rank's part of it has; zeros for the tokens that others have.
 at::Tensor look_up_own_rows(const at::Tensor& tokens, const nn::Parameter& weight);
 
-// comm::reduce_scatter, whose result a recomputed block can keep (worker/rank/nn/kept_results.h).
+// comm::reduce_scatter, whose result a recomputed block can keep (worker/rank/nn/saved_activations.h).
 at::Tensor scatter_sum(const at::Tensor& partial, int64_t dim, const comm::Group& group);
 
 }  // namespace titan::parallel

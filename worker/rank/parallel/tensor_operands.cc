@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "worker/rank/comm/functional.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/matmul_autograd.h"
+#include "worker/rank/nn/saved_activations.h"
 #include "worker/rank/parallel/tensor.h"
 
 namespace titan::parallel {
@@ -42,7 +42,7 @@ at::Tensor product_or_kept(const nn::Parameter& weight, const nn::Operand& x, bo
                         .weight = &weight,
                         .scatters = scatters,
                         .flops = 2.0 * static_cast<double>(x.values.numel()) * static_cast<double>(weight.shape[0])};
-  return nn::kept_or(call, [&] { return finish(weight.products->times_transposed(x, nn::operand_of(weight))); });
+  return nn::saved_or_compute(call, [&] { return finish(weight.products->matmul_nt(x, nn::operand_of(weight))); });
 }
 
 // Both passes read a weight where its parameter has it: its storage may be freed and refilled between them.
@@ -72,7 +72,7 @@ struct GatherOperand : torch::autograd::Function<GatherOperand> {
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto& weight = *reinterpret_cast<const nn::Parameter*>(addresses[i]);
       const nn::Operand dy = weight.products->of_gradient(gradients[i]);
-      if (context->needs_input_grad(0)) weight.products->add_times(sum, dy, nn::operand_of(weight));
+      if (context->needs_input_grad(0)) weight.products->add_matmul_nn(sum, dy, nn::operand_of(weight));
       results.push_back(context->needs_input_grad(i + 1) ? gradient_or_deferred(weight, dy, x) : at::Tensor());
     }
     if (sum.defined()) results[0] = comm::reduce_scatter(sum, kPieceDim, group);
@@ -98,7 +98,7 @@ struct MultiplyAndScatter : torch::autograd::Function<MultiplyAndScatter> {
     const variable_list saved = context->get_saved_variables();
     const nn::Operand dy = gathered(weight.products->of_gradient(gradients[0]), group);
     variable_list results(4);
-    if (context->needs_input_grad(0)) weight.products->add_times(results[0], dy, nn::operand_of(weight));
+    if (context->needs_input_grad(0)) weight.products->add_matmul_nn(results[0], dy, nn::operand_of(weight));
     if (context->needs_input_grad(1)) results[1] = gradient_or_deferred(weight, dy, {saved[0], saved[1], dy.type});
     return results;
   }

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "worker/rank/comm/functional.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/matmul_autograd.h"
+#include "worker/rank/nn/saved_activations.h"
 #include "worker/rank/parallel/tensor.h"
 
 namespace titan::parallel {
@@ -95,7 +95,7 @@ Factor forward_factor(const nn::Parameter& weight, const nn::Operand& x) {
   return {weight.shape[0], x.type,
           [&recipe = nn::recipe_of(weight), matrix = nn::operand_of(weight), scales = x.scales, type = x.type](
               const at::Tensor& out, const at::Tensor& piece) {
-            out.copy_(recipe.times_transposed({piece.contiguous(), scales, type}, matrix));
+            out.copy_(recipe.matmul_nt({piece.contiguous(), scales, type}, matrix));
           }};
 }
 
@@ -106,7 +106,7 @@ Factor backward_factor(const nn::Parameter& weight, const nn::Operand& dy) {
           [&recipe = nn::recipe_of(weight), matrix = nn::operand_of(weight), scales = dy.scales, type = dy.type](
               const at::Tensor& out, const at::Tensor& piece) {
             at::Tensor product;
-            recipe.add_times(product, {piece.contiguous(), scales, type}, matrix);
+            recipe.add_matmul_nn(product, {piece.contiguous(), scales, type}, matrix);
             out.copy_(product);
           }};
 }
@@ -221,12 +221,12 @@ Factor backward_factor_of(const nn::Parameter& weight, const nn::Operand& dy) {
 // first pass are taken.
 at::Tensor gather_for(const nn::Operand& piece, at::TensorList weights, const Parameters& parameters,
                       const comm::Group& group, variable_list& products) {
-  const nn::KeptResults* kept = nn::KeptResults::current();
+  const nn::SavedActivations* kept = nn::SavedActivations::current();
   const auto take_or = [&](size_t i, const at::Tensor& computed) {
     const nn::OpCall call{.kind = nn::OpCall::Kind::kProduct,
                           .weight = parameters[i],
                           .flops = product_flops(piece.values, weights[i]) * group.size()};
-    return nn::kept_or(call, [&] { return computed; });
+    return nn::saved_or_compute(call, [&] { return computed; });
   };
   products.resize(weights.size());
   std::vector<Factor> needed;
@@ -296,8 +296,8 @@ struct ProductAndScatter : torch::autograd::Function<ProductAndScatter> {
                           .weight = parameter,
                           .scatters = true,
                           .flops = product_flops(input, weight)};
-    return nn::kept_or(call,
-                       [&] { return SumInFlight({x.values}, {forward_factor_of(*parameter, x)}, *group).finish(); });
+    return nn::saved_or_compute(
+        call, [&] { return SumInFlight({x.values}, {forward_factor_of(*parameter, x)}, *group).finish(); });
   }
 
   static variable_list backward(AutogradContext* context, variable_list& gradients) {

@@ -78,10 +78,10 @@ TITAN_ON_DEVICE float upper_quantile(float tail) {
   return 1.41421356f * (w < 5.0f ? p : q) * x;
 }
 
-// Converts a Philox word to an element of the truncated normal distribution. The parameters are those of CutNormal in
-// worker/rank/nn.
-TITAN_ON_DEVICE float cut_normal(uint32_t word, float std, float lower, float upper, float below, float above,
-                                 float inside) {
+// Converts a Philox word to an element of the truncated normal distribution. The parameters are those of
+// TruncatedNormal in worker/rank/nn.
+TITAN_ON_DEVICE float truncated_normal(uint32_t word, float std, float lower, float upper, float below, float above,
+                                       float inside) {
   constexpr float kScale = 1.0f / 2147483648.0f;
   // 31 bits give a point in (0, 1), kept as the distances to both ends, so that both tails have full precision.
   const int32_t bits = static_cast<int32_t>(word >> 1);
@@ -124,7 +124,7 @@ TITAN_ON_DEVICE float element(uint64_t key, int64_t index, float std, float lowe
     k0 += kPhiloxKey0;
     k1 += kPhiloxKey1;
   }
-  return cut_normal(word[place / 16], std, lower, upper, below, above, inside);
+  return truncated_normal(word[place / 16], std, lower, upper, below, above, inside);
 }
 
 }  // namespace titan::random

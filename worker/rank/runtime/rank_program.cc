@@ -161,7 +161,7 @@ void RankSession::open_device() {
     choose_gpu_kernels(job_);
     nn::set_cuda_capability(context_.device->cuda_capability());
   }
-  nn::multiply_groups_at_once(context_.device->has_grouped_kernel());
+  nn::set_use_grouped_gemm(context_.device->has_grouped_kernel());
 }
 
 ExitCode RankSession::train(std::unique_ptr<Trainer>& trainer) {

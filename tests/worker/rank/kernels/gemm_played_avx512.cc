@@ -1,6 +1,6 @@
 // The products on tiles that are arrays.
 #define TITAN_LEVEL played_tiles
-#define TITAN_PLAYED_TILES
+#define TITAN_EMULATED_TILES
 #include <string.h>
 
 #include "worker/rank/kernels/cpu/simd.h"

@@ -142,8 +142,8 @@ class SimulatedKernels final : public DeviceKernels {
   bool run(const Float8Cast& args) const override { return by_eights(args); }
   bool run(const Float8Rows& args) const override { return by_eights(args); }
   bool run(const Float8Columns& args) const override { return by_eights(args); }
-  bool run(const TurnBytes& args) const override { return by_eights(args); }
-  bool run(const FindSpreadRows& args) const override { return by_eights(args); }
+  bool run(const TransposeBytes& args) const override { return by_eights(args); }
+  bool run(const FindPaddedRows& args) const override { return by_eights(args); }
   bool on_host() const override { return true; }
 
   int width() const { return width_; }  // Of the last operation over rows.

@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, ::testing::ValuesIn(small_models(
 
 // A context-parallel rank sees some of a row's positions only: their rows of the tables, and their temperatures.
 TEST(PositionsTest, NameTheRowsOfTheTables) {
-  for (const nn::RopePairs pairs : {nn::RopePairs::kNeighbours, nn::RopePairs::kHalves}) {
+  for (const nn::RopePairs pairs : {nn::RopePairs::kInterleaved, nn::RopePairs::kRotateHalf}) {
     nn::Rope rope({.head_dim = 8, .max_seq_len = 16, .pairs = pairs});
     rope.fill(at::kCPU, at::kDouble);
     const at::Tensor x = at::randn({2, 16, 3, 8}, at::kDouble);

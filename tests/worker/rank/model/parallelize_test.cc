@@ -96,7 +96,7 @@ Totals run_split(const Task& task, const Split& split) {
         model, task, share, first_tensor_rank,
         [&](const nn::Parameter& p) {
           if (p.expert && experts_on_tensor_ranks) return true;  // Every rank's tokens count.
-          return first_tensor_rank || p.on_tensor_axis != nn::OnTensorAxis::kWhole;
+          return first_tensor_rank || p.on_tensor_axis != nn::TensorAxisPlacement::kReplicate;
         },
         mutex, totals);
   });
@@ -110,7 +110,7 @@ Task make_task(const SmallModel& small, uint64_t seed) {
   task.weights = draw_weights(model, task.spec, seed);
   task.batch.tokens = at::randint(task.spec.vocab_size, {kRows, kTokens}, at::kLong);
   task.batch.labels = at::randint(task.spec.vocab_size, {kRows, kTokens}, at::kLong);
-  task.batch.labels.masked_fill_(at::rand({kRows, kTokens}).lt(0.2), nn::kIgnoredLabel);
+  task.batch.labels.masked_fill_(at::rand({kRows, kTokens}).lt(0.2), nn::kIgnoreIndex);
   if (task.spec.mask == models::Mask::kBlockCausal) task.batch.documents = draw_documents(kRows, kTokens);
   return task;
 }

@@ -60,7 +60,9 @@ TEST(AttentionCudnnTest, GradientsOfAnyLayout) {
   }
 }
 
-TEST(AttentionCudnnTest, IsForGpus) { EXPECT_FALSE(cudnn_takes(testing::input_of({.type = at::kBFloat16}))); }
+TEST(AttentionCudnnTest, IsForGpus) {
+  EXPECT_FALSE(can_use_cudnn_attention(testing::input_of({.type = at::kBFloat16})));
+}
 
 }  // namespace
 }  // namespace titan::nn

@@ -152,8 +152,8 @@ TEST(AttentionFlashTest, BandsOfPiecesAreExact) {
 }
 
 TEST(AttentionFlashTest, IsForGpus) {
-  EXPECT_FALSE(flash_takes(at::zeros({1, 1, 1, 8}, at::kBFloat16), 8));
-  EXPECT_FALSE(flash_takes(at::zeros({1, 1, 1, 8}, at::TensorOptions(at::kBFloat16).device(at::kMeta)), 8));
+  EXPECT_FALSE(can_use_flash_attention(at::zeros({1, 1, 1, 8}, at::kBFloat16), 8));
+  EXPECT_FALSE(can_use_flash_attention(at::zeros({1, 1, 1, 8}, at::TensorOptions(at::kBFloat16).device(at::kMeta)), 8));
 }
 
 }  // namespace

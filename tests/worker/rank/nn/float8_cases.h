@@ -69,13 +69,13 @@ inline std::vector<at::Tensor> float8_apart(const at::Tensor& x, const std::vect
   const at::Tensor ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt);
   const int64_t own = ends[-1].item<int64_t>();
   const nn::RowGroups groups{.ends = ends.to(x.device())};
-  const nn::GroupsApart to = nn::groups_apart(groups, x);
+  const nn::PaddedGroups to = nn::pad_groups(groups, x);
   std::vector<at::Tensor> all = {to.places.cpu().to(at::kDouble), to.ends.cpu().to(at::kDouble)};
   const at::Tensor places = to.places.cpu().to(at::kLong).narrow(0, 0, own);
   const int64_t last = to.ends[-1].item<int64_t>();
   at::Tensor between = at::ones({last}, at::kBool);
   between.index_fill_(0, places, false);
-  const nn::Operand rows = nn::rows_apart(x, to), columns = nn::columns_apart(x, to, groups);
+  const nn::Operand rows = nn::quantise_padded_rows(x, to), columns = nn::quantise_padded_columns(x, to, groups);
   const at::Tensor values = rows.values.cpu().to(at::kDouble), turned = columns.values.cpu().to(at::kDouble);
   for (const at::Tensor& one : {values, turned.t()}) {
     all.push_back(one.index_select(0, places));

@@ -104,9 +104,9 @@ TEST(GroupedProductTest, TakesNoMoreCallsForMoreGroups) {
     return calls.count();
   };
   EXPECT_EQ(calls_of(2), calls_of(32));
-  multiply_groups_at_once(false);  // A device without a kernel for them.
+  set_use_grouped_gemm(false);  // A device without a kernel for them.
   EXPECT_LT(calls_of(2), calls_of(32));
-  multiply_groups_at_once(true);
+  set_use_grouped_gemm(true);
 }
 
 }  // namespace

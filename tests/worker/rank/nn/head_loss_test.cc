@@ -25,7 +25,7 @@ Parameter weight_of(const at::Tensor& value) {
 
 at::Tensor draw_labels(int64_t vocabulary, int64_t rows, double ignored) {
   const at::Tensor labels = at::randint(vocabulary, {2, rows}, at::kLong);
-  return labels.masked_fill(at::rand({2, rows}).lt(ignored), kIgnoredLabel);
+  return labels.masked_fill(at::rand({2, rows}).lt(ignored), kIgnoreIndex);
 }
 
 at::Tensor plain_loss(const Tensors& t, const at::Tensor& labels) {

@@ -69,7 +69,7 @@ TEST(LargestLogits, HaveNoGradient) {
   input.largest = at::zeros({2}, at::kDouble);
   attend(input, {});
   EXPECT_FALSE(input.largest.requires_grad());
-  EXPECT_THROW(note_largest_logits(input.q, input.k, {}, 1, at::zeros({3}, at::kDouble)), c10::Error);
+  EXPECT_THROW(update_max_logits(input.q, input.k, {}, 1, at::zeros({3}, at::kDouble)), c10::Error);
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ TEST(LayersTest, SeamsWrapTheLayer) {
 TEST(LossTest, SumsOverValidLabels) {
   const at::Tensor logits = at::randn({2, 6, 11}, at::kDouble);
   at::Tensor labels = at::randint(11, {2, 6}, at::kLong);
-  labels[0][2] = kIgnoredLabel;
+  labels[0][2] = kIgnoreIndex;
   double want = 0;
   for (int64_t b = 0; b < 2; ++b) {
     for (int64_t t = 0; t < 6; ++t) {

@@ -141,9 +141,10 @@ TEST(Float8Test, DeviceKernelsMoveGroupsApart) {
       if (x.numel() == 0) continue;
       const std::vector<at::Tensor> theirs = titan::testing::float8_apart(x, sizes);
       kernels::choose_on_device(&on_host, {.model = true});
-      const GroupsApart to = groups_apart({.ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt)}, x);
+      const PaddedGroups to = pad_groups({.ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt)}, x);
       EXPECT_TRUE(to.source.defined());
-      EXPECT_EQ(on_device::columns_apart(x, to, static_cast<int64_t>(sizes.size())).quantised(), columns % 8 == 0);
+      EXPECT_EQ(on_device::quantise_padded_columns(x, to, static_cast<int64_t>(sizes.size())).quantised(),
+                columns % 8 == 0);
       titan::testing::expect_equal_float8(titan::testing::float8_apart(x, sizes), theirs, x.sizes());
       kernels::choose_on_device(nullptr, {});
     }

@@ -49,7 +49,7 @@ void write(const at::Tensor& tensor) {
   TORCH_CHECK(std::fwrite(dense.const_data_ptr(), 1, dense.nbytes(), stdout) == dense.nbytes(), "output is short");
 }
 
-titan::nn::Parameter parameter_of(const at::Tensor& value, const titan::nn::ProductRecipe& products) {
+titan::nn::Parameter parameter_of(const at::Tensor& value, const titan::nn::MatmulRecipe& products) {
   titan::nn::Parameter parameter{"w", value.sizes().vec(), {}, {}};
   parameter.weight = value.set_requires_grad(true);
   parameter.products = &products;
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   if (argc != 9)
     return std::fputs("usage: low_precision_layer RECIPE ROUNDING TYPE ROWS IN OUT STEPS RATE\n", stderr), 2;
   const auto products =
-      titan::nn::make_low_precision_products({.recipe = kRecipes.at(argv[1]), .rounding = kRoundings.at(argv[2])});
+      titan::nn::make_low_precision_recipe({.recipe = kRecipes.at(argv[1]), .rounding = kRoundings.at(argv[2])});
   titan::kernels::choose("auto");
   const at::ScalarType type = std::string(argv[3]) == "bf16" ? at::kBFloat16 : at::kFloat;
   const std::vector<int64_t> groups = numbers_of(argv[4]);

@@ -4,12 +4,12 @@
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/plain_float8.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/low_precision/float8.h"
 #include "worker/rank/nn/low_precision/recipes.h"
 #include "worker/rank/nn/low_precision/scaled_mm.h"
 #include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/meta_kernels.h"
+#include "worker/rank/nn/saved_activations.h"
 
 // Layers whose products read eight bits: what comes out, in every type and by every kernel, against fp64 products of
 // the numbers that eight bits hold, which are written out from their definitions (plain_float8.h).
@@ -25,8 +25,8 @@ using titan::testing::plain_tensorwise;
 constexpr LowPrecision kRecipes[] = {LowPrecision::kFloat8Tensorwise, LowPrecision::kFloat8Rowwise,
                                      LowPrecision::kFloat8RowwiseGwHp, LowPrecision::kMxfp8};
 
-std::unique_ptr<ProductRecipe> make(LowPrecision recipe) {
-  return make_low_precision_products({.recipe = recipe, .rounding = MxRounding::kRceil});
+std::unique_ptr<MatmulRecipe> make(LowPrecision recipe) {
+  return make_low_precision_recipe({.recipe = recipe, .rounding = MxRounding::kRceil});
 }
 
 // The operands of the three products of a matrix as a recipe reads them.
@@ -61,7 +61,7 @@ void expect_near(const at::Tensor& found, const at::Tensor& exact, double roundi
   EXPECT_LE((found.detach().to(at::kDouble) - exact).abs().max().item<double>(), bound * size) << what << " " << type;
 }
 
-Parameter parameter_of(const at::Tensor& value, const ProductRecipe& recipe) {
+Parameter parameter_of(const at::Tensor& value, const MatmulRecipe& recipe) {
   Parameter parameter{"w", value.sizes().vec(), {}, {}};
   parameter.weight = value.clone().set_requires_grad(true);
   parameter.products = &recipe;
@@ -70,7 +70,7 @@ Parameter parameter_of(const at::Tensor& value, const ProductRecipe& recipe) {
 
 // Two weights that read one input, as wq and wk do.
 struct Layer {
-  Layer(const ProductRecipe& recipe, at::ScalarType type, int64_t rows, int64_t in, int64_t out)
+  Layer(const MatmulRecipe& recipe, at::ScalarType type, int64_t rows, int64_t in, int64_t out)
       : x(at::randn({2, rows, in}).to(type).set_requires_grad(true)),
         first(parameter_of(at::randn({out, in}).mul(0.05).to(type), recipe)),
         second(parameter_of(at::randn({16, in}).mul(0.05).to(type), recipe)),
@@ -92,7 +92,7 @@ TEST(LowPrecisionTest, LayersComputeWithEightBits) {
     at::manual_seed(1);
     titan::testing::Draw pick(1);
     for (const LowPrecision recipe : kRecipes) {
-      const std::unique_ptr<ProductRecipe> products = make(recipe);
+      const std::unique_ptr<MatmulRecipe> products = make(recipe);
       for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
         for (int i = 0; i < 2; ++i) {
           const Layer layer(*products, type, pick({1, 17, 40}), pick({32, 80, 100}), pick({8, 48, 64}));
@@ -120,7 +120,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
     at::manual_seed(2);
     const std::vector<int64_t> rows = {5, 0, 33, 1};
     for (const LowPrecision recipe : kRecipes) {
-      const std::unique_ptr<ProductRecipe> products = make(recipe);
+      const std::unique_ptr<MatmulRecipe> products = make(recipe);
       for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
         const std::string what = "recipe " + std::to_string(static_cast<int>(recipe));
         const Parameter weights = parameter_of(at::randn({4, 24, 40}).mul(0.05).to(type), *products);
@@ -156,7 +156,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
 TEST(LowPrecisionTest, EightBitsAreNotSixteen) {
   at::manual_seed(3);
   for (const LowPrecision recipe : kRecipes) {
-    const std::unique_ptr<ProductRecipe> products = make(recipe);
+    const std::unique_ptr<MatmulRecipe> products = make(recipe);
     Layer layer(*products, at::kBFloat16, 20, 64, 48);
     const auto low = layer.results(), low_gradients = layer.gradients(low);
     layer.first.products = layer.second.products = nullptr;
@@ -183,7 +183,7 @@ TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
     EXPECT_TRUE(make(recipe)->of_input(x).values.is_same(x));
   }
   // And the graph holds no more than that.
-  const std::unique_ptr<ProductRecipe> products = make(LowPrecision::kFloat8Tensorwise);
+  const std::unique_ptr<MatmulRecipe> products = make(LowPrecision::kFloat8Tensorwise);
   const Layer layer(*products, at::kBFloat16, 4, 32, 16);
   const at::Tensor input = layer.x * 2;
   const auto uses = input.storage().use_count();
@@ -194,18 +194,18 @@ TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
 TEST(LowPrecisionTest, SecondPassesAndDeferredGradientsHaveTheSameBits) {
   at::manual_seed(4);
   for (const LowPrecision recipe : kRecipes) {
-    const std::unique_ptr<ProductRecipe> products = make(recipe);
+    const std::unique_ptr<MatmulRecipe> products = make(recipe);
     Layer layer(*products, at::kBFloat16, 12, 64, 32);
     const auto y = layer.results(), gradients = layer.gradients(y);
 
-    KeptResults kept;
+    SavedActivations kept;
     {
-      const KeptResults::Scope scope(kept, [n = 0](const OpCall&) mutable { return n++ == 0; });
+      const SavedActivations::Scope scope(kept, [n = 0](const OpCall&) mutable { return n++ == 0; });
       layer.results();
     }
     std::vector<at::Tensor> again;
     {
-      const KeptResults::Scope scope(kept);
+      const SavedActivations::Scope scope(kept);
       again = layer.results();
     }
     const auto recomputed = layer.gradients(again);
@@ -233,10 +233,10 @@ TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
   const at::Tensor x = at::randn({10, 32}).to(at::kBFloat16);
   const at::Tensor most = x.abs().max().to(at::kFloat);
   const auto over_ranks = [&](at::Tensor& amax) { amax.copy_(at::maximum(amax, most)); };
-  const std::unique_ptr<ProductRecipe> whole = make(LowPrecision::kFloat8Tensorwise);
-  const std::unique_ptr<ProductRecipe> part = make_low_precision_products(
+  const std::unique_ptr<MatmulRecipe> whole = make(LowPrecision::kFloat8Tensorwise);
+  const std::unique_ptr<MatmulRecipe> part = make_low_precision_recipe(
       {.input_over_ranks = over_ranks, .gradient_over_ranks = over_ranks, .weight_over_ranks = over_ranks});
-  const auto expect_parts = [&](Operand (ProductRecipe::*of)(const at::Tensor&) const) {
+  const auto expect_parts = [&](Operand (MatmulRecipe::*of)(const at::Tensor&) const) {
     const Operand all = ((*whole).*of)(x);
     for (const int64_t first : {0, 5}) {
       const Operand half = ((*part).*of)(x.narrow(0, first, 5));
@@ -244,19 +244,19 @@ TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
       EXPECT_TRUE(half.scales.equal(all.scales));
     }
   };
-  expect_parts(&ProductRecipe::of_input);
-  expect_parts(&ProductRecipe::of_weight);
-  expect_parts(&ProductRecipe::of_gradient);
-  EXPECT_THROW(make_low_precision_products({.recipe = LowPrecision::kFloat8Rowwise, .input_over_ranks = over_ranks}),
+  expect_parts(&MatmulRecipe::of_input);
+  expect_parts(&MatmulRecipe::of_weight);
+  expect_parts(&MatmulRecipe::of_gradient);
+  EXPECT_THROW(make_low_precision_recipe({.recipe = LowPrecision::kFloat8Rowwise, .input_over_ranks = over_ranks}),
                c10::Error);
-  EXPECT_THROW(make_low_precision_products({.recipe = LowPrecision::kMxfp8, .weight_over_ranks = over_ranks}),
+  EXPECT_THROW(make_low_precision_recipe({.recipe = LowPrecision::kMxfp8, .weight_over_ranks = over_ranks}),
                c10::Error);
 }
 
 // A weight that was gathered in eight bits, whose leaf has no memory.
 TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
   at::manual_seed(6);
-  const std::unique_ptr<ProductRecipe> products = make(LowPrecision::kFloat8Tensorwise);
+  const std::unique_ptr<MatmulRecipe> products = make(LowPrecision::kFloat8Tensorwise);
   Layer layer(*products, at::kBFloat16, 6, 32, 16);
   const auto y = layer.results(), gradients = layer.gradients(y);
   for (Parameter* one : {&layer.first, &layer.second}) {
@@ -269,8 +269,8 @@ TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
   EXPECT_TRUE(arrived[0].equal(y[0]) && arrived[1].equal(y[1]));
   for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(arrived_gradients[i].equal(gradients[i])) << i;
   const Operand operand = products->of_weight(at::ones({16, 32}, at::kBFloat16));
-  const std::unique_ptr<ProductRecipe> rowwise = make(LowPrecision::kFloat8Rowwise);
-  EXPECT_THROW(rowwise->times_transposed(rowwise->of_input(layer.x), operand), c10::Error);
+  const std::unique_ptr<MatmulRecipe> rowwise = make(LowPrecision::kFloat8Rowwise);
+  EXPECT_THROW(rowwise->matmul_nt(rowwise->of_input(layer.x), operand), c10::Error);
 }
 
 // A dry run's tensors, emulated and as a device that has the products takes them.
@@ -279,16 +279,16 @@ TEST(LowPrecisionTest, ShapesComeWithoutMemory) {
   for (const int capability : {0, 100}) {
     set_cuda_capability(capability);
     for (const LowPrecision recipe : kRecipes) {
-      EXPECT_EQ(has_low_precision_products(recipe, at::kMeta), capability == 100);
-      const std::unique_ptr<ProductRecipe> products = make(recipe);
+      EXPECT_EQ(has_low_precision_matmul(recipe, at::kMeta), capability == 100);
+      const std::unique_ptr<MatmulRecipe> products = make(recipe);
       const auto meta = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
       const Operand x = products->of_input(at::empty({2, 24, 40}, meta));
       const Operand w = products->of_weight(at::empty({16, 40}, meta));
       const Operand dy = products->of_gradient(at::empty({2, 24, 16}, meta));
-      EXPECT_EQ(products->times_transposed(x, w).sizes(), at::IntArrayRef({2, 24, 16}));
+      EXPECT_EQ(products->matmul_nt(x, w).sizes(), at::IntArrayRef({2, 24, 16}));
       at::Tensor sum;
-      products->add_times(sum, dy, w);
-      products->add_times(sum, dy, w);
+      products->add_matmul_nn(sum, dy, w);
+      products->add_matmul_nn(sum, dy, w);
       EXPECT_EQ(sum.sizes(), at::IntArrayRef({2, 24, 40}));
       EXPECT_EQ(sum.scalar_type(), at::kBFloat16);
       EXPECT_EQ(products->weight_gradient(dy, x).sizes(), at::IntArrayRef({16, 40}));
@@ -296,8 +296,8 @@ TEST(LowPrecisionTest, ShapesComeWithoutMemory) {
       const Operand experts = products->of_weight(at::empty({2, 16, 48}, meta));
       const Operand gradient = products->of_gradient(at::empty({20, 16}, meta));
       const RowGroups groups{.rows = {8, 12}};
-      EXPECT_EQ(products->grouped_times_transposed(rows, experts, groups).sizes(), at::IntArrayRef({20, 16}));
-      EXPECT_EQ(products->grouped_times(gradient, experts, groups).sizes(), at::IntArrayRef({20, 48}));
+      EXPECT_EQ(products->grouped_matmul_nt(rows, experts, groups).sizes(), at::IntArrayRef({20, 16}));
+      EXPECT_EQ(products->grouped_matmul_nn(gradient, experts, groups).sizes(), at::IntArrayRef({20, 48}));
       EXPECT_EQ(products->grouped_weight_gradient(gradient, rows, groups).sizes(), at::IntArrayRef({2, 16, 48}));
     }
   }
@@ -308,13 +308,13 @@ TEST(LowPrecisionTest, DevicesHaveProductsFromTheirCapabilityOn) {
   const std::pair<int, bool> float8[] = {{80, false}, {89, true}, {90, true}}, mx[] = {{90, false}, {100, true}};
   for (const auto& [capability, has] : float8) {
     set_cuda_capability(capability);
-    EXPECT_EQ(has_low_precision_products(LowPrecision::kFloat8Rowwise, at::kCUDA), has);
+    EXPECT_EQ(has_low_precision_matmul(LowPrecision::kFloat8Rowwise, at::kCUDA), has);
   }
   for (const auto& [capability, has] : mx) {
     set_cuda_capability(capability);
-    EXPECT_EQ(has_low_precision_products(LowPrecision::kMxfp8, at::kCUDA), has);
+    EXPECT_EQ(has_low_precision_matmul(LowPrecision::kMxfp8, at::kCUDA), has);
   }
-  EXPECT_FALSE(has_low_precision_products(LowPrecision::kFloat8Rowwise, at::kCPU));
+  EXPECT_FALSE(has_low_precision_matmul(LowPrecision::kFloat8Rowwise, at::kCPU));
   set_cuda_capability(0);
 }
 
@@ -344,7 +344,7 @@ TEST(LowPrecisionTest, DevicesGetOperandsAsTheyReadThem) {
 TEST(LowPrecisionTest, GroupsAreMovedApartForDevices) {
   const RowGroups by_host{.rows = {3, 0, 17, 16}}, by_device{.ends = at::tensor({3, 3, 20, 36}, at::kInt)};
   for (const RowGroups& groups : {by_host, by_device}) {
-    const GroupsApart to = groups_apart(groups, at::zeros({38, 4}));  // Two rows of no group.
+    const PaddedGroups to = pad_groups(groups, at::zeros({38, 4}));  // Two rows of no group.
     EXPECT_TRUE(to.ends.equal(at::tensor({16, 16, 48, 64}, at::kInt))) << to.ends;
     const at::Tensor expected = at::cat({at::arange(0, 3), at::arange(16, 33), at::arange(48, 64), at::arange(64, 66)});
     EXPECT_TRUE(to.places.equal(expected)) << to.places;

@@ -89,7 +89,7 @@ TEST(Nf4, ProductsReadTheUnpackedWeight) {
   Parameter weight{.fqn = "layers.0.w.weight", .shape = {96, 128}};
   weight.frozen = true;
   weight.packed_row = models::nf4_row_bytes(128);
-  weight.products = &nf4_products();
+  weight.products = &nf4_matmul_recipe();
   weight.weight = pack(matrix);
   const at::Tensor numbers = nf4_unpack(weight.weight, at::kDouble);
   const at::Tensor x = at::randn({2, 5, 128}, at::kDouble).set_requires_grad(true);

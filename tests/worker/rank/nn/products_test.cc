@@ -32,7 +32,7 @@ TEST(ProductsTest, OfRandomShapesAreRoundedOnce) {
       const Operand x({rows, pick({1, 3}), in}), w({out, in}), dy({rows, x.given.size(1), out});
       const std::string what =
           "rows " + std::to_string(rows) + ", out " + std::to_string(out) + ", in " + std::to_string(in);
-      expect_rounded(times_transposed(x.given, w.given), at::matmul(x.exact(), w.exact().t()), what);
+      expect_rounded(matmul_nt(x.given, w.given), at::matmul(x.exact(), w.exact().t()), what);
       expect_rounded(times(dy.given, w.given), at::matmul(dy.exact(), w.exact()), what);
       expect_rounded(weight_gradient(dy.given, x.given),
                      at::matmul(dy.exact().flatten(0, 1).t(), x.exact().flatten(0, 1)), what);
@@ -46,9 +46,9 @@ TEST(ProductsTest, TakeAnyLayout) {
     const Operand x({40, 6, 20}), w({20, 30});
     const at::Tensor turned = x.given.transpose(0, 1), wide = w.given.t();  // [6, 40, 20], [30, 20]
     const at::Tensor exact = at::matmul(x.exact().transpose(0, 1), w.exact());
-    expect_rounded(times_transposed(turned, wide), exact, "turned");
-    expect_rounded(times_transposed(turned.narrow(1, 3, 9), wide.narrow(0, 4, 21)),
-                   exact.narrow(1, 3, 9).narrow(2, 4, 21), "pieces");
+    expect_rounded(matmul_nt(turned, wide), exact, "turned");
+    expect_rounded(matmul_nt(turned.narrow(1, 3, 9), wide.narrow(0, 4, 21)), exact.narrow(1, 3, 9).narrow(2, 4, 21),
+                   "pieces");
     const at::Tensor one = at::ones({1}, at::kBFloat16).expand({50, 30});
     expect_rounded(times(one, wide), at::matmul(one.to(at::kDouble), wide.to(at::kDouble)), "one number everywhere");
   });
@@ -59,7 +59,7 @@ TEST(ProductsTest, OfAVocabulary) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
     const Operand x({3, 96}), w({180001, 96}), dy({3, 180001});
-    expect_rounded(times_transposed(x.given, w.given), at::matmul(x.exact(), w.exact().t()), "logits");
+    expect_rounded(matmul_nt(x.given, w.given), at::matmul(x.exact(), w.exact().t()), "logits");
     const at::Tensor exact = at::matmul(dy.exact(), w.exact());
     const at::Tensor error = (times(dy.given, w.given).to(at::kDouble) - exact).abs();
     EXPECT_LE(error.max().item<double>(), exact.abs().max().item<double>() / 256);
@@ -72,14 +72,14 @@ TEST(ProductsTest, AreAddedToASum) {
     at::manual_seed(8);
     const Operand dy({7, 3, 40}), w({40, 70}), more({7, 3, 40});
     at::Tensor sum;
-    add_times(sum, dy.given, w.given);
+    add_matmul_nn(sum, dy.given, w.given);
     EXPECT_TRUE(sum.equal(times(dy.given, w.given)));
     const at::Tensor before = sum.to(at::kDouble);
-    add_times(sum, more.given, w.given);
+    add_matmul_nn(sum, more.given, w.given);
     const at::Tensor exact = before + at::matmul(more.exact(), w.exact());
     // LibTorch's rounds the product before it is added.
     EXPECT_LE((sum.to(at::kDouble) - exact).abs().max().item<double>(), exact.abs().max().item<double>() / 128);
-    if (own_products_take(dy.given, w.given)) expect_rounded(sum, exact, "once");
+    if (can_use_own_gemm(dy.given, w.given)) expect_rounded(sum, exact, "once");
   });
 }
 
@@ -150,8 +150,8 @@ TEST(ProductsTest, OfGroupsAreThoseOfEach) {
   titan::testing::for_each_grouped_case(6, [](const titan::testing::GroupedCase& c) {
     const Operand x({c.total(), c.in}), w({c.groups(), c.out, c.in}), dy({c.total(), c.out});
     const RowGroups groups = c.groups_of(x.given, /*with_members=*/false);
-    const at::Tensor y = grouped_times_transposed(x.given, w.given, groups);
-    const at::Tensor dx = grouped_times(dy.given, w.given, groups);
+    const at::Tensor y = grouped_matmul_nt(x.given, w.given, groups);
+    const at::Tensor dx = grouped_matmul_nn(dy.given, w.given, groups);
     const at::Tensor dw = grouped_weight_gradient(dy.given, x.given, groups);
     for_each_group(c.rows, [&](int64_t group, int64_t first, int64_t some) {
       const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, some); };
@@ -170,8 +170,8 @@ TEST(ProductsTest, OfGroupsAreOneCallEach) {
   const Operand x({96, 16}), w({32, 24, 16}), dy({96, 24});
   const RowGroups groups = group_rows(rows, x.given);
   const titan::testing::CallCounter calls;
-  grouped_times_transposed(x.given, w.given, groups);
-  grouped_times(dy.given, w.given, groups);
+  grouped_matmul_nt(x.given, w.given, groups);
+  grouped_matmul_nn(dy.given, w.given, groups);
   grouped_weight_gradient(dy.given, x.given, groups);
   EXPECT_EQ(calls.count(), 5);  // With two views that transpose.
 }
@@ -181,17 +181,17 @@ TEST(ProductsTest, OfGroupsThatLieElsewhereAreStillRight) {
   const Operand memory({40 * 16 + 1});
   const Operand w({2, 24, 16});
   const at::Tensor x = memory.given.narrow(0, 1, int64_t{40} * 16).view({40, 16});  // Two bytes off.
-  const at::Tensor y = grouped_times_transposed(x, w.given, group_rows({30, 10}, x));
+  const at::Tensor y = grouped_matmul_nt(x, w.given, group_rows({30, 10}, x));
   expect_rounded(y.narrow(0, 30, 10), at::matmul(x.narrow(0, 30, 10).to(at::kDouble), w.exact()[1].t()), "off");
   const at::Tensor turned = at::randn({16, 40}).to(at::kBFloat16).t();
-  const at::Tensor z = grouped_times_transposed(turned, w.given, group_rows({30, 10}, turned));
+  const at::Tensor z = grouped_matmul_nt(turned, w.given, group_rows({30, 10}, turned));
   expect_rounded(z.narrow(0, 0, 30), at::matmul(turned.narrow(0, 0, 30).to(at::kDouble), w.exact()[0].t()), "turned");
 }
 
 TEST(ProductsTest, OtherTypesAreLibTorchs) {
   kernels::testing::with_every_choice([] {
     const at::Tensor x = at::randn({4, 8}), w = at::randn({5, 8});
-    EXPECT_TRUE(times_transposed(x, w).equal(at::linear(x, w)));
+    EXPECT_TRUE(matmul_nt(x, w).equal(at::linear(x, w)));
     EXPECT_TRUE(weight_gradient(at::linear(x, w), x).equal(at::mm(at::linear(x, w).t(), x)));
   });
 }

@@ -13,7 +13,7 @@ namespace {
 TEST(RandomMathTest, OneElementIsTheChunksElement) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double bound : {0.01, 0.06, kInfinity}) {
-    const CutNormal normal(0.02, -bound, bound);
+    const TruncatedNormal normal(0.02, -bound, bound);
     for (const int64_t chunk : {int64_t{0}, int64_t{1}, int64_t{977}, int64_t{1} << 33}) {
       const uint64_t key = stream_key(static_cast<uint64_t>(chunk) + 7, "layers.0.attention.wq.weight");
       float expected[kChunk];

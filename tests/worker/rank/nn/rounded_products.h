@@ -2,14 +2,14 @@
 
 #include <ATen/ATen.h>
 
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 #include "worker/rank/nn/row_groups.h"
 
 namespace titan::testing {
 
 // A second recipe, in fp64, for tests of the places where recipes plug in: operands are eight bits each, e4m3 forward
 // and e5m2 for gradients, with one scale a matrix (of experts: for all of them).
-class RoundedProducts final : public nn::ProductRecipe {
+class RoundedProducts final : public nn::MatmulRecipe {
  public:
   static nn::Operand quantised(const at::Tensor& x, at::ScalarType type) {
     const double most = type == at::kFloat8_e4m3fn ? 448 : 57344;
@@ -22,10 +22,10 @@ class RoundedProducts final : public nn::ProductRecipe {
   nn::Operand of_weight(const at::Tensor& weight) const override { return quantised(weight, at::kFloat8_e4m3fn); }
   nn::Operand of_gradient(const at::Tensor& dy) const override { return quantised(dy, at::kFloat8_e5m2); }
 
-  at::Tensor times_transposed(const nn::Operand& x, const nn::Operand& weight) const override {
+  at::Tensor matmul_nt(const nn::Operand& x, const nn::Operand& weight) const override {
     return at::matmul(exact(x), exact(weight).t());
   }
-  void add_times(at::Tensor& sum, const nn::Operand& dy, const nn::Operand& weight) const override {
+  void add_matmul_nn(at::Tensor& sum, const nn::Operand& dy, const nn::Operand& weight) const override {
     const at::Tensor product = at::matmul(exact(dy), exact(weight));
     sum = sum.defined() ? sum + product : product;
   }
@@ -33,12 +33,12 @@ class RoundedProducts final : public nn::ProductRecipe {
     return at::matmul(exact(dy).flatten(0, -2).t(), exact(x).flatten(0, -2));
   }
 
-  at::Tensor grouped_times_transposed(const nn::Operand& x, const nn::Operand& weights,
-                                      const nn::RowGroups& groups) const override {
+  at::Tensor grouped_matmul_nt(const nn::Operand& x, const nn::Operand& weights,
+                               const nn::RowGroups& groups) const override {
     return by_group(exact(x), exact(weights).transpose(1, 2), groups);
   }
-  at::Tensor grouped_times(const nn::Operand& dy, const nn::Operand& weights,
-                           const nn::RowGroups& groups) const override {
+  at::Tensor grouped_matmul_nn(const nn::Operand& dy, const nn::Operand& weights,
+                               const nn::RowGroups& groups) const override {
     return by_group(exact(dy), exact(weights), groups);
   }
   at::Tensor grouped_weight_gradient(const nn::Operand& dy, const nn::Operand& x,

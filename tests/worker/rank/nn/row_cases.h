@@ -99,7 +99,7 @@ inline void check_rope(at::Device device) {
   Draw pick(11);
   for (int i = 0; i < 30; ++i) {
     nn::RopeOptions options{.head_dim = 2 * pick({1, 4, 9, 32}), .max_seq_len = 90};
-    options.pairs = i % 2 == 0 ? nn::RopePairs::kNeighbours : nn::RopePairs::kHalves;
+    options.pairs = i % 2 == 0 ? nn::RopePairs::kInterleaved : nn::RopePairs::kRotateHalf;
     const int64_t tokens = pick({1, 17, 60});
     const at::Tensor x = rounded({pick({1, 3}), tokens, pick({1, 2, 5}), options.head_dim + 4});
     const at::Tensor positions = i % 3 == 0 ? at::randperm(90, at::kLong).narrow(0, 0, tokens) : at::Tensor();
@@ -170,7 +170,7 @@ inline void check_cross_entropy(at::Device device) {
     const int64_t rows = pick({1, 5, 40}), vocabulary = pick({2, 50, 1000});
     const at::Tensor logits = rounded({2, rows, vocabulary}) * 4;
     at::Tensor labels = at::randint(vocabulary, {2, rows}, at::kLong);
-    labels.masked_fill_(at::rand({2, rows}).lt(0.2), nn::kIgnoredLabel);
+    labels.masked_fill_(at::rand({2, rows}).lt(0.2), nn::kIgnoreIndex);
     const at::Tensor grad = at::full({}, 0.25);
     const auto loss = [&](const Tensors& t) { return nn::cross_entropy_sum(t[0], labels.to(t[0].device())); };
     expect_close({logits}, grad, on(device, loss), loss, 1, "vocabulary of " + std::to_string(vocabulary));

@@ -43,7 +43,7 @@ TEST(RowOperationsTest, ALabelOutsideTheVocabularyIsNoLoss) {
     for (const int64_t label : {int64_t{10}, int64_t{-1}}) {
       EXPECT_ANY_THROW(cross_entropy_sum(logits, at::full({1, 3}, label, at::kLong)).item()) << label;
     }
-    const at::Tensor nothing = cross_entropy_sum(logits, at::full({1, 3}, kIgnoredLabel, at::kLong));
+    const at::Tensor nothing = cross_entropy_sum(logits, at::full({1, 3}, kIgnoreIndex, at::kLong));
     EXPECT_EQ(nothing.item<float>(), 0);
   });
 }

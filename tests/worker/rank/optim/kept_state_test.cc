@@ -177,7 +177,7 @@ std::string text_of(const Case& c) {
 struct KeptError {
   double own = 0, of_largest = 0;
 };
-KeptError error_of(const KeptForm& form, bool is_signed) {
+KeptError error_of(const MomentFormat& form, bool is_signed) {
   if (form.type == at::kBFloat16) return {.own = 0x1p-8};
   if (form.type == at::kByte) return {.of_largest = is_signed ? 0.00704 : 0.00352};
   return {};
@@ -189,7 +189,7 @@ TEST_P(KeptStateTest, StepsAsFp64DoesWithinItsFormsError) {
     SCOPED_TRACE(text_of(c));
     const at::Tensor value = at::randn(c.shape).to(c.type), grad = at::empty_like(value);
     const Slot slot{"w", value, grad};
-    const KeptForm form = kept_form(slot, c.state_dtype);
+    const MomentFormat form = moment_format(slot, c.state_dtype);
     const bool coded = std::string(c.state_dtype) == "8bit" && memory::has_8bit_states(c.shape);
     EXPECT_EQ(form.type, coded ? at::kByte : std::string(c.state_dtype) == "bfloat16" ? at::kBFloat16 : at::kFloat);
     const Options options = options_with(c.state_dtype);

@@ -102,7 +102,7 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
-  const auto held = [&](nn::KeepPolicy& policy) {
+  const auto held = [&](nn::RecomputePolicy& policy) {
     test.kept = {};
     test.first_output.reset();
     const int64_t rest = meter.begin();
@@ -208,7 +208,7 @@ TEST(SelectiveTest, ExchangedRowsAreKept) {
       CheckpointedBlock test(family, "debugmodel", at::kDouble, 1, self.mesh.get());
       test.input += self.rank;  // Other choices on the other rank.
       const std::vector<at::Tensor> expected = test.plain();
-      const auto exchanges_of_second_pass = [&](nn::KeepPolicy& policy) {
+      const auto exchanges_of_second_pass = [&](nn::RecomputePolicy& policy) {
         test.first_pass(policy);
         const int64_t before = self.ledger.counts()["ep/all_to_all"].calls;
         expect_same_bits(test.second_pass(), expected);
@@ -249,7 +249,7 @@ TEST(SelectiveTest, BiasedProductsAreComputedAgain) {
 TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   test.first_pass(*keep_by_operation(*test.block, kGate));
-  const nn::KeptResults::Scope scope(test.kept);
+  const nn::SavedActivations::Scope scope(test.kept);
   test.block->forward(test.input, test.context);
   EXPECT_THROW(test.block->forward(test.input, test.context), c10::Error);
 }

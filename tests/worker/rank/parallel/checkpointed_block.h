@@ -10,7 +10,7 @@
 #include "common/plan/models/registry.h"
 #include "tests/testing/flop_counter.h"
 #include "worker/rank/model/model.h"
-#include "worker/rank/nn/kept_results.h"
+#include "worker/rank/nn/saved_activations.h"
 #include "worker/rank/parallel/context.h"
 
 namespace titan::testing {
@@ -57,9 +57,9 @@ struct CheckpointedBlock {
     const at::Tensor leaf = input.detach().set_requires_grad(true);
     return gradients(block->forward(leaf, context), leaf);
   }
-  void first_pass(nn::KeepPolicy& policy) {
+  void first_pass(nn::RecomputePolicy& policy) {
     const at::NoGradGuard no_grad;
-    const nn::KeptResults::Scope scope(kept, policy.begin());
+    const nn::SavedActivations::Scope scope(kept, policy.begin());
     first_output = block->forward(input, context);
     policy.end(kept.calls());
   }
@@ -67,7 +67,7 @@ struct CheckpointedBlock {
     const at::Tensor leaf = input.detach().set_requires_grad(true);
     at::Tensor output;
     {
-      const nn::KeptResults::Scope scope(kept);
+      const nn::SavedActivations::Scope scope(kept);
       const testing::FlopCounter flops;
       output = block->forward(leaf, context);
       again = flops.total();
@@ -81,7 +81,7 @@ struct CheckpointedBlock {
   nn::Block* block = nullptr;
   nn::MicrobatchContext context;
   at::Tensor input, gradient, first_output;
-  nn::KeptResults kept;
+  nn::SavedActivations kept;
   int64_t again = 0, products_again = 0;  // FLOPs of the second pass: all, and without attention.
 };
 

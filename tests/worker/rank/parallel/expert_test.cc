@@ -13,7 +13,7 @@ namespace titan::parallel {
 namespace {
 
 using mesh::Axis;
-using nn::OnTensorAxis;
+using nn::TensorAxisPlacement;
 using testing::moe_kinds;
 using testing::MoeKind;
 using testing::PlainMoe;
@@ -105,7 +105,7 @@ struct Rank {
     const nn::Parameter& parameter = block.parameters()[index];
     gradient = gradient.contiguous();
     mesh.group(parameter.expert ? Axis::kExpertFsdp : Axis::kFsdp).all_reduce(gradient).wait();
-    if (parameter.on_tensor_axis == OnTensorAxis::kPartial) tensor.all_reduce(gradient).wait();
+    if (parameter.on_tensor_axis == TensorAxisPlacement::kPartial) tensor.all_reduce(gradient).wait();
     return gradient;
   }
 
@@ -307,19 +307,19 @@ TEST(ExpertParallelTest, CutsAndMarksParameters) {
     if (parameter.fqn == "moe.experts.mlp1_weight") {
       EXPECT_EQ(parameter.shape, (std::vector<int64_t>{4, 8, 12}));
       EXPECT_EQ(parameter.offset, (std::vector<int64_t>{4 * ep, 8 * tp, 0}));
-      EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kSplit);
+      EXPECT_EQ(parameter.on_tensor_axis, TensorAxisPlacement::kShard);
     } else if (parameter.fqn == "moe.experts.mlp2_bias") {
       EXPECT_EQ(parameter.shape, (std::vector<int64_t>{4, 12}));
-      EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kWhole);
+      EXPECT_EQ(parameter.on_tensor_axis, TensorAxisPlacement::kReplicate);
     } else if (!parameter.expert) {
-      EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kPartial) << parameter.fqn;
+      EXPECT_EQ(parameter.on_tensor_axis, TensorAxisPlacement::kPartial) << parameter.fqn;
     }
   });
   layout(kWorlds[8], gpt_oss, [](Rank& rank, const nn::Parameter& parameter) {  // ep 4, tp 2, etp 1
     if (!parameter.expert) return;
     EXPECT_EQ(parameter.shape[0], 2) << parameter.fqn;
     EXPECT_EQ(parameter.offset[0], 2 * rank.mesh.group(Axis::kExpert).rank());
-    EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kSplit) << parameter.fqn;
+    EXPECT_EQ(parameter.on_tensor_axis, TensorAxisPlacement::kShard) << parameter.fqn;
   });
 }
 

@@ -49,10 +49,10 @@ json calls_of(nn::Block& block, const std::vector<std::string>& listed, const at
   context.tokens = at::zeros({input.size(0), tokens}, at::kLong);
   json calls = json::array();
   const auto policy = parallel::keep_by_operation(block, listed);
-  const nn::KeepRule rule = policy->begin();
-  nn::KeptResults kept;
+  const nn::SaveRule rule = policy->begin();
+  nn::SavedActivations kept;
   const at::NoGradGuard no_grad;
-  const nn::KeptResults::Scope scope(kept, [&](const OpCall& call) {
+  const nn::SavedActivations::Scope scope(kept, [&](const OpCall& call) {
     const bool keep = rule(call);
     calls.push_back(record(call, keep));
     return keep;

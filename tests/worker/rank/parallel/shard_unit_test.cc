@@ -229,8 +229,8 @@ TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
                        for (const char* name : {"whole", "partial", "split", "partial_too"}) {
                          parameters.push_back({name, {5, 3}, {}, {}});
                        }
-                       parameters[1].on_tensor_axis = parameters[3].on_tensor_axis = nn::OnTensorAxis::kPartial;
-                       parameters[2].on_tensor_axis = nn::OnTensorAxis::kSplit;
+                       parameters[1].on_tensor_axis = parameters[3].on_tensor_axis = nn::TensorAxisPlacement::kPartial;
+                       parameters[2].on_tensor_axis = nn::TensorAxisPlacement::kShard;
                        ShardUnit unit("unit", pointers(parameters),
                                       {.shard_group = &self.mesh->group(Axis::kFsdp),
                                        .replicate_group = &self.mesh->group(Axis::kReplicate),
@@ -250,10 +250,10 @@ TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
                        for (ShardedParameter& placed : unit.parameters()) {
                          // Ranks 2 * i + tensor, i = 0 to 3, bring counted() + rank in each of two microbatches.
                          const at::Tensor numbers = counted(*placed.parameter, 0);
-                         const bool partial = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kPartial;
+                         const bool partial = placed.parameter->on_tensor_axis == nn::TensorAxisPlacement::kPartial;
                          const at::Tensor sum = partial ? 16 * numbers + 2 * 28 : 8 * numbers + 2 * (12 + 4 * tensor);
                          EXPECT_TRUE(placed.grad.equal(placed.piece_of(sum))) << placed.parameter->fqn;
-                         const bool split = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kSplit;
+                         const bool split = placed.parameter->on_tensor_axis == nn::TensorAxisPlacement::kShard;
                          EXPECT_EQ(placed.primary, leader && (split || tensor == 0)) << placed.parameter->fqn;
                        }
                      });
@@ -287,7 +287,7 @@ TEST(ShardUnitTest, RoundsAWholeSumOnce) {
         testing::run_ranks(
             axes.degrees, axes.world, {Axis::kFsdp, Axis::kReplicate, Axis::kTensor}, [&](testing::ThreadRank& self) {
               auto parameters = uneven_parameters();
-              parameters[1].on_tensor_axis = nn::OnTensorAxis::kPartial;
+              parameters[1].on_tensor_axis = nn::TensorAxisPlacement::kPartial;
               ShardUnit unit("unit", pointers(parameters),
                              {.shard_group = &self.mesh->group(Axis::kFsdp),
                               .replicate_group = &self.mesh->group(Axis::kReplicate),
@@ -317,7 +317,7 @@ TEST(ShardUnitTest, RoundsAWholeSumOnce) {
                 if (placed.rows == 0) continue;
                 at::Tensor sum = at::zeros(parameters[p].shape, at::kDouble), rounded = sum.to(at::kBFloat16);
                 for (int rank = 0; rank < axes.world; ++rank) {
-                  const bool partial = parameters[p].on_tensor_axis == nn::OnTensorAxis::kPartial;
+                  const bool partial = parameters[p].on_tensor_axis == nn::TensorAxisPlacement::kPartial;
                   if (!partial && self.mesh->mesh().coordinate(rank).tp != mine.tp) continue;
                   for (int i = 0; i < kMicrobatches; ++i) {
                     const at::Tensor one = drawn_gradients(parameters, rank, i, at::kBFloat16)[p];

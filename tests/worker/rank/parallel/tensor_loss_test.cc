@@ -51,7 +51,7 @@ Batch draw(int64_t length, int64_t vocabulary, double spread) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(length + vocabulary);
   Batch batch{at::randn({2, length, vocabulary}, generator, at::kDouble) * spread,
               at::randint(vocabulary, {2, length}, generator, at::kLong)};
-  batch.labels.select(1, 0).fill_(nn::kIgnoredLabel);
+  batch.labels.select(1, 0).fill_(nn::kIgnoreIndex);
   return batch;
 }
 
@@ -102,7 +102,7 @@ TEST(VocabularyParallelLossTest, EqualsTheWholeLossInSeveralChunks) {
 TEST(VocabularyParallelLossTest, AllIgnored) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const at::Tensor logits = at::randn({1, 3, 4}).set_requires_grad(true);
-    const at::Tensor labels = at::full({1, 3}, nn::kIgnoredLabel, at::kLong);
+    const at::Tensor labels = at::full({1, 3}, nn::kIgnoreIndex, at::kLong);
     const at::Tensor loss = vocabulary_parallel_loss(self.mesh->group(Axis::kTensor))(logits, labels);
     EXPECT_EQ(loss.item<float>(), 0);
     EXPECT_TRUE(torch::autograd::grad({loss}, {logits})[0].equal(at::zeros({1, 3, 4})));
@@ -157,7 +157,7 @@ TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
       };
       const at::Tensor x = draw({2, kLength, kDim}), weight = draw({kVocabulary, kDim}) * 0.5;
       at::Tensor labels = at::randint(kVocabulary, {2, kLength}, generator, at::kLong);
-      labels.select(1, 1).fill_(nn::kIgnoredLabel);
+      labels.select(1, 1).fill_(nn::kIgnoreIndex);
       labels.select(1, 2).fill_(200);  // 100 columns below the second rank's first one: not an ignored label there.
       const at::Tensor whole_x = x.clone().requires_grad_(), whole_weight = weight.clone().requires_grad_();
       const at::Tensor expected = nn::cross_entropy_sum(at::matmul(whole_x, whole_weight.t()), labels);

@@ -36,7 +36,7 @@ nn::MicrobatchContext microbatch(int64_t batch, int64_t length) {
   nn::MicrobatchContext context;
   context.tokens = at::randint(TinyDecoder::kVocabulary, {batch, length}, generator, at::kLong);
   context.labels = at::randint(TinyDecoder::kVocabulary, {batch, length}, generator, at::kLong);
-  context.labels.select(1, 2).fill_(nn::kIgnoredLabel);
+  context.labels.select(1, 2).fill_(nn::kIgnoreIndex);
   return context;
 }
 
@@ -83,7 +83,7 @@ void check_all(int tp, at::ScalarType type, double tolerance) {
           for (size_t i = 0; i < own.gradients.size(); ++i) {
             const nn::Parameter& parameter = decoder.parameters()[i];
             at::Tensor gradient = own.gradients[i].contiguous();
-            if (parameter.on_tensor_axis == nn::OnTensorAxis::kPartial) group.all_reduce(gradient).wait();
+            if (parameter.on_tensor_axis == nn::TensorAxisPlacement::kPartial) group.all_reduce(gradient).wait();
             expect_close(gradient, testing::part_of(expected.gradients[i], parameter), tolerance, parameter.fqn);
           }
         }
@@ -377,7 +377,7 @@ TEST(SplitTest, ShapesAndOffsets) {
     EXPECT_THAT(parameter.shape, ::testing::ElementsAre(6, 2));
     EXPECT_THAT(parameter.global_shape, ::testing::ElementsAre(6, 4));
     EXPECT_THAT(parameter.offset, ::testing::ElementsAre(0, 2 * self.rank));
-    EXPECT_EQ(parameter.on_tensor_axis, nn::OnTensorAxis::kSplit);
+    EXPECT_EQ(parameter.on_tensor_axis, nn::TensorAxisPlacement::kShard);
   });
 }
 

@@ -365,7 +365,7 @@ TEST_F(GpuDeviceTest, NormsMatch) {
 
 // Tables are computed where they are used.
 TEST_F(GpuDeviceTest, RopeTablesMatch) {
-  for (const nn::RopePairs pairs : {nn::RopePairs::kNeighbours, nn::RopePairs::kHalves}) {
+  for (const nn::RopePairs pairs : {nn::RopePairs::kInterleaved, nn::RopePairs::kRotateHalf}) {
     nn::RopeOptions options;
     options.head_dim = 64;
     options.max_seq_len = 512;

@@ -64,7 +64,7 @@ TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
       const testing::Tensors leaves = {testing::rounded({1, rows, in}), testing::rounded({out, in})};
       const at::Tensor dy = testing::rounded({1, rows, out});
       const auto computed = [&](at::Device device, bool emulate) {
-        const auto products = nn::make_low_precision_products({.recipe = recipe, .emulate = emulate});
+        const auto products = nn::make_low_precision_recipe({.recipe = recipe, .emulate = emulate});
         nn::Parameter weight{"w", {out, in}, {}, {}};
         weight.products = products.get();
         testing::Tensors moved;
@@ -100,11 +100,11 @@ TEST_F(GpuFloat8Test, ExpertsMultiplyTheirEightBits) {
   const at::Tensor beyond = at::arange(x.size(0)).ge(ends[-1].item<int64_t>()).unsqueeze(1);
   for (const nn::LowPrecision recipe : {nn::LowPrecision::kFloat8Rowwise, nn::LowPrecision::kFloat8RowwiseGwHp}) {
     const auto computed = [&](at::Device device, bool emulate) {
-      const auto products = nn::make_low_precision_products({.recipe = recipe, .emulate = emulate});
+      const auto products = nn::make_low_precision_recipe({.recipe = recipe, .emulate = emulate});
       const nn::RowGroups groups{.ends = ends.to(device), .beyond = beyond.to(device)};
       const nn::Operand rows{x.to(device), {}}, gradient{dy.to(device), {}}, weights{w.to(device), {}};
-      testing::Tensors all = {products->grouped_times_transposed(rows, weights, groups),
-                              products->grouped_times(gradient, weights, groups),
+      testing::Tensors all = {products->grouped_matmul_nt(rows, weights, groups),
+                              products->grouped_matmul_nn(gradient, weights, groups),
                               products->grouped_weight_gradient(gradient, rows, groups)};
       for (at::Tensor& one : all) one = one.cpu().to(at::kDouble);
       return all;

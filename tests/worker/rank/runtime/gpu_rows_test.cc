@@ -65,7 +65,7 @@ TEST_F(GpuRowsTest, HeadLoss) {
   at::manual_seed(8);
   const at::Tensor x = rounded({1, 50, 64}), weight = rounded({1000, 64}) * 0.5;
   at::Tensor labels = at::randint(1000, {1, 50}, at::kLong);
-  labels.select(1, 3).fill_(nn::kIgnoredLabel);
+  labels.select(1, 3).fill_(nn::kIgnoreIndex);
   const auto by_parts = [&](const Tensors& t) {
     nn::Parameter matrix{"output.weight", {1000, 64}, {}, {}};
     matrix.weight = t[1];

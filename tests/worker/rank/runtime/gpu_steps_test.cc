@@ -71,7 +71,7 @@ struct ChoicesOfAProcess {
   ~ChoicesOfAProcess() {
     kernels::choose("reference");
     kernels::choose_on_device(nullptr, {});
-    nn::multiply_groups_at_once(true);
+    nn::set_use_grouped_gemm(true);
   }
 };
 

@@ -19,8 +19,7 @@ const std::vector<std::vector<int64_t>> kDocuments = {{9, 4, 31, 7, 7, 22}, {3, 
 constexpr int64_t kWidth = 16;
 
 data::Batch empty_batch(int64_t rows) {
-  data::Batch batch{
-      at::full({rows, kWidth}, 49, at::kLong), at::full({rows, kWidth}, nn::kIgnoredLabel, at::kLong), {}};
+  data::Batch batch{at::full({rows, kWidth}, 49, at::kLong), at::full({rows, kWidth}, nn::kIgnoreIndex, at::kLong), {}};
   batch.documents = at::zeros({rows, kWidth}, at::kLong);
   return batch;
 }

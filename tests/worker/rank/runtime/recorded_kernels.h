@@ -29,8 +29,8 @@ class RecordedKernels final : public kernels::DeviceKernels {
   bool run(const kernels::Float8Cast& args) const override { return launch(args); }
   bool run(const kernels::Float8Rows& args) const override { return launch(args); }
   bool run(const kernels::Float8Columns& args) const override { return launch(args); }
-  bool run(const kernels::TurnBytes& args) const override { return launch(args); }
-  bool run(const kernels::FindSpreadRows& args) const override { return launch(args); }
+  bool run(const kernels::TransposeBytes& args) const override { return launch(args); }
+  bool run(const kernels::FindPaddedRows& args) const override { return launch(args); }
   bool on_host() const override { return true; }
 
   int64_t launches() const { return launches_; }  // Those outside graphs.

@@ -89,7 +89,7 @@ inline nn::MicrobatchContext rows_of_step(const TrainingPlan& plan, int step, in
   nn::MicrobatchContext context;
   context.tokens = tokens.slice(1, 0, plan.seq_len).clone();
   context.labels = tokens.slice(1, 1).clone();
-  context.labels.masked_fill_(context.labels.eq(3), nn::kIgnoredLabel);
+  context.labels.masked_fill_(context.labels.eq(3), nn::kIgnoreIndex);
   if (plan.document_end) context.documents = nn::number_documents(context.tokens, *plan.document_end);
   return context;
 }
@@ -104,7 +104,7 @@ inline pipeline::Schedule schedule_of(const TrainingPlan& plan, int ranks) {
 
 // The matrices of the layers from `first` on follow such a recipe, those of their experts too; routers read numbers.
 inline void convert_layers(model::Model& model, const nn::LowPrecisionOptions& options, size_t first = 0) {
-  model.recipes.push_back(nn::make_low_precision_products(options));
+  model.recipes.push_back(nn::make_low_precision_recipe(options));
   for (const auto& block : model.blocks) {
     if (!absl::StartsWith(block->name(), "layers.")) continue;
     if (first > 0) {

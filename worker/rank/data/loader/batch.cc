@@ -10,7 +10,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kIgnoredLabel = -100;
+constexpr int64_t kIgnoreIndex = -100;
 
 // Of a row that is cut from one stream of texts beside rows of pieces.
 void number(absl::Span<const int32_t> tokens, std::optional<int32_t> document_end, int64_t* documents) {
@@ -25,11 +25,11 @@ void number(absl::Span<const int32_t> tokens, std::optional<int32_t> document_en
 void separate(absl::Span<const int64_t> ends, int64_t seq_len, int64_t* labels, int64_t* documents) {
   int64_t begin = 0, document = 0;
   for (const int64_t end : ends) {
-    if (end <= seq_len) labels[end - 1] = kIgnoredLabel;
+    if (end <= seq_len) labels[end - 1] = kIgnoreIndex;
     std::fill(documents + begin, documents + std::min(end, seq_len), document++);
     begin = std::min(end, seq_len);
   }
-  std::fill(labels + begin, labels + seq_len, kIgnoredLabel);
+  std::fill(labels + begin, labels + seq_len, kIgnoreIndex);
   std::iota(documents + begin, documents + seq_len, document);
 }
 
@@ -57,7 +57,7 @@ absl::StatusOr<MixCursor> BatchMaker::seek(const MixCursor& cursor) {
 absl::Status BatchMaker::fill(Batch& batch) {
   const std::array<int64_t, 2> shape = {options_.batch, options_.seq_len};
   batch.tokens = at::zeros(shape, at::kLong);
-  batch.labels = at::full(shape, kIgnoredLabel, at::kLong);
+  batch.labels = at::full(shape, kIgnoreIndex, at::kLong);
   if (options_.pieces) batch.documents = at::zeros(shape, at::kLong);
   TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_.skip(options_.first));
   bool more = before == options_.first;
@@ -77,7 +77,7 @@ void BatchMaker::write(const int32_t* tokens, int64_t row, Batch& batch) const {
   int64_t* labels = batch.labels.data_ptr<int64_t>() + at;
   std::transform(tokens, tokens + seq_len, batch.tokens.data_ptr<int64_t>() + at, token_of);
   std::transform(tokens + 1, tokens + 1 + seq_len, labels,
-                 [](int32_t token) { return is_label(token) ? int64_t{token} : kIgnoredLabel; });
+                 [](int32_t token) { return is_label(token) ? int64_t{token} : kIgnoreIndex; });
   if (!options_.pieces) return;
   int64_t* documents = batch.documents.data_ptr<int64_t>() + at;
   if (stream_.piece_ends().empty())

@@ -40,17 +40,17 @@ TITAN_INLINE Ints code_of(const DynamicMap& map, Floats r) {
 }
 
 // Rounds to bf16 stochastically: up if the lower half plus a random half carries.
-TITAN_INLINE __m256i narrow_by_chance(Floats a, const uint32_t* random) {
+TITAN_INLINE __m256i stochastic_round_to_bf16(Floats a, const uint32_t* random) {
   const Ints bits = _mm512_castps_si512(a), exponent = _mm512_set1_epi32(0x7f800000);
   const Mask special = _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, exponent), exponent);
   const Ints moved = _mm512_add_epi32(bits, _mm512_srli_epi32(_mm512_loadu_si512(random), 16));
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(special, moved, rounded_bits(a)), 16));
 }
-TITAN_INLINE void store_by_chance(uint16_t* to, Floats a, const uint32_t* random, All) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow_by_chance(a, random));
+TITAN_INLINE void store_stochastic(uint16_t* to, Floats a, const uint32_t* random, All) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), stochastic_round_to_bf16(a, random));
 }
-TITAN_INLINE void store_by_chance(uint16_t* to, Floats a, const uint32_t* random, First first) {
-  _mm256_mask_storeu_epi16(to, first.lanes, narrow_by_chance(a, random));
+TITAN_INLINE void store_stochastic(uint16_t* to, Floats a, const uint32_t* random, First first) {
+  _mm256_mask_storeu_epi16(to, first.lanes, stochastic_round_to_bf16(a, random));
 }
 
 #else
@@ -92,7 +92,7 @@ TITAN_INLINE Ints code_of(const DynamicMap& map, Floats r) {
 }
 
 // Rounds to bf16 stochastically: up if the lower half plus a random half carries.
-TITAN_INLINE void store_by_chance(uint16_t* to, Floats a, const uint32_t* random, All) {
+TITAN_INLINE void store_stochastic(uint16_t* to, Floats a, const uint32_t* random, All) {
   const Ints bits = _mm256_castps_si256(a), exponent = _mm256_set1_epi32(0x7f800000);
   const Ints special = _mm256_cmpeq_epi32(_mm256_and_si256(bits, exponent), exponent);
   const Ints drawn = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(random));
@@ -101,9 +101,9 @@ TITAN_INLINE void store_by_chance(uint16_t* to, Floats a, const uint32_t* random
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
                    _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
 }
-TITAN_INLINE void store_by_chance(uint16_t* to, Floats a, const uint32_t* random, First first) {
+TITAN_INLINE void store_stochastic(uint16_t* to, Floats a, const uint32_t* random, First first) {
   alignas(16) uint16_t some[kLanes];
-  store_by_chance(some, a, random, All{});
+  store_stochastic(some, a, random, All{});
   for (int64_t i = 0; i < first.count; ++i) to[i] = some[i];
 }
 

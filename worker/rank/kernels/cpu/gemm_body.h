@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "worker/rank/kernels/cpu/gemm.h"
-#if defined(__AMX_BF16__) || defined(TITAN_PLAYED_TILES)
+#if defined(__AMX_BF16__) || defined(TITAN_EMULATED_TILES)
 #include "worker/rank/kernels/cpu/gemm_tiles.h"
-#elif defined(__AVX512BF16__) || defined(TITAN_PLAYED_DOTS)
+#elif defined(__AVX512BF16__) || defined(TITAN_EMULATED_DOTS)
 #include "worker/rank/kernels/cpu/gemm_dots.h"
 #else
 #include "worker/rank/kernels/cpu/gemm_fma.h"
@@ -89,7 +89,7 @@ void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t done,
   for (int64_t index = 0; index < b.count(); index += kPanelsAtOnce) {
     const int64_t column = index * kPanel, columns = least(b.columns - column, Sums::kStride);
     const int64_t next = index + kPanelsAtOnce < b.count() ? index + kPanelsAtOnce : 0;
-    Ahead ahead(b.panel(done, depth, next), strips_here);
+    PanelPrefetch ahead(b.panel(done, depth, next), strips_here);
     for (int64_t i = 0; i < strips_here; ++i) {
       const int64_t row = i * kStrip, height = least(rows - row, kStrip);
       if (before != nullptr) sums.take(before + row * before_stride + column, before_stride, height, columns);
@@ -150,7 +150,7 @@ void compute(const Product& p, int64_t columns, void* scratch, void* workspaces,
   pack_panels(p.b, panels, 0, p.depth, threads);
   const int64_t block = block_rows(p.rows, threads);
   in_numbered_parts(threads, parts_of(p.rows, block), [&](int64_t begin, int64_t end, int64_t thread) {
-    [[maybe_unused]] const Session session;
+    [[maybe_unused]] const TileSession session;
     const Workspace mine(workspaces, columns, thread);
     for (int64_t i = begin; i < end; ++i) {
       const auto finish = p.c_type == Dtype::kF32 ? finish_rows<float> : finish_rows<uint16_t>;

@@ -16,7 +16,7 @@ constexpr int64_t kStripsPerBlock = 20;
 constexpr int64_t kBlockDepth = 1024;
 constexpr int64_t kDepthUnit = 2;
 
-class Session {};  // There is nothing to set up.
+class TileSession {};  // There is nothing to set up.
 
 // Adds the products of a's and b's pairs to `sum`.
 TITAN_INLINE Floats add_dots(Floats sum, Ints a, Ints b) {
@@ -105,13 +105,13 @@ void pack_panels_of(const Operand& b, int64_t first, int64_t count, int64_t firs
 }
 
 // Prefetches nothing: multiplying a panel takes longer than loading the next one.
-struct Ahead {
-  Ahead(const uint16_t*, int64_t) {}
+struct PanelPrefetch {
+  PanelPrefetch(const uint16_t*, int64_t) {}
 };
 
 // sums [strip][panel] (+)= strip times panel. There is only one panel.
 void multiply(const uint16_t* strip, const uint16_t* panel, int64_t, int64_t, int64_t depth, float* sums, bool add,
-              const Ahead&) {
+              const PanelPrefetch&) {
   Floats own[kStrip][2];
 #pragma GCC unroll 16
   for (int64_t i = 0; i < kStrip; ++i) own[i][0] = own[i][1] = splat(0);

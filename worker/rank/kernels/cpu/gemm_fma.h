@@ -17,7 +17,7 @@ constexpr int64_t kStripsPerBlock = 8;
 constexpr int64_t kBlockDepth = 256;
 constexpr int64_t kDepthUnit = 1;
 
-class Session {};  // There is nothing to set up.
+class TileSession {};  // There is nothing to set up.
 
 // Widens and transposes eight rows of bf16 from `from` on, `stride` apart: their first eight elements go to
 // to[depth][unit].
@@ -69,13 +69,13 @@ void pack_panels_of(const Operand& b, int64_t first, int64_t count, int64_t firs
 }
 
 // Prefetches nothing: multiplying a panel takes longer than loading the next one.
-struct Ahead {
-  Ahead(const float*, int64_t) {}
+struct PanelPrefetch {
+  PanelPrefetch(const float*, int64_t) {}
 };
 
 // sums [strip][panel] (+)= strip times panel. There is only one panel.
 void multiply(const float* strip, const float* panel, int64_t, int64_t, int64_t depth, float* sums, bool add,
-              const Ahead&) {
+              const PanelPrefetch&) {
   Floats own[kStrip][2];
 #pragma GCC unroll 16
   for (int64_t i = 0; i < kStrip; ++i) own[i][0] = own[i][1] = splat(0);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "worker/rank/kernels/cpu/gemm_operand.h"
-#if !defined(TITAN_PLAYED_TILES)
+#if !defined(TITAN_EMULATED_TILES)
 #include "worker/rank/kernels/cpu/tiles.h"
 #endif
 
@@ -148,9 +148,9 @@ TITAN_INLINE void store_sums(float* c) {
 
 // Prefetches the next panels into the L2 cache while `strips` strips are multiplied by the current ones. From L3 a tile
 // arrives later than a core can look ahead.
-class Ahead {
+class PanelPrefetch {
  public:
-  Ahead(const uint16_t* panels, int64_t strips)
+  PanelPrefetch(const uint16_t* panels, int64_t strips)
       : at_(reinterpret_cast<const char*>(panels)), lines_((kLines + strips - 1) / strips) {}
 
   TITAN_INLINE void fetch() {
@@ -166,7 +166,7 @@ class Ahead {
 
 // sums [strip][panel] (+)= strip times panel.
 TITAN_INLINE void multiply_step(const uint16_t* strip, const uint16_t* panel, int64_t depth, float* sums, bool add,
-                                Ahead& ahead) {
+                                PanelPrefetch& ahead) {
   if (add) {
     load_sums(sums);
   } else {
@@ -192,7 +192,7 @@ TITAN_INLINE void multiply_step(const uint16_t* strip, const uint16_t* panel, in
 // sums (+)= strip times `count` panels, `panel_size` apart. depth is a multiple of 32. The L1 cache holds a step's
 // strip, one of its panels and the sums, so that each step reads only its panels from further away.
 void multiply(const uint16_t* strip, const uint16_t* panels, int64_t panel_size, int64_t count, int64_t depth,
-              float* sums, bool add, Ahead& ahead) {
+              float* sums, bool add, PanelPrefetch& ahead) {
   for (int64_t done = 0; done == 0 || done < depth; done += kStepDepth) {  // Without depth the sums are 0.
     const int64_t step = depth - done < kStepDepth ? depth - done : kStepDepth;
     for (int64_t i = 0; i < count; ++i) {

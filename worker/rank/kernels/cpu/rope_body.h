@@ -7,7 +7,7 @@ namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
 template <typename T, bool inverse>
-TITAN_INLINE void turn_neighbours(const T* x, T* y, const float* table, int64_t dim) {
+TITAN_INLINE void rotate_neighbours(const T* x, T* y, const float* table, int64_t dim) {
   for_vectors(dim, [=](int64_t i, auto lanes) {
     const Floats value = load(x + i, lanes), rotation = load(table + i, lanes);
     const Floats crossed = swap_pairs(value) * odd_twice(rotation);
@@ -17,7 +17,7 @@ TITAN_INLINE void turn_neighbours(const T* x, T* y, const float* table, int64_t 
 }
 
 template <typename T, bool inverse>
-TITAN_INLINE void turn_halves(const T* x, T* y, const float* table, int64_t dim) {
+TITAN_INLINE void rotate_halves(const T* x, T* y, const float* table, int64_t dim) {
   const int64_t half = dim / 2;
   for_vectors(half, [=](int64_t i, auto lanes) {
     const Floats first = load(x + i, lanes), second = load(x + half + i, lanes);
@@ -36,7 +36,7 @@ void turn_tokens(const Rope& a, int64_t begin, int64_t end) {
     const T* x = at<T>(a.x, batch * a.x_batch + token * a.x_token);
     T* y = at<T>(a.y, batch * a.y_batch + token * a.y_token);
     for (int64_t head = 0; head < a.heads; ++head, x += a.x_head, y += a.y_head) {
-      a.halves ? turn_halves<T, inverse>(x, y, table, a.dim) : turn_neighbours<T, inverse>(x, y, table, a.dim);
+      a.halves ? rotate_halves<T, inverse>(x, y, table, a.dim) : rotate_neighbours<T, inverse>(x, y, table, a.dim);
     }
   }
 }

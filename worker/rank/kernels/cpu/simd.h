@@ -109,12 +109,12 @@ TITAN_INLINE Ints pairs_of(Floats even, Floats odd) {
 TITAN_INLINE Ints narrow_pairs_of(Floats even, Floats odd) {
   return _mm512_or_si512(_mm512_castps_si512(odd), _mm512_srli_epi32(_mm512_castps_si512(even), 16));
 }
-TITAN_INLINE void part_pairs(Floats low, Floats high, Floats& even, Floats& odd) {
+TITAN_INLINE void deinterleave(Floats low, Floats high, Floats& even, Floats& odd) {
   const Ints evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   even = _mm512_permutex2var_ps(low, evens, high);
   odd = _mm512_permutex2var_ps(low, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), high);
 }
-TITAN_INLINE void join_pairs(Floats even, Floats odd, Floats& low, Floats& high) {
+TITAN_INLINE void interleave(Floats even, Floats odd, Floats& low, Floats& high) {
   const Ints first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   low = _mm512_permutex2var_ps(even, first, odd);
   high = _mm512_permutex2var_ps(even, _mm512_add_epi32(first, _mm512_set1_epi32(8)), odd);
@@ -250,11 +250,11 @@ TITAN_INLINE Ints narrow_pairs_of(Floats even, Floats odd) {
 TITAN_INLINE Floats cross_quarters(Floats a) {  // 0 2 1 3, in units of two lanes.
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xD8));
 }
-TITAN_INLINE void part_pairs(Floats low, Floats high, Floats& even, Floats& odd) {
+TITAN_INLINE void deinterleave(Floats low, Floats high, Floats& even, Floats& odd) {
   even = cross_quarters(_mm256_shuffle_ps(low, high, 0x88));
   odd = cross_quarters(_mm256_shuffle_ps(low, high, 0xDD));
 }
-TITAN_INLINE void join_pairs(Floats even, Floats odd, Floats& low, Floats& high) {
+TITAN_INLINE void interleave(Floats even, Floats odd, Floats& low, Floats& high) {
   const Floats a = cross_quarters(even), b = cross_quarters(odd);
   low = _mm256_unpacklo_ps(a, b);
   high = _mm256_unpackhi_ps(a, b);

@@ -119,7 +119,7 @@ struct RandomWords {
 
 TITAN_INLINE void put(float* to, Floats x, const uint32_t*, auto lanes) { store(to, x, lanes); }
 TITAN_INLINE void put(uint16_t* to, Floats x, const uint32_t* random, auto lanes) {
-  random == nullptr ? store(to, x, lanes) : store_by_chance(to, x, random, lanes);
+  random == nullptr ? store(to, x, lanes) : store_stochastic(to, x, random, lanes);
 }
 
 template <typename Number>

@@ -20,12 +20,12 @@ TITAN_INLINE GateAndLinear load_alternating(const uint16_t* from, First first) {
 }
 TITAN_INLINE GateAndLinear load_alternating(const float* from, All all) {
   GateAndLinear both;
-  part_pairs(load(from, all), load(from + kLanes, all), both.gate, both.linear);
+  deinterleave(load(from, all), load(from + kLanes, all), both.gate, both.linear);
   return both;
 }
 TITAN_INLINE GateAndLinear load_alternating(const float* from, First first) {
   GateAndLinear both;
-  part_pairs(load(from, lower_of(first)), load(from + kLanes, upper_of(first)), both.gate, both.linear);
+  deinterleave(load(from, lower_of(first)), load(from + kLanes, upper_of(first)), both.gate, both.linear);
   return both;
 }
 
@@ -35,13 +35,13 @@ TITAN_INLINE void store_alternating(uint16_t* to, GateAndLinear both, Lanes lane
 }
 TITAN_INLINE void store_alternating(float* to, GateAndLinear both, All all) {
   Floats low, high;
-  join_pairs(both.gate, both.linear, low, high);
+  interleave(both.gate, both.linear, low, high);
   store(to, low, all);
   store(to + kLanes, high, all);
 }
 TITAN_INLINE void store_alternating(float* to, GateAndLinear both, First first) {
   Floats low, high;
-  join_pairs(both.gate, both.linear, low, high);
+  interleave(both.gate, both.linear, low, high);
   store(to, low, lower_of(first));
   store(to + kLanes, high, upper_of(first));
 }

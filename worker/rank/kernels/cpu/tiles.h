@@ -21,12 +21,12 @@ TITAN_INLINE void tiles_configure() {
 TITAN_INLINE void tiles_release() { asm volatile("tilerelease" ::: "memory"); }
 
 // Keeps them configured while it lives.
-class Session {
+class TileSession {
  public:
-  [[gnu::always_inline]] Session() { tiles_configure(); }
-  [[gnu::always_inline]] ~Session() { tiles_release(); }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  [[gnu::always_inline]] TileSession() { tiles_configure(); }
+  [[gnu::always_inline]] ~TileSession() { tiles_release(); }
+  TileSession(const TileSession&) = delete;
+  TileSession& operator=(const TileSession&) = delete;
 };
 
 template <int tile>

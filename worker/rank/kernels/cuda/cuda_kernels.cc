@@ -36,8 +36,8 @@ class OnCurrentStream final : public DeviceKernels {
   bool run(const Float8Cast& args) const override { return by_eights(args); }
   bool run(const Float8Rows& args) const override { return by_eights(args); }
   bool run(const Float8Columns& args) const override { return by_eights(args); }
-  bool run(const TurnBytes& args) const override { return by_eights(args); }
-  bool run(const FindSpreadRows& args) const override { return by_eights(args); }
+  bool run(const TransposeBytes& args) const override { return by_eights(args); }
+  bool run(const FindPaddedRows& args) const override { return by_eights(args); }
 
  private:
   template <typename Args>

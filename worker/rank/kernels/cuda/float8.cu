@@ -22,7 +22,7 @@ cudaError_t launch(const Float8ColumnAmax& args, cudaStream_t stream) { return o
 cudaError_t launch(const Float8Cast& args, cudaStream_t stream) { return on_stream(args, stream); }
 cudaError_t launch(const Float8Rows& args, cudaStream_t stream) { return on_stream(args, stream); }
 cudaError_t launch(const Float8Columns& args, cudaStream_t stream) { return on_stream(args, stream); }
-cudaError_t launch(const TurnBytes& args, cudaStream_t stream) { return on_stream(args, stream); }
-cudaError_t launch(const FindSpreadRows& args, cudaStream_t stream) { return on_stream(args, stream); }
+cudaError_t launch(const TransposeBytes& args, cudaStream_t stream) { return on_stream(args, stream); }
+cudaError_t launch(const FindPaddedRows& args, cudaStream_t stream) { return on_stream(args, stream); }
 
 }  // namespace titan::kernels::device

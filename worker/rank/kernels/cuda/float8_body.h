@@ -22,14 +22,14 @@ struct AmaxOfPart {
     const uint32_t most = team.fold(
         left < kPacks ? left : kPacks, 0U,
         [=](uint32_t so_far, int64_t pack) { return greatest_magnitude(so_far, load_16_bytes(x + pack * kVector)); },
-        Greater());
+        Maximum());
     team.once([&] { raise(a.amax, most); });
   }
 };
 
 constexpr int64_t kRun = 16;  // Rows that belong to one group.
 
-TITAN_BODY int64_t source_of(const SpreadRows& spread, int64_t row) {
+TITAN_BODY int64_t source_of(const PaddedRows& spread, int64_t row) {
   return spread.source == nullptr ? row : spread.source[row];
 }
 
@@ -65,7 +65,7 @@ struct AmaxOfColumns {
         for (int j = 0; j < kAtOnce; ++j) {
           TITAN_UNROLL
           for (int k = 0; k < kVector; ++k) {
-            most[k / 4].w[k % 4] = Greater()(most[k / 4].w[k % 4], read[j].w[k / 2] >> k % 2 * 16 & 0x7fff);
+            most[k / 4].w[k % 4] = Maximum()(most[k / 4].w[k % 4], read[j].w[k / 2] >> k % 2 * 16 & 0x7fff);
           }
         }
       }
@@ -83,7 +83,7 @@ struct AmaxOfColumns {
           group = of_run;
           most = 0;
         }
-        most = Greater()(most, bits_of(memory[run * kColumns + k]));
+        most = Maximum()(most, bits_of(memory[run * kColumns + k]));
       }
       if (group >= 0) raise(a.amax + group * a.columns + column + k, most);
     });
@@ -125,7 +125,7 @@ struct Float8Row {
     const uint32_t most = team.fold(
         a.columns / kVector, 0U,
         [=](uint32_t so_far, int64_t pack) { return greatest_magnitude(so_far, load_16_bytes(x + pack * kVector)); },
-        Greater());
+        Maximum());
     const float scale = scale_of(widened(most), a.to);
     team.once([&] { a.inverse[row] = 1 / scale; });
     team.each(a.columns / kVector, [=, format = a.to.format](int64_t pack) {
@@ -239,7 +239,7 @@ struct InvertScales {
 
 // Uses one thread per row. Each searches all groups.
 struct FindSpread {
-  FindSpreadRows a;
+  FindPaddedRows a;
 
   template <typename Team>
   TITAN_BODY void operator()(Team& team, int64_t part) const {
@@ -272,7 +272,7 @@ struct FindSpread {
 };
 
 struct TurnTile {
-  TurnBytes a;
+  TransposeBytes a;
   Tiles tiles;
 
   template <typename Team>
@@ -285,14 +285,14 @@ struct TurnTile {
 };
 
 inline bool takes(const Float8Amax& a) { return a.count % kVector == 0 && lie_at_16(a.x); }
-inline bool takes(const FindSpreadRows& a) { return a.rows % kRun == 0 && a.rows < INT32_MAX; }
+inline bool takes(const FindPaddedRows& a) { return a.rows % kRun == 0 && a.rows < INT32_MAX; }
 inline bool takes(const Float8ColumnAmax& a) { return a.columns % kVector == 0 && lie_at_16(a.x); }
 inline bool takes(const Float8Cast& a) { return a.count % kVector == 0 && lie_at_16(a.x, a.values); }
 inline bool takes(const Float8Rows& a) { return a.columns % kVector == 0 && lie_at_16(a.x, a.values); }
 inline bool takes(const Float8Columns& a) {
   return a.rows % 16 == 0 && a.columns % kVector == 0 && lie_at_16(a.x, a.values);
 }
-inline bool takes(const TurnBytes& a) {
+inline bool takes(const TransposeBytes& a) {
   return a.rows % 16 == 0 && a.columns % kVector == 0 && lie_at_16(a.from, a.to);
 }
 
@@ -328,12 +328,12 @@ void float8(const Float8Columns& a, Grid& grid) {
 }
 
 template <typename Grid>
-void float8(const FindSpreadRows& a, Grid& grid) {
+void float8(const FindPaddedRows& a, Grid& grid) {
   grid(FindSpread{a}, parts_of(a.rows, kFloat8Threads), kFloat8Threads);
 }
 
 template <typename Grid>
-void float8(const TurnBytes& a, Grid& grid) {
+void float8(const TransposeBytes& a, Grid& grid) {
   const Tiles tiles(a.rows, a.columns);
   grid(TurnTile{a, tiles}, tiles.down * tiles.across, kFloat8Threads, Tile::kFloats);
 }

@@ -31,7 +31,7 @@ TITAN_BODY uint32_t greatest_magnitude(uint32_t so_far, const Words& words) {
   return so_far;
 }
 
-struct Greater {
+struct Maximum {
   TITAN_BODY uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
 };
 

@@ -29,7 +29,7 @@ cudaError_t launch(const Float8ColumnAmax& args, cudaStream_t stream);
 cudaError_t launch(const Float8Cast& args, cudaStream_t stream);
 cudaError_t launch(const Float8Rows& args, cudaStream_t stream);
 cudaError_t launch(const Float8Columns& args, cudaStream_t stream);
-cudaError_t launch(const TurnBytes& args, cudaStream_t stream);
-cudaError_t launch(const FindSpreadRows& args, cudaStream_t stream);
+cudaError_t launch(const TransposeBytes& args, cudaStream_t stream);
+cudaError_t launch(const FindPaddedRows& args, cudaStream_t stream);
 
 }  // namespace titan::kernels::device

@@ -23,7 +23,7 @@ struct TurnToken {
       const uint32_t head = static_cast<uint32_t>(item) / a_head, of_head = static_cast<uint32_t>(item) % a_head;
       const T* from = x + head * a.x_head;
       T* to = y + head * a.y_head;
-      a.halves ? turn_halves(from, to, table, of_head) : turn_neighbours(from, to, table, of_head);
+      a.halves ? rotate_halves(from, to, table, of_head) : rotate_neighbours(from, to, table, of_head);
     });
   }
 
@@ -39,7 +39,7 @@ struct TurnToken {
  private:
   static constexpr int kNeighbours = N == 1 ? 2 : N;
 
-  TITAN_BODY void turn_halves(const T* x, T* y, const float* table, int64_t item) const {
+  TITAN_BODY void rotate_halves(const T* x, T* y, const float* table, int64_t item) const {
     const int64_t i = item * N, half = a.dim / 2;
     const float sign = a.inverse ? -1.0F : 1.0F;
     const Pack<N> first = load<N>(x + i), second = load<N>(x + half + i);
@@ -50,7 +50,7 @@ struct TurnToken {
     store(y + half + i, each_of<N>(turned_too));
   }
 
-  TITAN_BODY void turn_neighbours(const T* x, T* y, const float* table, int64_t item) const {
+  TITAN_BODY void rotate_neighbours(const T* x, T* y, const float* table, int64_t item) const {
     const int64_t i = item * kNeighbours;
     const float sign = a.inverse ? -1.0F : 1.0F;
     const Pack<kNeighbours> value = load<kNeighbours>(x + i), rotation = load<kNeighbours>(table + i);

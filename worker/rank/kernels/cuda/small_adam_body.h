@@ -61,7 +61,7 @@ TITAN_BODY uint32_t random_word(uint64_t key, uint32_t step, int64_t index) {
 }
 
 // Rounds to bf16 stochastically: up if the lower half plus a random half carries. Infinities and NaN round to nearest.
-TITAN_BODY uint16_t narrowed_by_chance(float x, uint32_t word) {
+TITAN_BODY uint16_t stochastic_round_to_bf16(float x, uint32_t word) {
   const uint32_t bits = random::bits_of(x);
   if ((bits & 0x7f800000) == 0x7f800000) return static_cast<uint16_t>(narrowed(x, 0));
   return static_cast<uint16_t>((bits + (word >> 16)) >> 16);
@@ -149,7 +149,7 @@ struct SmallAdamBlock {
   TITAN_BODY void put(uint16_t* to, const Pack<N>& x, int64_t index, const SmallAdamFactors& f) const {
     if (!a.stochastic) return store(to, x);
     const auto step = static_cast<uint32_t>(f.random_step);
-    for (int n = 0; n < N; ++n) to[n] = narrowed_by_chance(x.v[n], random_word(a.random_key, step, index + n));
+    for (int n = 0; n < N; ++n) to[n] = stochastic_round_to_bf16(x.v[n], random_word(a.random_key, step, index + n));
   }
 
   template <typename Team>

@@ -21,7 +21,7 @@ at::Tensor greater_magnitude(const std::tuple<at::Tensor, at::Tensor>& least_and
 }  // namespace
 
 double largest_of(at::ScalarType float8) {
-  TORCH_CHECK(float8 == at::kFloat8_e4m3fn || float8 == at::kFloat8_e5m2, "float8: no products of ", float8);
+  TORCH_CHECK(float8 == at::kFloat8_e4m3fn || float8 == at::kFloat8_e5m2, "float8: unsupported type ", float8);
   return float8 == at::kFloat8_e4m3fn ? 448 : 57344;
 }
 
@@ -149,7 +149,7 @@ int64_t up(int64_t rows) { return (rows + kGroupMultiple - 1) / kGroupMultiple *
 at::Tensor begins_of(const at::Tensor& ends) { return at::constant_pad_nd(ends, {1, 0}); }
 
 // Leaves zeros between groups. They have the same bits in every type.
-at::Tensor moved(const at::Tensor& values, const GroupsApart& to) {
+at::Tensor moved(const at::Tensor& values, const PaddedGroups& to) {
   const at::Tensor bytes = values.view(at::kByte);
   at::Tensor wide = at::zeros({to.rows, values.size(1)}, bytes.options());
   return wide.index_copy_(0, to.places.to(at::kLong), bytes).view(values.scalar_type());
@@ -157,9 +157,9 @@ at::Tensor moved(const at::Tensor& values, const GroupsApart& to) {
 
 }  // namespace
 
-GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows) {
+PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows) {
   const int64_t n = rows.size(0), room_for_all = up(n) + kGroupMultiple * (groups.count() + 1);
-  if (GroupsApart found = on_device::groups_apart(groups, rows, room_for_all); found.places.defined()) return found;
+  if (PaddedGroups found = on_device::pad_groups(groups, rows, room_for_all); found.places.defined()) return found;
   const at::Tensor group_of = group_of_rows(groups, n, rows);
   // One more count is for the rows of no group, which come last.
   const at::Tensor counts =
@@ -172,8 +172,8 @@ GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows) {
           .rows = room_for_all};
 }
 
-Operand rows_apart(const at::Tensor& x, const GroupsApart& to) {
-  if (Operand apart = on_device::rows_apart(x, to); apart.quantised()) return apart;
+Operand quantise_padded_rows(const at::Tensor& x, const PaddedGroups& to) {
+  if (Operand apart = on_device::quantise_padded_rows(x, to); apart.quantised()) return apart;
   const Operand rows = quantised_rows(x);
   const at::Tensor scales = at::ones({to.rows}, rows.scales.options());
   return {.values = moved(rows.values, to),
@@ -181,8 +181,8 @@ Operand rows_apart(const at::Tensor& x, const GroupsApart& to) {
           .type = rows.type};
 }
 
-Operand columns_apart(const at::Tensor& x, const GroupsApart& to, const RowGroups& groups) {
-  if (Operand apart = on_device::columns_apart(x, to, groups.count()); apart.quantised()) return apart;
+Operand quantise_padded_columns(const at::Tensor& x, const PaddedGroups& to, const RowGroups& groups) {
+  if (Operand apart = on_device::quantise_padded_columns(x, to, groups.count()); apart.quantised()) return apart;
   const Operand columns = quantised_group_columns(x, groups);
   return {.values = moved(columns.values, to).t().contiguous(), .scales = columns.scales, .type = columns.type};
 }

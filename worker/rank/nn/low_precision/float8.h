@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 #include "worker/rank/nn/row_groups.h"
 
 namespace titan::nn {
@@ -63,7 +63,7 @@ at::Tensor rounded_group_columns(const at::Tensor& x, const RowGroups& groups);
 inline constexpr int64_t kGroupMultiple = 16;
 
 // Positions of rows that are moved apart, so that each group begins at a multiple of 16 rows.
-struct GroupsApart {
+struct PaddedGroups {
   at::Tensor places;  // int64 or int32 [n]: position of each row. Rows of no group come last.
   at::Tensor ends;    // int32 [groups]: end of each group, padding rows included.
   int64_t rows = 0;   // Suffices for any sizes of the groups. A multiple of 16.
@@ -72,14 +72,14 @@ struct GroupsApart {
   at::Tensor source, group;
 };
 // Computes the positions for rows [n, k].
-GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows);
+PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows);
 
 // Moves x [n, k] apart and quantises each row with a power of two: [to.rows, k] with scales [to.rows]. Zeros fill the
 // gaps.
-Operand rows_apart(const at::Tensor& x, const GroupsApart& to);
+Operand quantise_padded_rows(const at::Tensor& x, const PaddedGroups& to);
 
 // Moves x [n, k] apart, quantises each group's columns with powers of two, and transposes: [k, to.rows] with scales
 // [groups, k].
-Operand columns_apart(const at::Tensor& x, const GroupsApart& to, const RowGroups& groups);
+Operand quantise_padded_columns(const at::Tensor& x, const PaddedGroups& to, const RowGroups& groups);
 
 }  // namespace titan::nn

@@ -42,7 +42,7 @@ std::array<uint16_t, 256> table_of(at::ScalarType float8) {
 
 }  // namespace
 
-bool cpu_loops_take(const at::Tensor& x) { return own_kernels_take(x) && x.is_contiguous(); }
+bool cpu_loops_take(const at::Tensor& x) { return can_use_cpu_kernels(x) && x.is_contiguous(); }
 
 bool table_takes(const at::Tensor& values) {
   return values.is_cpu() && values.is_contiguous() && kernels::chosen_level().has_value();
@@ -105,7 +105,7 @@ at::Tensor no_magnitudes(const at::Tensor& x, at::IntArrayRef sizes) {
   return at::zeros(sizes, x.options().dtype(at::kFloat));
 }
 
-kernels::SpreadRows spread_of(const GroupsApart& to) {
+kernels::PaddedRows spread_of(const PaddedGroups& to) {
   return {.source = to.source.const_data_ptr<int32_t>(), .group = to.group.const_data_ptr<int32_t>()};
 }
 
@@ -186,17 +186,17 @@ Operand quantised_columns(const at::Tensor& x) {
   return turned(*device, x, {.batch = batch, .rows = rows, .columns = columns}, values, with_last(values, 1));
 }
 
-GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows, int64_t room) {
+PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows, int64_t room) {
   const kernels::DeviceKernels* device = kernels_for(rows);
   if (device == nullptr || !groups.ends.defined() || groups.ends.scalar_type() != at::kInt) return {};
   const auto whole = groups.ends.options();
-  GroupsApart to{.places = at::empty({rows.size(0)}, whole),
-                 .ends = at::empty_like(groups.ends),
-                 .rows = room,
-                 .source = at::empty({room}, whole),
-                 .group = at::empty({room / kGroupMultiple}, whole)};
+  PaddedGroups to{.places = at::empty({rows.size(0)}, whole),
+                  .ends = at::empty_like(groups.ends),
+                  .rows = room,
+                  .source = at::empty({room}, whole),
+                  .group = at::empty({room / kGroupMultiple}, whole)};
   const at::Tensor ends = groups.ends.contiguous();
-  const bool done = device->run(kernels::FindSpreadRows{.count = rows.size(0),
+  const bool done = device->run(kernels::FindPaddedRows{.count = rows.size(0),
                                                         .groups = groups.count(),
                                                         .rows = room,
                                                         .ends = ends.const_data_ptr<int32_t>(),
@@ -204,10 +204,10 @@ GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows, int64_
                                                         .group = to.group.data_ptr<int32_t>(),
                                                         .places = to.places.data_ptr<int32_t>(),
                                                         .spread_ends = to.ends.data_ptr<int32_t>()});
-  return done ? to : GroupsApart{};
+  return done ? to : PaddedGroups{};
 }
 
-Operand rows_apart(const at::Tensor& x, const GroupsApart& to) {
+Operand quantise_padded_rows(const at::Tensor& x, const PaddedGroups& to) {
   const kernels::DeviceKernels* device = to.source.defined() ? kernels_for(x) : nullptr;
   if (device == nullptr) return {};
   Operand rows{.values = at::empty({to.rows, x.size(1)}, x.options().dtype(at::kFloat8_e4m3fn)),
@@ -223,7 +223,7 @@ Operand rows_apart(const at::Tensor& x, const GroupsApart& to) {
   return done ? rows : Operand{};
 }
 
-Operand columns_apart(const at::Tensor& x, const GroupsApart& to, int64_t groups) {
+Operand quantise_padded_columns(const at::Tensor& x, const PaddedGroups& to, int64_t groups) {
   const kernels::DeviceKernels* device = to.source.defined() ? kernels_for(x) : nullptr;
   if (device == nullptr) return {};
   const int64_t columns = x.size(1);
@@ -236,10 +236,10 @@ at::Tensor by_rows(const at::Tensor& values) {
   const at::Tensor lying = values.t();
   if (device == nullptr || values.numel() == 0 || !lying.is_contiguous()) return {};
   at::Tensor turned = at::empty(values.sizes(), values.options());
-  const bool done = device->run(kernels::TurnBytes{.rows = lying.size(0),
-                                                   .columns = lying.size(1),
-                                                   .from = static_cast<const uint8_t*>(lying.const_data_ptr()),
-                                                   .to = bytes_of(turned)});
+  const bool done = device->run(kernels::TransposeBytes{.rows = lying.size(0),
+                                                        .columns = lying.size(1),
+                                                        .from = static_cast<const uint8_t*>(lying.const_data_ptr()),
+                                                        .to = bytes_of(turned)});
   return done ? turned : at::Tensor();
 }
 

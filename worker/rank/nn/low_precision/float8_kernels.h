@@ -44,10 +44,10 @@ Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType fl
 Operand quantised_rows(const at::Tensor& x);
 Operand quantised_columns(const at::Tensor& x);
 
-// The same for rows and x [n, k] of groups with ends that the device knows. GroupsApart::rows becomes `room`.
-GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows, int64_t room);
-Operand rows_apart(const at::Tensor& x, const GroupsApart& to);
-Operand columns_apart(const at::Tensor& x, const GroupsApart& to, int64_t groups);
+// The same for rows and x [n, k] of groups with ends that the device knows. PaddedGroups::rows becomes `room`.
+PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows, int64_t room);
+Operand quantise_padded_rows(const at::Tensor& x, const PaddedGroups& to);
+Operand quantise_padded_columns(const at::Tensor& x, const PaddedGroups& to, int64_t groups);
 
 // Makes a column-major matrix [rows, columns] of eight-bit numbers row-major.
 at::Tensor by_rows(const at::Tensor& values);

@@ -34,7 +34,7 @@ at::Tensor unbiased(const at::Tensor& amax, MxRounding rounding) {
     case MxRounding::kRceil:
       return amax.div(largest_of(at::kFloat8_e4m3fn)).log2_().ceil_().clamp_(-kBias, kBias).to(at::kInt);
   }
-  TORCH_CHECK(false, "mx: no such rounding");
+  TORCH_CHECK(false, "mxfp8: unknown rounding mode");
 }
 
 // Returns 2^(exponent - 127), fp32, but at least the smallest normal number. Blocks are divided by it.
@@ -90,26 +90,26 @@ namespace {
 // Each product quantises its operands separately, in blocks along the summed dimension, so layers save numbers. In
 // emulation, operands are rounded to what their blocks hold, which bf16 holds exactly, and multiplied as they are.
 // Experts are always emulated: an expert's rows form separate blocks, the last one shorter.
-class Mxfp8 final : public ProductRecipe {
+class Mxfp8 final : public MatmulRecipe {
  public:
   explicit Mxfp8(const LowPrecisionOptions& options) : rounding_(options.rounding), emulate_(options.emulate) {
     TORCH_CHECK(!options.input_over_ranks && !options.gradient_over_ranks && !options.weight_over_ranks,
-                "mxfp8: blocks are of one rank's numbers; only tensorwise scales are shared by ranks");
+                "mxfp8: a block's exponent covers one rank's numbers; only tensorwise scales can be shared by ranks");
   }
 
   Operand of_input(const at::Tensor& x) const override { return {x, {}, x.scalar_type()}; }
   Operand of_weight(const at::Tensor& weight) const override { return {weight, {}, weight.scalar_type()}; }
   Operand of_gradient(const at::Tensor& dy) const override { return {dy, {}, dy.scalar_type()}; }
 
-  at::Tensor times_transposed(const Operand& x, const Operand& weight) const override {
+  at::Tensor matmul_nt(const Operand& x, const Operand& weight) const override {
     const at::Tensor &rows = numbers(x), &matrix = numbers(weight);
-    if (!by_device(rows)) return nn::times_transposed(rounded(rows, -1), rounded(matrix, -1));
+    if (!by_device(rows)) return nn::matmul_nt(rounded(rows, -1), rounded(matrix, -1));
     return multiplied(rows_of(rows), matrix).view(with_last(rows, matrix.size(0)));
   }
 
-  void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
+  void add_matmul_nn(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
     const at::Tensor &rows = numbers(dy), &matrix = numbers(weight);
-    if (!by_device(rows)) return nn::add_times(sum, rounded(rows, -1), rounded(matrix, -2));
+    if (!by_device(rows)) return nn::add_matmul_nn(sum, rounded(rows, -1), rounded(matrix, -2));
     const at::Tensor product = multiplied(rows_of(rows), matrix.t()).view(with_last(rows, matrix.size(1)));
     sum = sum.defined() ? sum.add_(product) : product;
   }
@@ -120,12 +120,11 @@ class Mxfp8 final : public ProductRecipe {
     return multiplied(left.t(), right.t());
   }
 
-  at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
-                                      const RowGroups& groups) const override {
-    return nn::grouped_times_transposed(rounded(numbers(x), -1), rounded(numbers(weights), -1), groups);
+  at::Tensor grouped_matmul_nt(const Operand& x, const Operand& weights, const RowGroups& groups) const override {
+    return nn::grouped_matmul_nt(rounded(numbers(x), -1), rounded(numbers(weights), -1), groups);
   }
-  at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
-    return nn::grouped_times(rounded(numbers(dy), -1), rounded(numbers(weights), -2), groups);
+  at::Tensor grouped_matmul_nn(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
+    return nn::grouped_matmul_nn(rounded(numbers(dy), -1), rounded(numbers(weights), -2), groups);
   }
   at::Tensor grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups) const override {
     return nn::grouped_weight_gradient(rounded_groups(numbers(dy), groups), rounded_groups(numbers(x), groups), groups);
@@ -133,12 +132,14 @@ class Mxfp8 final : public ProductRecipe {
 
  private:
   static const at::Tensor& numbers(const Operand& operand) {
-    TORCH_CHECK(!operand.quantised(), "mxfp8: blocks follow each product, so its operands come as numbers");
+    TORCH_CHECK(
+        !operand.quantised(),
+        "mxfp8: operands must not be quantised in advance, because each product quantises them in separate blocks");
     return operand.values;
   }
 
   bool by_device(const at::Tensor& x) const {
-    return !emulate_ && has_low_precision_products(LowPrecision::kMxfp8, x.device());
+    return !emulate_ && has_low_precision_matmul(LowPrecision::kMxfp8, x.device());
   }
 
   at::Tensor rounded(const at::Tensor& x, int64_t dim) const { return mx_rounded(x, dim, rounding_); }
@@ -170,7 +171,7 @@ class Mxfp8 final : public ProductRecipe {
 
 }  // namespace
 
-std::unique_ptr<ProductRecipe> make_mxfp8(const LowPrecisionOptions& options) {
+std::unique_ptr<MatmulRecipe> make_mxfp8(const LowPrecisionOptions& options) {
   return std::make_unique<Mxfp8>(options);
 }
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 
 namespace titan::nn {
 

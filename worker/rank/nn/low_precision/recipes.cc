@@ -26,7 +26,7 @@ bool has_scaled_grouped_products(at::Device device) {
 
 bool has_exact_rowwise_products(at::Device device) { return device.is_cuda() && cuda_capability == 90; }
 
-bool has_low_precision_products(LowPrecision recipe, at::Device device) {
+bool has_low_precision_matmul(LowPrecision recipe, at::Device device) {
   // A dry run's tensors stand for the devices that it describes.
   if (!device.is_cuda() && !device.is_meta()) return false;
   switch (recipe) {
@@ -40,7 +40,7 @@ bool has_low_precision_products(LowPrecision recipe, at::Device device) {
   return false;
 }
 
-std::unique_ptr<ProductRecipe> make_low_precision_products(const LowPrecisionOptions& options) {
+std::unique_ptr<MatmulRecipe> make_low_precision_recipe(const LowPrecisionOptions& options) {
   switch (options.recipe) {
     case LowPrecision::kFloat8Tensorwise:
       return make_float8_tensorwise(options);
@@ -50,7 +50,7 @@ std::unique_ptr<ProductRecipe> make_low_precision_products(const LowPrecisionOpt
     case LowPrecision::kMxfp8:
       return make_mxfp8(options);
   }
-  TORCH_CHECK(false, "low precision: no such recipe");
+  TORCH_CHECK(false, "low precision: unknown recipe");
 }
 
 namespace {
@@ -73,7 +73,7 @@ Operand as_rows(const Operand& x) { return {rows_of(x.values), x.scales, x.type}
 
 Operand transposed(const Operand& x) { return {rows_of(x.values).t(), x.scales, x.type}; }
 
-class Float8Tensorwise final : public ProductRecipe {
+class Float8Tensorwise final : public MatmulRecipe {
  public:
   explicit Float8Tensorwise(LowPrecisionOptions options) : options_(std::move(options)) {}
 
@@ -91,14 +91,14 @@ class Float8Tensorwise final : public ProductRecipe {
     return quantised_by_ranks(dy, kBackward, options_.gradient_over_ranks);
   }
 
-  at::Tensor times_transposed(const Operand& x, const Operand& weight) const override {
+  at::Tensor matmul_nt(const Operand& x, const Operand& weight) const override {
     if (by_device(x)) return scaled_mm(as_rows(x), weight, /*fast=*/true, x.type).view(with_last(x, weight, 0));
     const at::ScalarType sums = accumulate_type(x.type);
     const auto [a, b] = exact(x, weight, x.type);
-    return times_scales(nn::times_transposed(a, b, sums), x, weight).to(x.type);
+    return times_scales(nn::matmul_nt(a, b, sums), x, weight).to(x.type);
   }
 
-  void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
+  void add_matmul_nn(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
     at::Tensor product;
     if (by_device(dy)) {
       product = scaled_mm(as_rows(dy), transposed(weight), /*fast=*/false, dy.type).view(with_last(dy, weight, 1));
@@ -116,14 +116,13 @@ class Float8Tensorwise final : public ProductRecipe {
   }
 
   // No device has expert products with one scale per operand: torchtitan uses scales of rows for experts.
-  at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
-                                      const RowGroups& groups) const override {
+  at::Tensor grouped_matmul_nt(const Operand& x, const Operand& weights, const RowGroups& groups) const override {
     const auto [a, b] = exact(x, weights, x.type);
-    return times_scales(nn::grouped_times_transposed(a, b, groups, accumulate_type(x.type)), x, weights).to(x.type);
+    return times_scales(nn::grouped_matmul_nt(a, b, groups, accumulate_type(x.type)), x, weights).to(x.type);
   }
-  at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
+  at::Tensor grouped_matmul_nn(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
     const auto [a, b] = exact(dy, weights, dy.type);
-    return times_scales(nn::grouped_times(a, b, groups, accumulate_type(dy.type)), dy, weights).to(dy.type);
+    return times_scales(nn::grouped_matmul_nn(a, b, groups, accumulate_type(dy.type)), dy, weights).to(dy.type);
   }
   at::Tensor grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups) const override {
     const auto [a, b] = exact(dy, x, dy.type);
@@ -132,7 +131,7 @@ class Float8Tensorwise final : public ProductRecipe {
 
  private:
   bool by_device(const Operand& x) const {
-    return !options_.emulate && has_low_precision_products(options_.recipe, x.values.device());
+    return !options_.emulate && has_low_precision_matmul(options_.recipe, x.values.device());
   }
 
   static std::pair<at::Tensor, at::Tensor> exact(const Operand& a, const Operand& b, at::ScalarType type) {
@@ -151,7 +150,7 @@ class Float8Tensorwise final : public ProductRecipe {
 
 }  // namespace
 
-std::unique_ptr<ProductRecipe> make_float8_tensorwise(const LowPrecisionOptions& options) {
+std::unique_ptr<MatmulRecipe> make_float8_tensorwise(const LowPrecisionOptions& options) {
   return std::make_unique<Float8Tensorwise>(options);
 }
 
@@ -163,30 +162,30 @@ at::Tensor amax_of_matrices(const at::Tensor& weight) { return amax_along(amax_a
 // Each product quantises its operands separately, along the summed dimension, so layers save numbers. In emulation,
 // operands are rounded to what eight bits hold, which bf16 holds exactly, and multiplied as they are. Only the result
 // is rounded.
-class Float8Rowwise final : public ProductRecipe {
+class Float8Rowwise final : public MatmulRecipe {
  public:
   explicit Float8Rowwise(const LowPrecisionOptions& options)
       : recipe_(options.recipe),
         exact_weight_gradient_(options.recipe == LowPrecision::kFloat8RowwiseGwHp),
         emulate_(options.emulate) {
     TORCH_CHECK(!options.input_over_ranks && !options.gradient_over_ranks && !options.weight_over_ranks,
-                "float8: rows' scales are of one rank's rows; only tensorwise scales are shared by ranks");
+                "float8: row scales cover one rank's rows; only tensorwise scales can be shared by ranks");
   }
 
   Operand of_input(const at::Tensor& x) const override { return {x, {}, x.scalar_type()}; }
   Operand of_weight(const at::Tensor& weight) const override { return {weight, {}, weight.scalar_type()}; }
   Operand of_gradient(const at::Tensor& dy) const override { return {dy, {}, dy.scalar_type()}; }
 
-  at::Tensor times_transposed(const Operand& x, const Operand& weight) const override {
+  at::Tensor matmul_nt(const Operand& x, const Operand& weight) const override {
     const at::Tensor &rows = numbers(x), &matrix = numbers(weight);
-    if (!by_device(rows)) return nn::times_transposed(rounded_along(rows, -1), rounded_along(matrix, -1));
+    if (!by_device(rows)) return nn::matmul_nt(rounded_along(rows, -1), rounded_along(matrix, -1));
     return scaled_mm(quantised_rows(rows_of(rows)), quantised_rows(matrix), /*fast=*/true, rows.scalar_type())
         .view(with_last(rows, matrix.size(0)));
   }
 
-  void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
+  void add_matmul_nn(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
     const at::Tensor &rows = numbers(dy), &matrix = numbers(weight);
-    if (!by_device(rows)) return nn::add_times(sum, rounded_along(rows, -1), rounded_for_input(matrix));
+    if (!by_device(rows)) return nn::add_matmul_nn(sum, rounded_along(rows, -1), rounded_for_input(matrix));
     const at::Tensor product =
         scaled_mm(quantised_rows(rows_of(rows)), for_input(matrix), /*fast=*/false, rows.scalar_type())
             .view(with_last(rows, matrix.size(1)));
@@ -200,21 +199,20 @@ class Float8Rowwise final : public ProductRecipe {
     return scaled_mm(quantised_columns(left), quantised_columns(right), /*fast=*/false, right.scalar_type());
   }
 
-  at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
-                                      const RowGroups& groups) const override {
+  at::Tensor grouped_matmul_nt(const Operand& x, const Operand& weights, const RowGroups& groups) const override {
     const at::Tensor &rows = numbers(x), &matrices = numbers(weights);
     if (grouped_by_device(matrices, matrices.size(1))) {
       return scaled_grouped_mm(rows, quantised_rows(matrices), groups);
     }
-    return nn::grouped_times_transposed(rounded_along(rows, -1), rounded_along(matrices, -1), groups);
+    return nn::grouped_matmul_nt(rounded_along(rows, -1), rounded_along(matrices, -1), groups);
   }
 
-  at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
+  at::Tensor grouped_matmul_nn(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
     const at::Tensor &rows = numbers(dy), &matrices = numbers(weights);
     if (grouped_by_device(matrices, matrices.size(1))) {
       return scaled_grouped_mm(rows, for_input(matrices), groups);
     }
-    return nn::grouped_times(rounded_along(rows, -1), rounded_for_input(matrices), groups);
+    return nn::grouped_matmul_nn(rounded_along(rows, -1), rounded_for_input(matrices), groups);
   }
 
   at::Tensor grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups) const override {
@@ -229,11 +227,13 @@ class Float8Rowwise final : public ProductRecipe {
 
  private:
   static const at::Tensor& numbers(const Operand& operand) {
-    TORCH_CHECK(!operand.quantised(), "float8: scales of rows follow each product, so its operands come as numbers");
+    TORCH_CHECK(!operand.quantised(),
+                "float8: rowwise operands must not be quantised in advance, because each product quantises them along "
+                "its summed dimension");
     return operand.values;
   }
 
-  bool by_device(const at::Tensor& x) const { return !emulate_ && has_low_precision_products(recipe_, x.device()); }
+  bool by_device(const at::Tensor& x) const { return !emulate_ && has_low_precision_matmul(recipe_, x.device()); }
   bool grouped_by_device(const at::Tensor& x, int64_t out) const {
     return !emulate_ && has_scaled_grouped_products(x.device()) && fits_scaled_grouped_mm(x.size(-1), out);
   }
@@ -267,7 +267,7 @@ class Float8Rowwise final : public ProductRecipe {
 
 }  // namespace
 
-std::unique_ptr<ProductRecipe> make_float8_rowwise(const LowPrecisionOptions& options) {
+std::unique_ptr<MatmulRecipe> make_float8_rowwise(const LowPrecisionOptions& options) {
   return std::make_unique<Float8Rowwise>(options);
 }
 

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "worker/rank/nn/low_precision/mxfp8.h"
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 
 namespace titan::nn {
 
@@ -34,19 +34,19 @@ struct LowPrecisionOptions {
 
 // Makes a recipe for dense layers and experts. It works on bf16, fp32 and fp64 (emulated), on every device and on meta
 // tensors.
-std::unique_ptr<ProductRecipe> make_low_precision_products(const LowPrecisionOptions& options);
+std::unique_ptr<MatmulRecipe> make_low_precision_recipe(const LowPrecisionOptions& options);
 
 // Whether `device` computes such products itself (SM89 for float8, SM100 for MX). Otherwise they are emulated.
-bool has_low_precision_products(LowPrecision recipe, at::Device device);
+bool has_low_precision_matmul(LowPrecision recipe, at::Device device);
 
 // Sets the compute capability of the process's CUDA devices: 10 * major + minor (SM90: 90). There is one per process,
 // set before it computes. Until then no device has such products.
 void set_cuda_capability(int capability);
 
-// make_low_precision_products() chooses from these.
-std::unique_ptr<ProductRecipe> make_float8_tensorwise(const LowPrecisionOptions& options);
-std::unique_ptr<ProductRecipe> make_float8_rowwise(const LowPrecisionOptions& options);
-std::unique_ptr<ProductRecipe> make_mxfp8(const LowPrecisionOptions& options);
+// make_low_precision_recipe() chooses from these.
+std::unique_ptr<MatmulRecipe> make_float8_tensorwise(const LowPrecisionOptions& options);
+std::unique_ptr<MatmulRecipe> make_float8_rowwise(const LowPrecisionOptions& options);
+std::unique_ptr<MatmulRecipe> make_mxfp8(const LowPrecisionOptions& options);
 
 // Whether `device` multiplies experts' rows with one scale per row (SM90, SM100).
 bool has_scaled_grouped_products(at::Device device);

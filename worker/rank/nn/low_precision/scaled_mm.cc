@@ -93,8 +93,8 @@ bool fits_scaled_grouped_mm(int64_t in, int64_t out) { return in % kGroupMultipl
 
 at::Tensor scaled_grouped_mm(const at::Tensor& a, const Operand& b, const RowGroups& groups) {
   if (a.is_meta()) return at::empty({a.size(0), b.values.size(1)}, a.options());
-  const GroupsApart to = groups_apart(groups, a);
-  const Operand rows = rows_apart(a, to);
+  const PaddedGroups to = pad_groups(groups, a);
+  const Operand rows = quantise_padded_rows(a, to);
   const at::Tensor product = grouped_product_of(rows.values, b.values.contiguous().transpose(1, 2), rows.scales,
                                                 b.scales.squeeze(-1), to.ends);
   at::Tensor result = product.index_select(0, to.places).to(a.scalar_type());
@@ -104,8 +104,8 @@ at::Tensor scaled_grouped_mm(const at::Tensor& a, const Operand& b, const RowGro
 
 at::Tensor scaled_grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups) {
   if (x.is_meta()) return at::empty({groups.count(), dy.size(1), x.size(1)}, x.options());
-  const GroupsApart to = groups_apart(groups, x);
-  const Operand left = columns_apart(dy, to, groups), right = columns_apart(x, to, groups);
+  const PaddedGroups to = pad_groups(groups, x);
+  const Operand left = quantise_padded_columns(dy, to, groups), right = quantise_padded_columns(x, to, groups);
   at::Tensor gradient =
       grouped_product_of(left.values, right.values.t(), left.scales.flatten(), right.scales.flatten(), to.ends);
   // A group without rows has nothing to sum.

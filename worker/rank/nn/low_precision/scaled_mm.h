@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 #include "worker/rank/nn/row_groups.h"
 
 namespace titan::nn {

@@ -12,7 +12,7 @@ device::NormalBox normal_box(const nn::Parameter& parameter, uint64_t seed, std:
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const nn::Init& init = parameter.init;
   const bool cut = init.kind == nn::Init::Kind::kTruncatedNormal;
-  const nn::CutNormal normal(init.std, cut ? init.lower : -kInfinity, cut ? init.upper : kInfinity);
+  const nn::TruncatedNormal normal(init.std, cut ? init.lower : -kInfinity, cut ? init.upper : kInfinity);
   return {.key = nn::stream_key(seed, parameter.fqn),
           .std = normal.std,
           .lower = normal.lower,

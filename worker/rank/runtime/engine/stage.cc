@@ -133,7 +133,7 @@ at::Tensor Stage::first_pass(size_t index, Saved& saved, const nn::MicrobatchCon
   at::NoGradGuard no_grad;
   const auto& policy = blocks_[index].checkpoint.keep;
   if (!policy) return run(index, saved.input, context);
-  const nn::KeptResults::Scope recording(saved.kept, policy->begin());
+  const nn::SavedActivations::Scope recording(saved.kept, policy->begin());
   at::Tensor output = run(index, saved.input, context);
   policy->end(saved.kept.calls());
   return output;
@@ -143,7 +143,7 @@ at::Tensor Stage::first_pass(size_t index, Saved& saved, const nn::MicrobatchCon
 torch::autograd::Edge Stage::second_pass(size_t index, Saved& saved, nn::MicrobatchContext context) {
   at::AutoGradMode with_grad(true);
   context.counting = false;
-  std::optional<nn::KeptResults::Scope> repeating;
+  std::optional<nn::SavedActivations::Scope> repeating;
   if (blocks_[index].checkpoint.keep) repeating.emplace(saved.kept);
   return torch::autograd::impl::gradient_edge(run(index, saved.input, context));
 }

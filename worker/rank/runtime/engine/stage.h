@@ -72,7 +72,7 @@ class Stage : public StageRunner {
  private:
   // What is kept of one block for the backward pass of one microbatch.
   struct Saved {
-    nn::KeptResults kept;          // For the block's second pass, when it is recomputed.
+    nn::SavedActivations kept;     // For the block's second pass, when it is recomputed.
     at::Tensor input;              // Leaf of the block's graph (detached).
     torch::autograd::Edge output;  // Root of the graph; none when the block is recomputed. Not the output itself, which
                                    // the graph keeps only if it needs it.

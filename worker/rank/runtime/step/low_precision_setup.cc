@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "common/plan/config/low_precision.h"
-#include "worker/rank/nn/kept_results.h"
 #include "worker/rank/nn/low_precision/recipes.h"
+#include "worker/rank/nn/saved_activations.h"
 
 namespace titan::runtime {
 namespace {
@@ -42,7 +42,7 @@ nn::AmaxOverRanks over(const std::vector<const comm::Group*>& groups, bool may_b
       for (const comm::Group* group : groups) group->all_reduce(greatest, c10d::ReduceOp::MAX).wait();
       return greatest;
     };
-    amax.copy_(may_be_kept ? nn::kept_or({.kind = nn::OpCall::Kind::kGreatest}, exchange) : exchange());
+    amax.copy_(may_be_kept ? nn::saved_or_compute({.kind = nn::OpCall::Kind::kGreatest}, exchange) : exchange());
   };
 }
 
@@ -61,8 +61,8 @@ std::vector<const comm::Group*> ranks_of_scales(const config::JobConfig& config,
   return larger_than_one(mesh, {Axis::kTensor, Axis::kLoss});
 }
 
-std::shared_ptr<const nn::ProductRecipe> make_recipe(const config::JobConfig& config, const comm::DeviceMesh& mesh,
-                                                     LowPrecision recipe) {
+std::shared_ptr<const nn::MatmulRecipe> make_recipe(const config::JobConfig& config, const comm::DeviceMesh& mesh,
+                                                    LowPrecision recipe) {
   const config::QuantizeLinear& linear = config.quantize.linear;
   nn::LowPrecisionOptions options;
   options.recipe = recipe_of(recipe);
@@ -77,7 +77,7 @@ std::shared_ptr<const nn::ProductRecipe> make_recipe(const config::JobConfig& co
     options.gradient_over_ranks = over(ranks_of_scales(config, mesh), /*may_be_kept=*/false);
     options.weight_over_ranks = over(larger_than_one(mesh, {Axis::kTensor}), /*may_be_kept=*/false);
   }
-  return nn::make_low_precision_products(options);
+  return nn::make_low_precision_recipe(options);
 }
 
 // A parameter that the last block reads as its matrix has that name there ("output.weight").
@@ -108,7 +108,7 @@ absl::Status check_blocks(const nn::Parameter& parameter, LowPrecision recipe) {
 
 absl::Status name_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model) {
   if (config.model.converters.empty()) return absl::OkStatus();
-  std::map<LowPrecision, std::shared_ptr<const nn::ProductRecipe>> recipes;
+  std::map<LowPrecision, std::shared_ptr<const nn::MatmulRecipe>> recipes;
   for (const auto& block : model.blocks) {
     for (nn::Parameter& parameter : block->parameters()) {
       const std::optional<LowPrecision> recipe = conversion_of(config, model, parameter);
@@ -146,7 +146,7 @@ std::vector<std::string> conversion_lines(const config::JobConfig& config, const
     for (const nn::Parameter& parameter : block->parameters()) {
       if (parameter.products == nullptr) continue;
       const LowPrecision recipe = *conversion_of(config, model, parameter);
-      if (!nn::has_low_precision_products(recipe_of(recipe), device)) emulated = recipe;
+      if (!nn::has_low_precision_matmul(recipe_of(recipe), device)) emulated = recipe;
       if (!config.model.print_after_conversion) continue;
       lines.push_back(absl::StrCat(parameter.fqn, " [", absl::StrJoin(parameter.global_shape, ", "),
                                    "]: ", std::string(config::name(recipe))));

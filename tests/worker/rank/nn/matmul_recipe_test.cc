@@ -1,4 +1,4 @@
-#include "worker/rank/nn/product_recipe.h"
+#include "worker/rank/nn/matmul_recipe.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -12,8 +12,8 @@
 // operations of its first pass. The second pass takes them instead of computing them, while it builds the same graph,
 // and computes everything else again from them. The bits are those of the first pass.
 //
-// Operations take part by calling kept_or(). The driver of the block opens a KeptResults::Scope around each pass. The
-// scope belongs to the thread that runs the pass, like at::GradMode, so that layers need not pass it on.
+// Operations take part by calling saved_or_compute(). The driver of the block opens a SavedActivations::Scope around
+// each pass. The scope belongs to the thread that runs the pass, like at::GradMode, so that layers need not pass it on.
 namespace titan::nn {
 
 // One call of an operation with a result that may be kept.
@@ -37,42 +37,42 @@ struct OpCall {
 };
 
 // Whether to keep the results of the next call. Called once per call, in order.
-using KeepRule = std::function<bool(const OpCall&)>;
+using SaveRule = std::function<bool(const OpCall&)>;
 
 // Decides what a block keeps.
-class KeepPolicy {
+class RecomputePolicy {
  public:
-  virtual ~KeepPolicy() = default;
-  virtual KeepRule begin() = 0;                                        // Begins one first pass.
+  virtual ~RecomputePolicy() = default;
+  virtual SaveRule begin() = 0;                                        // Begins one first pass.
   virtual void end(const std::vector<OpCall>& calls) { (void)calls; }  // Gets the calls of that pass.
 };
 
 // Results that one block keeps for one microbatch.
-class KeptResults {
+class SavedActivations {
  public:
   // Makes a pass on this thread record results, or repeat with the recorded ones. Scopes may nest.
   class Scope {
    public:
-    Scope(KeptResults& results, KeepRule rule);  // First pass.
-    explicit Scope(KeptResults& results);        // Second pass.
+    Scope(SavedActivations& results, SaveRule rule);  // First pass.
+    explicit Scope(SavedActivations& results);        // Second pass.
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
-    KeptResults* const outer_;
+    SavedActivations* const outer_;
   };
 
   // Returns the results of the innermost scope on this thread. Null outside a scope.
-  static KeptResults* current();
+  static SavedActivations* current();
 
   bool repeats() const { return !rule_; }  // Whether this is the second pass.
   std::vector<OpCall> calls() const;       // Calls of the first pass.
   int64_t bytes() const;                   // Bytes that are held.
 
  private:
-  friend std::vector<at::Tensor> kept_or(OpCall call, const at::Tensor& input,
-                                         const std::function<std::vector<at::Tensor>()>& compute);
+  friend std::vector<at::Tensor> saved_or_compute(OpCall call, const at::Tensor& input,
+                                                  const std::function<std::vector<at::Tensor>()>& compute);
   using WeakResult = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Entry {
     explicit Entry(const OpCall& c) : call(c), produced(at::Tensor().getIntrusivePtr()) {}
@@ -82,26 +82,26 @@ class KeptResults {
     at::Tensor stand_in;              // [...]: shape and type of the result, without memory.
     WeakResult produced;              // Result of a product.
   };
-  // Records the results [...] of a call that reads `input` [...], as in kept_or().
+  // Records the results [...] of a call that reads `input` [...], as in saved_or_compute().
   void record(OpCall call, const at::Tensor& input, const std::vector<at::Tensor>& results);
   Entry& repeat(const OpCall& call);
 
   std::vector<Entry> entries_;
-  KeepRule rule_;  // Empty in the second pass.
+  SaveRule rule_;  // Empty in the second pass.
   size_t next_ = 0;
 };
 
 // Returns the results [...] of an operation, computed or kept from the first pass. Call it in the forward function of
 // an autograd function. Its backward function must not need the values of `input` if results were kept. The caller must
 // not change the results. `input` [...] is the tensor that a kScatter call reads.
-std::vector<at::Tensor> kept_or(OpCall call, const at::Tensor& input,
-                                const std::function<std::vector<at::Tensor>()>& compute);
+std::vector<at::Tensor> saved_or_compute(OpCall call, const at::Tensor& input,
+                                         const std::function<std::vector<at::Tensor>()>& compute);
 
 // The same for one result [...].
-inline at::Tensor kept_or(const OpCall& call, const std::function<at::Tensor()>& compute,
-                          const at::Tensor& input = {}) {
-  if (KeptResults::current() == nullptr) return compute();
-  return kept_or(call, input, [&] { return std::vector<at::Tensor>{compute()}; })[0];
+inline at::Tensor saved_or_compute(const OpCall& call, const std::function<at::Tensor()>& compute,
+                                   const at::Tensor& input = {}) {
+  if (SavedActivations::current() == nullptr) return compute();
+  return saved_or_compute(call, input, [&] { return std::vector<at::Tensor>{compute()}; })[0];
 }
 
 }  // namespace titan::nn

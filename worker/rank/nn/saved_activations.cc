@@ -1,4 +1,4 @@
-#include "worker/rank/nn/kept_results.h"
+#include "worker/rank/nn/saved_activations.h"
 
 #include <c10/util/Exception.h>
 
@@ -7,7 +7,7 @@
 namespace titan::nn {
 namespace {
 
-thread_local KeptResults* innermost = nullptr;
+thread_local SavedActivations* innermost = nullptr;
 
 const char* name(OpCall::Kind kind) {
   switch (kind) {
@@ -29,27 +29,27 @@ const char* name(OpCall::Kind kind) {
 
 }  // namespace
 
-KeptResults::Scope::Scope(KeptResults& results, KeepRule rule) : outer_(std::exchange(innermost, &results)) {
+SavedActivations::Scope::Scope(SavedActivations& results, SaveRule rule) : outer_(std::exchange(innermost, &results)) {
   results.entries_.clear();
   results.rule_ = std::move(rule);
 }
 
-KeptResults::Scope::Scope(KeptResults& results) : outer_(std::exchange(innermost, &results)) {
+SavedActivations::Scope::Scope(SavedActivations& results) : outer_(std::exchange(innermost, &results)) {
   results.rule_ = nullptr;
   results.next_ = 0;
 }
 
-KeptResults::Scope::~Scope() { innermost = outer_; }
+SavedActivations::Scope::~Scope() { innermost = outer_; }
 
-KeptResults* KeptResults::current() { return innermost; }
+SavedActivations* SavedActivations::current() { return innermost; }
 
-std::vector<OpCall> KeptResults::calls() const {
+std::vector<OpCall> SavedActivations::calls() const {
   std::vector<OpCall> all;
   for (const Entry& entry : entries_) all.push_back(entry.call);
   return all;
 }
 
-int64_t KeptResults::bytes() const {
+int64_t SavedActivations::bytes() const {
   int64_t sum = 0;
   for (const Entry& entry : entries_) {
     for (const at::Tensor& result : entry.results) sum += static_cast<int64_t>(result.nbytes());
@@ -57,7 +57,7 @@ int64_t KeptResults::bytes() const {
   return sum;
 }
 
-void KeptResults::record(OpCall call, const at::Tensor& input, const std::vector<at::Tensor>& results) {
+void SavedActivations::record(OpCall call, const at::Tensor& input, const std::vector<at::Tensor>& results) {
   call.bytes = 0;
   for (const at::Tensor& result : results) call.bytes += static_cast<int64_t>(result.nbytes());
   Entry entry(call);
@@ -78,22 +78,22 @@ void KeptResults::record(OpCall call, const at::Tensor& input, const std::vector
   entries_.push_back(std::move(entry));
 }
 
-KeptResults::Entry& KeptResults::repeat(const OpCall& call) {
+SavedActivations::Entry& SavedActivations::repeat(const OpCall& call) {
   TORCH_CHECK(next_ < entries_.size() && entries_[next_].call.kind == call.kind, "recomputation: a ", name(call.kind),
-              " that was not there in the first pass; a block's forward pass must do the same each time");
+              " that the first pass did not contain; a block's forward pass must run the same operations each time");
   return entries_[next_++];
 }
 
-std::vector<at::Tensor> kept_or(OpCall call, const at::Tensor& input,
-                                const std::function<std::vector<at::Tensor>()>& compute) {
-  KeptResults* all = KeptResults::current();
+std::vector<at::Tensor> saved_or_compute(OpCall call, const at::Tensor& input,
+                                         const std::function<std::vector<at::Tensor>()>& compute) {
+  SavedActivations* all = SavedActivations::current();
   if (all == nullptr) return compute();
   if (all->rule_) {
     std::vector<at::Tensor> results = compute();
     all->record(call, input, results);
     return results;
   }
-  KeptResults::Entry& entry = all->repeat(call);
+  SavedActivations::Entry& entry = all->repeat(call);
   // The stand-in is handed over too: it becomes part of the graph, which would otherwise live as long as this entry and
   // hold the block's input.
   if (entry.call.feeds >= 0 && all->entries_[entry.call.feeds].kept) return {std::move(entry.stand_in)};

@@ -23,9 +23,9 @@ struct Operand {
 // have the type of the layer's activations, [..., out] and [..., in]. A weight's gradient is [out, in] (of experts
 // [experts, out, in]). A recipe has no state of a step: all microbatches, recomputation and the later half of a split
 // backward pass call it in any order.
-class ProductRecipe {
+class MatmulRecipe {
  public:
-  virtual ~ProductRecipe() = default;
+  virtual ~MatmulRecipe() = default;
 
   // Whether quantising communicates with other ranks. If so, layers contain collectives, on every rank alike.
   virtual bool exchanges_with_ranks() const { return false; }
@@ -41,26 +41,25 @@ class ProductRecipe {
   virtual Operand of_gradient(const at::Tensor& dy) const = 0;
 
   // x w^T: [..., out].
-  virtual at::Tensor times_transposed(const Operand& x, const Operand& weight) const = 0;
+  virtual at::Tensor matmul_nt(const Operand& x, const Operand& weight) const = 0;
   // Adds dy w to sum [..., in], or sets sum to it if undefined.
-  virtual void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const = 0;
+  virtual void add_matmul_nn(at::Tensor& sum, const Operand& dy, const Operand& weight) const = 0;
   // dy^T x over all rows: [out, in].
   virtual at::Tensor weight_gradient(const Operand& dy, const Operand& x) const = 0;
 
   // The same for rows that belong to one expert after the other, as in matmul.h: [n, out], [n, in] and [experts, out,
   // in].
-  virtual at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
-                                              const RowGroups& groups) const = 0;
-  virtual at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const = 0;
+  virtual at::Tensor grouped_matmul_nt(const Operand& x, const Operand& weights, const RowGroups& groups) const = 0;
+  virtual at::Tensor grouped_matmul_nn(const Operand& dy, const Operand& weights, const RowGroups& groups) const = 0;
   virtual at::Tensor grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups) const = 0;
 };
 
 // Multiplies numbers as they are: bf16, fp32 or fp64, by matmul.h. Parameters use it unless they name another.
-const ProductRecipe& plain_products();
+const MatmulRecipe& plain_matmul_recipe();
 
 struct Parameter;
 // Return the recipe of a weight's products, and the weight as they read it.
-const ProductRecipe& recipe_of(const Parameter& weight);
+const MatmulRecipe& recipe_of(const Parameter& weight);
 Operand operand_of(const Parameter& weight);
 
 }  // namespace titan::nn
