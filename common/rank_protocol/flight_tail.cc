@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kTailMagic = 0x544847494c465454;  // "TTFLIGHT" in memory order.
 constexpr uint32_t kTailVersion = 1;
-constexpr size_t kMostMembers = 1 << 17;  // Limit for a text that a user's program wrote.
+constexpr size_t kMaxMembers = 1 << 17;  // Limit for a text that a user's program wrote.
 constexpr size_t kNameBytes = 32, kMembersBytes = 48, kOperationBytes = 24, kTypeBytes = 16;
 
 }  // namespace
@@ -197,7 +197,7 @@ std::vector<int> parse_rank_list(const std::string& members) {
     const bool is_range = absl::SimpleAtoi(range.front(), &first) && absl::SimpleAtoi(range.back(), &last) &&
                           (slash == part.npos || absl::SimpleAtoi(part.substr(slash + 1), &stride));
     if (!is_range || range.size() > 2 || first < 0 || stride < 1) break;
-    for (int64_t rank = first; rank <= last && ranks.size() < kMostMembers; rank += stride)
+    for (int64_t rank = first; rank <= last && ranks.size() < kMaxMembers; rank += stride)
       ranks.push_back(static_cast<int>(rank));
   }
   return ranks;

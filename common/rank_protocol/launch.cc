@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 // Far above any job, so that a small file cannot make the reader allocate all memory.
-constexpr size_t kMostRanks = 1 << 20;
+constexpr size_t kMaxRanks = 1 << 20;
 
 absl::Status wrong(const std::string& member, const char* expected) {
   return absl::InvalidArgumentError(absl::StrCat("launch file: ", member, " is missing or not ", expected));
@@ -40,8 +40,8 @@ absl::Status read_text(const json& from, const char* member, const std::string& 
 }
 
 absl::Status add_node(RankPlacement place, int count, std::vector<RankPlacement>& ranks) {
-  if (static_cast<size_t>(count) > kMostRanks - ranks.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("launch file: more than ", kMostRanks, " ranks"));
+  if (static_cast<size_t>(count) > kMaxRanks - ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("launch file: more than ", kMaxRanks, " ranks"));
   }
   for (place.local_rank = 0; place.local_rank < count; ++place.local_rank) {
     place.rank = static_cast<int>(ranks.size());
@@ -62,7 +62,7 @@ absl::Status read_row(const json& row, const std::string& where, std::vector<Ran
   }
   std::string text;
   TITAN_RETURN_IF_ERROR(read_text(row, "names", where, text));
-  absl::StatusOr<std::vector<std::string>> names = unfold_names(text, kMostRanks - ranks.size());
+  absl::StatusOr<std::vector<std::string>> names = unfold_names(text, kMaxRanks - ranks.size());
   if (!names.ok()) return annotate(names.status(), absl::StrCat("launch file: ", where, "names"));
   for (std::string& name : *names) {
     place.node = std::move(name);

@@ -15,8 +15,8 @@
 namespace titan::rank_protocol {
 namespace {
 
-constexpr size_t kMostDigits = 18;  // The most that always fit into an int64.
-constexpr size_t kLongestName = 63;
+constexpr size_t kMaxDigits = 18;  // The most that always fit into an int64.
+constexpr size_t kMaxNameLength = 63;
 
 struct Split {
   absl::string_view prefix, digits;
@@ -24,8 +24,7 @@ struct Split {
 
 Split split(absl::string_view name) {
   size_t at = name.size();
-  while (at > 0 && name.size() - at < kMostDigits && absl::ascii_isdigit(static_cast<unsigned char>(name[at - 1])))
-    --at;
+  while (at > 0 && name.size() - at < kMaxDigits && absl::ascii_isdigit(static_cast<unsigned char>(name[at - 1]))) --at;
   return {name.substr(0, at), name.substr(at)};
 }
 
@@ -55,7 +54,7 @@ absl::Status wrong(absl::string_view what) { return absl::InvalidArgumentError(a
 absl::Status add(absl::string_view prefix, absl::string_view end, size_t most, std::vector<std::string>& names) {
   const size_t length = prefix.size() + end.size();
   if (length == 0) return wrong("an empty name");
-  if (length > kLongestName) return wrong(absl::StrCat("a name of ", length, " characters"));
+  if (length > kMaxNameLength) return wrong(absl::StrCat("a name of ", length, " characters"));
   if (names.size() == most) return wrong(absl::StrCat("more than ", most, " names"));
   names.push_back(absl::StrCat(prefix, end));
   return absl::OkStatus();

@@ -21,9 +21,9 @@ namespace titan::rank_protocol {
 namespace {
 
 constexpr std::string_view kPrefix = "{\"seq\":";
-constexpr size_t kMostOfPrefix = 32;  // Length of the prefix with any number after it.
+constexpr size_t kMaxOfPrefix = 32;  // Length of the prefix with any number after it.
 constexpr int64_t kTailStep = 64 << 10;
-constexpr int64_t kLongestSkipped = 256 << 20;
+constexpr int64_t kMaxSkippedLength = 256 << 20;
 
 // Returns the number of an event line; 0: not an event. Only SpoolWriter makes these lines, so their start is fixed and
 // no JSON parser is needed.
@@ -91,7 +91,7 @@ SpoolBatch skip_junk(SpoolBatch batch, int64_t offset, std::string_view bytes) {
   while (at != std::string_view::npos && sequence_of(bytes.substr(at), /*whole=*/false) == 0) {
     at = at == 0 ? std::string_view::npos : bytes.rfind(kPrefix, at - 1);
   }
-  if (at == std::string_view::npos) at = bytes.size() - kMostOfPrefix;
+  if (at == std::string_view::npos) at = bytes.size() - kMaxOfPrefix;
   skip(batch, offset, static_cast<int64_t>(at));
   batch.next_offset = offset + static_cast<int64_t>(at);
   return batch;
@@ -104,7 +104,7 @@ absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, 
   const int64_t sequence = sequence_of(bytes, /*whole=*/false);
   if (sequence == 0) return skip_junk(std::move(batch), offset, bytes);
   // A file without a newline costs nothing to make, so this does not read all of it.
-  const int64_t last = size - offset > kLongestSkipped ? offset + kLongestSkipped : size;
+  const int64_t last = size - offset > kMaxSkippedLength ? offset + kMaxSkippedLength : size;
   for (int64_t at = offset + static_cast<int64_t>(bytes.size()); at < last; at += kTailStep) {
     TITAN_ASSIGN_OR_RETURN(const std::string piece, read_range(fd, at, std::min(kTailStep, size - at), path));
     const size_t end = piece.find('\n');
@@ -224,7 +224,7 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
     end = bytes.rfind('\n');
     if (end != std::string::npos) break;
     if (want >= info.st_size - offset) return batch;  // The rest is empty or a torn line.
-    if (want > kLongestLine) return skip_long_line(fd, offset, info.st_size, bytes, path, std::move(batch));
+    if (want > kMaxLineLength) return skip_long_line(fd, offset, info.st_size, bytes, path, std::move(batch));
   }
   for (size_t begin = 0; begin <= end;) {
     const size_t stop = bytes.find('\n', begin);
@@ -243,7 +243,7 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
     line.json = whole.substr(event);
     line.sequence = sequence_of(line.json);
     const auto length = static_cast<int64_t>(line.json.size());
-    if (length > kLongestLine) line.json = too_long(line.sequence, length);
+    if (length > kMaxLineLength) line.json = too_long(line.sequence, length);
     batch.lines.push_back(std::move(line));
   }
   return batch;

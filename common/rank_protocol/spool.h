@@ -38,7 +38,7 @@ struct SpoolLine {
   int64_t end_offset = 0;  // Offset of the byte after the newline.
 };
 
-inline constexpr int64_t kLongestLine = 1 << 20;
+inline constexpr int64_t kMaxLineLength = 1 << 20;
 
 // Bytes that are not events: junk, a torn line with an event appended to it, a hole left by a crash.
 struct SpoolDamage {
@@ -54,7 +54,7 @@ struct SpoolBatch {
 };
 
 // Reads whole lines after a byte offset and returns the offset after the last whole line, for the caller to save. Reads
-// about max_bytes at a time. A longer line is returned whole up to kLongestLine, and beyond that as
+// about max_bytes at a time. A longer line is returned whole up to kMaxLineLength, and beyond that as
 // {"seq":N,"kind":"event_too_long","bytes":LENGTH}, so that one event can fill neither memory nor a message. Damage is
 // skipped up to the next event and reported in `damage`. The caller checks that numbers are consecutive. Errors:
 // NotFound (no such file), those of reading.

@@ -19,8 +19,8 @@ namespace {
 
 using core::JobView;
 
-constexpr size_t kLongestFilter = 8192;
-constexpr int kDeepest = 50;
+constexpr size_t kMaxFilterLength = 8192;
+constexpr int kMaxDepth = 50;
 
 enum class Compare { kEqual, kUnequal, kLess, kLessOrEqual, kGreater, kGreaterOrEqual, kHas };
 
@@ -95,7 +95,7 @@ class Parser {
   Parser(const std::string& text, absl::Time now, const std::string& self) : text_(text), now_(now), self_(self) {}
 
   absl::StatusOr<Filter> parse() {
-    if (text_.size() > kLongestFilter) return wrong(0, absl::StrCat("is longer than ", kLongestFilter, " bytes"));
+    if (text_.size() > kMaxFilterLength) return wrong(0, absl::StrCat("is longer than ", kMaxFilterLength, " bytes"));
     skip_spaces();
     if (at_ == text_.size()) return Filter([](const JobView&) { return true; });
     TITAN_ASSIGN_OR_RETURN(Filter filter, sequence());
@@ -156,7 +156,7 @@ class Parser {
     if (at_ == text_.size()) return wrong(at_, "a comparison is missing");
     if (text_[at_] != '(') return comparison();
     const size_t opened = at_++;
-    if (++depth_ > kDeepest) return wrong(opened, "nested too deeply");
+    if (++depth_ > kMaxDepth) return wrong(opened, "nested too deeply");
     skip_spaces();
     TITAN_ASSIGN_OR_RETURN(Filter inner, sequence());
     if (at_ == text_.size()) return wrong(opened, "'(' is not closed");

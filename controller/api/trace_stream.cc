@@ -14,8 +14,8 @@ namespace {
 using absl::StatusCode;
 
 constexpr int64_t kTracePiece = 1 << 20;
-constexpr int kMostSteps = 100;
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr int kMaxSteps = 100;
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 // Time from probing the ranks to the last one's beacon. A rank that is reached later records later steps.
 constexpr absl::Duration kAskingTakes = absl::Seconds(1);
 
@@ -44,9 +44,9 @@ std::string node_of(const job::AttemptRecord& attempt, int rank) {
 
 absl::Status check_profile_request(const v1::ProfileJobRequest& request, const reconcile::JobView& view) {
   if (request.request_id().empty()) return rpc::bad_request("REQUEST_ID_MISSING", {{"request_id", "must be a UUID"}});
-  if (request.steps() < 1 || request.steps() > kMostSteps) {
+  if (request.steps() < 1 || request.steps() > kMaxSteps) {
     return rpc::bad_request("BAD_STEPS",
-                            {{"steps", absl::StrCat(request.steps(), " is not between 1 and ", kMostSteps)}});
+                            {{"steps", absl::StrCat(request.steps(), " is not between 1 and ", kMaxSteps)}});
   }
   if (request.ranks().empty()) return rpc::bad_request("RANK_NOT_FOUND", {{"ranks", "must name at least one rank"}});
   TITAN_RETURN_IF_ERROR(check_ranks(request.ranks(), view));
@@ -215,15 +215,15 @@ bool TraceStream::ends_for(const Source& source) {
                    {{"rank", absl::StrCat(source.rank)}, {"node", source.node}}));
     return true;
   }
-  const absl::Duration patience =
-      request_.patience_milliseconds() > 0 ? absl::Milliseconds(request_.patience_milliseconds()) : kPatience;
+  const absl::Duration timeout =
+      request_.patience_milliseconds() > 0 ? absl::Milliseconds(request_.patience_milliseconds()) : kTimeout;
   const bool waits_for_reader = source.seen.state() == v1::TraceData::WRITTEN && source.trouble.empty();
-  if (waits_for_reader || absl::Now() - source.moved <= patience) return false;
+  if (waits_for_reader || absl::Now() - source.moved <= timeout) return false;
   const std::string what =
       source.trouble.empty() ? absl::StrCat("it is in phase ", source.seen.phase()) : source.trouble;
   end(rpc::error(StatusCode::kDeadlineExceeded, "RANK_DOES_NOT_MOVE",
                  absl::StrCat("rank ", source.rank, " on node ", source.node, " has shown no progress for ",
-                              rounded(patience), " after step ", source.seen.step(), ": ", what),
+                              rounded(timeout), " after step ", source.seen.step(), ": ", what),
                  {{"rank", absl::StrCat(source.rank)}, {"node", source.node}}));
   return true;
 }

@@ -15,9 +15,11 @@
 namespace titan::auth {
 namespace {
 
-constexpr size_t kLongest = 256;
+constexpr size_t kMaxLength = 256;
 
-std::string cut(const std::string& text) { return text.size() <= kLongest ? text : text.substr(0, kLongest) + "..."; }
+std::string cut(const std::string& text) {
+  return text.size() <= kMaxLength ? text : text.substr(0, kMaxLength) + "...";
+}
 
 absl::Status put(int fd, const std::string& line, const std::string& path) {
   const ssize_t wrote = write(fd, line.data(), line.size());

@@ -12,8 +12,8 @@
 namespace titan::auth {
 namespace {
 
-constexpr size_t kLongestName = 64;
-constexpr size_t kLongestAddress = 128;
+constexpr size_t kMaxNameLength = 64;
+constexpr size_t kMaxAddressLength = 128;
 
 bool is_in_name(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '@' || c == '+' || c == '-'; }
 
@@ -43,7 +43,8 @@ bool Caller::sees_all() const { return std::find(projects.begin(), projects.end(
 Caller admin(std::string actor) { return {std::move(actor), Role::kAdmin, {kAllProjects}, kAllProjects}; }
 
 std::string user_actor(const std::string& name) {
-  const bool valid = !name.empty() && name.size() <= kLongestName && std::all_of(name.begin(), name.end(), is_in_name);
+  const bool valid =
+      !name.empty() && name.size() <= kMaxNameLength && std::all_of(name.begin(), name.end(), is_in_name);
   return valid ? absl::StrCat("user:", name) : "";
 }
 
@@ -53,7 +54,7 @@ std::string peer_address(const std::string& peer) {
   if (has_port) address = address.substr(5, address.rfind(':') - 5);
   std::replace_if(
       address.begin(), address.end(), [](char c) { return !absl::ascii_isgraph(c); }, '_');
-  return address.substr(0, kLongestAddress);
+  return address.substr(0, kMaxAddressLength);
 }
 
 std::string peer_actor(const std::string& peer) { return absl::StrCat("peer:", peer_address(peer)); }

@@ -15,7 +15,7 @@ namespace titan::auth {
 namespace {
 
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
-constexpr size_t kMostKnown = 20'000;  // About 1.5 KB each.
+constexpr size_t kMaxKnown = 20'000;  // About 1.5 KB each.
 
 absl::Status reject(absl::string_view reason, absl::string_view why) {
   return rpc::error(absl::StatusCode::kUnauthenticated, reason,
@@ -75,7 +75,7 @@ absl::Status CertificateVerifier::stands(const std::string& chain) {
   reload_if_changed(now);  // TLS may have read the file more recently.
   const absl::StatusOr<absl::Time> end = verify(chain, now);
   if (!end.ok()) return end.status();
-  if (ends_.size() >= kMostKnown) ends_.clear();
+  if (ends_.size() >= kMaxKnown) ends_.clear();
   ends_[chain] = *end;
   return absl::OkStatus();
 }

@@ -28,9 +28,9 @@ namespace titan::cli {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
-constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+constexpr absl::Duration kMaxPause = absl::Milliseconds(500);
 constexpr absl::Duration kSayWaiting = absl::Seconds(1);
-constexpr absl::Duration kLookPatience = absl::Milliseconds(700);
+constexpr absl::Duration kLookTimeout = absl::Milliseconds(700);
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
 
 // Without credentials, every call on the channel fails.
@@ -131,7 +131,7 @@ absl::Status Client::fault(const grpc::Status& said) const {
   const std::lock_guard lock(looks_mutex_);
   const size_t at = current_;
   if (Look& look = looks_[at]; absl::Now() >= look.next) {
-    look.fault = rpc::connection_fault(members_[at].address, security_, std::min(kLookPatience, timeout_));
+    look.fault = rpc::connection_fault(members_[at].address, security_, std::min(kLookTimeout, timeout_));
     look.next = absl::Now() + kLookAgain;
   }
   const bool all = std::all_of(looks_.begin(), looks_.end(), [](const Look& look) { return !look.fault.ok(); });
@@ -161,7 +161,7 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
   // Status of the last try that no controller took.
   std::optional<grpc::Status> unanswered;
   bool said = false;
-  for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
+  for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kMaxPause)) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     add_credentials(context);

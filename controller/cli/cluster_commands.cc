@@ -103,14 +103,14 @@ class StallWatch {
 };
 
 // The controller copies its store before it sends any of it.
-constexpr absl::Duration kCopyPatience = absl::Minutes(5);
-constexpr absl::Duration kChunkPatience = absl::Seconds(30);
+constexpr absl::Duration kCopyTimeout = absl::Minutes(5);
+constexpr absl::Duration kChunkTimeout = absl::Seconds(30);
 
 absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
   TITAN_RETURN_IF_ERROR(client.get_cluster().status());  // Obeys --timeout, like other verbs.
   grpc::ClientContext context;
   client.add_credentials(context);
-  StallWatch stall(context, std::max(client.timeout(), kCopyPatience));
+  StallWatch stall(context, std::max(client.timeout(), kCopyTimeout));
   const auto stream = client.cluster().Backup(&context, v1::BackupRequest());
   v1::BackupChunk first, chunk;
   int64_t bytes = 0;
@@ -119,7 +119,7 @@ absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
     if (bytes == 0) first = chunk;
     bytes += static_cast<int64_t>(chunk.data().size());
     written = partial.append(chunk.data());
-    stall.wait_again(std::max(client.timeout(), kChunkPatience));
+    stall.wait_again(std::max(client.timeout(), kChunkTimeout));
   }
   if (!written.ok()) context.TryCancel();
   const grpc::Status ended = stream->Finish();

@@ -12,12 +12,12 @@
 namespace titan::cli {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Milliseconds(500);
-constexpr int kMostJobs = 1000;
+constexpr absl::Duration kTimeout = absl::Milliseconds(500);
+constexpr int kMaxJobs = 1000;
 
 std::vector<v1::Job> jobs_in(const Globals& globals, std::vector<std::string> states) {
-  Client client(globals.controller, kPatience, globals.access);
-  return find_jobs(client, {.states = std::move(states), .limit = kMostJobs}).value_or(std::vector<v1::Job>());
+  Client client(globals.controller, kTimeout, globals.access);
+  return find_jobs(client, {.states = std::move(states), .limit = kMaxJobs}).value_or(std::vector<v1::Job>());
 }
 
 std::vector<std::string> distinct(const Globals& globals,
@@ -67,7 +67,7 @@ std::vector<std::string> states_for(const std::string& verb) {
 
 std::vector<std::string> node_names(const std::string& verb, const Globals& globals) {
   std::vector<std::string> names;
-  Client client(globals.controller, kPatience, globals.access);
+  Client client(globals.controller, kTimeout, globals.access);
   const auto page = client.list_nodes({});
   if (!page.ok()) return names;
   for (const v1::Node& node : page->nodes()) {

@@ -37,7 +37,7 @@ constexpr size_t kJobsInFull = 100;
 constexpr size_t kEventsOfAJob = 500;
 constexpr absl::Duration kRecently = absl::Hours(24);
 constexpr size_t kWorkerPages = 100;
-constexpr absl::Duration kWorkerPagePatience = absl::Seconds(2);
+constexpr absl::Duration kWorkerPageTimeout = absl::Seconds(2);
 
 // Variables that change what Titan's programs and their libraries do; no others are read.
 constexpr absl::string_view kVariables[] = {"TITAN_",       "CUDA_",     "NCCL_",
@@ -179,7 +179,7 @@ void add_worker_pages(const std::vector<v1::Node>& nodes, int port, DebugBundle&
       return bundle.miss("nodes/", absl::ResourceExhaustedError(
                                        absl::StrCat("metrics of the first ", kWorkerPages, " ready workers are here")));
     }
-    const absl::StatusOr<std::string> page = metrics::read_page(node.address(), port, kWorkerPagePatience);
+    const absl::StatusOr<std::string> page = metrics::read_page(node.address(), port, kWorkerPageTimeout);
     if (page.ok()) bundle.add(path, *page);
     if (!page.ok()) bundle.miss(path, page.status());
   }

@@ -18,7 +18,7 @@
 namespace titan::cli {
 namespace {
 
-constexpr absl::Duration kLeastStall = absl::Seconds(60);
+constexpr absl::Duration kMinStall = absl::Seconds(60);
 constexpr int kReportsMissing = 5;
 
 // Number of ranks of the newest attempt.
@@ -67,13 +67,13 @@ Pace pace_of(const v1::Job& job, absl::Time now) {
   const int64_t steps = std::max<int64_t>(0, progress.total_steps() - progress.step());
   pace.left = std::max(absl::ZeroDuration(), *pace.step * steps - *pace.since_step);
   const double reported_each = std::max(1.0, number_at(config, "metrics", "log_freq"));
-  pace.stalled = *pace.since_step > std::max(kLeastStall, *pace.step * (reported_each * kReportsMissing));
+  pace.stalled = *pace.since_step > std::max(kMinStall, *pace.step * (reported_each * kReportsMissing));
   return pace;
 }
 
 namespace {
 
-constexpr size_t kLongest = 79;
+constexpr size_t kMaxLength = 79;
 constexpr char kClearLine[] = "\r\033[K";
 
 std::string progress_text(const v1::Job& job) {
@@ -91,7 +91,7 @@ ProgressLine::ProgressLine() : works_(can_redraw(STDERR_FILENO)) {}
 
 void ProgressLine::show(const v1::Job& job) {
   if (!works_) return;
-  std::fputs(absl::StrCat(kClearLine, cut(shown(progress_text(job)), kLongest)).c_str(), stderr);
+  std::fputs(absl::StrCat(kClearLine, cut(shown(progress_text(job)), kMaxLength)).c_str(), stderr);
   is_there_ = true;
 }
 

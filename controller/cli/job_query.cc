@@ -72,7 +72,7 @@ absl::StatusOr<std::string> label_filter(const std::string& word) {
 namespace {
 
 constexpr int kJobPage = 1000;
-constexpr size_t kMostNamed = 20;
+constexpr size_t kMaxNamed = 20;
 constexpr char kAllProjects[] = "*";
 constexpr char kMe[] = "me";
 
@@ -107,8 +107,8 @@ std::vector<std::string> states_where(bool final) {
 
 std::string named(const std::vector<std::string>& jobs) {
   std::vector<std::string> shown;
-  for (size_t i = 0; i < std::min(jobs.size(), kMostNamed); ++i) shown.push_back(short_name(jobs[i]));
-  return absl::StrCat(absl::StrJoin(shown, ", "), jobs.size() > kMostNamed ? ", ..." : "");
+  for (size_t i = 0; i < std::min(jobs.size(), kMaxNamed); ++i) shown.push_back(short_name(jobs[i]));
+  return absl::StrCat(absl::StrJoin(shown, ", "), jobs.size() > kMaxNamed ? ", ..." : "");
 }
 
 absl::Status confirm(const std::vector<std::string>& jobs, const std::string& verb, bool yes) {

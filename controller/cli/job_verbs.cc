@@ -17,7 +17,7 @@ namespace titan::cli {
 namespace {
 
 constexpr int kLastLinesShown = 5;
-constexpr absl::Duration kLastLinesPatience = absl::Seconds(3);
+constexpr absl::Duration kLastLinesTimeout = absl::Seconds(3);
 
 // The newest warnings and errors of a job, one of each kind; none when they cannot be read.
 std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
@@ -45,7 +45,7 @@ LastLines last_lines_of(Client& client, const v1::Job& job) {
   request.set_tail_lines(kLastLinesShown);
   Stopper stopper;
   (void)follow_stream<v1::LogChunk>(
-      client, absl::Now() + kLastLinesPatience, stopper,
+      client, absl::Now() + kLastLinesTimeout, stopper,
       [&](grpc::ClientContext& context) { return client.jobs().TailLogs(&context, request); },
       [&last](const v1::LogChunk& chunk) {
         last.text += chunk.data();

@@ -63,7 +63,7 @@ int validate(const Globals& globals, const Source& source) {
 
 namespace {
 
-constexpr absl::Duration kSchedulerPatience = absl::Seconds(2);
+constexpr absl::Duration kSchedulerTimeout = absl::Seconds(2);
 
 int wait_for_end(const Globals& globals, Client& client, const std::string& name, Stopper& stopper) {
   v1::Job::State last = v1::Job::STATE_UNSPECIFIED;
@@ -94,7 +94,7 @@ int wait_for_end(const Globals& globals, Client& client, const std::string& name
 // Reports what happens right after a job was queued: it starts, or the scheduler says what it waits for.
 void report_start(Client& client, const v1::Job& queued) {
   Stopper stopper;
-  const auto seen = watch_job(client, queued.name(), absl::Now() + kSchedulerPatience, stopper, [](const v1::Job& now) {
+  const auto seen = watch_job(client, queued.name(), absl::Now() + kSchedulerTimeout, stopper, [](const v1::Job& now) {
     return now.state() != v1::Job::QUEUED || !now.pending_message().empty();
   });
   const v1::Job& job = seen.ok() ? *seen : queued;

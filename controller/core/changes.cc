@@ -54,7 +54,7 @@ void put_node(Step& step, Change& change, const Node& node) {
 void add_event(const Step& step, Change& change, LiveJob& job, job::EventRecord event) {
   event.time_ns = step.now.wall_ns();
   event.job = job.record.name;
-  event.message = text::shortened(std::move(event.message), job::kLongestMessage);
+  event.message = text::shortened(std::move(event.message), job::kMaxMessageLength);
   put_event(change.mutations, job_events_prefix(job.record.uid), ++job.record.events, step.options.events_kept, event);
   for (journal::Line& line : line_of(event, job.record.uid)) change.then.lines.push_back(std::move(line));
 }
@@ -66,7 +66,7 @@ void add_node_event(const Step& step, Change& change, Node& node, absl::string_v
   event.job = std::move(job);
   event.node = node.record.name;
   event.reason = std::string(reason);
-  event.message = text::shortened(std::move(message), job::kLongestMessage);
+  event.message = text::shortened(std::move(message), job::kMaxMessageLength);
   event.severity = std::string(severity);
   event.actor = std::move(actor);
   put_event(change.mutations, node_events_prefix(node.record.name), ++node.record.events, step.options.events_kept,

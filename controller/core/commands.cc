@@ -9,7 +9,7 @@ namespace {
 
 using job::JobState;
 
-constexpr size_t kLongestCause = 1000;  // Bytes of the message of the previous attempt's end.
+constexpr size_t kMaxCauseLength = 1000;  // Bytes of the message of the previous attempt's end.
 
 // The leader writes it into the dump folder, and all nodes read it there. It is the same for every controller process
 // that continues the attempt, since an earlier one may have prepared some of the nodes.
@@ -30,7 +30,7 @@ std::shared_ptr<const rank_protocol::Launch> launch_of(const Nodes& nodes, const
   launch->folder_id = job.record.folder_id;
   if (!job.past.empty()) {
     launch->previous_end_cause = job.past.back()->end_cause;
-    launch->previous_end_message = text::shortened(job.past.back()->end_message, kLongestCause);
+    launch->previous_end_message = text::shortened(job.past.back()->end_message, kMaxCauseLength);
   }
   for (const job::Placement& placement : job.attempt->record.placements) {
     const Node* node = nodes.find(placement.node);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr absl::Duration kKillTime = absl::Seconds(30);    // Ample time from SIGKILL to the last rank's end.
 constexpr absl::Duration kSaysBefore = absl::Seconds(20);  // The node reports what does not end this much earlier.
-constexpr absl::Duration kLeastSave = absl::Seconds(10);   // Grace for a node that is notified late.
-constexpr absl::Duration kLeastTold = absl::Seconds(1);    // Zero would be the node's default.
+constexpr absl::Duration kMinSave = absl::Seconds(10);     // Grace for a node that is notified late.
+constexpr absl::Duration kMinTold = absl::Seconds(1);      // Zero would be the node's default.
 
 struct GivenUp {
   std::string reason;  // UPPER_SNAKE.
@@ -111,7 +111,7 @@ void restore_stop_deadline(const Now& now, LiveJob& job) {
 
 // A node that could not be notified before still gets the least time to stop, once.
 absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part) {
-  const absl::Duration least = std::min(stop_grace(job), kLeastSave) + kKillTime;
+  const absl::Duration least = std::min(stop_grace(job), kMinSave) + kKillTime;
   if (!part.stop_by) part.stop_by = now.monotonic + least;
   return std::max(job.attempt->stop_by.value_or(now.monotonic + stop_time(job)), *part.stop_by);
 }
@@ -119,14 +119,14 @@ absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part)
 void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Duration by) {
   const absl::Duration left = by - now.monotonic;
   stop.grace = std::clamp(left - kKillTime, absl::ZeroDuration(), stop_grace(job));
-  stop.deadline = std::max(left - kSaysBefore, kLeastTold);
+  stop.deadline = std::max(left - kSaysBefore, kMinTold);
 }
 
 // The node gives up before the controller does, and reports what it waits for.
 absl::Duration prepare_time(const Options& options, const Now& now, const LiveAttempt& attempt) {
   if (!attempt.prepare_by) return absl::ZeroDuration();
   const absl::Duration left = *attempt.prepare_by - now.monotonic - options.prepare_timeout / 5;
-  return std::max(left, kLeastTold);
+  return std::max(left, kMinTold);
 }
 
 void check_deadlines(Step& step) {

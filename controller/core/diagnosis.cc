@@ -14,8 +14,8 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kAnswerPatience = absl::Seconds(6);  // Nodes answer within five seconds.
-constexpr int kDiagnosesKept = 16;                            // Per job, for its newest attempts.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(6);  // Nodes answer within five seconds.
+constexpr int kDiagnosesKept = 16;                           // Per job, for its newest attempts.
 constexpr int kSigAbort = 6;  // Gloo aborts a process that was sent another size than it expected.
 
 enum class Question { kNone, kDisagreement, kStandstill };  // Questions that an attempt's end leaves open.
@@ -75,7 +75,7 @@ bool begin_diagnosis(Step& step, LiveJob& job) {
     if (answers && !part.lost) nodes.insert(name);
   }
   if (nodes.empty()) return false;
-  begin_question(attempt, std::move(nodes), question == Question::kStandstill, step.now.monotonic + kAnswerPatience);
+  begin_question(attempt, std::move(nodes), question == Question::kStandstill, step.now.monotonic + kAnswerTimeout);
   for (const std::string& name : attempt.to_answer) send_diagnose(step, job, name);
   return true;
 }
@@ -120,7 +120,7 @@ void restore_diagnosis(const Cycles& cycles, LiveJob& job) {
   if (!attempt.failing || question == Question::kNone) return;
   const std::vector<std::string> nodes = attempt.nodes();
   begin_question(attempt, {nodes.begin(), nodes.end()}, question == Question::kStandstill,
-                 cycles.earliest() + kAnswerPatience);
+                 cycles.earliest() + kAnswerTimeout);
 }
 
 // For ten thousand ranks the comparison takes a good part of a second. Others are served meanwhile.

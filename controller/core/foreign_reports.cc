@@ -9,7 +9,7 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kMostStrays = 10'000;
+constexpr size_t kMaxStrays = 10'000;
 
 bool has(const job::AttemptRecord& attempt, const std::string& node) {
   return std::any_of(attempt.placements.begin(), attempt.placements.end(),
@@ -53,8 +53,8 @@ bool may_report(const State& state, const Node& node, const AttemptKey& key, int
 // Strays are kept and reported one by one: no node makes this controller keep more than a node can have.
 bool may_list(Step& step, Node& node, const AttemptKey& key) {
   const Strays::OfNode& there = step.state.strays.on(node.record.name);
-  if (there.size() < kMostStrays || there.contains(key)) return true;
-  note_foreign(step, node, absl::StrCat("more than ", kMostStrays, " attempts that this controller does not know"));
+  if (there.size() < kMaxStrays || there.contains(key)) return true;
+  note_foreign(step, node, absl::StrCat("more than ", kMaxStrays, " attempts that this controller does not know"));
   return false;
 }
 

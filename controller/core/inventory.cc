@@ -41,7 +41,7 @@ Stray described(const AttemptInventory& item) {
   Stray stray;
   stray.job = item.job;
   for (const RankStatus& rank : item.ranks) stray.ranks.push_back(rank.rank);
-  stray.devices = std::clamp(item.devices, 0, kMostDevices);
+  stray.devices = std::clamp(item.devices, 0, kMaxDevices);
   stray.device_indices = item.device_indices;
   stray.start_time_ns = item.start_time_ns;
   stray.step = last_step(item);
@@ -101,7 +101,7 @@ void end_superseded(Step& step, LiveJob& job, const AttemptInventory& item, Chan
   // The controller that made the newer attempt informed its nodes how this one ended.
   if (record.number + 1 == by && job::is_cause(item.previous_end_cause)) {
     record.end_cause = item.previous_end_cause;
-    record.end_message = text::shortened(item.previous_end_message, job::kLongestMessage);
+    record.end_message = text::shortened(item.previous_end_message, job::kMaxMessageLength);
   }
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));

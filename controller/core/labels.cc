@@ -10,7 +10,7 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kLongest = 63;
+constexpr size_t kMaxLength = 63;
 
 bool is_lower_or_digit(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
@@ -21,18 +21,18 @@ bool is_in_value(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '.'
 }  // namespace
 
 bool valid_label_key(absl::string_view key) {
-  return !key.empty() && key.size() <= kLongest && absl::ascii_islower(key.front()) && is_lower_or_digit(key.back()) &&
-         std::all_of(key.begin(), key.end(), is_in_key);
+  return !key.empty() && key.size() <= kMaxLength && absl::ascii_islower(key.front()) &&
+         is_lower_or_digit(key.back()) && std::all_of(key.begin(), key.end(), is_in_key);
 }
 
 bool valid_label_value(absl::string_view value) {
-  return value.size() <= kLongest && std::all_of(value.begin(), value.end(), is_in_value);
+  return value.size() <= kMaxLength && std::all_of(value.begin(), value.end(), is_in_value);
 }
 
 absl::Status check_label_count(const Labels& labels, const std::string& field) {
-  if (labels.size() <= kMostLabels) return absl::OkStatus();
+  if (labels.size() <= kMaxLabels) return absl::OkStatus();
   return rpc::bad_request("LABELS_INVALID",
-                          {{field, absl::StrCat("are ", labels.size(), ", but a job has at most ", kMostLabels)}});
+                          {{field, absl::StrCat("are ", labels.size(), ", but a job has at most ", kMaxLabels)}});
 }
 
 absl::Status check_labels(const Labels& labels, const std::string& field) {

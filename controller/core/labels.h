@@ -12,7 +12,7 @@ namespace titan::core {
 
 using Labels = std::map<std::string, std::string>;
 
-inline constexpr size_t kMostLabels = 32;  // Per job.
+inline constexpr size_t kMaxLabels = 32;  // Per job.
 
 // A key matches [a-z]([-a-z0-9._/]{0,61}[a-z0-9])?.
 bool valid_label_key(absl::string_view key);

@@ -45,10 +45,10 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const Registration& hello, Ses
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
                       absl::StrCat("node id '", hello.node, "' must match ", text::kIdRule));
   }
-  if (hello.devices < 0 || hello.devices > kMostDevices) {
+  if (hello.devices < 0 || hello.devices > kMaxDevices) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_DEVICES",
                       absl::StrCat("node ", hello.node, " says that it has ", hello.devices, " devices, expected 0 to ",
-                                   kMostDevices, ": start titan-worker with --devices"));
+                                   kMaxDevices, ": start titan-worker with --devices"));
   }
   Node& node = nodes_[hello.node];
   job::NodeRecord& record = node.record;

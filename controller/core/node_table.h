@@ -16,7 +16,7 @@
 namespace titan::core {
 
 // Upper bound on the devices that a worker may report, since the scheduler keeps an entry for each.
-inline constexpr int kMostDevices = 4096;
+inline constexpr int kMaxDevices = 4096;
 
 enum class NodeState {
   kReconciling,  // Known, but not registered since the controller's start, or about to be compared with the records.

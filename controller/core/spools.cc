@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kToldEach = 3;    // Per kind. After these, the 10th, the 100th, ...
 constexpr size_t kDamageTold = 16;  // Per rank.
-constexpr size_t kMostKinds = 200;  // Per attempt. Beyond them, all messages with one reason are one kind.
+constexpr size_t kMaxKinds = 200;   // Per attempt. Beyond them, all messages with one reason are one kind.
 
 bool is_power_of_ten(int64_t number) {
   while (number >= 10 && number % 10 == 0) number /= 10;
@@ -23,7 +23,7 @@ bool is_power_of_ten(int64_t number) {
 bool Spools::should_report(const AttemptKey& attempt, const std::string& reason, std::string& message) {
   std::map<std::string, int64_t>& counts = warnings_[attempt];
   std::string kind = absl::StrCat(reason, " ", text::shape_of(message));
-  if (counts.size() >= kMostKinds && counts.count(kind) == 0) kind = reason;
+  if (counts.size() >= kMaxKinds && counts.count(kind) == 0) kind = reason;
   const int64_t count = ++counts[kind];
   if (count == kToldEach)
     absl::StrAppend(&message, " (reported 3 times; from now on only the 10th, the 100th, ... are reported)");

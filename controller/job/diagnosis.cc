@@ -15,7 +15,7 @@ using rank_protocol::FlightCall;
 using rank_protocol::RankFlight;
 
 constexpr int kCallsOfAll = 1 << 19;
-constexpr int kFewestCalls = 32;
+constexpr int kMinCalls = 32;
 constexpr size_t kPositions = 256;  // Ranks whose position the report gives.
 
 std::string named(const RankFlight& flight, const FlightCall& call) {
@@ -84,7 +84,7 @@ void add_stacks(const Findings& findings, const std::vector<int>& first, std::st
     const std::string head =
         absl::StrCat("\nstacks of rank", block.size() == 1 ? " " : "s ", rank_protocol::format_rank_list(block),
                      block.size() == 1 ? "" : absl::StrCat(", here of rank ", shown), "\n");
-    if (report.size() + head.size() + stacks.size() > kMostReport - 4096) {
+    if (report.size() + head.size() + stacks.size() > kMaxReport - 4096) {
       left_out += block.size();
       continue;
     }
@@ -98,7 +98,7 @@ void add_stacks(const Findings& findings, const std::vector<int>& first, std::st
     std::sort(ranks.begin(), ranks.end());
     absl::StrAppend(&report, "\nno stacks of rank", ranks.size() == 1 ? " " : "s ",
                     rank_protocol::format_rank_list(ranks), why.empty() ? "" : ": ", why, "\n");
-    if (report.size() > kMostReport) break;
+    if (report.size() > kMaxReport) break;
   }
 }
 
@@ -127,7 +127,7 @@ std::string ranks_without_answer(const Findings& findings) {
 
 }  // namespace
 
-int most_calls(int world) { return std::max(kFewestCalls, kCallsOfAll / std::max(1, world)); }
+int most_calls(int world) { return std::max(kMinCalls, kCallsOfAll / std::max(1, world)); }
 
 DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
   std::vector<RankFlight> flights;
@@ -166,7 +166,7 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
   }
   if (told > kPositions) absl::StrAppend(&report, "and ", counted(told - kPositions, "more rank"), "\n");
   add_stacks(findings, record.ranks, report);
-  if (report.size() > kMostReport) report.resize(kMostReport);
+  if (report.size() > kMaxReport) report.resize(kMaxReport);
   return record;
 }
 

@@ -50,11 +50,11 @@ void to_json(nlohmann::json& json, const DiagnosisRecord& record);
 void from_json(const nlohmann::json& json, DiagnosisRecord& record);
 
 // Takes time in proportion to the number of all calls. `title` is the report's first line. The report has at most
-// kMostReport bytes: ranks with the same stacks share one block, diverging ranks come first, and what is left out is
+// kMaxReport bytes: ranks with the same stacks share one block, diverging ranks come first, and what is left out is
 // counted.
 DiagnosisRecord diagnose(const Findings& findings, const std::string& title);
 
-inline constexpr size_t kMostReport = 384 << 10;  // Bytes.
+inline constexpr size_t kMaxReport = 384 << 10;  // Bytes.
 // Newest calls to request from each rank of a world, so that all calls together take some megabytes.
 int most_calls(int world);
 

@@ -184,11 +184,11 @@ struct Progress {
   int64_t commit_time_ns = 0;  // When the controller heard of it. 0: there is none.
   std::string failed_save;     // Failure of the newest save: "step 12: No space left on device". Empty: it succeeded.
   int64_t update_time_ns = 0;
-  double longest_step_seconds = 0;  // Reported by its nodes. A restarted controller derives its patience from it.
+  double longest_step_seconds = 0;  // Reported by its nodes. A restarted controller derives its timeout from it.
 };
 
 // Most bytes of an event's message.
-inline constexpr size_t kLongestMessage = 4096;
+inline constexpr size_t kMaxMessageLength = 4096;
 
 struct EventRecord {
   int64_t time_ns = 0;

@@ -10,7 +10,7 @@ void Stragglers::see(int rank, int64_t steps, int64_t nanos, absl::Duration now)
   if (!began_) began_ = now;
   Rank& seen = ranks_[rank];
   const int64_t made = steps - seen.steps;
-  const bool goes_on = seen.steps > 0 && made >= 0 && nanos >= seen.nanos && now - seen.seen <= kLongestSilence;
+  const bool goes_on = seen.steps > 0 && made >= 0 && nanos >= seen.nanos && now - seen.seen <= kMaxSilence;
   if (goes_on && made > 0) {
     seen.step_nanos.push_back(static_cast<double>(nanos - seen.nanos) / static_cast<double>(made));
     seen.steps_made += made;
@@ -34,7 +34,7 @@ std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks,
       const size_t median = (own.size() - 2) / 2;  // Among the other ranks.
       const double peers = own[median < place ? median : median + 1].nanos;
       const double mine = own[place].nanos;
-      const bool alike = mine - peers < absl::ToDoubleNanoseconds(kLeastDifference);
+      const bool alike = mine - peers < absl::ToDoubleNanoseconds(kMinDifference);
       const Slow figures = {alike ? 1 : peers / mine, absl::Nanoseconds(mine), absl::Nanoseconds(peers)};
       compared[own[place].rank - first] = true;
       if (const auto change = take(own[place].rank, figures)) changes.push_back(*change);

@@ -26,10 +26,10 @@ class Stragglers {
   static constexpr double kPaceScore = 0.85;
   static constexpr int kWindowsToReport = 3;
   // Per step. A smaller difference is within the cost of one log line.
-  static constexpr absl::Duration kLeastDifference = absl::Milliseconds(1);
+  static constexpr absl::Duration kMinDifference = absl::Milliseconds(1);
 
   // A rank that was not seen for longer starts over: that time belongs to no single window.
-  static constexpr absl::Duration kLongestSilence = absl::Seconds(5);
+  static constexpr absl::Duration kMaxSilence = absl::Seconds(5);
 
   struct Slow {
     double score = 1;      // In the newest window, like the others.

@@ -9,8 +9,8 @@
 namespace titan {
 namespace {
 
-constexpr int64_t kLeastSpace = 1 << 20;                 // Enough for a few hundred changes.
-constexpr absl::Duration kPatience = absl::Seconds(10);  // Limit for a disk that does not answer.
+constexpr int64_t kMinSpace = 1 << 20;                  // Enough for a few hundred changes.
+constexpr absl::Duration kTimeout = absl::Seconds(10);  // Limit for a disk that does not answer.
 
 }  // namespace
 
@@ -53,7 +53,7 @@ void StateWatch::run() {
 void StateWatch::look() {
   check_files_();
   absl::Status status = guard_.check_same();
-  if (status.ok()) status = guard_.check_writable(kLeastSpace);
+  if (status.ok()) status = guard_.check_writable(kMinSpace);
   const std::string now(status.message());
   std::string before;
   {
@@ -71,7 +71,7 @@ void StateWatch::look() {
 
 std::string StateWatch::problem() const {
   const sync::Lock lock(mutex_);
-  if (absl::Now() - began_ > kPatience)
+  if (absl::Now() - began_ > kTimeout)
     return absl::StrCat("the disk of the state folder ", guard_.folder(), " does not answer");
   return problem_;
 }

@@ -10,8 +10,8 @@ namespace titan::reconcile {
 namespace {
 
 // Limits for one rank's diagnosis, whatever its node sends.
-constexpr int kMostGroups = 1024;
-constexpr int kMostCalls = 4096;
+constexpr int kMaxGroups = 1024;
+constexpr int kMaxCalls = 4096;
 
 core::AttemptKey attempt_of(const v1::AttemptId& id) { return {id.job_uid(), id.number()}; }
 
@@ -129,12 +129,12 @@ rank_protocol::CallState state_of(const v1::FlightCall& call) {
 rank_protocol::RankFlight flight_of(const v1::RankDiagnosis& from) {
   rank_protocol::RankFlight flight;
   flight.rank = from.status().rank();
-  const int groups = std::min(from.groups_size(), kMostGroups);
+  const int groups = std::min(from.groups_size(), kMaxGroups);
   for (int i = 0; i < groups; ++i) {
     const v1::FlightGroup& group = from.groups(i);
     flight.groups.push_back({group.name(), group.members(), group.key(), group.issued()});
   }
-  for (int i = std::max(0, from.calls_size() - kMostCalls); i < from.calls_size(); ++i) {
+  for (int i = std::max(0, from.calls_size() - kMaxCalls); i < from.calls_size(); ++i) {
     const v1::FlightCall& call = from.calls(i);
     if (call.group() < 0 || call.group() >= groups) continue;  // Indices from a node are not trusted.
     flight.calls.push_back({call.group(), call.sequence(), call.operation(), call.type(), call.elements(), call.mark(),

@@ -113,7 +113,7 @@ void measure_arranged_text(const std::string& tokenizer, const std::string& scra
   wanted.row_tokens = kRow;
   wanted.counts_folder = scratch + "/" + name;
   wanted.dp_size = 4;
-  wanted.patience = absl::ZeroDuration();
+  wanted.timeout = absl::ZeroDuration();
   std::filesystem::remove_all(wanted.counts_folder);
   // Two windows of 4,096 ranks reach over several passes.
   const int64_t documents = 2 * 4096 * DocumentLengths::kDocuments, all = 2000 * documents / kRow;

@@ -12,8 +12,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr int kMostFields = 64;  // Of one message, repeated ones each time.
-constexpr int kDeepest = 6;
+constexpr int kMaxFields = 64;  // Of one message, repeated ones each time.
+constexpr int kMaxDepth = 6;
 
 // Numbers at which something ends.
 constexpr int64_t kEdges[] = {0,
@@ -41,7 +41,7 @@ class Filler {
   void fill(Message& message, int depth) {
     const auto& type = *message.GetDescriptor();
     if (type.field_count() == 0) return;
-    for (int i = 0; i < kMostFields && !bytes_.empty(); ++i) {
+    for (int i = 0; i < kMaxFields && !bytes_.empty(); ++i) {
       const int choice = bytes_.byte() % (type.field_count() + 1);
       if (choice == type.field_count()) return;
       set(message, *type.field(choice), depth);
@@ -84,7 +84,7 @@ class Filler {
       TITAN_SET(STRING, String, text())
 #undef TITAN_SET
       case FieldDescriptor::CPPTYPE_MESSAGE:
-        if (depth == kDeepest) return;
+        if (depth == kMaxDepth) return;
         return fill(many ? *reflection.AddMessage(&message, &field) : *reflection.MutableMessage(&message, &field),
                     depth + 1);
     }

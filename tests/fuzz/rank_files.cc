@@ -135,12 +135,12 @@ TITAN_FUZZ(spool, 1500) {
     for (const protocol::SpoolLine& line : batch->lines) {
       require(line.sequence > 0 && line.end_offset > offset, "lines are numbered, and in order");
       require(file[static_cast<size_t>(line.end_offset - 1)] == '\n', "a line is whole");
-      require(line.json.size() <= protocol::kLongestLine, "and not longer than a message may be");
+      require(line.json.size() <= protocol::kMaxLineLength, "and not longer than a message may be");
       offset = line.end_offset;
       lines += static_cast<int64_t>(line.json.size()) + 1;
     }
     offset = batch->next_offset;
-    const bool may_be_cut = static_cast<int64_t>(file.size()) > protocol::kLongestLine;
+    const bool may_be_cut = static_cast<int64_t>(file.size()) > protocol::kMaxLineLength;
     require(may_be_cut || damaged + lines == offset - start, "nothing is skipped without a word");
     if (offset == start) break;
   }

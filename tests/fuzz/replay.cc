@@ -26,10 +26,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr unsigned kSeed = 7;
-constexpr size_t kLongest = 16 << 10;
+constexpr size_t kMaxLength = 16 << 10;
 // Seconds for one input: what takes so long never ends. Of processor time, which neither a busy machine nor a sanitizer
 // that makes calls wait for each other uses up; an input that waits for ever is the test's limit's to end.
-constexpr time_t kPatience = 60;
+constexpr time_t kTimeout = 60;
 
 // What runs now, for whoever reads of a crash; written by a signal handler.
 const Target* running = nullptr;
@@ -83,7 +83,7 @@ class Mutator {
   std::string next() {
     std::string text = corpus_[draw(corpus_.size())];
     for (size_t left = 1 + draw(4); left > 0; --left) change(text);
-    if (text.size() > kLongest) text.resize(kLongest);
+    if (text.size() > kMaxLength) text.resize(kMaxLength);
     return text;
   }
 
@@ -144,7 +144,7 @@ void allow_seconds(time_t seconds) {  // 0: as many as it takes.
 void run(const Target& target, const std::string& text) {
   running = &target;
   input = text;
-  allow_seconds(kPatience);
+  allow_seconds(kTimeout);
   target.run(text);
   allow_seconds(0);
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr int64_t kMostSaid = 500;           // By a node within a second.
+constexpr int64_t kMaxSaid = 500;            // By a node within a second.
 constexpr absl::string_view kJobs = "job/";  // Their records' keys begin so.
 
 std::string kind_of(const std::string& key) {
@@ -138,7 +138,7 @@ void Cluster::from_worker(const std::string& node, Link& link, int64_t session, 
   if (stream == nullptr || stream->number != session || !stream->at_worker) return;
   const int64_t second = absl::ToInt64Seconds(timeline.now());
   if (std::exchange(link.second, second) != second) link.said = 0;
-  if (++link.said == kMostSaid) violate(absl::StrCat("node ", node, " talks without end"));
+  if (++link.said == kMaxSaid) violate(absl::StrCat("node ", node, " talks without end"));
   const std::string& refusal = message.attempt().error_reason();
   if ((refusal == "NO_DEVICES" || refusal == "DEVICE_TAKEN") && on_no_devices) on_no_devices(node);
   stream->to_controller_ready = std::max(stream->to_controller_ready, timeline.now() + link.latency);

@@ -33,7 +33,7 @@ class MemoryFiles : public storage::Files {
   absl::StatusOr<absl::Time> touch(const std::string& path) override;
   absl::StatusOr<absl::Time> modified(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::FileLock>> lock(const std::string& path, storage::LockMode mode,
-                                                          absl::Duration patience) override;
+                                                          absl::Duration timeout) override;
   absl::StatusOr<std::unique_ptr<storage::FileLock>> try_lock(const std::string& path, storage::LockMode mode) override;
 
  private:

@@ -20,7 +20,7 @@
 namespace titan::simulation {
 namespace {
 
-constexpr uint64_t kMostSeeds = 2000;
+constexpr uint64_t kMaxSeeds = 2000;
 
 double cpu_seconds() { return static_cast<double>(clock()) / CLOCKS_PER_SEC; }
 
@@ -61,8 +61,8 @@ TEST(PlantedBugsTest, EachIsSeen) {
     uint64_t seed = known[std::string(mutation.name)];
     std::string seen = seed == 0 ? "" : seen_with(mutation.name, seed);
     if (seen.empty()) seed = 0;
-    while (seen.empty() && seed < kMostSeeds) seen = seen_with(mutation.name, ++seed);
-    EXPECT_FALSE(seen.empty()) << "no rule is broken in " << kMostSeeds << " seeds though " << mutation.what;
+    while (seen.empty() && seed < kMaxSeeds) seen = seen_with(mutation.name, ++seed);
+    EXPECT_FALSE(seen.empty()) << "no rule is broken in " << kMaxSeeds << " seeds though " << mutation.what;
     const std::string rule = seen.empty() ? "none" : seen.substr(seen.find(": ") + 2);  // Without the time.
     const double seconds = cpu_seconds() - begin;
     std::cout << absl::StrFormat("%-26s %5d %6.2f s  %s\n", mutation.name, seed, seconds, rule) << std::flush;

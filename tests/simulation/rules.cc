@@ -13,9 +13,9 @@ namespace {
 // How long an attempt may stay in a state while the controller runs, its disk has room and no node of it has come back:
 // the deadline of what its nodes were told, and that of a silent node besides.
 constexpr int kSilenceSeconds = 65 + 20;
-constexpr absl::Duration kMostPrepare = absl::Seconds(75 + kSilenceSeconds);
-constexpr absl::Duration kMostStart = absl::Seconds(120 + kSilenceSeconds);
-constexpr absl::Duration kMostStop = absl::Seconds(15 + 30 + kSilenceSeconds);
+constexpr absl::Duration kMaxPrepare = absl::Seconds(75 + kSilenceSeconds);
+constexpr absl::Duration kMaxStart = absl::Seconds(120 + kSilenceSeconds);
+constexpr absl::Duration kMaxStop = absl::Seconds(15 + 30 + kSilenceSeconds);
 constexpr absl::Duration kReasonWithin = absl::Seconds(10);
 constexpr absl::Duration kLeavesWithin = absl::Seconds(35);  // A step, a save, and the way there and back.
 constexpr absl::Duration kEndsWithin = absl::Seconds(2);     // Beyond its time limit.
@@ -313,11 +313,11 @@ void Scenario::check_waits() {
     if (shown.attempt == 0) {
       // The queue may be long.
     } else if (shown.state == "RESERVING") {
-      most = kMostPrepare;
+      most = kMaxPrepare;
     } else if (shown.state == "STARTING") {
-      most = kMostStart;
+      most = kMaxStart;
     } else if (shown.state == "STOPPING" || shown.state == "RECOVERING") {
-      most = kMostStop;
+      most = kMaxStop;
     }
     const absl::Duration unexplained = now - std::max(since, shown.explained_at);
     if (now - since <= most && unexplained <= kReasonWithin) continue;

@@ -7,8 +7,8 @@
 namespace titan::simulation {
 namespace {
 
-constexpr absl::Duration kMostRest = absl::Minutes(15);  // Beyond the work that is left, one job after the other.
-constexpr absl::Duration kMostToStart = absl::Seconds(10);
+constexpr absl::Duration kMaxRest = absl::Minutes(15);  // Beyond the work that is left, one job after the other.
+constexpr absl::Duration kMaxToStart = absl::Seconds(10);
 constexpr absl::Duration kUnknownUntil = absl::Seconds(60);  // Then the operator ends what nobody knows.
 constexpr absl::Duration kUnknownEnds = absl::Seconds(15);
 
@@ -52,7 +52,7 @@ Outcome Scenario::run() {
   cluster_.timeline.run_until(size_.chaos);
   if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
   rest();
-  const absl::Duration end = size_.chaos + kMostRest + work_left();
+  const absl::Duration end = size_.chaos + kMaxRest + work_left();
   while (!all_over() && cluster_.timeline.now() < end && cluster_.violations.empty()) {
     cluster_.timeline.run_until(cluster_.timeline.now() + absl::Seconds(1));
     if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
@@ -81,7 +81,7 @@ absl::Duration Scenario::work_left() const {
     if (shown.over) continue;
     const JobPlan& plan = cluster_.ranks.plans.at(shown.dump_folder);
     const int64_t steps = plan.steps - shown.committed;
-    sum += kMostToStart + plan.load_time + static_cast<double>(steps) * kSlowestStep * plan.step_time +
+    sum += kMaxToStart + plan.load_time + static_cast<double>(steps) * kSlowestStep * plan.step_time +
            static_cast<double>(steps / plan.save_every + 1) * plan.save_time;
   }
   return sum;

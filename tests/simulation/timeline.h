@@ -62,7 +62,7 @@ class Timeline {
       at_this_instant_ = when > now() ? 0 : at_this_instant_ + 1;
       if (when > now()) clock.advance(when - now());
       ++events;
-      if (at_this_instant_ > kMostAtOnce) return;
+      if (at_this_instant_ > kMaxAtOnce) return;
       what();
     }
     if (end > now()) clock.advance(end - now());
@@ -72,7 +72,7 @@ class Timeline {
   Random random;
   int64_t events = 0;
   // Somebody wants to be woken again and again, and time stands still.
-  bool in_a_circle() const { return at_this_instant_ > kMostAtOnce; }
+  bool in_a_circle() const { return at_this_instant_ > kMaxAtOnce; }
 
  private:
   struct Item {  // Small, since a heap moves them about.
@@ -81,7 +81,7 @@ class Timeline {
     size_t place = 0;
     bool operator<(const Item& other) const { return when != other.when ? when > other.when : order > other.order; }
   };
-  static constexpr int64_t kMostAtOnce = 100'000;
+  static constexpr int64_t kMaxAtOnce = 100'000;
   int64_t at_this_instant_ = 0;
   std::priority_queue<Item> queue_;
   std::vector<std::function<void()>> waiting_;  // What happens, by its place,

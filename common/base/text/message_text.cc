@@ -5,16 +5,16 @@
 namespace titan::text {
 namespace {
 
-constexpr size_t kLongestShown = 200;
+constexpr size_t kMaxShownLength = 200;
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 }  // namespace
 
 std::string printable_name(const std::string& name) {
-  std::string out = name.substr(0, kLongestShown);
+  std::string out = name.substr(0, kMaxShownLength);
   for (char& c : out) c = is_control(c) || static_cast<unsigned char>(c) >= 0x80 ? '?' : c;
-  return name.size() > kLongestShown ? out + "..." : out;
+  return name.size() > kMaxShownLength ? out + "..." : out;
 }
 
 namespace {

@@ -183,12 +183,12 @@ class Gzip final : public Decompressor {
 };
 
 // Window of `zstd --long=31`. It takes up to 2 GiB of memory, but only for data that was written with it.
-constexpr int kLargestWindow = 31;
+constexpr int kMaxWindow = 31;
 
 class Zstd final : public Decompressor {
  public:
   explicit Zstd(std::string path) : path_(std::move(path)) {
-    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kLargestWindow);
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kMaxWindow);
   }
   ~Zstd() override { ZSTD_freeDStream(stream_); }
 

@@ -21,8 +21,8 @@
 namespace titan::data_files {
 namespace {
 
-constexpr int64_t kMostBytes = 16 << 20, kMostRows = 10'000;
-constexpr size_t kMostReasons = 3;
+constexpr int64_t kMaxBytes = 16 << 20, kMaxRows = 10'000;
+constexpr size_t kMaxReasons = 3;
 
 // Reads the first bytes of a file. `left` is what may still be read of all files together.
 class FirstBytes final : public ByteSource {
@@ -58,8 +58,8 @@ std::string problem_of(std::string_view row, const RowRules& rules, bool& has_do
 }
 
 std::string excerpt(std::string_view line) {
-  constexpr size_t kLongest = 60;
-  return text::shortened(text::printable(line.substr(0, line.find_last_not_of("\r\n") + 1)), kLongest);
+  constexpr size_t kMaxLength = 60;
+  return text::shortened(text::printable(line.substr(0, line.find_last_not_of("\r\n") + 1)), kMaxLength);
 }
 
 class FirstRowsCheck {
@@ -94,7 +94,7 @@ class FirstRowsCheck {
         return absl::InvalidArgumentError(absl::StrCat(lines.name(), ": ", json_problem(line)));
       }
       TITAN_RETURN_IF_ERROR(note(lines.name(), line, problem_of(line, rules_, ended_)));
-      if (ended_ || ++rows_ == kMostRows) return ended_ = true, absl::OkStatus();
+      if (ended_ || ++rows_ == kMaxRows) return ended_ = true, absl::OkStatus();
     }
   }
 
@@ -120,7 +120,7 @@ class FirstRowsCheck {
   }
 
   const RowRules& rules_;
-  int64_t left_ = kMostBytes, rows_ = 0;
+  int64_t left_ = kMaxBytes, rows_ = 0;
   bool ended_ = false;  // A document was found, or enough rows were read.
   std::vector<std::string> reasons_;
 };
@@ -132,7 +132,7 @@ absl::Status check_first_rows(const DatasetFiles& files, const RowRules& rules) 
 }
 
 std::string first_reasons(const std::vector<std::string>& reasons) {
-  const size_t shown = std::min(reasons.size(), kMostReasons);
+  const size_t shown = std::min(reasons.size(), kMaxReasons);
   std::string text = absl::StrJoin(reasons.begin(), reasons.begin() + static_cast<std::ptrdiff_t>(shown), "; ");
   if (reasons.size() > shown) absl::StrAppend(&text, "; and ", reasons.size() - shown, " more");
   return text;
@@ -140,7 +140,7 @@ std::string first_reasons(const std::vector<std::string>& reasons) {
 
 namespace {
 
-constexpr size_t kMostFiles = 100;
+constexpr size_t kMaxFiles = 100;
 
 // Accepts anything that may be UTF-8: another encoding or a compressed file shows in the first bytes.
 absl::Status check_text(const std::string& file) {
@@ -173,7 +173,7 @@ absl::StatusOr<int64_t> amount_in(Format format, const std::string& file, const 
 absl::Status check_headers(const DatasetFiles& files, const RowRules& rules) {
   int64_t amount = 0;
   for (size_t i = 0; i < files.files.size(); ++i) {
-    if (i == kMostFiles) return absl::OkStatus();
+    if (i == kMaxFiles) return absl::OkStatus();
     TITAN_ASSIGN_OR_RETURN(const int64_t part, amount_in(files.format, files.files[i], rules));
     amount += part;
   }

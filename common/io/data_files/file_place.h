@@ -15,6 +15,6 @@ struct FilePlace {
 };
 
 // Upper limit of both numbers in cursors.
-inline constexpr int64_t kLargestPlace = int64_t{1} << 60;
+inline constexpr int64_t kMaxPlace = int64_t{1} << 60;
 
 }  // namespace titan::data_files

@@ -76,8 +76,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostFolders = 4;
-constexpr int kMostEntries = 1000;  // Per subfolder: enough to see what is in it.
+constexpr size_t kMaxFolders = 4;
+constexpr int kMaxEntries = 1000;  // Per subfolder: enough to see what is in it.
 
 bool holds_data(const fs::path& folder) {
   std::error_code error;
@@ -86,7 +86,7 @@ bool holds_data(const fs::path& folder) {
     const std::string file = entry->path().string();
     if (format_of_file(file) && !describes_dataset(file)) return true;
     if (!foreign_name(file).empty()) return true;
-    if (++looked_at == kMostEntries) break;
+    if (++looked_at == kMaxEntries) break;
   }
   return false;
 }
@@ -102,7 +102,7 @@ std::vector<std::string> folders_with_data(const std::string& path) {
 }
 
 constexpr absl::string_view kHeldOut[] = {"test", "validation", "valid", "dev", "eval"};
-constexpr size_t kMostHeldOut = 4;
+constexpr size_t kMaxHeldOut = 4;
 
 std::string name_of(const std::string& file) { return fs::path(file).filename().string(); }
 
@@ -146,8 +146,8 @@ std::string other_files(const std::string& path, const std::vector<std::string>&
   }
   std::vector<std::string> folders = folders_with_data(path);
   if (folders.empty()) return "";
-  const bool more = folders.size() > kMostFolders;
-  folders.resize(std::min(folders.size(), kMostFolders));
+  const bool more = folders.size() > kMaxFolders;
+  folders.resize(std::min(folders.size(), kMaxFolders));
   return absl::StrCat("; subfolders have such files, so name one of them: ", absl::StrJoin(folders, ", "),
                       more ? ", ..." : "");
 }
@@ -159,7 +159,7 @@ std::string other_splits_warning(const std::string& folder, const std::vector<st
     (is_held_out(name) ? held_out : kept).push_back(std::move(name));
   }
   if (kept.empty() || held_out.empty()) return "";
-  const size_t shown = std::min(held_out.size(), kMostHeldOut);
+  const size_t shown = std::min(held_out.size(), kMaxHeldOut);
   return absl::StrCat("dataset_path ", folder, ": ", counted(files.size(), "file"), " are read as one dataset, ",
                       absl::StrJoin(held_out.begin(), held_out.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                       held_out.size() > shown ? absl::StrCat(" and ", held_out.size() - shown, " more") : "",

@@ -20,7 +20,7 @@ namespace {
 using json::Event;
 
 constexpr std::string_view kMark = "\xEF\xBB\xBF";
-constexpr size_t kMostKeys = 6, kLongestKey = 40;
+constexpr size_t kMaxKeys = 6, kMaxKeyLength = 40;
 
 std::string not_a_whole_value(const json::Reader& reader) {
   switch (reader.open_bracket()) {
@@ -119,9 +119,9 @@ std::string keys_hint(std::string_view row, std::string_view naming_key) {
   std::vector<std::string> keys = keys_of(row);
   if (keys.empty()) return "";
   if (std::string form = naming_key.empty() ? "" : known_form(keys); !form.empty()) return form;
-  const bool more = keys.size() > kMostKeys;
-  keys.resize(std::min(keys.size(), kMostKeys));
-  for (std::string& key : keys) key = absl::StrCat("\"", text::printable(text::shortened(key, kLongestKey)), "\"");
+  const bool more = keys.size() > kMaxKeys;
+  keys.resize(std::min(keys.size(), kMaxKeys));
+  for (std::string& key : keys) key = absl::StrCat("\"", text::printable(text::shortened(key, kMaxKeyLength)), "\"");
   return absl::StrCat(" (its keys: ", absl::StrJoin(keys, ", "), more ? ", ..." : "",
                       naming_key.empty() ? ")" : absl::StrCat("; ", std::string(naming_key), " names the right one)"));
 }

@@ -10,7 +10,7 @@
 namespace titan::data_files {
 namespace {
 
-constexpr size_t kReadChunk = 1024 * 1024, kMiddleChunk = 64 * 1024, kLeastChunk = 16 * 1024;
+constexpr size_t kReadChunk = 1024 * 1024, kMiddleChunk = 64 * 1024, kMinChunk = 16 * 1024;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ bool blank(std::string_view line) { return without_mark(line).find_first_not_of(
 absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FilePlace& place, int64_t wanted,
                                             RemoteFiles* remote) {
   LineReader reader(path, place);
-  reader.chunk_ = std::clamp<size_t>(static_cast<size_t>(wanted), kLeastChunk, kReadChunk);
+  reader.chunk_ = std::clamp<size_t>(static_cast<size_t>(wanted), kMinChunk, kReadChunk);
   // The byte before a line is the end of the previous line; otherwise this is not the file of the saved place.
   const int64_t before = place.offset > 0 ? 1 : 0;
   TITAN_ASSIGN_OR_RETURN(reader.source_, ByteSource::open(path, place.offset - before, remote));

@@ -15,7 +15,7 @@ namespace titan::data_files {
 namespace {
 
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
-constexpr int64_t kHeaderBytes = 34, kMostSequences = int64_t{1} << 40;
+constexpr int64_t kHeaderBytes = 34, kMaxSequences = int64_t{1} << 40;
 
 // Returns the bytes per token of a type; 0 for an invalid type.
 int64_t width_of(uint8_t kind) {
@@ -93,7 +93,7 @@ absl::Status MegatronIndex::read_header() {
     return unfit(absl::StrCat("has tokens of kind ", kind_, ", which is not an integer of up to 8 bytes"));
   sequences_ = load<int64_t>(header + 18);
   borders_ = load<int64_t>(header + 26);
-  if (sequences_ < 0 || sequences_ > kMostSequences || borders_ < 1 || borders_ > kMostSequences) {
+  if (sequences_ < 0 || sequences_ > kMaxSequences || borders_ < 1 || borders_ > kMaxSequences) {
     return unfit(absl::StrCat("counts ", sequences_, " sequences and ", borders_, " document borders"));
   }
   const int64_t size = kHeaderBytes + 12 * sequences_ + 8 * borders_;

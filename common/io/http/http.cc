@@ -21,8 +21,8 @@
 namespace titan::http {
 namespace {
 
-constexpr int kMostRedirects = 10;
-constexpr size_t kLongestHeader = 8192;
+constexpr int kMaxRedirects = 10;
+constexpr size_t kMaxHeaderLength = 8192;
 
 std::string without_quotes(absl::string_view etag) {
   absl::ConsumePrefix(&etag, "W/");
@@ -92,7 +92,7 @@ void Http::State::on_header(absl::string_view line) {
     return;
   }
   const size_t colon = line.find(':');
-  if (colon == line.npos || line.size() > kLongestHeader) return;
+  if (colon == line.npos || line.size() > kMaxHeaderLength) return;
   const std::string name = absl::AsciiStrToLower(line.substr(0, colon));
   const std::string value(absl::StripAsciiWhitespace(line.substr(colon + 1)));
   if (name == "location") location = value;
@@ -116,7 +116,7 @@ bool Http::State::begin_body() {
 }
 
 void Http::State::set_options(const std::string& url, std::optional<Range> range, curl_slist* headers) {
-  set_usual_options(curl, error.data(), url, {settings.patience, settings.ca_file});
+  set_usual_options(curl, error.data(), url, {settings.timeout, settings.ca_file});
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
   curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // Keeps the token from the proxy of a tunnel.
   if (range) {
@@ -159,7 +159,7 @@ absl::Status Http::State::one_request(const std::string& url, std::optional<Rang
 
 absl::Status Http::State::follow(const std::string& first, std::optional<Range> range) {
   std::string url = first;
-  for (int hop = 0; hop <= kMostRedirects; ++hop) {
+  for (int hop = 0; hop <= kMaxRedirects; ++hop) {
     TITAN_RETURN_IF_ERROR(one_request(url, range));
     if (!is_redirect(answer.code)) return absl::OkStatus();
     const std::string next = redirected(url, location);

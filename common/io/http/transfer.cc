@@ -33,7 +33,7 @@ void set_usual_options(CURL* curl, char* error, const std::string& url, const Tr
   curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // A proxy's answer is not the server's.
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "titan/" TITAN_VERSION);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  const int64_t seconds = std::max<int64_t>(1, absl::ToInt64Seconds(limits.patience));
+  const int64_t seconds = std::max<int64_t>(1, absl::ToInt64Seconds(limits.timeout));
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(seconds));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(seconds));

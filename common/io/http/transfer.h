@@ -15,8 +15,8 @@ namespace titan::http {
 CURL* new_transfer();
 
 struct TransferLimits {
-  absl::Duration patience;  // Timeout of connecting, and between two bytes.
-  std::string ca_file;      // Certificates to trust instead of the system's; empty: the system's.
+  absl::Duration timeout;  // Timeout of connecting, and between two bytes.
+  std::string ca_file;     // Certificates to trust instead of the system's; empty: the system's.
 };
 // Resets all options but keeps the connections. `error`: CURL_ERROR_SIZE bytes that live as long as the transfer.
 void set_usual_options(CURL* curl, char* error, const std::string& url, const TransferLimits& limits);

@@ -50,7 +50,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kLargestFile = int64_t{1} << 53;
+constexpr int64_t kMaxFile = int64_t{1} << 53;
 
 absl::Status no_hub(const std::string& what) {
   return absl::DataLossError(absl::StrCat("the answer is not a hub's: ", what, "; check --endpoint and HF_ENDPOINT"));
@@ -64,7 +64,7 @@ std::string text_at(const json& object, const char* key) {
 int64_t size_at(const json& object) {
   const auto found = object.find("size");
   if (found == object.end() || !found->is_number_integer()) return -1;
-  if (found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(kLargestFile)) return -1;
+  if (found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(kMaxFile)) return -1;
   return found->get<int64_t>();
 }
 

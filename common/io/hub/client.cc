@@ -13,8 +13,8 @@
 namespace titan::hub {
 namespace {
 
-constexpr size_t kLongestAnswer = size_t{64} << 20;
-constexpr int kMostPages = 10000;
+constexpr size_t kMaxAnswerLength = size_t{64} << 20;
+constexpr int kMaxPages = 10000;
 
 class TextSink : public http::Sink {
  public:
@@ -23,7 +23,7 @@ class TextSink : public http::Sink {
     return absl::OkStatus();
   }
   absl::Status take(std::string_view bytes) override {
-    if (text.size() + bytes.size() > kLongestAnswer) return absl::DataLossError("the answer is longer than 64 MiB");
+    if (text.size() + bytes.size() > kMaxAnswerLength) return absl::DataLossError("the answer is longer than 64 MiB");
     text += bytes;
     return absl::OkStatus();
   }
@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std
                                                      const std::stop_token& stop, const std::string& folder) {
   std::vector<RemoteFile> files;
   std::string cursor;
-  for (int page = 0; page < kMostPages; ++page) {
+  for (int page = 0; page < kMaxPages; ++page) {
     std::string link;
     absl::StatusOr<std::string> tree = text(tree_url(settings_.endpoint, repo, commit, cursor, folder), link, stop);
     if (!tree.ok()) return annotate(tree.status(), absl::StrCat("files of ", of(repo)));

@@ -20,7 +20,7 @@ namespace titan::hub {
 namespace {
 
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
-constexpr size_t kLongestText = size_t{64} << 20;
+constexpr size_t kMaxTextLength = size_t{64} << 20;
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
@@ -115,7 +115,7 @@ absl::StatusOr<std::string> Folder::read(const std::string& name) const {
     if (size < 0) return failed(errno, "read", full(name));
     if (size == 0) return out;
     out.append(block, 0, static_cast<size_t>(size));
-    if (out.size() > kLongestText) return absl::DataLossError(absl::StrCat(full(name), " is too long"));
+    if (out.size() > kMaxTextLength) return absl::DataLossError(absl::StrCat(full(name), " is too long"));
   }
 }
 

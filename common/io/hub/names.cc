@@ -13,9 +13,9 @@
 namespace titan::hub {
 namespace {
 
-constexpr size_t kLongestName = 1024;  // Limit for a file name with its folders.
-constexpr size_t kLongestPart = 255;   // Limit for one component of a path.
-constexpr size_t kLongestId = 96;
+constexpr size_t kMaxNameLength = 1024;  // Limit for a file name with its folders.
+constexpr size_t kMaxPartLength = 255;   // Limit for one component of a path.
+constexpr size_t kMaxIdLength = 96;
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
@@ -26,7 +26,7 @@ bool is_repo_part(const std::string& part) {
 }
 
 bool is_path_part(const std::string& part) {
-  return !part.empty() && part.size() <= kLongestPart && part != "." && part != ".." &&
+  return !part.empty() && part.size() <= kMaxPartLength && part != "." && part != ".." &&
          std::none_of(part.begin(), part.end(), is_control);
 }
 
@@ -37,7 +37,7 @@ std::string Repo::name() const { return id.substr(id.find('/') + 1); }
 absl::StatusOr<Repo> parse_repo(RepoKind kind, const std::string& id) {
   const std::vector<std::string> parts = absl::StrSplit(id, '/');
   const bool good =
-      id.size() <= kLongestId && parts.size() <= 2 && std::all_of(parts.begin(), parts.end(), is_repo_part);
+      id.size() <= kMaxIdLength && parts.size() <= 2 && std::all_of(parts.begin(), parts.end(), is_repo_part);
   if (good) return Repo{kind, id};
   return absl::InvalidArgumentError(
       absl::StrCat("'", text::printable_name(id),
@@ -45,7 +45,7 @@ absl::StatusOr<Repo> parse_repo(RepoKind kind, const std::string& id) {
 }
 
 absl::Status check_revision(const std::string& revision) {
-  const bool good = !revision.empty() && revision.size() <= kLongestPart &&
+  const bool good = !revision.empty() && revision.size() <= kMaxPartLength &&
                     std::none_of(revision.begin(), revision.end(), is_control) && !absl::StrContains(revision, "..");
   if (good) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -61,7 +61,7 @@ bool is_commit(const std::string& revision) { return is_hex(revision, 40); }
 
 absl::Status check_file_name(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '/');
-  if (name.size() <= kLongestName && std::all_of(parts.begin(), parts.end(), is_path_part)) return absl::OkStatus();
+  if (name.size() <= kMaxNameLength && std::all_of(parts.begin(), parts.end(), is_path_part)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the server lists a file '", text::printable_name(name),
                                                  "', which is not a safe path below a folder"));
 }

@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr absl::Duration kSaveEach = absl::Milliseconds(200);
-constexpr size_t kLongestLastPart = 240;  // So that a name with ".part.json.new" appended is valid.
+constexpr size_t kMaxLastPartLength = 240;  // So that a name with ".part.json.new" appended is valid.
 
 struct Record {
   std::string etag;
@@ -76,7 +76,8 @@ absl::Status write_at(int file, int64_t offset, std::string_view bytes) {
 bool is_reserved_name(const std::string& name) {
   const std::string last = name.substr(name.rfind('/') + 1);
   return absl::StartsWith(name, ".titan-assets") || absl::EndsWith(name, ".part") ||
-         absl::EndsWith(name, ".part.json") || absl::EndsWith(name, ".part.json.new") || last.size() > kLongestLastPart;
+         absl::EndsWith(name, ".part.json") || absl::EndsWith(name, ".part.json.new") ||
+         last.size() > kMaxLastPartLength;
 }
 
 http::Ranges recorded_parts(const Folder& folder, const RemoteFile& remote) { return record_of(folder, remote).there; }

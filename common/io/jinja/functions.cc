@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kFunctions[] = {"dict", "namespace", "raise_exception", "range", "strftime_now"};
 
 absl::StatusOr<Value> range(Run& run, const Arguments& arguments) {
-  constexpr int64_t kLongest = 100'000;  // The limit of Jinja's sandbox.
+  constexpr int64_t kMaxLength = 100'000;  // The limit of Jinja's sandbox.
   std::vector<int64_t> numbers;
   for (const Value& value : arguments.positional) {
     const auto number = as_integer(value);
@@ -30,8 +30,8 @@ absl::StatusOr<Value> range(Run& run, const Arguments& arguments) {
   std::vector<Value> all;
   for (__int128 at = numbers[0]; step > 0 ? at < numbers[1] : at > numbers[1]; at += step) {
     all.emplace_back(static_cast<int64_t>(at));
-    if (static_cast<int64_t>(all.size()) > kLongest) {
-      return absl::InvalidArgumentError(absl::StrCat("has more than ", kLongest, " numbers"));
+    if (static_cast<int64_t>(all.size()) > kMaxLength) {
+      return absl::InvalidArgumentError(absl::StrCat("has more than ", kMaxLength, " numbers"));
     }
   }
   TITAN_RETURN_IF_ERROR(run.spend(static_cast<int64_t>(all.size())));

@@ -12,7 +12,7 @@
 namespace titan::jinja {
 namespace {
 
-constexpr int kDeepest = 120;  // Nesting depth of expressions.
+constexpr int kMaxDepth = 120;  // Nesting depth of expressions.
 
 bool is_comparison(const Token& token) {
   constexpr std::string_view kComparisons[] = {"==", "!=", "<", "<=", ">", ">="};
@@ -45,15 +45,15 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::made(Expression expression) {
   };
   for (const ExpressionPtr& child : expression.children) deepen(child);
   for (const auto& [name, child] : expression.keywords) deepen(child);
-  if (expression.depth > kDeepest) {
-    return wrong(expression.place, absl::StrCat("the expression has more than ", kDeepest, " nested parts"));
+  if (expression.depth > kMaxDepth) {
+    return wrong(expression.place, absl::StrCat("the expression has more than ", kMaxDepth, " nested parts"));
   }
   return std::make_unique<const Expression>(std::move(expression));
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::expression() {
   const Place place = token().place;
-  if (++open_ > kDeepest) return wrong(place, "expressions are nested too deeply");
+  if (++open_ > kMaxDepth) return wrong(place, "expressions are nested too deeply");
   TITAN_ASSIGN_OR_RETURN(ExpressionPtr value, any());
   while (skip_word("if")) {
     Expression conditional{.kind = ExpressionKind::kConditional, .place = place};
@@ -107,7 +107,7 @@ ExpressionParser::Made ExpressionParser::all() { return two(ExpressionKind::kAnd
 ExpressionParser::Made ExpressionParser::negated() {
   const Place place = token().place;
   if (!skip_word("not")) return comparison();
-  if (++open_ > kDeepest) return wrong(place, "expressions are nested too deeply");
+  if (++open_ > kMaxDepth) return wrong(place, "expressions are nested too deeply");
   Expression negation{.kind = ExpressionKind::kNot, .place = place};
   TITAN_ASSIGN_OR_RETURN(ExpressionPtr value, negated());
   --open_;
@@ -172,7 +172,7 @@ ExpressionParser::Made ExpressionParser::unary(bool with_filters) {
   const bool minus = is_operator("-");
   if (minus || is_operator("+")) {
     take();
-    if (++open_ > kDeepest) return wrong(place, "expressions are nested too deeply");
+    if (++open_ > kMaxDepth) return wrong(place, "expressions are nested too deeply");
     Expression signed_value{.kind = minus ? ExpressionKind::kNegative : ExpressionKind::kPositive, .place = place};
     TITAN_ASSIGN_OR_RETURN(ExpressionPtr inner, unary(false));
     --open_;

@@ -11,7 +11,7 @@
 namespace titan::jinja {
 namespace {
 
-constexpr int kDeepestBlocks = 40;
+constexpr int kMaxBlocksDepth = 40;
 
 class Parser {
  public:
@@ -35,7 +35,7 @@ class Parser {
 
   // Reads statements up to a tag with one of these words, which is not consumed; without words, reads all.
   absl::StatusOr<Statements> body(std::initializer_list<std::string_view> ends, std::string_view of) {
-    if (++depth_ > kDeepestBlocks) return wrong(in_.token().place, "blocks are nested too deeply");
+    if (++depth_ > kMaxBlocksDepth) return wrong(in_.token().place, "blocks are nested too deeply");
     Statements all;
     while (in_.token().kind != Token::Kind::kEnd) {
       const Token& behind = in_.next_token();

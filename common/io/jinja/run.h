@@ -38,7 +38,7 @@ class Run {
   }
   absl::Status check_value(const Value& value) {
     const Extent extent = extent_of(value);
-    if (extent.depth <= kDeepestValue && extent.weight <= kHeaviestValue) return absl::OkStatus();
+    if (extent.depth <= kMaxValueDepth && extent.weight <= kHeaviestValue) return absl::OkStatus();
     return absl::ResourceExhaustedError("the template makes a value that is too large or too deep");
   }
   absl::Status enter() {
@@ -50,7 +50,7 @@ class Run {
   Namespace* add_namespace() { return &namespaces_.emplace_back(); }
 
  private:
-  static constexpr int kDeepestValue = 100;
+  static constexpr int kMaxValueDepth = 100;
   static constexpr int64_t kHeaviestValue = 16'000'000;
 
   const Limits limits_;

@@ -17,9 +17,9 @@ Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
 absl::StatusOr<Template> Template::parse(std::string_view text) {
-  constexpr size_t kLongest = size_t{1} << 20;
-  if (text.size() > kLongest) {
-    return absl::InvalidArgumentError(absl::StrCat("the template is longer than ", kLongest, " bytes"));
+  constexpr size_t kMaxLength = size_t{1} << 20;
+  if (text.size() > kMaxLength) {
+    return absl::InvalidArgumentError(absl::StrCat("the template is longer than ", kMaxLength, " bytes"));
   }
   TITAN_ASSIGN_OR_RETURN(Parsed parsed, jinja::parse(text));
   return Template(std::make_unique<Parts>(Parts{std::move(parsed)}));

@@ -195,8 +195,8 @@ absl::StatusOr<int> compare(const Value& one, const Value& other) {
 }
 
 absl::StatusOr<Value> from_json(const nlohmann::ordered_json& json, int depth) {
-  if (depth > kDeepestJson) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kDeepestJson));
+  if (depth > kMaxJsonDepth) {
+    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kMaxJsonDepth));
   }
   if (json.is_null()) return Value(None());
   if (json.is_boolean()) return Value(json.get<bool>());

@@ -106,8 +106,8 @@ bool equal(const Value& one, const Value& other);
 // Returns a number below, equal to or above zero. Errors: InvalidArgument for values that Python does not order.
 absl::StatusOr<int> compare(const Value& one, const Value& other);
 
-// Converts JSON. Errors: InvalidArgument beyond kDeepestJson levels, or for a number beyond 64 bits.
-inline constexpr int kDeepestJson = 64;
+// Converts JSON. Errors: InvalidArgument beyond kMaxJsonDepth levels, or for a number beyond 64 bits.
+inline constexpr int kMaxJsonDepth = 64;
 absl::StatusOr<Value> from_json(const nlohmann::ordered_json& json, int depth = 0);
 
 }  // namespace titan::jinja

@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kWriterHeader[] = "x-amz-meta-titan-writer";
 constexpr char kChecksumHeader[] = "x-amz-checksum-crc32c";
-constexpr int64_t kLongestText = int64_t{4} << 20;
+constexpr int64_t kMaxTextLength = int64_t{4} << 20;
 
 // Distinguishes one write from another of the same object.
 std::string new_writer() { return host::random_hex(12); }
@@ -167,7 +167,7 @@ absl::StatusOr<std::string> Client::text(const std::string& key, Facts& facts) {
   Response response;
   TITAN_RETURN_IF_ERROR(call("read", {.key = key, .query = {}}, response));
   facts = facts_of(response);
-  if (facts.etag.empty() || facts.size > kLongestText)
+  if (facts.etag.empty() || facts.size > kMaxTextLength)
     return absl::DataLossError(
         absl::StrCat("read ", place(key), ": ", facts.size, " bytes, more than expected, or no etag"));
   return std::move(response.body);

@@ -12,7 +12,7 @@ namespace titan::s3 {
 namespace {
 
 constexpr absl::string_view kScheme = "s3://";
-constexpr size_t kLongestKey = 900;  // A store accepts 1024 bytes; some are for the names in a step.
+constexpr size_t kMaxKeyLength = 900;  // A store accepts 1024 bytes; some are for the names in a step.
 
 bool is_bucket(absl::string_view name) {
   const auto fits = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-' || c == '.'; };
@@ -22,7 +22,7 @@ bool is_bucket(absl::string_view name) {
 
 // Rejects what a proxy or a client might read as something else.
 bool is_key(absl::string_view key) {
-  if (key.size() > kLongestKey) return false;
+  if (key.size() > kMaxKeyLength) return false;
   if (!std::all_of(key.begin(), key.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7f; })) return false;
   for (const absl::string_view part : absl::StrSplit(key, '/')) {
     if (part.empty() || part == "." || part == "..") return false;

@@ -218,9 +218,9 @@ class AllFiles : public Files, public storage::WholeWriter, public storage::Larg
     return files->modified(path);
   }
   absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
-                                                 absl::Duration patience) override {
+                                                 absl::Duration timeout) override {
     TITAN_ASSIGN_OR_RETURN(Files * files, of(path));
-    return files->lock(path, mode, patience);
+    return files->lock(path, mode, timeout);
   }
   absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) override {
     TITAN_ASSIGN_OR_RETURN(Files * files, of(path));

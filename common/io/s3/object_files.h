@@ -48,7 +48,7 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   absl::StatusOr<absl::Time> touch(const std::string& path) override;
   absl::StatusOr<absl::Time> modified(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::FileLock>> lock(const std::string& path, storage::LockMode mode,
-                                                          absl::Duration patience) override;
+                                                          absl::Duration timeout) override;
 
   const std::shared_ptr<Client>& client() const { return client_; }
 

@@ -20,7 +20,7 @@
 namespace titan::s3 {
 namespace {
 
-constexpr size_t kLargestFile = 1 << 20;
+constexpr size_t kMaxFile = 1 << 20;
 
 std::string first_value(const http::Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -51,7 +51,7 @@ absl::StatusOr<ProfileFile> read_profiles(const http::Environment& environment, 
   struct stat about {};
   if (fstat(file, &about) != 0) return errno_status(errno, absl::StrCat("read ", out.path));
   out.everybody_reads = (about.st_mode & 0007) != 0;
-  std::string text(kLargestFile, '\0');
+  std::string text(kMaxFile, '\0');
   const ssize_t size = read(file, text.data(), text.size());
   if (size < 0) return errno_status(errno, absl::StrCat("read ", out.path));
   text.resize(static_cast<size_t>(size));

@@ -14,8 +14,8 @@ namespace titan::s3 {
 struct Settings {
   std::string endpoint;  // "https://HOST" without a trailing '/'; empty: AWS's for the region.
   std::string region;
-  std::string ca_file;                          // Certificates to trust instead of the system's; empty: the system's.
-  absl::Duration patience = absl::Seconds(60);  // Timeout of connecting, and between two bytes.
+  std::string ca_file;                         // Certificates to trust instead of the system's; empty: the system's.
+  absl::Duration timeout = absl::Seconds(60);  // Timeout of connecting, and between two bytes.
 };
 
 // Never printed.

@@ -21,7 +21,7 @@
 namespace titan::s3 {
 namespace {
 
-constexpr size_t kLongestHeader = 8192, kLongestBody = size_t{16} << 20;
+constexpr size_t kMaxHeaderLength = 8192, kMaxBodyLength = size_t{16} << 20;
 
 // AWS's own stores take the bucket as a part of the host, as they demand for new buckets; others take it in the path.
 // So does a name with dots, because no certificate covers such a host.
@@ -133,14 +133,14 @@ void Exchange::State::on_header(absl::string_view line) {
     return;
   }
   const size_t colon = line.find(':');
-  if (colon == line.npos || line.size() > kLongestHeader) return;
+  if (colon == line.npos || line.size() > kMaxHeaderLength) return;
   response->headers[absl::AsciiStrToLower(line.substr(0, colon))] =
       std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
 }
 
 size_t Exchange::State::on_body(absl::string_view bytes) {
   if (request->into == nullptr || response->code >= 300) {
-    if (response->body.size() + bytes.size() > kLongestBody) {
+    if (response->body.size() + bytes.size() > kMaxBodyLength) {
       refused = "the answer is too long";
       return 0;
     }
@@ -161,7 +161,7 @@ size_t Exchange::State::on_body(absl::string_view bytes) {
 }
 
 void Exchange::State::set_options(const std::string& url, const Credentials& credentials, curl_slist* headers) {
-  http::set_usual_options(curl, error.data(), url, {settings.patience, settings.ca_file});
+  http::set_usual_options(curl, error.data(), url, {settings.timeout, settings.ca_file});
   curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", settings.region, ":s3").c_str());
   curl_easy_setopt(curl, CURLOPT_USERPWD, absl::StrCat(credentials.key_id, ":", credentials.secret).c_str());
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);

@@ -8,7 +8,7 @@
 namespace titan::s3 {
 namespace {
 
-constexpr size_t kMostParts = 10000;
+constexpr size_t kMaxParts = 10000;
 
 Condition new_object() { return {.kind = Condition::kAbsent}; }
 
@@ -36,8 +36,8 @@ absl::Status UploadFile::send_part() {
     TITAN_ASSIGN_OR_RETURN(upload_, client_->create_upload(key_));
   }
   const size_t number = parts_.size() + sending_.size() + 1;
-  if (number > kMostParts)
-    return absl::OutOfRangeError(absl::StrCat("write ", client_->place(key_), ": an object holds ", kMostParts,
+  if (number > kMaxParts)
+    return absl::OutOfRangeError(absl::StrCat("write ", client_->place(key_), ": an object holds ", kMaxParts,
                                               " parts of ", sizes_.part_bytes >> 20,
                                               " MiB and no more; train on more ranks, of which each writes less"));
   if (static_cast<int>(sending_.size()) >= sizes_.parts_at_once) TITAN_RETURN_IF_ERROR(take_oldest());

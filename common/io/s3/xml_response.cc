@@ -13,7 +13,7 @@
 namespace titan::s3 {
 namespace {
 
-constexpr size_t kDeepest = 16;  // No answer has more than four levels.
+constexpr size_t kMaxDepth = 16;  // No answer has more than four levels.
 
 struct Reading {
   XML_Parser parser;
@@ -29,7 +29,7 @@ struct Reading {
 
 void on_start(void* user, const XML_Char* name, const XML_Char**) {
   auto& reading = *static_cast<Reading*>(user);
-  if (reading.open.size() > kDeepest) return reading.refuse("elements are nested too deep");
+  if (reading.open.size() > kMaxDepth) return reading.refuse("elements are nested too deep");
   Element* parent = reading.open.back();
   parent->children.push_back({name, "", {}});
   reading.open.push_back(&parent->children.back());

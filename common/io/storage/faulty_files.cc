@@ -168,9 +168,9 @@ absl::StatusOr<std::vector<std::string>> FaultyFiles::list(const std::string& fo
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> FaultyFiles::lock(const std::string& path, LockMode mode,
-                                                            absl::Duration patience) {
+                                                            absl::Duration timeout) {
   TITAN_RETURN_IF_ERROR(ask(Kind::kLock, path));
-  return base_.lock(path, mode, patience);
+  return base_.lock(path, mode, timeout);
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> FaultyFiles::try_lock(const std::string& path, LockMode mode) {

@@ -64,7 +64,7 @@ class FaultyFiles : public Files {
   absl::StatusOr<absl::Time> touch(const std::string& path) override;
   absl::StatusOr<absl::Time> modified(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
-                                                 absl::Duration patience) override;
+                                                 absl::Duration timeout) override;
   absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) override;
 
  private:

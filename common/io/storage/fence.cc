@@ -12,7 +12,7 @@ namespace titan::storage {
 namespace {
 
 // A release that would wait for longer is skipped: the next job then waits for the silence.
-constexpr absl::Duration kReleasePatience = absl::Seconds(2);
+constexpr absl::Duration kReleaseTimeout = absl::Seconds(2);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(250);
 
 std::string the_folder(const std::string& dump_folder) { return "the dump folder " + dump_folder; }
@@ -26,8 +26,8 @@ absl::StatusOr<Fence::Holder> Fence::holder() const {
   return holder_from_text(path(kFenceFile), *text);
 }
 
-absl::StatusOr<std::unique_ptr<FileLock>> Fence::lock(absl::Duration patience) const {
-  return files_.lock(path(kFenceLock), LockMode::kExclusive, patience);
+absl::StatusOr<std::unique_ptr<FileLock>> Fence::lock(absl::Duration timeout) const {
+  return files_.lock(path(kFenceLock), LockMode::kExclusive, timeout);
 }
 
 absl::Status Fence::write(const Holder& holder) const {
@@ -112,7 +112,7 @@ absl::Status Fence::beat(const std::string& job_uid, int attempt) const {
 }
 
 absl::Status Fence::release(const std::string& job_uid, int attempt) const {
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kReleasePatience));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kReleaseTimeout));
   TITAN_ASSIGN_OR_RETURN(Holder holder, this->holder());
   if (holder.job_uid != job_uid || holder.attempt != attempt)
     return fenced_status(the_folder(dump_folder_), job_uid, attempt, holder);

@@ -112,7 +112,7 @@ class Fence {
 
  private:
   std::string path(const char* name) const { return join_path(dump_folder_, name); }
-  absl::StatusOr<std::unique_ptr<FileLock>> lock(absl::Duration patience) const;
+  absl::StatusOr<std::unique_ptr<FileLock>> lock(absl::Duration timeout) const;
   absl::Status write(const Holder& holder) const;
   absl::StatusOr<bool> silent(const Claim& claim, const Holder& holder) const;
   absl::Status admit(const Claim& claim, const Holder& holder) const;

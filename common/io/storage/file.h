@@ -75,9 +75,9 @@ class Files {
   // plain stat with a value that is a minute old.
   virtual absl::StatusOr<absl::Time> modified(const std::string& path) = 0;
 
-  // Waits for the lock on `path`, creating the file when missing. Unavailable after `patience`.
+  // Waits for the lock on `path`, creating the file when missing. Unavailable after `timeout`.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
-                                                         absl::Duration patience) = 0;
+                                                         absl::Duration timeout) = 0;
   // Unavailable when another holder has it; NotFound when the file is missing.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) = 0;
 };

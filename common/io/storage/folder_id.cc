@@ -39,12 +39,12 @@ absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump
   return id;
 }
 
-absl::StatusOr<std::string> ensure_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience) {
+absl::StatusOr<std::string> ensure_folder_id(Files& files, const std::string& dump_folder, absl::Duration timeout) {
   absl::StatusOr<std::string> known = read_folder_id(files, dump_folder);
   if (!absl::IsNotFound(known.status())) return known;
   TITAN_RETURN_IF_ERROR(files.make_folders(dump_folder));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> lock,
-                         files.lock(join_path(dump_folder, ".fence.lock"), LockMode::kExclusive, patience));
+                         files.lock(join_path(dump_folder, ".fence.lock"), LockMode::kExclusive, timeout));
   return make_folder_id(files, dump_folder);
 }
 

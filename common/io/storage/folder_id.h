@@ -18,8 +18,8 @@ absl::StatusOr<std::string> read_folder_id(Files& files, const std::string& dump
 // Does the same, and makes a missing id. Call it with the fence's lock held.
 absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump_folder);
 // Does the same, and makes the folder and takes the lock itself. Unavailable when the lock is held for longer than
-// `patience`.
-absl::StatusOr<std::string> ensure_folder_id(Files& files, const std::string& dump_folder, absl::Duration patience);
+// `timeout`.
+absl::StatusOr<std::string> ensure_folder_id(Files& files, const std::string& dump_folder, absl::Duration timeout);
 
 enum class FolderComparison {
   kSame,

@@ -208,13 +208,13 @@ class PosixFiles : public Files, public LargeWriter {
   // Polls instead of waiting in flock(2): a holder that was stopped in the middle must cause a clear error, not a
   // silent hang.
   absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
-                                                 absl::Duration patience) override {
+                                                 absl::Duration timeout) override {
     absl::Duration waited, pause = absl::Microseconds(200);
     while (true) {
       // Follows no link: in users' folders, a link could make root create or lock a file anywhere.
       auto lock = flock_path(path, O_RDWR | O_CREAT | O_NOFOLLOW, flock_operation(mode));
       if (lock.ok() || !absl::IsUnavailable(lock.status())) return lock;
-      if (waited >= patience) {
+      if (waited >= timeout) {
         return absl::UnavailableError(absl::StrCat("lock ", path, ": held by another process for ",
                                                    absl::FormatDuration(waited), "; `fuser ", path,
                                                    "` names it: end it if it is a paused old attempt"));

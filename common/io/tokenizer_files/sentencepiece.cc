@@ -19,8 +19,8 @@ namespace {
 using Type = SentencePiece::Type;
 using Kind = SentencePieceModel::Kind;
 
-constexpr size_t kMostPieces = (1 << 22) - 1;
-constexpr size_t kLongestPiece = 8000;  // In bytes; the package's limit.
+constexpr size_t kMaxPieces = (1 << 22) - 1;
+constexpr size_t kMaxPieceLength = 8000;  // In bytes; the package's limit.
 
 absl::Status wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -113,7 +113,7 @@ class ModelReader {
     const auto type = static_cast<uint64_t>(piece.type);
     if (type < 1 || type > 6) return wrong(absl::StrCat(name(piece), " has the unknown type ", type));
     model_.pieces.push_back(std::move(piece));
-    if (model_.pieces.size() > kMostPieces) return wrong(absl::StrCat("has more than ", kMostPieces, " pieces"));
+    if (model_.pieces.size() > kMaxPieces) return wrong(absl::StrCat("has more than ", kMaxPieces, " pieces"));
     return absl::OkStatus();
   }
 
@@ -168,8 +168,8 @@ class ModelReader {
           text::valid_utf8(piece.text) != piece.text) {
         return wrong(absl::StrCat("piece ", id, " is empty or not UTF-8"));
       }
-      if (piece.text.size() >= kLongestPiece) {
-        return wrong(absl::StrCat("piece ", id, " has ", piece.text.size(), " bytes; the limit is ", kLongestPiece));
+      if (piece.text.size() >= kMaxPieceLength) {
+        return wrong(absl::StrCat("piece ", id, " has ", piece.text.size(), " bytes; the limit is ", kMaxPieceLength));
       }
       if (!std::isfinite(piece.score)) return wrong(absl::StrCat(name(piece), " has no finite score"));
       const bool is_reserved =

@@ -13,8 +13,8 @@
 namespace titan::tokenizer_files {
 namespace {
 
-constexpr size_t kLongestToken = 8000;           // In bytes. Finding its parts takes quadratic time.
-constexpr int32_t kLargestRank = (1 << 22) - 1;  // Far beyond any vocabulary; tables are as long as the largest id.
+constexpr size_t kMaxTokenLength = 8000;     // In bytes. Finding its parts takes quadratic time.
+constexpr int32_t kMaxRank = (1 << 22) - 1;  // Far beyond any vocabulary; tables are as long as the largest id.
 
 using Token = std::pair<std::string, int32_t>;
 
@@ -22,11 +22,11 @@ std::optional<Token> parse_line(absl::string_view line) {
   const size_t space = line.find(' ');
   Token token;
   if (space == 0 || space == absl::string_view::npos || !absl::Base64Unescape(line.substr(0, space), &token.first) ||
-      token.first.empty() || token.first.size() > kLongestToken ||
+      token.first.empty() || token.first.size() > kMaxTokenLength ||
       !absl::SimpleAtoi(line.substr(space + 1), &token.second)) {
     return std::nullopt;
   }
-  return token.second < 0 || token.second > kLargestRank ? std::nullopt : std::optional(token);
+  return token.second < 0 || token.second > kMaxRank ? std::nullopt : std::optional(token);
 }
 
 // Removes the next line from `rest` and returns it without its end, "\n" or "\r\n".

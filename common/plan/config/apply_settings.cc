@@ -152,7 +152,7 @@ Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& 
 namespace {
 
 // Number of wrong keys beyond which hints are left out, since each costs a millisecond.
-constexpr size_t kMostHints = 200;
+constexpr size_t kMaxHints = 200;
 
 std::string where(const Origin& origin) {
   return origin.line > 0 ? absl::StrCat(origin.file, ":", origin.line) : origin.file;
@@ -243,7 +243,7 @@ std::string Applier::hint_for(const std::string& key) const {
 }
 
 void Applier::report_unknown(const Setting& setting) {
-  if (problems_.size() >= kMostHints) return complain(setting, "unknown key", "");
+  if (problems_.size() >= kMaxHints) return complain(setting, "unknown key", "");
   const bool is_table = setting.value.kind == RawValue::Kind::kTable;
   const std::string note(explain_unknown(is_table ? absl::StrCat(setting.key, ".") : setting.key));
   if (!note.empty()) return complain(setting, is_table ? "unknown section" : "unknown key", note);

@@ -33,10 +33,10 @@ DataLoader settings_of(const DataSource& source, DataLoader settings) {
 namespace {
 
 constexpr double kUnits = 1e9;  // Units of a weight of 1.
-constexpr double kMostWeight = 1e6;
+constexpr double kMaxWeight = 1e6;
 
 absl::StatusOr<std::int64_t> units(double weight) {
-  if (!(weight >= 0) || weight > kMostWeight) return absl::InvalidArgumentError("the weight must be from 0 to 1e6");
+  if (!(weight >= 0) || weight > kMaxWeight) return absl::InvalidArgumentError("the weight must be from 0 to 1e6");
   const auto count = static_cast<std::int64_t>(std::floor(weight * kUnits + 0.5));
   if (weight > 0 && count == 0) return absl::InvalidArgumentError("the weight must be 0, or at least 1e-9");
   return count;

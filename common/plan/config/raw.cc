@@ -7,7 +7,7 @@
 namespace titan::config {
 namespace {
 
-constexpr std::size_t kLongestShown = 120;
+constexpr std::size_t kMaxShownLength = 120;
 
 std::string full(const RawValue& raw) {
   switch (raw.kind) {
@@ -28,7 +28,7 @@ std::string full(const RawValue& raw) {
       return absl::StrCat("[",
                           absl::StrJoin(raw.items, ", ",
                                         [](std::string* out, const RawValue& item) {
-                                          if (out->size() < kLongestShown) out->append(full(item));
+                                          if (out->size() < kMaxShownLength) out->append(full(item));
                                         }),
                           "]");
     case RawValue::Kind::kTable:
@@ -106,8 +106,8 @@ void make_printable(std::vector<Problem>& problems) {
 
 std::string printable(std::string text) {
   text = replace_control_characters(std::move(text), /*keep_lines=*/false);
-  if (text.size() <= kLongestShown) return text;
-  std::size_t end = kLongestShown;
+  if (text.size() <= kMaxShownLength) return text;
+  std::size_t end = kMaxShownLength;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // Does not cut inside a character.
   return absl::StrCat(text.substr(0, end), "...");
 }

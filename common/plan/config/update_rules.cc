@@ -12,12 +12,12 @@
 namespace titan::config {
 namespace {
 
-constexpr size_t kLongestPattern = 1000;
+constexpr size_t kMaxPatternLength = 1000;
 
 // Polynomial matching bounds the time by pattern and name length: a submitting user writes patterns that the controller
 // runs.
 std::optional<std::regex> compile(const std::string& pattern) {
-  if (pattern.size() > kLongestPattern) return std::nullopt;
+  if (pattern.size() > kMaxPatternLength) return std::nullopt;
   try {
     return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
   } catch (const std::regex_error&) {
@@ -124,7 +124,7 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer) {
     if (!compile(group.pattern)) {
       problems.push_back(
           {group.pattern,
-           absl::StrCat("is not a regular expression (ECMAScript's, of at most ", kLongestPattern, " characters)"),
+           absl::StrCat("is not a regular expression (ECMAScript's, of at most ", kMaxPatternLength, " characters)"),
            ""});
     }
     check_numbers(group, problems);

@@ -6,7 +6,7 @@
 namespace titan::hf_config {
 namespace {
 constexpr int64_t kLargest = int64_t{1} << 40;
-constexpr size_t kLongestShownValue = 80;
+constexpr size_t kMaxShownValueLength = 80;
 }  // namespace
 
 void Keys::take(const std::string& key, int64_t& into) {
@@ -62,7 +62,7 @@ void Keys::refuse(const std::string& key, const std::string& expected) {
   if (!status_.ok()) return;
   const std::string there = object_.contains(key) ? object_.at(key).dump() : "missing";
   status_ = absl::InvalidArgumentError(absl::StrCat(
-      "config.json: ", prefix_, key, " is ", there.substr(0, kLongestShownValue), "; ", expected, " is supported"));
+      "config.json: ", prefix_, key, " is ", there.substr(0, kMaxShownValueLength), "; ", expected, " is supported"));
 }
 
 namespace {

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostShown = 4;
+constexpr size_t kMaxShown = 4;
 constexpr const char* kTakeable[] = {"rope_theta", "rope_scaling", "yarn", "rope", "norm_eps"};
 
 bool is_takeable(const std::string& name) {
@@ -105,7 +105,7 @@ void take_numbers(const models::ModelSpec& from, models::ModelSpec& into) {
 std::string text_of(const std::vector<ConfigDifference>& differences) {
   std::vector<std::string> words;
   for (const ConfigDifference& one : differences) {
-    if (words.size() == kMostShown) {
+    if (words.size() == kMaxShown) {
       words.push_back("...");
       break;
     }
@@ -117,7 +117,7 @@ std::string text_of(const std::vector<ConfigDifference>& differences) {
 namespace {
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // Limit of the Python library.
-constexpr size_t kMostFiles = 100;
+constexpr size_t kMaxFiles = 100;
 // Suffix of every family's embedding name (worker/rank/model/hf_names.cc).
 constexpr char kEmbedding[] = "embed_tokens.weight";
 
@@ -128,7 +128,7 @@ std::vector<std::string> weights_in(const std::string& folder) {
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());
-  files.resize(std::min(files.size(), kMostFiles));
+  files.resize(std::min(files.size(), kMaxFiles));
   return files;
 }
 

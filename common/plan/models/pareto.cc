@@ -17,10 +17,10 @@ void drop_dominated(std::vector<ParetoPoint>& choices) {
   for (ParetoPoint& choice : choices) {
     if (best.empty() || choice.flops > best.back().flops) best.push_back(std::move(choice));
   }
-  if (best.size() > kMostChoices) {
+  if (best.size() > kMaxChoices) {
     std::vector<ParetoPoint> spread;
-    for (size_t i = 0; i < kMostChoices; ++i)
-      spread.push_back(std::move(best[i * (best.size() - 1) / (kMostChoices - 1)]));
+    for (size_t i = 0; i < kMaxChoices; ++i)
+      spread.push_back(std::move(best[i * (best.size() - 1) / (kMaxChoices - 1)]));
     best = std::move(spread);
   }
   choices = std::move(best);

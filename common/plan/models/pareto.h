@@ -20,8 +20,8 @@ struct ParetoPoint {
 };
 
 // Returns the Pareto-optimal choices in bytes and FLOPs, by ascending bytes: from nothing to everything. Exact up to
-// kMostChoices; beyond that only as many, evenly spread, are kept after each item.
-inline constexpr size_t kMostChoices = 20000;
+// kMaxChoices; beyond that only as many, evenly spread, are kept after each item.
+inline constexpr size_t kMaxChoices = 20000;
 std::vector<ParetoPoint> pareto_front(const std::vector<KnapsackItem>& items);
 
 // Returns the best choice within `bytes`.

@@ -14,7 +14,7 @@ namespace {
 
 // Far above any job. They bound what a submitted job can cost a controller: planning time grows with all passes, and
 // with the square of the ranks.
-constexpr std::int64_t kMostWork = std::int64_t{1} << 20, kMostRanks = 1024;
+constexpr std::int64_t kMaxWork = std::int64_t{1} << 20, kMaxRanks = 1024;
 
 // GPipe (arXiv 1811.06965) and its breadth-first form with several stages per rank (arXiv 2211.05953): all microbatches
 // pass one stage, then the next.
@@ -79,13 +79,13 @@ absl::Status check_shape(const ScheduleKind& kind, int ranks, int stages_per_ran
     return absl::InvalidArgumentError(
         absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, ": each must be at least 1"));
   }
-  if (ranks > kMostRanks) {
+  if (ranks > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat("parallelism.pipeline_parallel_degree: ", counted(ranks, "rank"),
-                                                   "; a pipeline has at most ", kMostRanks));
+                                                   "; a pipeline has at most ", kMaxRanks));
   }
-  if (std::int64_t{ranks} * stages_per_rank * microbatches > kMostWork) {
+  if (std::int64_t{ranks} * stages_per_rank * microbatches > kMaxWork) {
     return absl::InvalidArgumentError(
-        absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, " make more than ", kMostWork, " passes a step"));
+        absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, " make more than ", kMaxWork, " passes a step"));
   }
   const bool few = stages_per_rank < kind.least_stages_per_rank;
   const bool many = kind.most_stages_per_rank > 0 && stages_per_rank > kind.most_stages_per_rank;

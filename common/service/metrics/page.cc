@@ -78,7 +78,7 @@ namespace {
 constexpr absl::Duration kRequestTimeout = absl::Seconds(1);
 constexpr absl::Duration kSendTimeout = absl::Seconds(10);  // Limit without any byte sent.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
-constexpr size_t kLongestRequest = 8 << 10;
+constexpr size_t kMaxRequestLength = 8 << 10;
 constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kPlain[] = "text/plain; charset=utf-8";
 
@@ -130,7 +130,7 @@ bool HttpConnection::read_request(absl::Time now, const std::function<std::strin
   if (read < 0) return would_wait();
   if (read == 0) return false;
   request_.append(bytes.data(), static_cast<size_t>(read));
-  if (!is_whole(request_) && request_.size() <= kLongestRequest) return true;
+  if (!is_whole(request_) && request_.size() <= kMaxRequestLength) return true;
   answer_ = answer_to(request_, page);
   phase_ = Phase::kAnswer;
   deadline_ = now + kSendTimeout;
@@ -233,9 +233,9 @@ void Page::serve() {
   }
 }
 
-absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration patience) {
+absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration timeout) {
   httplib::Client client(host, port);
-  const auto seconds = static_cast<time_t>(absl::ToInt64Seconds(absl::Ceil(patience, absl::Seconds(1))));
+  const auto seconds = static_cast<time_t>(absl::ToInt64Seconds(absl::Ceil(timeout, absl::Seconds(1))));
   client.set_connection_timeout(seconds);
   client.set_read_timeout(seconds);
   client.set_write_timeout(seconds);

@@ -90,7 +90,7 @@ class Page {
 };
 
 // Fetches the text of such a page. Errors: Unavailable when the request fails; connecting and reading may each take
-// `patience`, rounded up to seconds.
-absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration patience);
+// `timeout`, rounded up to seconds.
+absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration timeout);
 
 }  // namespace titan::metrics

@@ -107,9 +107,9 @@ absl::Status refused(int alert, absl::string_view address, const Security& secur
 
 }  // namespace
 
-absl::Status connection_fault(absl::string_view address, const Security& security, absl::Duration patience) {
+absl::Status connection_fault(absl::string_view address, const Security& security, absl::Duration timeout) {
   if (absl::StartsWith(address, "unix:")) return absl::OkStatus();
-  const TlsProbe probe = probe_tls(address, security, patience);
+  const TlsProbe probe = probe_tls(address, security, timeout);
   if (!security.tls()) {
     if (probe.speaks != TlsProbe::Protocol::kTls) return absl::OkStatus();
     return fault("TLS_EXPECTED",

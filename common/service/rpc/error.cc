@@ -28,10 +28,10 @@ Message payload(const absl::Status& status, const char* url) {
 // A whole status travels as HTTP/2 metadata, of which clients accept 8 KiB by default. The message travels twice:
 // percent-encoded, and in the details as base64. A longer status would be replaced by another error. So long texts are
 // shortened, and a long list of violations ends with a count of the rest.
-constexpr size_t kMostMessage = 2400;
-constexpr size_t kMostListed = 600;  // Limit of a message that the violations repeat.
-constexpr size_t kMostDetails = 5200;
-constexpr size_t kMostDescription = 600;
+constexpr size_t kMaxMessage = 2400;
+constexpr size_t kMaxListed = 600;  // Limit of a message that the violations repeat.
+constexpr size_t kMaxDetails = 5200;
+constexpr size_t kMaxDescription = 600;
 constexpr size_t kRoomForCount = 100;
 
 size_t encoded_size(char c) { return absl::ascii_isprint(c) && c != '%' ? 1 : 3; }
@@ -55,8 +55,8 @@ std::string shortened(const google::rpc::BadRequest& all, size_t most) {
   google::rpc::BadRequest kept;
   for (const auto& violation : all.field_violations()) {
     auto* added = kept.add_field_violations();
-    added->set_field(shortened(violation.field(), kMostDescription));
-    added->set_description(shortened(violation.description(), kMostDescription));
+    added->set_field(shortened(violation.field(), kMaxDescription));
+    added->set_description(shortened(violation.description(), kMaxDescription));
     const bool last = kept.field_violations_size() == all.field_violations_size();
     if (kept.ByteSizeLong() + (last ? 0 : kRoomForCount) <= most) continue;
     kept.mutable_field_violations()->RemoveLast();
@@ -166,7 +166,7 @@ grpc::Status to_grpc(const absl::Status& status) {
     return to_grpc(later);
   }
   const bool listed = status.GetPayload(kBadRequest).has_value();
-  const std::string message = shortened(std::string(status.message()), listed ? kMostListed : kMostMessage);
+  const std::string message = shortened(std::string(status.message()), listed ? kMaxListed : kMaxMessage);
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
   details.set_message(message);
@@ -176,7 +176,7 @@ grpc::Status to_grpc(const absl::Status& status) {
   if (listed) {
     const size_t taken = details.ByteSizeLong();
     const auto all = payload<google::rpc::BadRequest>(status, kBadRequest);
-    add_detail(details, kBadRequest, shortened(all, kMostDetails > taken ? kMostDetails - taken : 0));
+    add_detail(details, kBadRequest, shortened(all, kMaxDetails > taken ? kMaxDetails - taken : 0));
   }
   return {static_cast<grpc::StatusCode>(status.code()), message, details.SerializeAsString()};
 }

@@ -29,7 +29,7 @@ using SslPtr = std::unique_ptr<SSL, decltype(&SSL_free)>;
 
 // Offers HTTP/2 only, as gRPC does: a server that requires it ends other handshakes.
 constexpr unsigned char kProtocols[] = "\x02h2";
-constexpr absl::Duration kAlertPatience = absl::Milliseconds(500);
+constexpr absl::Duration kAlertTimeout = absl::Milliseconds(500);
 
 // Whether the socket is ready for `events` before the deadline.
 bool wait_for(int socket, short events, absl::Time deadline) {
@@ -135,7 +135,7 @@ void shake_hands(SSL* ssl, int socket, const Security& security, absl::Time dead
   // In TLS 1.3 a server checks our certificate only after our side of the handshake is complete, so its alert arrives
   // in place of its first data.
   char first = 0;
-  const absl::Time alert_by = std::min(deadline, absl::Now() + kAlertPatience);
+  const absl::Time alert_by = std::min(deadline, absl::Now() + kAlertTimeout);
   const int read = run_until(ssl, socket, alert_by, [ssl, &first] { return SSL_read(ssl, &first, 1); });
   if (const std::optional<int> alert = alert_in_queue(); read <= 0 && alert) probe.alert = *alert;
   probe.closed_after = read < 0 || (read == 0 && absl::Now() < alert_by);
@@ -195,9 +195,9 @@ std::vector<std::string> uris_in(const X509& certificate) {
   return uris;
 }
 
-TlsProbe probe_tls(absl::string_view address, const Security& security, absl::Duration patience) {
+TlsProbe probe_tls(absl::string_view address, const Security& security, absl::Duration timeout) {
   TlsProbe probe;
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = absl::Now() + timeout;
   const std::optional<HostPort> where = split_host_port(address);
   const int socket = where ? connect_to(*where, deadline) : -1;
   if (socket < 0) return probe;

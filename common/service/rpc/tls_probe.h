@@ -36,9 +36,9 @@ struct TlsProbe {
   bool closed_after = false;
 };
 
-// Takes at most `patience`, apart from looking up the host. Sends nothing but the handshake with our certificate, and
+// Takes at most `timeout`, apart from looking up the host. Sends nothing but the handshake with our certificate, and
 // verifies the peer's afterwards.
-TlsProbe probe_tls(absl::string_view address, const Security& security, absl::Duration patience);
+TlsProbe probe_tls(absl::string_view address, const Security& security, absl::Duration timeout);
 
 // DNS names and IP addresses of a certificate as text, and its URIs.
 std::vector<std::string> hosts_in(const X509& certificate);

@@ -103,9 +103,9 @@ void Elector::keep() {
       confirmed_ = asked;
     } else if (absl::IsNotFound(kept.status())) {
       declare_lost(absl::UnavailableError("etcd: this controller's lease has ended; another one may lead"));
-    } else if (absl::FromChrono(std::chrono::steady_clock::now() - confirmed_) > options_.patience) {
+    } else if (absl::FromChrono(std::chrono::steady_clock::now() - confirmed_) > options_.timeout) {
       declare_lost(absl::UnavailableError(absl::StrCat(
-          "etcd has not answered for ", absl::FormatDuration(options_.patience), ": ", kept.status().message())));
+          "etcd has not answered for ", absl::FormatDuration(options_.timeout), ": ", kept.status().message())));
     }
   }
 }

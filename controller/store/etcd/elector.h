@@ -25,7 +25,7 @@ struct ElectorOptions {
   absl::Duration keepalive = absl::Seconds(1);
   // A leader that hears nothing from etcd for this long steps down. It may be longer than the lease: until etcd gives
   // the key away nobody else leads, and an etcd that restarts keeps its leases.
-  absl::Duration patience = absl::Seconds(10);
+  absl::Duration timeout = absl::Seconds(10);
   absl::Duration poll = absl::Milliseconds(100);  // How often a waiting controller looks.
 };
 

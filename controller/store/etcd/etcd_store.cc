@@ -84,7 +84,7 @@ absl::StatusOr<TxnResponse> EtcdStore::settle(const TxnRequest& request) {
   absl::Duration waited;
   while (true) {
     TITAN_RETURN_IF_ERROR(elector_->leading());
-    if (closing_ && waited > options_.close_patience)
+    if (closing_ && waited > options_.close_timeout)
       return absl::UnavailableError("etcd: no answer while the store closes");
     const auto start = std::chrono::steady_clock::now();
     absl::StatusOr<TxnResponse> answer = elector_->client().txn(request);

@@ -26,7 +26,7 @@ struct EtcdStoreOptions {
   // Drops old versions of all keys in etcd after a snapshot, not only its own: etcd is for the controllers alone.
   bool compact_etcd = true;
   WriterOptions writer = {.group_bytes = 1 << 20};
-  absl::Duration close_patience = absl::Seconds(5);  // How long a closing store waits for etcd's answer.
+  absl::Duration close_timeout = absl::Seconds(5);  // How long a closing store waits for etcd's answer.
   // Called when this process no longer leads, or etcd refused what it must not refuse: nothing can be written any more.
   // The process must end and start again. Called once, on the store's thread.
   std::function<void(const absl::Status&)> on_lost;

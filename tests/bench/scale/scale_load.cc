@@ -41,7 +41,7 @@ struct Flags {
   int in_flight = 64;
 };
 
-constexpr absl::Duration kPatience = absl::Minutes(3);
+constexpr absl::Duration kTimeout = absl::Minutes(3);
 
 void say(const json& what) { std::cout << what.dump() << std::endl; }
 
@@ -108,7 +108,7 @@ struct Cluster {
     const absl::Time begun = absl::Now();
     const double cpu = process.cpu_seconds();
     fleet.connect();
-    if (!wait_until(kPatience, [&] { return fleet.welcomed(1) == fleet.size(); })) {
+    if (!wait_until(kTimeout, [&] { return fleet.welcomed(1) == fleet.size(); })) {
       return absl::StrCat(fleet.welcomed(1), " of ", fleet.size(), " workers were welcomed");
     }
     const double registered = absl::ToDoubleSeconds(absl::Now() - begun);
@@ -116,7 +116,7 @@ struct Cluster {
     const int ranks = flags.ranks > 0 ? flags.ranks : flags.jobs == 0 ? 0 : flags.workers * flags.devices / flags.jobs;
     if (std::string bad = submit(*jobs, "scale-", flags.jobs, ranks); !bad.empty()) return bad;
     parts = flags.jobs * ((ranks + flags.devices - 1) / flags.devices);
-    if (!wait_until(kPatience, [&] { return fleet.started() == parts; })) {
+    if (!wait_until(kTimeout, [&] { return fleet.started() == parts; })) {
       return absl::StrCat(fleet.started(), " of ", parts, " parts were started");
     }
     say({{"phase", "ready"},
@@ -141,7 +141,7 @@ int run_workers(const Flags& flags) {
   Fleet& fleet = cluster.fleet;
   // A second for what registration has left, then the measure.
   const int64_t before = fleet.acks();
-  if (!wait_until(kPatience, [&] { return fleet.acks() > before + fleet.size(); })) return fail("no beats");
+  if (!wait_until(kTimeout, [&] { return fleet.acks() > before + fleet.size(); })) return fail("no beats");
   fleet.ack_latencies().clear();
   const double cpu = cluster.process.cpu_seconds();
   const int64_t beats = fleet.beats();
@@ -174,17 +174,17 @@ int run_failure(const Flags& flags) {
   if (const std::string bad = cluster.start(one); !bad.empty()) return fail(bad);
   Fleet& fleet = cluster.fleet;
   const int64_t before = fleet.acks();
-  if (!wait_until(kPatience, [&] { return fleet.acks() > before + 2 * fleet.size(); })) return fail("no beats");
+  if (!wait_until(kTimeout, [&] { return fleet.acks() > before + 2 * fleet.size(); })) return fail("no beats");
   const double rss = cluster.process.mebibytes("VmRSS"), cpu = cluster.process.cpu_seconds();
   const absl::Time begun = absl::Now();
   fleet.fail_all(absl::Seconds(flags.seconds));
-  if (!wait_until(kPatience, [&] { return fleet.prepared(2).count >= cluster.parts; })) {
+  if (!wait_until(kTimeout, [&] { return fleet.prepared(2).count >= cluster.parts; })) {
     return fail(absl::StrCat("attempt 2 was prepared on ", fleet.prepared(2).count, " of ", cluster.parts, " nodes"));
   }
   const Fleet::Prepared next = fleet.prepared(2);
   const absl::Time ended = fleet.last_exit();
   const double used = cluster.process.cpu_seconds() - cpu;
-  if (!wait_until(kPatience, [&] { return fleet.started() == cluster.parts; })) return fail("attempt 2 did not start");
+  if (!wait_until(kTimeout, [&] { return fleet.started() == cluster.parts; })) return fail("attempt 2 did not start");
   say({{"phase", "restarted"},
        {"ranks", flags.workers * flags.devices},
        {"exits_within_s", absl::ToDoubleSeconds(ended - begun)},
@@ -203,14 +203,14 @@ int run_recovery(const Flags& flags) {
   Cluster cluster(flags);
   if (const std::string bad = cluster.start(flags); !bad.empty()) return fail(bad);
   Fleet& fleet = cluster.fleet;
-  if (!wait_until(kPatience, [&] { return fleet.welcomed(2) == fleet.size(); })) {
+  if (!wait_until(kTimeout, [&] { return fleet.welcomed(2) == fleet.size(); })) {
     return fail(absl::StrCat(fleet.welcomed(2), " of ", fleet.size(), " workers came back"));
   }
   const double back = absl::ToDoubleSeconds(absl::Now() - fleet.first_disconnect());
   const int prepared = fleet.prepared(1).count;
   const absl::Time asked = absl::Now();
   if (std::string bad = submit(*cluster.jobs, "probe-", 1, 1); !bad.empty()) return fail(bad);
-  if (!wait_until(kPatience, [&] { return fleet.prepared(1).count > prepared; })) return fail("nothing is scheduled");
+  if (!wait_until(kTimeout, [&] { return fleet.prepared(1).count > prepared; })) return fail("nothing is scheduled");
   const double scheduled = absl::ToDoubleSeconds(absl::Now() - asked);
   // Nothing is lost later, either: a lease and more.
   absl::SleepFor(absl::Seconds(flags.seconds));
@@ -244,9 +244,9 @@ int run_watch(const Flags& flags) {
   Fleet fleet({flags.controller, few.workers, 1, 2, /*beats_show_steps=*/false});
   fleet.connect();
   const auto stub = v1::JobService::NewStub(rpc::make_channel(flags.controller));
-  if (!wait_until(kPatience, [&] { return fleet.welcomed(1) == fleet.size(); })) return fail("no workers");
+  if (!wait_until(kTimeout, [&] { return fleet.welcomed(1) == fleet.size(); })) return fail("no workers");
   if (std::string bad = submit(*stub, "scale-", flags.changing, 1); !bad.empty()) return fail(bad);
-  if (!wait_until(kPatience, [&] { return fleet.started() == flags.changing; })) return fail("the jobs do not run");
+  if (!wait_until(kTimeout, [&] { return fleet.started() == flags.changing; })) return fail("the jobs do not run");
 
   const auto changes = static_cast<size_t>(flags.rate * flags.seconds);
   std::mutex mutex;
@@ -266,7 +266,7 @@ int run_watch(const Flags& flags) {
     latencies.add(absl::Now() - told[step]);
   };
   Watchers watchers(flags.controller, flags.channels, names, flags.read_one_in, look, flags.stuck);
-  if (!wait_until(kPatience, [&] { return watchers.all_began(); })) return fail("not all watches began");
+  if (!wait_until(kTimeout, [&] { return watchers.all_began(); })) return fail("not all watches began");
   const double cpu = process.cpu_seconds();
   const absl::Time begun = absl::Now();
   for (size_t step = 1; step <= changes; ++step) {
@@ -312,11 +312,11 @@ int run_watch(const Flags& flags) {
 int run_follow(const Flags& flags) {
   const std::vector<std::string> names(static_cast<size_t>(flags.watchers));
   Watchers watchers(flags.controller, flags.channels, names, /*read_one_in=*/1, [](const v1::JobChange&) {});
-  if (!wait_until(kPatience, [&] { return watchers.all_began(); })) return fail("not all watches began");
+  if (!wait_until(kTimeout, [&] { return watchers.all_began(); })) return fail("not all watches began");
   say({{"phase", "following"}});
   int64_t jobs = 0;
   std::cin >> jobs;
-  const bool complete = wait_until(kPatience, [&] { return watchers.fewest_jobs() >= jobs; });
+  const bool complete = wait_until(kTimeout, [&] { return watchers.fewest_jobs() >= jobs; });
   say({{"phase", "followed"},
        {"watchers", watchers.size()},
        {"messages", watchers.messages()},

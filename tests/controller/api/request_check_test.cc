@@ -18,7 +18,7 @@ using google::protobuf::MethodDescriptor;
 using ::testing::HasSubstr;
 
 constexpr int kNoValue = 77;
-constexpr int kDeepest = 6;
+constexpr int kMaxDepth = 6;
 
 class RequestCheckTest : public ServiceCase {
  protected:
@@ -53,7 +53,7 @@ void plant(Message& root, Message& message, const std::string& prefix, int depth
       field->is_repeated() ? reflection.AddEnumValue(&message, field, kNoValue)
                            : reflection.SetEnumValue(&message, field, kNoValue);
       out.push_back({path, root.SerializeAsString()});
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map() && depth < kDeepest) {
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map() && depth < kMaxDepth) {
       plant(
           root,
           field->is_repeated() ? *reflection.AddMessage(&message, field) : *reflection.MutableMessage(&message, field),

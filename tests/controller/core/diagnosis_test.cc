@@ -253,7 +253,7 @@ TEST_F(DiagnosisTest, NonsenseIsNoVerdict) {
   settle();
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   ASSERT_TRUE(diagnosis().ok());
-  EXPECT_LE(diagnosis()->report.size(), job::kMostReport);
+  EXPECT_LE(diagnosis()->report.size(), job::kMaxReport);
 }
 
 TEST_F(DiagnosisTest, ACancelDoesNotWaitForIt) {

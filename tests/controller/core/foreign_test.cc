@@ -213,7 +213,7 @@ TEST_F(ForeignTest, DevicesOfUnknownAttemptsAreBounded) {
   }
   reconnect(nodes.at("n3"), hello);
   EXPECT_EQ(reconciler->node("n3")->unknown.size(), 3u);
-  EXPECT_EQ(reconciler->node("n3")->devices_used, 2 * core::kMostDevices);
+  EXPECT_EQ(reconciler->node("n3")->devices_used, 2 * core::kMaxDevices);
 }
 
 // The highest attempt that a node of the job names is bounded, too: numbers go on for ever.

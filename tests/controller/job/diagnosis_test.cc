@@ -113,7 +113,7 @@ TEST(DiagnosisTest, TenThousandRanksGiveAReportThatFits) {
   }
   const DiagnosisRecord record = diagnose(findings, "attempt 1");
   EXPECT_THAT(record.ranks, ElementsAre(777));
-  EXPECT_LE(record.report.size(), kMostReport);
+  EXPECT_LE(record.report.size(), kMaxReport);
   EXPECT_THAT(record.report, HasSubstr("stacks of rank 777"));
   EXPECT_THAT(record.report, HasSubstr(" more ranks are left out here"));
   EXPECT_THAT(record.report, Not(HasSubstr("rank 9999 on n1")));

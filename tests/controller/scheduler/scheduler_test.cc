@@ -548,7 +548,7 @@ TEST_F(BackfillTest, AJobOfHigherPriorityTakesThePromise) {
 TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
   for (const bool limits : {false, true}) {
     Scheduler scheduler;
-    constexpr int kNodes = 20, kLongest = 17;
+    constexpr int kNodes = 20, kMaxLength = 17;
     for (int i = 0; i < kNodes; ++i) scheduler.set_node({absl::StrCat("n", i), "cpu", 4});
     std::multimap<int, std::string> ends;
     int64_t submitted = 0;
@@ -562,7 +562,7 @@ TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
       while (scheduler.num_waiting() < 60) {
         ++submitted;
         Job small = job(absl::StrCat("s", submitted), 1 + submitted % 3, 0, 0, submitted);
-        if (limits) small.time_limit = absl::Seconds(1 + submitted % kLongest);
+        if (limits) small.time_limit = absl::Seconds(1 + submitted % kMaxLength);
         scheduler.add_job(small);
       }
       for (const Outcome& outcome : scheduler.cycle(kStart + absl::Seconds(time))) {
@@ -571,7 +571,7 @@ TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
           started = time;
           break;
         }
-        ends.emplace(time + 1 + std::stoll(outcome.uid.substr(1)) % kLongest, outcome.uid);
+        ends.emplace(time + 1 + std::stoll(outcome.uid.substr(1)) % kMaxLength, outcome.uid);
       }
       for (const Reservation& reservation : scheduler.reservations()) {
         if (promised < 0 && reservation.uid == "large") promised = time;
@@ -579,7 +579,7 @@ TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
     }
     EXPECT_GT(promised, 50);
     EXPECT_GT(started, promised);
-    EXPECT_LE(started, promised + kLongest) << (limits ? "with limits" : "without");
+    EXPECT_LE(started, promised + kMaxLength) << (limits ? "with limits" : "without");
   }
 }
 

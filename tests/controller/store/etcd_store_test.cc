@@ -248,7 +248,7 @@ TEST_F(EtcdStoreTest, LateDuplicatesChangeNothing) {
 TEST_F(EtcdStoreTest, ClosingWithoutEtcdEnds) {
   EtcdProxy proxy(shared_etcd().address());
   EtcdStoreOptions options;
-  options.close_patience = absl::Milliseconds(100);
+  options.close_timeout = absl::Milliseconds(100);
   Controller one = *start("one", options, absl::Seconds(60), proxy.address());
   proxy.set_fate([](int) { return EtcdProxy::Fate::kKeepBack; });
   std::promise<absl::StatusOr<int64_t>> unknown;

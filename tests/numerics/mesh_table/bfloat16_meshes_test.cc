@@ -261,7 +261,7 @@ class DamagedBackend : public InterposedBackend {
     // Sums are made where their operands are.
     const Tensors& operands = call.inputs.empty() ? call.outputs : call.inputs;
     const bool meant = operation_ == call.operation && damaged_->empty() && operands[0].is_floating_point() &&
-                       operands[0].nbytes() >= kLeastBytes;
+                       operands[0].nbytes() >= kMinBytes;
     if (!meant) return call.issue(call.inputs, call.outputs);
     damaged_->push_back(call.inputs.empty() ? operands[0].mul_(factor_) : operands[0] * factor_);
     if (call.inputs.empty()) return call.issue({}, *damaged_);
@@ -269,7 +269,7 @@ class DamagedBackend : public InterposedBackend {
   }
 
  private:
-  static constexpr size_t kLeastBytes = 1024;  // Of activations and gradients, not of figures.
+  static constexpr size_t kMinBytes = 1024;  // Of activations and gradients, not of figures.
 
   const std::string operation_;
   const double factor_;

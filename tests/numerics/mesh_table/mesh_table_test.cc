@@ -98,7 +98,7 @@ void expect_biases_moved(const RankRecord& reference) {
 // Bytes alive before each piece of work. What the closed form leaves out are single numbers: the loss and its gradient,
 // weights of norms on their way to their sums, stand-ins for shapes.
 constexpr int64_t kSingleNumbers = 256;
-constexpr double kMostHeld = 1.02, kLeastHeld = 0.98;
+constexpr double kMaxHeld = 1.02, kMinHeld = 0.98;
 
 // Returns the highest of the measured over the highest of the predicted.
 double expect_held(const std::vector<int64_t>& got, const std::vector<int64_t>& expected, int rank) {
@@ -106,14 +106,13 @@ double expect_held(const std::vector<int64_t>& got, const std::vector<int64_t>& 
   if (got.size() != expected.size()) return INFINITY;
   for (size_t i = 0; i < got.size(); ++i) {
     const auto predicted = static_cast<double>(expected[i]);
-    EXPECT_LE(static_cast<double>(got[i]), kMostHeld * predicted + kSingleNumbers) << "rank " << rank << ", work " << i;
-    EXPECT_GE(static_cast<double>(got[i]), kLeastHeld * predicted - kSingleNumbers)
-        << "rank " << rank << ", work " << i;
+    EXPECT_LE(static_cast<double>(got[i]), kMaxHeld * predicted + kSingleNumbers) << "rank " << rank << ", work " << i;
+    EXPECT_GE(static_cast<double>(got[i]), kMinHeld * predicted - kSingleNumbers) << "rank " << rank << ", work " << i;
   }
   const auto highest = [](const std::vector<int64_t>& all) {
     return static_cast<double>(*std::max_element(all.begin(), all.end()));
   };
-  EXPECT_LE(highest(got), kMostHeld * highest(expected)) << "peak of rank " << rank;
+  EXPECT_LE(highest(got), kMaxHeld * highest(expected)) << "peak of rank " << rank;
   return highest(got) / highest(expected);
 }
 

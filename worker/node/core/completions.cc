@@ -17,7 +17,7 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
 constexpr absl::Duration kLookAgainSlowly = absl::Seconds(1);
 constexpr int kQuickLooks = 200;
 constexpr absl::Duration kShimHeardLately = absl::Milliseconds(2500);  // A shim answers once a second.
-constexpr absl::Duration kLookPatience = absl::Seconds(2);
+constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 
 absl::Duration again(Attempt& attempt, const Step& step) {
   return step.now.monotonic + (attempt.looks++ < kQuickLooks ? kLookAgain : kLookAgainSlowly);
@@ -286,7 +286,7 @@ void run_deadlines(Step& step, Attempt& attempt) {
   if (due(attempt.stop_overdue_at)) {
     attempt.stop_overdue_at = kNever;
     attempt.overdue = true;
-    attempt.overdue_report_by = now + kLookPatience;
+    attempt.overdue_report_by = now + kLookTimeout;
     if (attempt.checking == 0) check_ranks(step, attempt);
   }
   if (due(attempt.overdue_report_by))

@@ -31,14 +31,14 @@ void diagnose(Step& step, const v1::Diagnose& request) {
   attempt->diagnose = request;
   attempt->diagnose_session = step.state.session;
   if (!request.stacks()) return answer(step, *attempt, "they were not requested");
-  absl::Duration patience = kStacksPatience;
+  absl::Duration timeout = kStacksTimeout;
   if (request.deadline_milliseconds() > 0)
-    patience = std::min(patience, absl::Milliseconds(request.deadline_milliseconds()));
-  attempt->diagnose_by = step.now.monotonic + patience;
+    timeout = std::min(timeout, absl::Milliseconds(request.deadline_milliseconds()));
+  attempt->diagnose_by = step.now.monotonic + timeout;
   if (attempt->shim != Shim::kLinked || attempt->ending() || !any_runs(*attempt)) return;
   send_to_shim(
       step, *attempt,
-      {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = absl::ToInt64Milliseconds(patience * 3 / 4)});
+      {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = absl::ToInt64Milliseconds(timeout * 3 / 4)});
 }
 
 void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {

@@ -87,7 +87,7 @@ constexpr absl::Duration kLookAtState = absl::Seconds(1);
 constexpr absl::Duration kStateTimeout = absl::Seconds(10);  // For a disk that does not answer.
 // Below the first limit the node takes no more ranks; from the second on it does again. What one attempt writes fits
 // between them, so that the node does not alternate.
-constexpr int64_t kLeastSpace = 4 << 20, kEnoughSpace = 8 << 20;
+constexpr int64_t kMinSpace = 4 << 20, kEnoughSpace = 8 << 20;
 constexpr absl::Duration kLookAtFolders = absl::Seconds(10);
 constexpr absl::Duration kLookAtGpus = absl::Seconds(5);
 
@@ -170,7 +170,7 @@ void Daemon::run() {
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
-  take_state_look(why_unusable(*state_, kLeastSpace, programs()));  // Before the node registers and receives ranks.
+  take_state_look(why_unusable(*state_, kMinSpace, programs()));  // Before the node registers and receives ranks.
   journal::Line begun{journal::Level::kInfo, "WorkerStarted", {}};
   begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
   begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
@@ -347,7 +347,7 @@ void Daemon::check_state_folder() {
   if (time < look_at_state_at_) return;
   look_at_state_at_ = time + kLookAtState;
   state_look_began_ = time;
-  const int64_t least = core_.state().unusable.empty() ? kLeastSpace : kEnoughSpace;
+  const int64_t least = core_.state().unusable.empty() ? kMinSpace : kEnoughSpace;
   state_looks_.run([state = state_, least, programs = programs(), post = loop_.poster(), this] {
     post([this, why = why_unusable(*state, least, programs)] {
       state_look_began_.reset();

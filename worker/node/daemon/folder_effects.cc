@@ -86,12 +86,12 @@ void Daemon::perform(node::DiscardPrepared& effect) {
 }
 
 void Daemon::perform(node::CheckToken& effect) {
-  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_timeout_seconds,
+  run_aside([effect, folder = run_folder(effect.record.key), timeout = options_.token_timeout_seconds,
              everybody = options_.rank_user] {
     token_point.pass();
     const RanksAs as = ranks_as(effect.record, everybody, ::geteuid());
     if (as.refusal) return node::TokenChecked{effect.op, as.refusal};
-    return node::TokenChecked{effect.op, check_token(effect.record, folder, patience, as.user)};
+    return node::TokenChecked{effect.op, check_token(effect.record, folder, timeout, as.user)};
   });
 }
 

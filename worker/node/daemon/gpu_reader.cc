@@ -9,7 +9,7 @@
 namespace titan::daemon {
 namespace {
 
-constexpr int kMostEvents = 1000;  // Per read.
+constexpr int kMaxEvents = 1000;  // Per read.
 
 // Calls functions for one device and notes whether the device is lost.
 class NvmlCaller {
@@ -29,7 +29,7 @@ class NvmlCaller {
 };
 
 void read_links(const nvml::Library& nvml, nvml::Device device, GpuStatus& seen, NvmlCaller& ask) {
-  for (unsigned int link = 0; link < nvml::kMostLinks; ++link) {
+  for (unsigned int link = 0; link < nvml::kMaxLinks; ++link) {
     int is_active = 0;
     if (!ask(nvml->link_state, device, link, &is_active)) return;  // This was the last link.
     seen.links = seen.links.value_or(0) + (is_active != 0 ? 1 : 0);
@@ -114,7 +114,7 @@ void GpuReader::begin_events(unsigned int count) {
 void GpuReader::take_events(std::vector<GpuStatus>& seen) {
   if (events_ == nullptr) return;
   nvml::EventData event{};
-  for (int i = 0; i < kMostEvents && (*library_)->next_event(events_, &event, 0) == nvml::kSuccess; ++i) {
+  for (int i = 0; i < kMaxEvents && (*library_)->next_event(events_, &event, 0) == nvml::kSuccess; ++i) {
     const auto of = index_of_.find(event.device);
     if (of != index_of_.end() && of->second < seen.size()) seen[of->second].xids.push_back(event.data);
   }

@@ -18,7 +18,7 @@ namespace titan::daemon {
 class LostContact {
  public:
   static constexpr absl::Duration kFirstPause = absl::Minutes(1);
-  static constexpr absl::Duration kLongestPause = absl::Hours(1);
+  static constexpr absl::Duration kMaxPause = absl::Hours(1);
 
   // A connection attempt failed. Returns the line to log, if any.
   std::optional<std::string> failed(const std::string& why, absl::Duration now) {
@@ -28,7 +28,7 @@ class LostContact {
     if (is_new) return absl::StrCat(line, "retrying; running ranks continue");
     Said& before = said->second;
     if (now - before.at < before.pause) return std::nullopt;
-    before = {now, std::min(2 * before.pause, kLongestPause)};
+    before = {now, std::min(2 * before.pause, kMaxPause)};
     return absl::StrCat(line, counted(tries_, "try", "tries"), " in ",
                         absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1))),
                         "; retrying; running ranks continue; set another address with --controller");

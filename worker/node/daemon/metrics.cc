@@ -7,7 +7,7 @@
 namespace titan::daemon {
 namespace {
 
-constexpr size_t kMostAttempts = 100;  // Limit of series.
+constexpr size_t kMaxAttempts = 100;  // Limit of series.
 
 }  // namespace
 
@@ -59,7 +59,7 @@ std::vector<prometheus::MetricFamily> Metrics::MemoryKills::Collect() const {
                                              "Ranks of an attempt that ran out of memory here, until it is forgotten.");
   const sync::Lock lock(mutex_);
   for (const auto& [attempt, ranks] : kills_) {
-    if (family.metric.size() == kMostAttempts) break;
+    if (family.metric.size() == kMaxAttempts) break;
     titan::metrics::Labels labels = labels_;
     labels["titan_job"] = attempt.first;
     labels["attempt"] = absl::StrCat(attempt.second);

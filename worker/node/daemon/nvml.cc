@@ -93,13 +93,12 @@ absl::StatusOr<GpuFacts> load_and_read(const std::string& library, int devices) 
 
 }  // namespace
 
-absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration patience) {
+absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration timeout) {
   std::packaged_task<absl::StatusOr<GpuFacts>()> task([library, devices] { return load_and_read(library, devices); });
   std::future<absl::StatusOr<GpuFacts>> facts = task.get_future();
   std::thread(std::move(task)).detach();
-  if (facts.wait_for(absl::ToChronoNanoseconds(patience)) == std::future_status::ready) return facts.get();
-  return absl::DeadlineExceededError(
-      absl::StrCat(library, " has not answered within ", absl::FormatDuration(patience)));
+  if (facts.wait_for(absl::ToChronoNanoseconds(timeout)) == std::future_status::ready) return facts.get();
+  return absl::DeadlineExceededError(absl::StrCat(library, " has not answered within ", absl::FormatDuration(timeout)));
 }
 
 }  // namespace titan::daemon

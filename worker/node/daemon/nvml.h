@@ -38,7 +38,7 @@ inline constexpr int kTemperatureOfGpu = 0;
 inline constexpr int kCorrected = 0, kUncorrected = 1;  // Kinds of memory errors.
 // Counter since the driver was loaded. The value for the device's life is 1.
 inline constexpr int kSinceDriverLoad = 0;
-inline constexpr unsigned int kMostLinks = 18;  // NVLinks per device.
+inline constexpr unsigned int kMaxLinks = 18;  // NVLinks per device.
 inline constexpr int kLinkRecovery = 1, kLinkReplay = 0, kLinkFlitErrors = 2;
 inline constexpr unsigned long long kXidEvents = 0x8;
 // Reasons for lowered clocks.
@@ -99,8 +99,8 @@ struct GpuFacts {
 };
 
 // Queries NVML about the first `devices` devices, or fewer if there are fewer. Errors: those of nvml::Library::open,
-// Unavailable without devices, and DeadlineExceeded without an answer within `patience`. A hanging driver
+// Unavailable without devices, and DeadlineExceeded without an answer within `timeout`. A hanging driver
 // then keeps only the thread that queried it.
-absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration patience);
+absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration timeout);
 
 }  // namespace titan::daemon

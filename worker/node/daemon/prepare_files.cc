@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr absl::string_view kTokenPrefix = ".titan-token-";
-constexpr absl::Duration kLockPatience = absl::Seconds(30);  // The same as for publishing.
+constexpr absl::Duration kLockTimeout = absl::Seconds(30);  // The same as for publishing.
 constexpr char kSpins[] = "1000";
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
@@ -83,7 +83,7 @@ void remove_old_tokens(const AttemptRecord& record) {
 Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
   storage::Files& files = storage::posix_files();
   if (record.folder_id.empty()) {
-    absl::StatusOr<std::string> settled = storage::ensure_folder_id(files, record.dump_folder, kLockPatience);
+    absl::StatusOr<std::string> settled = storage::ensure_folder_id(files, record.dump_folder, kLockTimeout);
     if (!settled.ok()) {
       return {"DUMP_FOLDER_UNUSABLE", absl::StrCat("the dump folder ", record.dump_folder,
                                                    " (job.dump_folder): ", std::string(settled.status().message()))};

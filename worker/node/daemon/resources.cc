@@ -21,7 +21,7 @@ namespace titan::daemon {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kMostDevices = 1024;
+constexpr int kMaxDevices = 1024;
 
 int usable_cores() {
   cpu_set_t set;
@@ -54,7 +54,7 @@ int nvidia_devices(const std::string& device_files) {
     int number = 0;
     count += absl::ConsumePrefix(&name, prefix.filename().string()) && absl::SimpleAtoi(name, &number);
   }
-  if (count > 0) return std::min(count, kMostDevices);
+  if (count > 0) return std::min(count, kMaxDevices);
   for (const auto& item : fs::directory_iterator("/proc/driver/nvidia/gpus", error))
     count += item.is_directory() ? 1 : 0;
   return count;
@@ -81,8 +81,8 @@ std::string nvidia_model() {
 
 void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
   // NVML ignores CUDA_VISIBLE_DEVICES, so in that case the values are those of the node's smallest device.
-  const int asked = nvidia.visible ? kMostDevices : found.devices;
-  const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, asked, nvidia.patience);
+  const int asked = nvidia.visible ? kMaxDevices : found.devices;
+  const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, asked, nvidia.timeout);
   if (absl::IsDeadlineExceeded(facts.status())) {  // Stop here: the driver's files in /proc may hang, too.
     found.driver_hangs = true;
     found.device_model = "NVIDIA, its driver does not answer";
@@ -134,9 +134,9 @@ absl::StatusOr<Resources> find_resources(const std::string& devices, const Nvidi
     const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), found.devices);
     const bool number = error == std::errc() && end == count.data() + count.size() && !count.empty();
     if ((found.device != "cpu" && found.device != "cuda") || !number || found.devices < 1 ||
-        found.devices > kMostDevices) {
+        found.devices > kMaxDevices) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--devices is '", devices, "', expected auto, cpu:N or cuda:N with N from 1 to ", kMostDevices));
+          absl::StrCat("--devices is '", devices, "', expected auto, cpu:N or cuda:N with N from 1 to ", kMaxDevices));
     }
     if (found.device == "cuda" && found.devices > gpus) {
       return too_few(

@@ -30,13 +30,13 @@ struct Resources {
 struct NvidiaPaths {
   std::string device_files = "/dev/nvidia";  // Followed by a number.
   std::string nvml = nvml::kLibrary;
-  absl::Duration patience = absl::Seconds(30);  // A driver that has to initialize eight devices takes many seconds.
+  absl::Duration timeout = absl::Seconds(30);  // A driver that has to initialize eight devices takes many seconds.
   // The worker's own CUDA_VISIBLE_DEVICES: a scheduler or container may have given it a part of the node.
   std::optional<std::string> visible = std::nullopt;
 };
 
 // Determines what this node offers. `devices`: "auto" (NVIDIA devices if there are any, else one CPU rank per core),
-// "cpu:N" or "cuda:N". Waits for the driver no longer than nvidia.patience. Errors: InvalidArgument for any other text,
+// "cpu:N" or "cuda:N". Waits for the driver no longer than nvidia.timeout. Errors: InvalidArgument for any other text,
 // FailedPrecondition when cuda:N exceeds the number of devices.
 absl::StatusOr<Resources> find_resources(const std::string& devices, const NvidiaPaths& nvidia = {});
 

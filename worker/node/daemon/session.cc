@@ -16,10 +16,10 @@ namespace {
 
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr double kFirstPauseSeconds = 0.05;
-constexpr double kLongestPauseSeconds = 1.0;
+constexpr double kMaxPauseSeconds = 1.0;
 constexpr auto kConnectStep = std::chrono::milliseconds(100);
 constexpr int kConnectSteps = 50;
-constexpr absl::Duration kLookPatience = absl::Milliseconds(700);
+constexpr absl::Duration kLookTimeout = absl::Milliseconds(700);
 constexpr int kFirstConnectSteps = 10;  // Applies when another address may answer.
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
@@ -41,7 +41,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
 // otherwise a call gives the error.
 std::string why_no_connection(v1::WorkerService::Stub& stub, const std::string& controller,
                               const rpc::Security& security) {
-  if (const absl::Status fault = rpc::connection_fault(controller, security, kLookPatience); !fault.ok())
+  if (const absl::Status fault = rpc::connection_fault(controller, security, kLookTimeout); !fault.ok())
     return absl::StrCat("no connection to ", controller, ": ", fault.message());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kConnectStep);
@@ -112,9 +112,9 @@ void Session::run() {
 bool Session::pause() {
   thread_local std::mt19937 random(std::random_device{}());
   double seconds = kFirstPauseSeconds;
-  const int patience = controllers_.round_is_over() ? controllers_.rounds() : 0;
-  for (int i = 0; i < patience && seconds < kLongestPauseSeconds; ++i) seconds *= 2;
-  seconds = std::min(seconds, kLongestPauseSeconds) * std::uniform_real_distribution(0.5, 1.0)(random);
+  const int timeout = controllers_.round_is_over() ? controllers_.rounds() : 0;
+  for (int i = 0; i < timeout && seconds < kMaxPauseSeconds; ++i) seconds *= 2;
+  seconds = std::min(seconds, kMaxPauseSeconds) * std::uniform_real_distribution(0.5, 1.0)(random);
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopping_; });
   return !stopping_;

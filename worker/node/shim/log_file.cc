@@ -18,7 +18,7 @@ namespace titan::shim {
 namespace {
 
 constexpr int kDigits = 20;
-constexpr int64_t kSmallestSegment = 4096;
+constexpr int64_t kMinSegment = 4096;
 
 struct Segment {
   int64_t start = 0;
@@ -129,7 +129,7 @@ LogChunk read_from(const Look& at, int64_t offset, int64_t max_bytes) {
 LogWriter::LogWriter(std::string path, int64_t max_bytes, host::Descriptor fd)
     : path_(std::move(path)),
       max_bytes_(max_bytes),
-      segment_bytes_(std::max(kSmallestSegment, max_bytes / 4)),
+      segment_bytes_(std::max(kMinSegment, max_bytes / 4)),
       fd_(std::move(fd)),
       rotate_at_(segment_bytes_) {}
 

@@ -17,7 +17,7 @@
 namespace titan::shim {
 namespace {
 
-constexpr int kStrayPatienceMilliseconds = 2000;
+constexpr int kStrayTimeoutMilliseconds = 2000;
 constexpr int kStrayPauseMilliseconds = 1;
 
 }  // namespace
@@ -84,7 +84,7 @@ bool any_unrecorded(const std::vector<Rank>& ranks) {
 }
 
 void kill_strays(const ControlGroup& group) {
-  const int64_t give_up = monotonic_nanos() + kStrayPatienceMilliseconds * kMilli;
+  const int64_t give_up = monotonic_nanos() + kStrayTimeoutMilliseconds * kMilli;
   for (;;) {
     const absl::StatusOr<std::string> children =
         host::read_file(absl::StrCat("/proc/self/task/", ::getpid(), "/children"));

@@ -134,8 +134,8 @@ json Shim::answer(const json& request) {
       return {{"ok", true}};
     }
     if (command == "stacks") {
-      const int64_t patience = request.value("patience_milliseconds", kStacksPatienceMilliseconds);
-      const absl::Status begun = take_stacks(stacks_, ranks_, server_, folders_.run, patience);
+      const int64_t timeout = request.value("patience_milliseconds", kStacksTimeoutMilliseconds);
+      const absl::Status begun = take_stacks(stacks_, ranks_, server_, folders_.run, timeout);
       if (!begun.ok()) return failure(begun);
       return {{"ok", true}};
     }

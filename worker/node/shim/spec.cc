@@ -12,12 +12,12 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kEntryBytes = 64 << 10;
-constexpr int kMostGroups = 65536;  // The kernel's NGROUPS_MAX.
+constexpr int kMaxGroups = 65536;  // The kernel's NGROUPS_MAX.
 
 std::vector<gid_t> groups_of(const std::string& name, gid_t first) {
   int count = 64;
   std::vector<gid_t> groups(static_cast<size_t>(count));
-  while (::getgrouplist(name.c_str(), first, groups.data(), &count) < 0 && count <= kMostGroups) {
+  while (::getgrouplist(name.c_str(), first, groups.data(), &count) < 0 && count <= kMaxGroups) {
     groups.resize(static_cast<size_t>(count));
   }
   groups.resize(static_cast<size_t>(count));
@@ -86,14 +86,14 @@ absl::StatusOr<Spec> spec_from_json(const json& from) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));
   }
   if (spec.ranks.empty()) return absl::InvalidArgumentError("shim spec: ranks is empty");
-  constexpr double kLongest = 1e9;  // Seconds; adding it to a time in nanoseconds must not overflow.
-  if (!(spec.orphan_timeout_seconds > 0 && spec.orphan_timeout_seconds <= kLongest)) {
+  constexpr double kMaxLength = 1e9;  // Seconds; adding it to a time in nanoseconds must not overflow.
+  if (!(spec.orphan_timeout_seconds > 0 && spec.orphan_timeout_seconds <= kMaxLength)) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: orphan_timeout_seconds is ", spec.orphan_timeout_seconds,
-                                                   ", expected more than 0 and at most ", kLongest));
+                                                   ", expected more than 0 and at most ", kMaxLength));
   }
-  if (!(spec.orphan_grace_seconds >= 0 && spec.orphan_grace_seconds <= kLongest)) {
+  if (!(spec.orphan_grace_seconds >= 0 && spec.orphan_grace_seconds <= kMaxLength)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shim spec: orphan_grace_seconds is ", spec.orphan_grace_seconds, ", expected 0 to ", kLongest));
+        absl::StrCat("shim spec: orphan_grace_seconds is ", spec.orphan_grace_seconds, ", expected 0 to ", kMaxLength));
   }
   return spec;
 }

@@ -44,7 +44,7 @@ void check_stack_requests(StacksRequests& requests, std::vector<Rank>& ranks, Se
     if (!rank.running || !open_beacon(rank, folders.rank) || !rank.beacon->look().ok()) continue;
     const rank_protocol::BeaconPage& page = rank.beacon->page();
     if (page.stacks_wanted.load() == 0 || page.stacks_taken.load() != 0) continue;
-    const absl::Status begun = take_stacks(requests, ranks, server, folders.run, kStacksPatienceMilliseconds);
+    const absl::Status begun = take_stacks(requests, ranks, server, folders.run, kStacksTimeoutMilliseconds);
     if (!begun.ok()) say(absl::StrCat("stacks: ", begun.message()));
     // No rank may wait for what cannot be found out, or was found out a moment ago.
     if (requests.pid == 0) end_stacks(requests, ranks, server, folders.rank, 0);

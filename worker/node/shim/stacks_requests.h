@@ -22,7 +22,7 @@ struct StacksRequests {
   int64_t look_at = 0;   // When the beacons are looked at again.
 };
 
-inline constexpr int64_t kStacksPatienceMilliseconds = 4000;
+inline constexpr int64_t kStacksTimeoutMilliseconds = 4000;
 
 // Begins to take them; when that was done a moment ago, the event is sent at once. Errors: FailedPrecondition when no
 // rank runs, and those of start_stacks().

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr size_t kPages = 32;  // 128 KiB hold several hundred LibTorch frames.
-constexpr size_t kMostThreads = 512;
+constexpr size_t kMaxThreads = 512;
 constexpr int64_t kLookAgainNanos = 100'000'000;
 
 // Copies page by page; pages beyond the stack's end are left out.
@@ -74,8 +74,8 @@ class Threads {
     for (const pid_t tid : threads_of(pid_)) captures_.emplace_back().facts = facts_of(pid_, tid);
     for (size_t place = 0; place < captures_.size(); ++place) {
       const pid_t tid = captures_[place].facts.tid;
-      if (place >= kMostThreads) {
-        captures_[place].missing = absl::StrCat("it is one of more than ", kMostThreads, " threads");
+      if (place >= kMaxThreads) {
+        captures_[place].missing = absl::StrCat("it is one of more than ", kMaxThreads, " threads");
       } else if (captures_[place].facts.state == 'Z') {
         captures_[place].missing = "it has ended";  // A main thread may end while others keep running.
       } else if (::ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0 ||

@@ -57,9 +57,9 @@ host::Descriptor open_mapped(pid_t pid, const Mapping& mapping) {
 
 namespace {
 
-constexpr size_t kMostCharacters = 120;
-constexpr size_t kMostMangled = 8192;
-constexpr int kDeepest = 8;
+constexpr size_t kMaxCharacters = 120;
+constexpr size_t kMaxMangled = 8192;
+constexpr int kMaxDepth = 8;
 
 // Whether the bracket belongs to "operator<", "operator->>" or the like.
 bool of_an_operator(const std::string& name, size_t at) {
@@ -88,19 +88,19 @@ std::string folded(const std::string& name, int depth) {
 }  // namespace
 
 std::string function_name(const std::string& symbol) {
-  if (!absl::StartsWith(symbol, "_Z") || symbol.size() > kMostMangled) {
-    return shortened_name(printable(symbol), kMostCharacters);
+  if (!absl::StartsWith(symbol, "_Z") || symbol.size() > kMaxMangled) {
+    return shortened_name(printable(symbol), kMaxCharacters);
   }
   int failed = 0;
   const std::unique_ptr<char, decltype(&std::free)> plain(
       abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &failed), &std::free);
-  return shortened_name(printable(plain == nullptr ? symbol : plain.get()), kMostCharacters);
+  return shortened_name(printable(plain == nullptr ? symbol : plain.get()), kMaxCharacters);
 }
 
 std::string shortened_name(const std::string& name, size_t most) {
   if (name.size() <= most) return name;
   std::string text;
-  for (int depth = kDeepest; depth >= 0; --depth) {
+  for (int depth = kMaxDepth; depth >= 0; --depth) {
     text = folded(name, depth);
     if (text.size() <= most) return text;
   }

@@ -9,7 +9,7 @@
 namespace titan::stacks {
 namespace {
 
-constexpr size_t kMostBytes = rank_protocol::kStacksBytes;
+constexpr size_t kMaxBytes = rank_protocol::kStacksBytes;
 constexpr char kCut[] = "... the rest is left out: more than 256 KiB\n";
 constexpr size_t kNamedThreads = 8;
 
@@ -73,7 +73,7 @@ std::string report(const ProcessStacks& process) {
                                   count == 1 ? " thread\n" : " threads\n");
   for (const std::vector<const ThreadStack*>& threads : blocks) {
     const std::string more = block(threads);
-    if (text.size() + more.size() + sizeof(kCut) > kMostBytes) return text + kCut;
+    if (text.size() + more.size() + sizeof(kCut) > kMaxBytes) return text + kCut;
     text += more;
   }
   return text;

@@ -24,11 +24,11 @@ namespace {
 
 constexpr int64_t kMilli = 1'000'000;
 #if defined(__SANITIZE_ADDRESS__) || defined(TITAN_THREAD_SANITIZER)
-constexpr rlim_t kMostMemory = 0;  // A sanitizer's own mappings are larger than any limit.
+constexpr rlim_t kMaxMemory = 0;  // A sanitizer's own mappings are larger than any limit.
 #else
-constexpr rlim_t kMostMemory = 1 << 30;
+constexpr rlim_t kMaxMemory = 1 << 30;
 #endif
-constexpr size_t kMostAnswer = 1 << 20;
+constexpr size_t kMaxAnswer = 1 << 20;
 
 // Header that the child process writes before each report.
 struct Head {
@@ -45,8 +45,8 @@ int64_t share_of(int64_t deadline, size_t processes) {
 
 // Limits memory, because demangling a crafted name can take all of it.
 void limit_what_it_takes() {
-  const rlimit memory{kMostMemory, kMostMemory}, no_core{0, 0};
-  if (kMostMemory > 0) ::setrlimit(RLIMIT_DATA, &memory);
+  const rlimit memory{kMaxMemory, kMaxMemory}, no_core{0, 0};
+  if (kMaxMemory > 0) ::setrlimit(RLIMIT_DATA, &memory);
   ::setrlimit(RLIMIT_CORE, &no_core);
 }
 
@@ -130,7 +130,7 @@ class CaptureChild {
   bool take(Head& head, std::string& text) {
     if (in_.size() < sizeof(head)) return false;
     std::memcpy(&head, in_.data(), sizeof(head));
-    head.bytes = std::min<uint32_t>(head.bytes, kMostAnswer);
+    head.bytes = std::min<uint32_t>(head.bytes, kMaxAnswer);
     if (in_.size() < sizeof(head) + head.bytes) return false;
     text = in_.substr(sizeof(head), head.bytes);
     in_.erase(0, sizeof(head) + head.bytes);

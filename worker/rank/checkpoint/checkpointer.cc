@@ -104,8 +104,8 @@ absl::Status Checkpointer::save_last(int64_t step, const std::vector<Slice>& sli
 }
 
 absl::Status Checkpointer::save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
-                                            absl::Duration patience) {
-  return impl_->saver.save_before_stop(step, slices, std::move(state), patience);
+                                            absl::Duration timeout) {
+  return impl_->saver.save_before_stop(step, slices, std::move(state), timeout);
 }
 
 void Checkpointer::before_update() { impl_->saver.before_update(); }

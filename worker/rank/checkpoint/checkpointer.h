@@ -46,14 +46,14 @@ class Checkpointer {
 
   // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. When
   // storage fails (disk full, I/O error, ...) all ranks try again together, each time with a warning, for
-  // last_save_retry_seconds, once a stop was asked for (rank 0's word counts) for patience_after_stop at most. Returns
+  // last_save_retry_seconds, once a stop was asked for (rank 0's word counts) for timeout_after_stop at most. Returns
   // any error.
   absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
 
   // Collective, synchronous: a full step before the ranks leave, tried again like the last one, but for no longer than
-  // `patience` (rank 0's counts). Returns any error.
+  // `timeout` (rank 0's counts). Returns any error.
   absl::Status save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
-                                absl::Duration patience);
+                                absl::Duration timeout);
 
   // To be called before work is queued that writes to a slice's tensor: on the device that work waits until the save in
   // flight has copied them. Never blocks.

@@ -9,7 +9,7 @@ namespace {
 constexpr char kVersion[] = "2.10";
 // The analyser drops entries that begin before the latest first entry of any rank. Marks mean the same on every rank,
 // but the number of recordings between them may differ, so ids leave a gap for them.
-constexpr int64_t kMostBetweenMarks = 1'000'000;
+constexpr int64_t kMaxBetweenMarks = 1'000'000;
 
 std::string as_python(const std::vector<int>& ranks) {
   std::string text = "[";
@@ -59,7 +59,7 @@ std::string name_of(const Recording& recording, const RecordedGroup& group) {
 
 void put_entry(const Recording& recording, const RecordedGroup& group, pickle::Writer& out) {
   out.empty_dict().mark();
-  out.text("record_id").integer(recording.mark * kMostBetweenMarks + recording.since_mark);
+  out.text("record_id").integer(recording.mark * kMaxBetweenMarks + recording.since_mark);
   out.text("pg_id").integer(recording.group);
   out.text("process_group").mark().text(group.name).text(group.description).tuple();
   out.text("collective_seq_id").integer(recording.sequence);

@@ -24,7 +24,7 @@ RecordedTensor::RecordedTensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return;
   type = tensor.scalar_type();
   const at::IntArrayRef from = tensor.sizes();
-  const int64_t folded = std::max<int64_t>(0, tensor.dim() - kMostDims);
+  const int64_t folded = std::max<int64_t>(0, tensor.dim() - kMaxDims);
   dims = static_cast<int8_t>(tensor.dim() - folded);
   for (int64_t i = 0; i < dims; ++i) sizes[i] = from[i + folded];
   for (int64_t i = 0; i < folded; ++i) sizes[0] *= from[i];

@@ -22,9 +22,9 @@ namespace titan::comm {
 
 // Shape and type of a recorded tensor. With more than four dims the first ones are multiplied into one.
 struct RecordedTensor {
-  static constexpr int64_t kMostDims = 4;
+  static constexpr int64_t kMaxDims = 4;
 
-  std::array<int64_t, kMostDims> sizes{};
+  std::array<int64_t, kMaxDims> sizes{};
   int8_t dims = 0;
   at::ScalarType type = at::kByte;
 

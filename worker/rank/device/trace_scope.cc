@@ -9,7 +9,7 @@ namespace titan::device {
 namespace {
 
 // A custom model may create an unlimited number of names; stacks beyond this limit share the last number.
-constexpr size_t kMostStacks = 50'000;
+constexpr size_t kMaxStacks = 50'000;
 constexpr char kMore[] = "more scopes than are told apart";
 
 // Scopes of one thread, the outermost first. The names belong to LibTorch's records, which live as long as the scopes.
@@ -98,9 +98,9 @@ int32_t ScopeTable::now() {
   sync::Lock lock(mutex_);
   const auto found = numbers_.find(key);
   if (found != numbers_.end()) return found->second;
-  if (stacks_.size() > kMostStacks) return static_cast<int32_t>(kMostStacks);
+  if (stacks_.size() > kMaxStacks) return static_cast<int32_t>(kMaxStacks);
   std::vector<std::string> stack = {kMore};
-  if (stacks_.size() < kMostStacks) {
+  if (stacks_.size() < kMaxStacks) {
     key.pop_back();
     stack = absl::StrSplit(key, '\n');
     std::reverse(stack.begin(), stack.end());

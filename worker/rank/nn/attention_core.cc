@@ -110,8 +110,8 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
 
 namespace {
 
-constexpr int64_t kMostLogits = 1 << 24;
-constexpr int64_t kMostKeys = 1024;
+constexpr int64_t kMaxLogits = 1 << 24;
+constexpr int64_t kMaxKeys = 1024;
 
 at::Tensor tile_of(const at::Tensor& heads, int64_t row, int64_t begin, int64_t length, at::ScalarType type) {
   const at::Tensor tokens = heads.narrow(2, begin, length);
@@ -141,14 +141,14 @@ void update_max_logits(const at::Tensor& q, const at::Tensor& k, const std::vect
   const at::ScalarType type = accumulate_type(q.scalar_type());
   for (const BlockPair& pair : pairs) {
     const int64_t lines = (pair.row == kAllRows ? q.size(0) : 1) * q.size(1);
-    const int64_t step = std::clamp<int64_t>(kMostLogits / (lines * std::min(pair.keys, kMostKeys)), 1, pair.queries);
+    const int64_t step = std::clamp<int64_t>(kMaxLogits / (lines * std::min(pair.keys, kMaxKeys)), 1, pair.queries);
     for (int64_t query = 0; query < pair.queries; query += step) {
       const int64_t queries = std::min(step, pair.queries - query);
       const at::Tensor some = tile_of(q, pair.row, pair.query + query, queries, type);
       // These queries see no other keys than those of this loop.
       const int64_t end = std::min(pair.keys, query + queries + pair.band.last);
-      for (int64_t key = std::max<int64_t>(0, query + pair.band.first); key < end; key += kMostKeys) {
-        const int64_t keys = std::min(kMostKeys, end - key);
+      for (int64_t key = std::max<int64_t>(0, query + pair.band.first); key < end; key += kMaxKeys) {
+        const int64_t keys = std::min(kMaxKeys, end - key);
         const Band band{.first = pair.band.first + query - key, .last = pair.band.last + query - key};
         const at::Tensor seen = largest_of_tile(some, tile_of(k, pair.row, pair.key + key, keys, type), band);
         largest.copy_(at::maximum(largest, seen.to(largest.scalar_type()) * scale));

@@ -13,7 +13,7 @@ namespace titan::nn {
 namespace {
 
 constexpr int64_t kHeadMultiple = 8;  // Both kernels require heads in steps of about 16 bytes.
-constexpr int64_t kLargestFlashHead = 256;
+constexpr int64_t kMaxFlashHead = 256;
 constexpr int64_t kLseMultiple = 32;   // The efficient kernel reads lse in pieces of this size.
 constexpr int64_t kBiasMultiple = 16;  // Elements between rows of its bias: a multiple of this.
 
@@ -47,7 +47,7 @@ class CudaAttentionKernel final : public AttentionKernel {
  private:
   static bool flash_fits(const at::Tensor& q, const at::Tensor& v) {
     return (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
-           std::max(q.size(3), v.size(3)) <= kLargestFlashHead;
+           std::max(q.size(3), v.size(3)) <= kMaxFlashHead;
   }
   static int64_t head_size(const at::Tensor& q, const at::Tensor& v) {
     return round_up(std::max(q.size(3), v.size(3)), kHeadMultiple);

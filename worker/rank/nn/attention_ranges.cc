@@ -10,7 +10,7 @@
 namespace titan::nn {
 namespace {
 
-constexpr int64_t kLargestHead = 256;
+constexpr int64_t kMaxHead = 256;
 
 kernels::Heads heads_of(const at::Tensor& t) {
   return {reinterpret_cast<const uint16_t*>(t.const_data_ptr()), t.stride(0), t.stride(2), t.stride(1)};
@@ -81,7 +81,7 @@ class RangesAttentionKernel final : public AttentionKernel {
 }  // namespace
 
 bool can_use_range_attention(const at::Tensor& q, int64_t v_size) {
-  return can_use_cpu_kernels(q) && std::max(q.size(3), v_size) <= kLargestHead;
+  return can_use_cpu_kernels(q) && std::max(q.size(3), v_size) <= kMaxHead;
 }
 
 VisibleKeys visible_keys(const std::vector<BlockPair>& pairs, int64_t batch, int64_t queries) {

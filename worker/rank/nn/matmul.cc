@@ -16,7 +16,7 @@ namespace titan::nn {
 namespace {
 
 // Limits of a packed operand in fp32: weights (a vocabulary's are cut at this), and rows of a layer's input.
-constexpr int64_t kMostPackedBytes = 8 << 20, kMostPackedRowsBytes = 16 << 20;
+constexpr int64_t kMaxPackedBytes = 8 << 20, kMaxPackedRowsBytes = 16 << 20;
 
 // Returns how many columns of `depth` numbers fit, but at least as many as justify packing the other operand again.
 int64_t columns_at_once(int64_t depth, int64_t most_bytes, int64_t least) {
@@ -57,7 +57,7 @@ void own_product(const at::Tensor& input, const at::Tensor& weights, const std::
                  at::Tensor& c, bool add) {
   const at::Tensor a = rows_of(input), b = dense_rows(weights);
   const int64_t columns = c.size(-1), depth = a.size(1);
-  const int64_t step = columns_at_once(depth, kMostPackedBytes, 256);
+  const int64_t step = columns_at_once(depth, kMaxPackedBytes, 256);
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, columns), depth, threads));
   for (int64_t first = 0; first < columns; first += step) {
@@ -95,7 +95,7 @@ void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, c
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
   const int64_t outputs = dy.size(1), inputs = x.size(1);
   // Sized for any load of experts, even if one has all rows.
-  const int64_t step = columns_at_once(x.size(0), kMostPackedRowsBytes, 128);
+  const int64_t step = columns_at_once(x.size(0), kMaxPackedRowsBytes, 128);
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, inputs), x.size(0), threads));
   for (int64_t first = 0; first < inputs; first += step) {

@@ -170,8 +170,8 @@ struct OwnGateValues : torch::autograd::Function<OwnGateValues> {
 };
 
 bool own_router_takes(const at::Tensor& logits, const RouterOptions& router) {
-  return can_use_cpu_kernels(logits) && router.num_experts <= kernels::kMostExperts &&
-         router.top_k <= kernels::kMostChoices;
+  return can_use_cpu_kernels(logits) && router.num_experts <= kernels::kMaxExperts &&
+         router.top_k <= kernels::kMaxChoices;
 }
 
 }  // namespace

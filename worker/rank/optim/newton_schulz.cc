@@ -9,14 +9,14 @@ namespace {
 
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 const double kGrown = std::pow(kC, 0.25);
-constexpr double kLeastNorm = 1e-7;
+constexpr double kMinNorm = 1e-7;
 
 // Divides each matrix by its norm, which is summed at least in fp32, and multiplies it by c^(1/4). Then A A contains
 // the factor c, and each of an iteration's two sums is one operation, rounded once.
 at::Tensor normalized(const at::Tensor& x) {
   const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor norm = at::linalg_vector_norm(x, 2, at::IntArrayRef({1, 2}), /*keepdim=*/true, wide);
-  return x.mul(norm.clamp_min_(kLeastNorm).reciprocal_().mul_(kGrown)).to(x.scalar_type());
+  return x.mul(norm.clamp_min_(kMinNorm).reciprocal_().mul_(kGrown)).to(x.scalar_type());
 }
 
 // Multiplies each matrix of one tensor by its counterpart in another.

@@ -8,7 +8,7 @@
 namespace titan::parallel {
 namespace {
 
-constexpr int64_t kMostBlocks = 8;  // Of a share: what a rank's attention is cut in, at most.
+constexpr int64_t kMaxBlocks = 8;  // Of a share: what a rank's attention is cut in, at most.
 
 int64_t chunk_length(int64_t seq_len, int64_t chunks, int ranks) {
   TORCH_CHECK(seq_len % chunks == 0, "context parallel: rows of ", seq_len, " tokens cannot be cut into ", chunks,
@@ -17,7 +17,7 @@ int64_t chunk_length(int64_t seq_len, int64_t chunks, int ranks) {
 }
 
 int64_t blocks_of(int64_t share) {
-  int64_t blocks = std::min(kMostBlocks, share);
+  int64_t blocks = std::min(kMaxBlocks, share);
   while (share % blocks != 0) --blocks;
   return blocks;
 }

@@ -17,7 +17,7 @@ using rank_protocol::ExitCode;
 namespace {
 
 // A rank that computes does not look at the hub: the others leave without it.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kTimeout{10};
 
 // What the threads tell whoever waits for them.
 class Outcome {
@@ -43,7 +43,7 @@ class Outcome {
   ExitCode wait() {
     sync::Lock lock(mutex_);
     while (running_ > 0 && !cause_) changed_.wait(mutex_);
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
     while (running_ > 0 && changed_.wait_until(mutex_, deadline) != std::cv_status::timeout) continue;
     return cause_.value_or(code_);
   }

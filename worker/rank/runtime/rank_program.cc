@@ -59,7 +59,7 @@ void write_ledger(const RankContext& context, const Trainer& trainer) {
 // The mesh once it is there: another thread breaks it when another rank has failed.
 using Connections = std::atomic<const comm::DeviceMesh*>;
 
-constexpr absl::Duration kLookPatience = absl::Seconds(6);  // For this rank's threads to be looked at.
+constexpr absl::Duration kLookTimeout = absl::Seconds(6);  // For this rank's threads to be looked at.
 
 std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections,
                                            const std::shared_ptr<FlightDump>& recordings) {
@@ -78,7 +78,7 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   if (recordings) setup.record = [recordings] { recordings->write(); };
   // Nobody looks at ranks without a shim.
   if (std::getenv(rank_protocol::kStacksVariable) != nullptr) {
-    setup.show_stacks = [&context] { context.reporter->await_look(kLookPatience); };
+    setup.show_stacks = [&context] { context.reporter->await_look(kLookTimeout); };
   }
   setup.leave = [&context, recordings](const Failure& failure) {
     report_failure(name_recordings(recordings, failure, *context.reporter), "titan-rank", context.reporter.get());

@@ -8,18 +8,18 @@
 namespace {
 
 constexpr char kSetting[] = "GOMP_SPINCOUNT=1000";
-constexpr int kMostVariables = 4096;
+constexpr int kMaxVariables = 4096;
 
 bool sets(const char* variable, const char* name) { return std::strncmp(variable, name, std::strlen(name)) == 0; }
 
 // The library reads its environment when it is loaded, so the program starts itself again, before the libraries are
 // initialised (10 ms). Where that fails it goes on, slower.
 void limit_spinning(int /*argc*/, char** words, char** environment) {
-  static char* with_setting[kMostVariables + 2];
+  static char* with_setting[kMaxVariables + 2];
   int count = 0;
   for (; environment[count] != nullptr; ++count) {
     const char* variable = environment[count];
-    if (count == kMostVariables || sets(variable, "GOMP_SPINCOUNT=") || sets(variable, "OMP_WAIT_POLICY=")) return;
+    if (count == kMaxVariables || sets(variable, "GOMP_SPINCOUNT=") || sets(variable, "OMP_WAIT_POLICY=")) return;
     with_setting[count] = environment[count];
   }
   with_setting[count] = const_cast<char*>(kSetting);

@@ -14,7 +14,7 @@
 namespace titan::topology {
 namespace {
 
-constexpr int kMostCpus = 1 << 16;
+constexpr int kMaxCpus = 1 << 16;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ std::optional<CpuSet> parse_cpu_list(std::string_view text) {
     if (!absl::SimpleAtoi(ends.first, &first)) return std::nullopt;
     int last = first;
     if (part.size() > ends.first.size() && !absl::SimpleAtoi(ends.second, &last)) return std::nullopt;
-    if (first < 0 || last < first || last >= kMostCpus) return std::nullopt;
+    if (first < 0 || last < first || last >= kMaxCpus) return std::nullopt;
     for (int cpu = first; cpu <= last; ++cpu) cpus.insert(cpu);
   }
   return cpus;

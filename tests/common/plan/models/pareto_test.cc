@@ -29,7 +29,7 @@ TEST(ParetoTest, DrawsTheChoiceAndStaysSmall) {
   std::vector<KnapsackItem> items;
   for (int i = 0; i < 40; ++i) items.push_back({1000 + i * i * 37, 1e9 + i * 1.1e7});
   const std::vector<ParetoPoint> choices = pareto_front(items);
-  EXPECT_LE(choices.size(), kMostChoices);
+  EXPECT_LE(choices.size(), kMaxChoices);
   EXPECT_EQ(choices.front().bytes, 0);
   EXPECT_EQ(choices.back().taken, std::vector<bool>(40, true));
   const std::string svg = draw_pareto_front("layers.0", {choices.front(), choices[1], choices.back()}, choices[1]);

@@ -14,16 +14,16 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int kMostRanks = 9, kMostStages = 4, kMostMicrobatches = 28;
+constexpr int kMaxRanks = 9, kMaxStages = 4, kMaxMicrobatches = 28;
 
 // Calls `visit` with every schedule that the table allows.
 template <typename Visit>
 int for_each_schedule(Visit visit) {
   int count = 0;
   for (const ScheduleKind& kind : schedule_kinds()) {
-    for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
-      for (int stages = 1; stages <= kMostStages; ++stages) {
-        for (int microbatches = 1; microbatches <= kMostMicrobatches; ++microbatches) {
+    for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+      for (int stages = 1; stages <= kMaxStages; ++stages) {
+        for (int microbatches = 1; microbatches <= kMaxMicrobatches; ++microbatches) {
           const absl::StatusOr<Schedule> schedule = generate(kind.name, ranks, stages, microbatches);
           if (!schedule.ok()) continue;
           SCOPED_TRACE(

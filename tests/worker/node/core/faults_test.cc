@@ -239,8 +239,8 @@ TEST(FaultsTest, APreparationThatHangsIsBounded) {
     world.connect();
     world.hang<PrepareFolder>();
     world.prepare(1, 2, true, deadline);
-    const absl::Duration patience = deadline > 0 ? absl::Milliseconds(deadline) : kPrepareTimeout;
-    world.advance(patience - absl::Milliseconds(1));
+    const absl::Duration timeout = deadline > 0 ? absl::Milliseconds(deadline) : kPrepareTimeout;
+    world.advance(timeout - absl::Milliseconds(1));
     EXPECT_TRUE(world.reports().empty());
     world.advance(absl::Milliseconds(2));
     EXPECT_EQ(world.last(1).phase(), Report::REFUSED);

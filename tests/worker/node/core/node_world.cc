@@ -11,7 +11,7 @@ namespace titan::node {
 namespace {
 
 constexpr int64_t kEventBytes = 100;
-constexpr int kMostSteps = 20'000;  // Beyond that the core goes in a circle.
+constexpr int kMaxSteps = 20'000;  // Beyond that the core goes in a circle.
 constexpr int kSigkill = 9;
 
 template <class... Ts>
@@ -131,14 +131,14 @@ void World::do_one_and_die(const std::function<bool(const Waiting&)>& wanted) {
 }
 
 void World::settle() {
-  for (int steps = 0; do_one(); ++steps) ASSERT_LT(steps, kMostSteps) << "the core goes in a circle";
+  for (int steps = 0; do_one(); ++steps) ASSERT_LT(steps, kMaxSteps) << "the core goes in a circle";
 }
 
 void World::advance(absl::Duration by) {
   const absl::Duration end = now_.monotonic + by;
   settle();
   for (int steps = 0;; ++steps) {
-    ASSERT_LT(steps, kMostSteps) << "deadlines that are never met";
+    ASSERT_LT(steps, kMaxSteps) << "deadlines that are never met";
     absl::Duration next = core_->next_deadline();
     for (const auto& [key, shim] : shims) {
       if (shim.alive && !shim.hangs) next = std::min(next, shim.kill_at);

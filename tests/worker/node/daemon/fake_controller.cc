@@ -8,7 +8,7 @@
 namespace titan::daemon {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kTimeout = std::chrono::seconds(20);
 
 }  // namespace
 
@@ -124,7 +124,7 @@ bool FakeController::send(const std::string& node, const v1::ControllerMessage& 
 
 bool FakeController::wait(const std::function<bool()>& done) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, kPatience, done);
+  return changed_.wait_for(lock, kTimeout, done);
 }
 
 FakeController::Heard FakeController::heard(const std::string& node) {

@@ -24,7 +24,7 @@ namespace titan::shim {
 namespace {
 
 using nlohmann::json;
-constexpr int64_t kPatienceNanos = 20'000'000'000;
+constexpr int64_t kTimeoutNanos = 20'000'000'000;
 
 std::string bin() {
   const char* const folder = std::getenv("TITAN_BIN");
@@ -49,7 +49,7 @@ json fake_launch(int world, const json& fake, int attempt) {
 }
 
 bool eventually(const std::function<bool()>& done) {
-  const int64_t deadline = monotonic_nanos() + kPatienceNanos;
+  const int64_t deadline = monotonic_nanos() + kTimeoutNanos;
   while (!done()) {
     if (monotonic_nanos() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -146,7 +146,7 @@ json Client::next_event() {
 }
 
 json Client::read_message() {
-  const int64_t deadline = monotonic_nanos() + kPatienceNanos;
+  const int64_t deadline = monotonic_nanos() + kTimeoutNanos;
   while (in_.find('\n') == std::string::npos) {
     pollfd wait{socket_.get(), POLLIN, 0};
     if (monotonic_nanos() > deadline || ::poll(&wait, 1, 1000) < 0) return nullptr;

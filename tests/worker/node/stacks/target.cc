@@ -19,7 +19,7 @@
 namespace {
 
 constexpr int kPollMicroseconds = 500;
-constexpr int kPatience = 60'000;  // Half a minute.
+constexpr int kTimeout = 60'000;  // Half a minute.
 
 // A call that is not the function's last deed is no jump: the function stays on the stack.
 void stay() { asm volatile(""); }  // NOLINT(hicpp-no-assembler)
@@ -88,7 +88,7 @@ std::string states_of(pid_t pid) {
 }
 
 bool eventually(const auto& done) {
-  for (int i = 0; i < kPatience; ++i) {
+  for (int i = 0; i < kTimeout; ++i) {
     if (done()) return true;
     ::usleep(kPollMicroseconds);
   }

@@ -272,10 +272,10 @@ TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
   EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
 
   // Before a stop, for as long as its grace lasts: rank 0's word counts, whatever another rank believes.
-  const auto stop = [&](int64_t step, absl::Duration patience) {
+  const auto stop = [&](int64_t step, absl::Duration timeout) {
     return job.run([&](int rank, Checkpointer& checkpointer) {
       return checkpointer.save_before_stop(step, make_slices(Split::kRows, rank, 2, step), {.shared = {{"step", step}}},
-                                           rank == 0 ? patience : absl::ZeroDuration());
+                                           rank == 0 ? timeout : absl::ZeroDuration());
     });
   };
   disk.fail(2);
@@ -314,7 +314,7 @@ TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
   patient.retry_pause = absl::Hours(1);
   std::atomic<bool> stop = false;
   absl::Duration grace = absl::Minutes(1);
-  patient.patience_after_stop = [&] { return stop ? std::optional(grace) : std::nullopt; };
+  patient.timeout_after_stop = [&] { return stop ? std::optional(grace) : std::nullopt; };
   Attempt job(patient);
   const auto save_and_stop = [&](int64_t step) {
     stop = false;

@@ -181,7 +181,7 @@ class ScaleTest : public ::testing::Test {
     store_ = c10::make_intrusive<CountingStore>(job.world);
     for (int rank = 0; rank < job.world; ++rank) {
       exchanges_.push_back(
-          std::make_unique<Exchange>(store_, rank, job.world, Exchange::Patience{.timeout = absl::Seconds(1)}, &stop_));
+          std::make_unique<Exchange>(store_, rank, job.world, Exchange::Timeout{.timeout = absl::Seconds(1)}, &stop_));
     }
   }
 

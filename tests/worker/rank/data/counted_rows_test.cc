@@ -278,10 +278,10 @@ TEST_F(CountedRowsTest, DamagedCountsAreCountedAgain) {
 // written, too.
 TEST_P(CountedKindsTest, ARankAloneGoesOn) {
   const Rows expected = all_rows(*stream(40), 40, 100);
-  auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8, .patience = absl::Milliseconds(20)});
+  auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8, .timeout = absl::Milliseconds(20)});
   EXPECT_EQ(all_rows(*alone, 40, 100), expected);
   auto nowhere =
-      rank(400, "no/such/folder", {.row_tokens = 40, .rank = 1, .ranks = 8, .patience = absl::Milliseconds(20)});
+      rank(400, "no/such/folder", {.row_tokens = 40, .rank = 1, .ranks = 8, .timeout = absl::Milliseconds(20)});
   EXPECT_EQ(all_rows(*nowhere, 40, 100), expected);
 }
 
@@ -370,7 +370,7 @@ TEST_P(CountedCompressedTest, TooDenseTextIsReadAsAStream) {
                             .dp_rank = i,
                             .dp_size = kRanks,
                             .counts_folder = folder_.path() + "/dense",
-                            .patience = absl::ZeroDuration()};
+                            .timeout = absl::ZeroDuration()};
     auto opened = open_rows(wanted, tokenizer());
     ASSERT_TRUE(opened.ok()) << opened.status();
     for (int batch = 0; batch < kBatches; ++batch) {

@@ -124,7 +124,7 @@ class PluginRowsTest : public ::testing::Test {
             .dp_rank = rank,
             .dp_size = ranks,
             .counts_folder = folder_.path() + "/counts",
-            .patience = absl::ZeroDuration()};  // Ranks are asked one after the other.
+            .timeout = absl::ZeroDuration()};  // Ranks are asked one after the other.
   }
 
   using Arrange = std::function<void(RowsWanted&)>;
@@ -343,7 +343,7 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   struct Far : Lines {
     using Lines::Lines;
     data_files::FilePlace place() const override {
-      return {place_.offset == 0 ? 0 : data_files::kLargestPlace + place_.line, 0};
+      return {place_.offset == 0 ? 0 : data_files::kMaxPlace + place_.line, 0};
     }
   };
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace& place) -> Opened {

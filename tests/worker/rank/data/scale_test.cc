@@ -24,7 +24,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kRow = 65, kBlockBytes = 256, kLongest = 130;
+constexpr int64_t kRow = 65, kBlockBytes = 256, kMaxLength = 130;
 constexpr int64_t kRows = 6;  // Of each rank that the data has.
 
 // Counts what it is asked for.
@@ -107,7 +107,7 @@ class LoaderScale {
     std::string text;
     const int64_t wanted = ranks * kRow * kRows;
     for (int64_t tokens = 0; tokens < wanted;) {
-      const auto length = static_cast<int64_t>(random() % (kLongest - 20));
+      const auto length = static_cast<int64_t>(random() % (kMaxLength - 20));
       std::string letters;
       for (int64_t i = 0; i < length; ++i) letters += static_cast<char>('a' + random() % 26);
       text += absl::StrCat("{\"text\":\"", letters, "\"}\n");

@@ -230,8 +230,8 @@ TEST(RouterTest, DeclinesWhatItCannotHold) {
         level, {.tokens = 1, .experts = experts, .top_k = top_k, .groups = groups, .limited_groups = limited});
   };
   for (const Level level : levels_here()) {
-    EXPECT_TRUE(declined(level, kMostExperts + 1, 1, 0, 0));
-    EXPECT_TRUE(declined(level, 100, kMostChoices + 1, 0, 0));
+    EXPECT_TRUE(declined(level, kMaxExperts + 1, 1, 0, 0));
+    EXPECT_TRUE(declined(level, 100, kMaxChoices + 1, 0, 0));
     EXPECT_TRUE(declined(level, 4, 5, 0, 0));
     EXPECT_TRUE(declined(level, 10, 2, 3, 1));  // Groups of unequal size.
     EXPECT_TRUE(declined(level, 8, 2, 8, 4));   // Groups of one.

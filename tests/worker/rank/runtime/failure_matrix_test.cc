@@ -126,7 +126,7 @@ void train(const TrainingPlan& plan, ThreadRank& self, Doings& doings) {
 }
 
 // Of ranks of which one hangs: far more than a healthy rank takes to its next operation on a busy machine.
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kTimeout{5};
 
 struct Outcome {
   std::vector<std::exception_ptr> failures;
@@ -147,7 +147,7 @@ Outcome run(const Shape& shape, const Fault& fault) {
     };
   }
   const auto body = [&](ThreadRank& self) {
-    if (fault.manner == Manner::kHangs) self.mesh->set_timeout(kPatience);
+    if (fault.manner == Manner::kHangs) self.mesh->set_timeout(kTimeout);
     try {
       train(shape.plan, self, doings[self.rank]);
     } catch (...) {

@@ -79,13 +79,13 @@ bool cut_something() { return true; }
 class Attempt {
  public:
   struct Setting {
-    milliseconds patience{60'000};
+    milliseconds timeout{60'000};
     std::function<bool()> breaks = cut_something;
     int absent = 0;  // The last ranks of the world that never come.
     std::function<void()> records = {};
     std::function<void()> shows = {};
-    milliseconds stacks_patience{3'000};
-    milliseconds word_patience{20};
+    milliseconds stacks_timeout{3'000};
+    milliseconds word_timeout{20};
   };
 
   explicit Attempt(int world) : Attempt(world, Setting()) {}
@@ -116,15 +116,15 @@ class Attempt {
                                     recorded->set_value(seen.wait_for(milliseconds(0)) != std::future_status::ready);
                                   },
                               .show_stacks = setting.shows,
-                              .stacks_patience = setting.stacks_patience,
-                              .word_patience = setting.word_patience,
+                              .stacks_timeout = setting.stacks_timeout,
+                              .word_timeout = setting.word_timeout,
                               .break_connections =
                                   [broken = own.broken, breaks = setting.breaks] {
                                     broken->set_value();
                                     return breaks();
                                   },
                               .leave = [&own](const Failure& failure) { own.left.set_value(failure.what()); },
-                              .patience = setting.patience});
+                              .timeout = setting.timeout});
     }
   }
 
@@ -221,7 +221,7 @@ TEST(FailureWatchTest, NobodyWaitsForAnAbortThatHangs) {
     ended.wait();
     return true;
   };
-  Attempt attempt(2, {.patience = milliseconds(50), .breaks = breaks});
+  Attempt attempt(2, {.timeout = milliseconds(50), .breaks = breaks});
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(attempt.watch(1).failed(kNoMemory).reason(), "OUT_OF_MEMORY");
   EXPECT_TRUE(attempt.is_broken(1, milliseconds(0)));
@@ -262,7 +262,7 @@ TEST(FailureWatchTest, StacksAreShownWhereRanksStandStill) {
 // A rank that is stopped takes no part in that either: the others do not stay for it as long as for one that looks.
 TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
-  Attempt attempt(3, {.absent = 1, .shows = [] {}, .stacks_patience = std::chrono::hours(1)});
+  Attempt attempt(3, {.absent = 1, .shows = [] {}, .stacks_timeout = std::chrono::hours(1)});
   attempt.watch(1).failed(stuck);
   for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
 }
@@ -272,7 +272,7 @@ TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
 TEST(FailureWatchTest, ABrokenConnectionWaitsForItsReason) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   const auto shown = std::make_shared<std::atomic<int>>(0);
-  Attempt attempt(3, {.shows = [shown] { ++*shown; }, .word_patience = std::chrono::hours(1)});
+  Attempt attempt(3, {.shows = [shown] { ++*shown; }, .word_timeout = std::chrono::hours(1)});
   std::future<Failure> lost = std::async(std::launch::async, [&] { return attempt.watch(2).failed(kLost); });
   while (!attempt.expects_broken(2)) std::this_thread::yield();  // It has failed.
   attempt.watch(1).failed(stuck);
@@ -301,7 +301,7 @@ TEST(FailureWatchTest, AThreadOfSomebodyElseFailsForItsRank) {
 // A disk that never answers holds nobody.
 TEST(FailureWatchTest, NobodyWaitsForARecordThatHangs) {
   std::promise<void> end;
-  Attempt attempt(2, {.patience = milliseconds(50), .records = [ended = end.get_future().share()] { ended.wait(); }});
+  Attempt attempt(2, {.timeout = milliseconds(50), .records = [ended = end.get_future().share()] { ended.wait(); }});
   const auto began = std::chrono::steady_clock::now();
   EXPECT_STREQ(attempt.watch(1).failed(kNoMemory).what(), kNoMemory.what());
   EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
@@ -320,14 +320,14 @@ TEST(FailureWatchTest, RankZeroWaitsForEveryOtherReader) {
 
 // A rank that does not notice is ended, with the reason.
 TEST(FailureWatchTest, WhoDoesNotNoticeIsEnded) {
-  Attempt attempt(2, {.patience = milliseconds(50)});
+  Attempt attempt(2, {.timeout = milliseconds(50)});
   attempt.watch(1).failed(kNoMemory);
   EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
 // Training that has ended well is not disturbed any more.
 TEST(FailureWatchTest, AnEndedWatchDoesNothing) {
-  Attempt attempt(2, {.patience = milliseconds(1)});
+  Attempt attempt(2, {.timeout = milliseconds(1)});
   attempt.end_watch(0);
   attempt.watch(1).failed(kNoMemory);
   EXPECT_FALSE(attempt.is_broken(0, milliseconds(200)));

@@ -129,7 +129,7 @@ absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, Tr
   stage(slices, kind, cast ? std::optional(export_type(config)) : std::nullopt, Copy::kWhereNeeded, save.parts,
         /*copies=*/nullptr, &warnings);
   for (const std::string& warning : warnings) session_.emit(rank_protocol::event::kWarning, {{"message", warning}});
-  absl::Status status = persist(save, patience(), [&](const Save& one) {
+  absl::Status status = persist(save, timeout(), [&](const Save& one) {
     return config.last_save_in_hf ? save_as_hugging_face(session_, one) : run(one);
   });
   settle(save, status).IgnoreError();  // For the event.
@@ -137,19 +137,18 @@ absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, Tr
 }
 
 absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
-                                     absl::Duration patience) {
+                                     absl::Duration timeout) {
   TITAN_RETURN_IF_ERROR(wait());
   if (last_committed_ == step) return absl::OkStatus();
   Save save = make_save("stop", step, Kind::kFull, std::move(state));
   stage(slices, save.kind, std::nullopt, Copy::kWhereNeeded, save.parts);
-  absl::Status status =
-      persist(save, std::min(patience, this->patience()), [this](const Save& one) { return run(one); });
+  absl::Status status = persist(save, std::min(timeout, this->timeout()), [this](const Save& one) { return run(one); });
   settle(save, status).IgnoreError();  // For the event.
   return status;
 }
 
 // A seed is drawn again in seconds: nobody waits for a disk to hold it.
-absl::Duration Saver::patience() const {
+absl::Duration Saver::timeout() const {
   const config::Checkpoint& config = session_.setup.config;
   return config.create_seed_checkpoint ? absl::ZeroDuration() : absl::Seconds(config.last_save_retry_seconds);
 }
@@ -159,22 +158,22 @@ absl::Status Saver::write(const Save& save) {
   const int64_t allowed = session_.setup.failed_saves_allowed;
   const bool fatal = allowed > 0 && failures_ + 1 >= allowed;
   return settle(save,
-                persist(save, fatal ? patience() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
+                persist(save, fatal ? timeout() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
 }
 
-// Runs the save, and again for as long as storage fails and `patience` lasts. Rank 0's clock decides for all. A stop
+// Runs the save, and again for as long as storage fails and `timeout` lasts. Rank 0's clock decides for all. A stop
 // that comes meanwhile ends the pause, on each rank by its own, and leaves less time.
-absl::Status Saver::persist(Save save, absl::Duration patience, const Run& run) {
+absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
   const Setup& setup = session_.setup;
   const std::string topic = save.topic;
-  absl::Duration deadline = system_clock().monotonic() + patience;
+  absl::Duration deadline = system_clock().monotonic() + timeout;
   absl::Duration pause = setup.retry_pause;
   bool stopping = false;
-  const auto stop_is_news = [&] { return !stopping && setup.patience_after_stop && setup.patience_after_stop(); };
+  const auto stop_is_news = [&] { return !stopping && setup.timeout_after_stop && setup.timeout_after_stop(); };
   for (int tries = 1;; ++tries) {
     if (stop_is_news()) {
       stopping = true;
-      deadline = std::min(deadline, system_clock().monotonic() + setup.patience_after_stop().value());
+      deadline = std::min(deadline, system_clock().monotonic() + setup.timeout_after_stop().value());
       pause = setup.retry_pause;
     }
     save.topic = absl::StrCat(topic, "/try-", tries);

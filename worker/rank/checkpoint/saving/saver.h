@@ -25,7 +25,7 @@ class Saver {
   absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind);
   absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
   absl::Status save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
-                                absl::Duration patience);
+                                absl::Duration timeout);
   absl::Status wait();
   void before_update();
   bool in_flight() const { return running_; }
@@ -37,9 +37,9 @@ class Saver {
   Save make_save(const char* topic, int64_t step, Kind kind, TrainState state);
   void open_copies(const std::vector<Slice>& slices);
   absl::Status stage_beside(const std::vector<Slice>& slices, Kind kind);
-  absl::Duration patience() const;
+  absl::Duration timeout() const;
   absl::Status write(const Save& save);
-  absl::Status persist(Save save, absl::Duration patience, const Run& run);
+  absl::Status persist(Save save, absl::Duration timeout, const Run& run);
   absl::Status settle(const Save& save, absl::Status status);
   absl::Status run(const Save& save);
   void remove_rest(const Save& save, const absl::StatusOr<WrittenShard>& shard);

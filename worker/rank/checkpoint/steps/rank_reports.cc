@@ -127,10 +127,10 @@ absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::st
 absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels) {
   const absl::Duration began = system_clock().monotonic();
   // Who waits for ranks that wait for others hears of those that are late from them.
-  const absl::Duration timeout = patience_.timeout + levels * std::min(patience_.timeout / 10, absl::Seconds(30));
-  const absl::Duration look_every = patience_.silence / 10;
+  const absl::Duration timeout = timeout_.timeout + levels * std::min(timeout_.timeout / 10, absl::Seconds(30));
+  const absl::Duration look_every = timeout_.silence / 10;
   absl::Duration next_look = began + look_every;
-  PulseWatch watch(*store_, patience_.silence, patience_.start);
+  PulseWatch watch(*store_, timeout_.silence, timeout_.start);
   while (true) {
     bool there = false;
     TITAN_RETURN_IF_ERROR(ask_store([&] { there = store_->check(keys); }));
@@ -150,7 +150,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
     if (!there) absl::StrAppend(&missing, missing.empty() ? "" : ", ", key);
   }
   return absl::DeadlineExceededError(
-      absl::StrCat("no word within ", absl::FormatDuration(patience_.timeout), " for ", missing));
+      absl::StrCat("no word within ", absl::FormatDuration(timeout_.timeout), " for ", missing));
 }
 
 absl::StatusOr<std::string> Exchange::collect(const std::string& topic, const std::string& report, Join join) {

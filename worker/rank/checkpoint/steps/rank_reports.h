@@ -71,15 +71,15 @@ class Exchange {
  public:
   // A rank whose pulse stops for `silence`, or does not begin within `start`, is gone; one that lives has `timeout` for
   // its word.
-  struct Patience {
+  struct Timeout {
     absl::Duration timeout = absl::Minutes(30);
     absl::Duration silence = absl::Seconds(15);
     absl::Duration start = absl::Minutes(5);
   };
 
-  Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Patience& patience,
+  Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Timeout& patience,
            const std::atomic<bool>* stop, int fan_out = kFanOut)
-      : store_(std::move(store)), rank_(rank), world_(world), patience_(patience), stop_(stop), fan_out_(fan_out) {}
+      : store_(std::move(store)), rank_(rank), world_(world), timeout_(patience), stop_(stop), fan_out_(fan_out) {}
 
   bool leader() const { return rank_ == 0; }
   // An error as all ranks hear it: with this rank's name.
@@ -115,7 +115,7 @@ class Exchange {
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_;
   int world_;
-  Patience patience_;
+  Timeout timeout_;
   const std::atomic<bool>* stop_;
   int fan_out_;
   std::set<std::string> given_;      // By share().

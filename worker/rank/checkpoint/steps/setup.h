@@ -98,7 +98,7 @@ struct Setup {
   std::function<void()> still_trying;  // A sign of life of whoever waits before a new try; may be empty.
   // Once somebody asked this rank to stop: how long a save may be tried again from then on. On any thread; may be
   // empty.
-  std::function<std::optional<absl::Duration>()> patience_after_stop;
+  std::function<std::optional<absl::Duration>()> timeout_after_stop;
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
   absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse: the rank's process is gone.
   absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had one.

@@ -135,7 +135,7 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
 
   bool draw(const device::NormalBox& box, at::Tensor& out) override {
     const size_t dims = box.shape.size();
-    if (dims > device::kMostDims) return false;
+    if (dims > device::kMaxDims) return false;
     TORCH_CHECK(out.is_cuda() && out.is_contiguous() && out.scalar_type() == at::kFloat, "draws fp32 on the device");
     device::DrawPlan plan{.key = box.key,
                           .std = box.std,
@@ -147,8 +147,8 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
                           .first = 0,
                           .count = out.numel()};
     int64_t stride = 1;
-    for (size_t i = 0; i < device::kMostDims; ++i) {
-      const size_t place = device::kMostDims - 1 - i;
+    for (size_t i = 0; i < device::kMaxDims; ++i) {
+      const size_t place = device::kMaxDims - 1 - i;
       plan.box[place] = i < dims ? box.box[dims - 1 - i] : 1;
       plan.stride[place] = stride;
       if (i >= dims) continue;

@@ -66,13 +66,13 @@ template class CountsFile<DocumentLengths>;
 
 template <typename Count>
 SharedCounts<Count>::SharedCounts(CountsFile<Count> file, int64_t blocks, int rank, int ranks, Counting counting,
-                                  absl::Duration patience)
+                                  absl::Duration timeout)
     : file_(std::move(file)),
       blocks_(blocks),
       rank_(rank),
       ranks_(ranks),
       counting_(std::move(counting)),
-      patience_(patience) {}
+      timeout_(timeout) {}
 
 template <typename Count>
 absl::StatusOr<Count> SharedCounts<Count>::get(int64_t block) {
@@ -88,8 +88,8 @@ absl::Status SharedCounts<Count>::load(int64_t window) {
   if (windows_.size() >= kKeptWindows) windows_.clear();
   TITAN_RETURN_IF_ERROR(count_own(window));
   TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So that nobody waits there.
-  const auto patience = absl::ToChronoMilliseconds(patience_);
-  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : patience);
+  const auto timeout = absl::ToChronoMilliseconds(timeout_);
+  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : timeout);
   size_t before = static_cast<size_t>(ranks_) + 1;
   while (true) {
     const Missing missing = find_missing(window);
@@ -99,7 +99,7 @@ absl::Status SharedCounts<Count>::load(int64_t window) {
     }
     const auto now = std::chrono::steady_clock::now();
     if (now < deadline) {
-      if (std::exchange(before, missing.blocks.size()) > missing.blocks.size()) deadline = now + patience;
+      if (std::exchange(before, missing.blocks.size()) > missing.blocks.size()) deadline = now + timeout;
       std::this_thread::sleep_for(kPause);
       continue;
     }

@@ -53,13 +53,13 @@ class CountsFile {
 };
 
 // The counts of blocks, which ranks share the work of: of each `ranks` blocks in a row (a window) a rank counts its
-// own, and one of the next window, and finds the others' in the file. What does not come within `patience` is counted
+// own, and one of the next window, and finds the others' in the file. What does not come within `timeout` is counted
 // here, so that no rank waits for one that is gone, or writes to a file of its own.
 template <typename Count>
 class SharedCounts {
  public:
   using Counting = std::function<absl::StatusOr<Count>(int64_t block)>;
-  SharedCounts(CountsFile<Count> file, int64_t blocks, int rank, int ranks, Counting counting, absl::Duration patience);
+  SharedCounts(CountsFile<Count> file, int64_t blocks, int rank, int ranks, Counting counting, absl::Duration timeout);
 
   // Waits. Errors: those of counting.
   absl::StatusOr<Count> get(int64_t block);
@@ -81,7 +81,7 @@ class SharedCounts {
   const int64_t blocks_;
   const int rank_, ranks_;
   const Counting counting_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   std::map<int64_t, std::vector<Count>> windows_;  // Those of late.
   std::map<int64_t, Count> own_;                   // Counted here, of windows to come.
   bool alone_ = false;                             // Nobody else writes to the file.

@@ -31,7 +31,7 @@ class CountedDocuments final : public TokenisedDocuments {
         lengths_(
             CountsFile<DocumentLengths>(sharing.counts_file),
             options.loop ? std::numeric_limits<int64_t>::max() / 2 : chunks_, sharing.rank, sharing.ranks,
-            [this](int64_t chunk) { return count(chunk); }, sharing.patience) {
+            [this](int64_t chunk) { return count(chunk); }, sharing.timeout) {
     if (options_.arrangement.shuffle != Shuffle::kNone) options_.arrangement.of = documents_;
     here_ = {.arrangement = options_.arrangement};
   }

@@ -15,7 +15,7 @@ struct CountedDocumentsOptions {
   int64_t max_bad_lines = 100;
   int rank = 0, ranks = 1;
   std::string counts_file;
-  absl::Duration patience = absl::Seconds(1);  // With ranks whose counts do not come.
+  absl::Duration timeout = absl::Seconds(1);  // With ranks whose counts do not come.
 };
 
 // Documents and positions are those of shuffled_documents() or documents_in_order(). Two finders of the same documents:

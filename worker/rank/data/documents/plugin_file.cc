@@ -80,7 +80,7 @@ class PluginFile final : public DocumentFile {
       return wrong(where, absl::StrCat("the place behind the document is ", words(behind), "; it has to be beyond ",
                                        words(start_), ", by its first number and then by its second, neither below 0"));
     }
-    if (std::max(behind.offset, behind.line) > data_files::kLargestPlace) {
+    if (std::max(behind.offset, behind.line) > data_files::kMaxPlace) {
       return wrong(where, absl::StrCat("the place behind the document is ", words(behind),
                                        "; neither number can be beyond 2^60, the largest that a cursor holds"));
     }

@@ -30,7 +30,7 @@ class PluginReader {
   virtual absl::StatusOr<bool> next(PluginDocument& document) = 0;
 
   // Where the next document starts: {0, 0} in the beginning, and behind each document a larger place than before it, by
-  // offset and then by line, neither beyond kLargestPlace. What the numbers count is the dataset's own affair.
+  // offset and then by line, neither beyond kMaxPlace. What the numbers count is the dataset's own affair.
   virtual data_files::FilePlace place() const = 0;
 };
 

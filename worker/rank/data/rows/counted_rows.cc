@@ -25,7 +25,7 @@ CountedRows::CountedRows(DocumentBlocks blocks, std::shared_ptr<Tokenizer> token
             TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* block, read_block(number));
             return block->count;
           },
-          options.patience),
+          options.timeout),
       row_(static_cast<size_t>(options.row_tokens)) {}
 
 absl::StatusOr<const int32_t*> CountedRows::next() {

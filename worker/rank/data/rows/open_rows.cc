@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<RowSource>> counted_rows(const RowsWanted& wanted
                                      .rank = wanted.dp_rank,
                                      .ranks = wanted.dp_size,
                                      .counts_file = storage::join_path(wanted.counts_folder, counts_file),
-                                     .patience = wanted.patience};
+                                     .timeout = wanted.timeout};
   return std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options);
 }
 
@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<TokenDocuments>> documents_counted_together(const
                                         .rank = wanted.dp_rank,
                                         .ranks = wanted.dp_size,
                                         .counts_file = counts_file,
-                                        .patience = wanted.patience};
+                                        .timeout = wanted.timeout};
   return counted_documents(std::move(counted), std::move(read), std::move(tokenizer), sharing,
                            documents_wanted(wanted));
 }

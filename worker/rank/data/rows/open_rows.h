@@ -27,7 +27,7 @@ struct RowsWanted {
   int64_t shuffle_seed = 0;
   int64_t packing_window = 0;  // Documents that are packed together by best fit; 0: rows are cut from one stream.
   std::string counts_folder;   // Where ranks share what they counted; none: each reads everything.
-  absl::Duration patience = absl::Seconds(1);  // With ranks whose counts do not come.
+  absl::Duration timeout = absl::Seconds(1);  // With ranks whose counts do not come.
 };
 
 struct OpenedRows {

@@ -82,7 +82,7 @@ absl::Status check_commit(const std::string& saved, const std::string& now) {
 absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   const bool right = found != object.end() && found->is_number_integer() && found->get<int64_t>() >= 0 &&
-                     found->get<int64_t>() <= data_files::kLargestPlace;
+                     found->get<int64_t>() <= data_files::kMaxPlace;
   if (right) return found->get<int64_t>();
   return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", key, "\" is not a number of 0 or more"));
 }

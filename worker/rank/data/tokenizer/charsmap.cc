@@ -66,7 +66,7 @@ Charsmap::Match Charsmap::find(std::string_view text, bool first) const {
 
 namespace {
 
-constexpr size_t kLongestCluster = 5;  // Bytes of one that is replaced as a whole.
+constexpr size_t kMaxClusterLength = 5;  // Bytes of one that is replaced as a whole.
 
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 
@@ -104,7 +104,7 @@ std::string CharsmapByCluster::apply(std::string_view text) const {
       continue;
     }
     const absl::Status cut = clusters_->split(stretch, [&](std::string_view cluster) {
-      if (cluster.size() > kLongestCluster || !replace(cluster, out)) replace_characters(cluster, out);
+      if (cluster.size() > kMaxClusterLength || !replace(cluster, out)) replace_characters(cluster, out);
       return absl::OkStatus();
     });
     if (!cut.ok()) out += stretch;

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 16;  // Sequences inside each other.
+constexpr int kMaxDepth = 16;  // Sequences inside each other.
 
 size_t longest_result(const std::string& text) { return 1000 * text.size() + 100000; }
 absl::Status too_long() { return bad("normalizer: a text becomes more than a thousand times as long"); }
@@ -138,7 +138,7 @@ absl::Status add_steps(const json& normalizer, int depth, Normalizer& steps) {
     steps.add(std::move(step));
     return absl::OkStatus();
   }
-  if (depth == kDeepest) return bad("normalizer: more than 16 \"Sequence\" inside each other");
+  if (depth == kMaxDepth) return bad("normalizer: more than 16 \"Sequence\" inside each other");
   const json* parts = member(normalizer, "normalizers");
   if (parts == nullptr || !parts->is_array()) return bad("normalizer: a \"Sequence\" without \"normalizers\"");
   for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_steps(part, depth + 1, steps));

@@ -76,7 +76,7 @@ absl::Status rename(const json& config, Names& tokens) {
   if (decoder == nullptr || !decoder->is_object()) return absl::OkStatus();
   for (const auto& [id, token] : decoder->items()) {
     int32_t number = -1;
-    if (!absl::SimpleAtoi(id, &number) || number < 0 || number > kLargestId || content_of(token).empty()) {
+    if (!absl::SimpleAtoi(id, &number) || number < 0 || number > kMaxId || content_of(token).empty()) {
       return bad(absl::StrCat("added_tokens_decoder: \"", id, "\" with ", token.dump(), " is no numbered token"));
     }
     tokens[number] = content_of(token);

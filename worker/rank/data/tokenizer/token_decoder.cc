@@ -19,7 +19,7 @@ using nlohmann::json;
 using DecoderStep = TokenDecoder::Step;
 using Tokens = std::vector<std::string>;
 
-constexpr int kDeepestDecoder = 16;  // Sequences inside each other.
+constexpr int kMaxDecoderDepth = 16;  // Sequences inside each other.
 constexpr char kReplacement[] = "\uFFFD";
 
 absl::StatusOr<DecoderStep> decode_replace(const json& step) {
@@ -115,7 +115,7 @@ absl::Status add_decoder_steps(const json& decoder, int depth, TokenDecoder& ste
     steps.add(std::move(step));
     return absl::OkStatus();
   }
-  if (depth == kDeepestDecoder) return bad("decoder: more than 16 \"Sequence\" inside each other");
+  if (depth == kMaxDecoderDepth) return bad("decoder: more than 16 \"Sequence\" inside each other");
   const json* parts = member(decoder, "decoders");
   if (parts == nullptr || !parts->is_array()) return bad("decoder: a \"Sequence\" without \"decoders\"");
   for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_decoder_steps(part, depth + 1, steps));

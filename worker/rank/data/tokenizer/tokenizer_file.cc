@@ -187,7 +187,7 @@ class ModelReader {
     if (file_.byte_level) return bad("pre_tokenizer \"ByteLevel\" with a model of type Unigram is not supported");
     const json* vocab = member(model, "vocab");
     if (vocab == nullptr || !vocab->is_array() || vocab->empty()) return bad("model.vocab is not an array with tokens");
-    if (vocab->size() > static_cast<size_t>(kLargestId)) return bad("model.vocab has more than 4194303 tokens");
+    if (vocab->size() > static_cast<size_t>(kMaxId)) return bad("model.vocab has more than 4194303 tokens");
     for (size_t id = 0; id < vocab->size(); ++id) TITAN_RETURN_IF_ERROR(scored_token((*vocab)[id], id));
     file_.byte_fallback = flag(model, "byte_fallback");
     const json* unknown = member(model, "unk_id");

@@ -87,7 +87,7 @@ absl::StatusOr<ShardWriter::Written> ShardWriter::finish() {
 
 namespace {
 
-constexpr int64_t kMostDocuments = int64_t{1} << 40, kMostTokens = int64_t{1} << 48;
+constexpr int64_t kMaxDocuments = int64_t{1} << 40, kMaxTokens = int64_t{1} << 48;
 
 absl::Status unfit(const std::string& path, absl::string_view why) {
   return absl::DataLossError(absl::StrCat(path, ": ", why, "; make the index again with titan-data tokenize"));
@@ -155,7 +155,7 @@ absl::StatusOr<ShardHeader> read_header(const std::string& path, storage::Readab
         absl::StrCat(path, ": has version ", header.version, " of the format, this Titan reads versions 1 and 2"));
   }
   const bool right = (header.width == 4 || (header.width == 2 && !is_marked(header))) && header.tokens >= 0 &&
-                     header.tokens <= kMostTokens && header.documents >= 0 && header.documents <= kMostDocuments;
+                     header.tokens <= kMaxTokens && header.documents >= 0 && header.documents <= kMaxDocuments;
   if (!right) return unfit(path, "has a header that makes no sense");
   return header;
 }

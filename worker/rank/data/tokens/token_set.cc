@@ -33,7 +33,7 @@ absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std
 
 namespace {
 
-constexpr size_t kMostOpen = 64;  // Shards, of two files each: shuffled documents come from all of them.
+constexpr size_t kMaxOpen = 64;  // Shards, of two files each: shuffled documents come from all of them.
 
 }  // namespace
 
@@ -95,7 +95,7 @@ absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
     return absl::DataLossError(absl::StrCat(part.path, ": ", part.marked ? "does not say" : "says",
                                             " which tokens are labels, against its manifest; make the index again"));
   }
-  if (open_.size() == kMostOpen) open_.erase(open_.begin());
+  if (open_.size() == kMaxOpen) open_.erase(open_.begin());
   open_.emplace_back(number, std::move(shard));
   return open_.back().second.get();
 }

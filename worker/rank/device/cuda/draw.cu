@@ -11,7 +11,7 @@ __global__ void draw_kernel(DrawPlan plan, float* out) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < plan.count; i += step) {
     int64_t rest = i, number = plan.first;
-    for (int dim = kMostDims - 1; dim >= 0; --dim) {
+    for (int dim = kMaxDims - 1; dim >= 0; --dim) {
       number += rest % plan.box[dim] * plan.stride[dim];
       rest /= plan.box[dim];
     }
@@ -24,9 +24,9 @@ __global__ void draw_kernel(DrawPlan plan, float* out) {
 cudaError_t draw_normal(const DrawPlan& plan, float* out, cudaStream_t stream) {
   if (plan.count == 0) return cudaSuccess;
   constexpr int kThreads = 256;
-  constexpr int64_t kMostBlocks = 65536;
+  constexpr int64_t kMaxBlocks = 65536;
   const int64_t wanted = (plan.count + kThreads - 1) / kThreads;
-  const int blocks = static_cast<int>(wanted < kMostBlocks ? wanted : kMostBlocks);
+  const int blocks = static_cast<int>(wanted < kMaxBlocks ? wanted : kMaxBlocks);
   draw_kernel<<<blocks, kThreads, 0, stream>>>(plan, out);
   return cudaGetLastError();
 }

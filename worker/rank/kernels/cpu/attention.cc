@@ -16,7 +16,7 @@
 namespace titan::kernels {
 namespace {
 
-constexpr int64_t kLargestHead = 256;
+constexpr int64_t kMaxHead = 256;
 
 // Arithmetic on denormals takes a hundred times as long, and none of them matters here.
 class NoDenormals {
@@ -47,7 +47,7 @@ std::vector<Scratch> allocate(int threads, size_t bytes) {
 
 bool accepts(const AttentionShape& shape) {
   const bool heads = shape.kv_heads > 0 && shape.heads > 0 && shape.heads % shape.kv_heads == 0;
-  const bool sizes = shape.size > 0 && shape.size <= kLargestHead && shape.v_size > 0 && shape.v_size <= kLargestHead;
+  const bool sizes = shape.size > 0 && shape.size <= kMaxHead && shape.v_size > 0 && shape.v_size <= kMaxHead;
   const bool tokens = shape.batch >= 0 && shape.queries >= 0 && shape.keys >= 0 &&
                       std::max(shape.queries, shape.keys) <= std::numeric_limits<int32_t>::max() / 2;
   const bool visible = shape.visible != nullptr || shape.queries == 0;

@@ -21,10 +21,10 @@ uint16_t to_bf16(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>
 template <int kMantissa, int kBias, int kMost>
 struct Format {
   static constexpr int kDropped = kFloatMantissa - kMantissa;
-  static constexpr int kLeastExponent = 1 - kBias;
-  static constexpr uint32_t kLeastNormal = static_cast<uint32_t>(kLeastExponent + kFloatBias) << kFloatMantissa;
+  static constexpr int kMinExponent = 1 - kBias;
+  static constexpr uint32_t kMinNormal = static_cast<uint32_t>(kMinExponent + kFloatBias) << kFloatMantissa;
   // Adding it keeps the bits that numbers below the smallest normal one have, because their step is its last bit.
-  static constexpr float kSubnormals = static_cast<float>(1 << (kFloatMantissa - kMantissa + kLeastExponent));
+  static constexpr float kSubnormals = static_cast<float>(1 << (kFloatMantissa - kMantissa + kMinExponent));
 
   // Rounds to the nearest magnitude, ties to even, and saturates. NaN stays NaN.
   static float nearest(float magnitude) {
@@ -32,7 +32,7 @@ struct Format {
     const uint32_t half = (1U << (kDropped - 1)) - 1 + ((bits >> kDropped) & 1);
     const float normal = std::bit_cast<float>((bits + half) & ~((1U << kDropped) - 1));
     const float subnormal = (magnitude + kSubnormals) - kSubnormals;
-    float result = bits < kLeastNormal ? subnormal : normal;
+    float result = bits < kMinNormal ? subnormal : normal;
     result = result > static_cast<float>(kMost) ? static_cast<float>(kMost) : result;
     return magnitude == magnitude ? result : magnitude;
   }
@@ -44,7 +44,7 @@ struct Format {
     constexpr uint32_t kOffset = static_cast<uint32_t>(kFloatBias - kBias) << kMantissa;
     // The last bits of the sum are those of the subnormal.
     const uint32_t subnormal = std::bit_cast<uint32_t>(magnitude + kSubnormals) & ((1U << kMantissa) - 1);
-    uint32_t code = bits < kLeastNormal ? subnormal : (bits >> kDropped) - kOffset;
+    uint32_t code = bits < kMinNormal ? subnormal : (bits >> kDropped) - kOffset;
     code = magnitude == magnitude ? code : 0x7f;
     return static_cast<uint8_t>(code | sign >> 24);
   }

@@ -6,7 +6,7 @@ namespace titan::kernels {
 namespace {
 
 bool fits(int64_t experts, int64_t top_k) {
-  return experts > 0 && experts <= kMostExperts && top_k > 0 && top_k <= kMostChoices && top_k <= experts;
+  return experts > 0 && experts <= kMaxExperts && top_k > 0 && top_k <= kMaxChoices && top_k <= experts;
 }
 
 bool accepted(const RouterForward& args) {
@@ -14,7 +14,7 @@ bool accepted(const RouterForward& args) {
   if (args.groups == 0) return true;
   if (args.groups < 0 || args.experts % args.groups != 0) return false;
   const int64_t size = args.experts / args.groups;
-  return size >= 2 && args.limited_groups > 0 && args.limited_groups <= args.groups && args.groups <= kMostChoices &&
+  return size >= 2 && args.limited_groups > 0 && args.limited_groups <= args.groups && args.groups <= kMaxChoices &&
          args.limited_groups * size >= args.top_k;
 }
 bool accepted(const RouterBackward& args) { return fits(args.experts, args.top_k); }

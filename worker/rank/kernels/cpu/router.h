@@ -11,10 +11,10 @@
 // those with the highest sums of their two best scores.
 namespace titan::kernels {
 
-constexpr int64_t kMostExperts = 1024;
-constexpr int64_t kMostChoices = 64;
+constexpr int64_t kMaxExperts = 1024;
+constexpr int64_t kMaxChoices = 64;
 
-// Declines more than kMostExperts experts, more than kMostChoices choices or groups, groups that do not divide the
+// Declines more than kMaxExperts experts, more than kMaxChoices choices or groups, groups that do not divide the
 // experts or have fewer than two, and fewer experts to choose from than choices.
 struct RouterForward {
   int64_t tokens = 0, experts = 0, top_k = 1;

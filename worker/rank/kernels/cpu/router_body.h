@@ -32,8 +32,8 @@ class Best {
   static bool is_better(float a, float b) { return a > b || (isnan(a) && !isnan(b)); }
 
   int64_t wanted_, held_ = 0;
-  float values_[kMostChoices];
-  int64_t places_[kMostChoices];
+  float values_[kMaxChoices];
+  int64_t places_[kMaxChoices];
 };
 
 template <typename T>
@@ -67,7 +67,7 @@ Best choose_experts(const RouterForward& a, const float* preference) {
     for (int64_t i = 0; i < size; ++i) two.offer(preference[group * size + i], i);
     groups.offer(two.value(0) + two.value(1), group);
   }
-  bool kept[kMostChoices] = {};
+  bool kept[kMaxChoices] = {};
   for (int64_t rank = 0; rank < a.limited_groups; ++rank) kept[groups[rank]] = true;
   for (int64_t expert = 0; expert < a.experts; ++expert) {
     if (kept[expert / size]) best.offer(preference[expert], expert);
@@ -77,7 +77,7 @@ Best choose_experts(const RouterForward& a, const float* preference) {
 
 template <typename T>
 void route_tokens(const RouterForward& a, int64_t begin, int64_t end) {
-  float scores[kMostExperts], preference[kMostExperts];
+  float scores[kMaxExperts], preference[kMaxExperts];
   for (int64_t token = begin; token < end; ++token) {
     score(at<T>(a.logits, token * a.stride), a.experts, a.softmax, scores);
     for (int64_t e = 0; e < a.experts; ++e) preference[e] = a.bias == nullptr ? scores[e] : scores[e] + a.bias[e];
@@ -108,7 +108,7 @@ void plain_gradients(const RouterBackward& a, int64_t token, const float* scores
 
 template <typename T>
 void route_gradients(const RouterBackward& a, int64_t begin, int64_t end) {
-  float scores[kMostExperts], gradients[kMostChoices];
+  float scores[kMaxExperts], gradients[kMaxChoices];
   for (int64_t token = begin; token < end; ++token) {
     const int64_t* chosen = a.chosen + token * a.top_k;
     score(at<T>(a.logits, token * a.stride), a.experts, a.softmax, scores);

@@ -82,8 +82,8 @@ class BlockTeam : public Threads {
 
   template <typename A, typename Step, typename Merge>
   __device__ A fold(int64_t n, A start, const Step& step, const Merge& merge) const {
-    constexpr int kMostWarps = 1024 / kWarp;
-    __shared__ alignas(A) unsigned char space[kMostWarps * sizeof(A)];
+    constexpr int kMaxWarps = 1024 / kWarp;
+    __shared__ alignas(A) unsigned char space[kMaxWarps * sizeof(A)];
     A* const of_warps = reinterpret_cast<A*>(space);
     const A of_warp = merged_over_warp(own(n, start, step), merge);
     if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = of_warp;
@@ -144,14 +144,14 @@ struct CudaGrid {
   template <typename Body>
   void operator()(const Body& body, int64_t rows, int threads, int64_t floats = 0) {
     if (rows == 0 || error != cudaSuccess) return;
-    constexpr int64_t kMostBlocks = int64_t{1} << 30;
+    constexpr int64_t kMaxBlocks = int64_t{1} << 30;
     constexpr int kWarps = 4;              // Warps per block if each warp has its own row.
     constexpr int64_t kMemory = 46 << 10;  // Bytes for bodies. Folds use the rest of 48 KiB.
     const int teams = threads == kWarp ? kWarps : 1;
     floats = (floats + 3) / 4 * 4;
     if (floats * static_cast<int64_t>(sizeof(float)) * teams > kMemory) floats = 0;
     const size_t bytes = static_cast<size_t>(floats) * sizeof(float) * teams;
-    const auto blocks = static_cast<unsigned>(std::min<int64_t>((rows + teams - 1) / teams, kMostBlocks));
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>((rows + teams - 1) / teams, kMaxBlocks));
     if (threads == kWarp) {
       rows_by_warps<<<blocks, kWarp * kWarps, bytes, stream>>>(body, rows, floats);
     } else {

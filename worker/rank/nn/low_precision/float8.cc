@@ -11,7 +11,7 @@ namespace titan::nn {
 namespace {
 
 // Avoids division by zero. This is torchao's value.
-constexpr double kLeastAmax = 1e-12;
+constexpr double kMinAmax = 1e-12;
 
 at::Tensor greater_magnitude(const std::tuple<at::Tensor, at::Tensor>& least_and_most) {
   const auto& [least, most] = least_and_most;
@@ -42,7 +42,7 @@ at::Tensor amax_along(const at::Tensor& x, int64_t dim) {
 
 at::Tensor scale_from(const at::Tensor& amax, at::ScalarType float8, bool power_of_two) {
   // fp64 makes every device and compiler divide alike.
-  const at::Tensor divisor = amax.to(at::kDouble).clamp_min(kLeastAmax);
+  const at::Tensor divisor = amax.to(at::kDouble).clamp_min(kMinAmax);
   const at::Tensor scale = at::div(at::scalar_tensor(largest_of(float8), at::kDouble), divisor).to(at::kFloat);
   return power_of_two ? scale.log2().floor_().exp2_() : scale;
 }

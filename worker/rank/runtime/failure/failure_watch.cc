@@ -20,18 +20,18 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr char kReason[] = "failure/reason";
 constexpr char kReaders[] = "failure/readers";
-constexpr char kBegun[] = "failure/begun";                 // So many ranks are at their recordings,
-constexpr char kRecorded[] = "failure/recorded";           // and so many have them.
-constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs an end.
-constexpr std::chrono::seconds kStorePatience{2};          // For an answer of the store.
-constexpr std::chrono::seconds kBreakPatience{2};          // For the own connections to break.
-constexpr std::chrono::milliseconds kReaderPatience{800};  // For the others to read the reason before the store goes.
-constexpr std::chrono::seconds kRecordPatience{2};         // For the own recordings to be written,
-constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the others: a restart waits for it.
+constexpr char kBegun[] = "failure/begun";                // So many ranks are at their recordings,
+constexpr char kRecorded[] = "failure/recorded";          // and so many have them.
+constexpr std::chrono::minutes kOneWait{10};              // A store's wait needs an end.
+constexpr std::chrono::seconds kStoreTimeout{2};          // For an answer of the store.
+constexpr std::chrono::seconds kBreakTimeout{2};          // For the own connections to break.
+constexpr std::chrono::milliseconds kReaderTimeout{800};  // For the others to read the reason before the store goes.
+constexpr std::chrono::seconds kRecordTimeout{2};         // For the own recordings to be written,
+constexpr std::chrono::milliseconds kOthersTimeout{500};  // and those of the others: a restart waits for it.
 // Where ranks stand still a look at their threads is worth more than a second.
-constexpr std::chrono::seconds kStacksPatience{7};
-constexpr std::chrono::seconds kLeavePatience{10};  // For another thread of this rank to leave with what it has.
-constexpr std::chrono::seconds kBeginPatience{1};   // For the others to begin: who is stopped never does.
+constexpr std::chrono::seconds kStacksTimeout{7};
+constexpr std::chrono::seconds kLeaveTimeout{10};  // For another thread of this rank to leave with what it has.
+constexpr std::chrono::seconds kBeginTimeout{1};   // For the others to begin: who is stopped never does.
 
 // False when the process can have no more threads.
 bool run_detached(std::function<void()> call) {
@@ -74,14 +74,14 @@ void await_count(c10d::Store& store, const char* key, int count, std::chrono::mi
   while (store.add(key, 0) < count && SteadyClock::now() < deadline) std::this_thread::sleep_for(ask_again(count));
 }
 
-// Until all ranks have recorded, or a while. After kBeginPatience only for those that have begun.
+// Until all ranks have recorded, or a while. After kBeginTimeout only for those that have begun.
 void await_recordings_of(c10d::Store& store, int world, std::chrono::milliseconds limit) {
   const auto start = SteadyClock::now();
   while (true) {
     const int64_t recorded = store.add(kRecorded, 0);
     const auto waited = SteadyClock::now() - start;
     if (recorded >= world || waited >= limit) return;
-    if (waited >= kBeginPatience && recorded >= store.add(kBegun, 0)) return;
+    if (waited >= kBeginTimeout && recorded >= store.add(kBegun, 0)) return;
     std::this_thread::sleep_for(ask_again(world));
   }
 }
@@ -123,8 +123,8 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
 
   void watch();
   void start_recording(bool shows_stacks);
-  std::chrono::milliseconds record_patience() const TITAN_REQUIRES(mutex);
-  std::chrono::milliseconds others_patience() const TITAN_REQUIRES(mutex);
+  std::chrono::milliseconds record_timeout() const TITAN_REQUIRES(mutex);
+  std::chrono::milliseconds others_timeout() const TITAN_REQUIRES(mutex);
   bool count(const char* key);
   void await_others(std::chrono::milliseconds limit);
   void await_recordings();
@@ -162,7 +162,7 @@ void FailureWatch::State::start_recording(bool shows_stacks) {
   if (recording) return;
   recording = true;
   shows = shows_stacks && setup.show_stacks;
-  const auto others = others_patience();
+  const auto others = others_timeout();
   // Beside it: the store may stand still with rank 0.
   run_detached([self = shared_from_this()] { self->count(kBegun); });
   const bool started = (setup.record || shows) && run_detached([self = shared_from_this(), shows = shows, others] {
@@ -195,16 +195,16 @@ void FailureWatch::State::await_others(std::chrono::milliseconds limit) {
 
 // Call with the lock held.
 void FailureWatch::State::await_recordings() {
-  wait_for(recorded, record_patience());
-  if (recorded) wait_for(all_recorded, others_patience());
+  wait_for(recorded, record_timeout());
+  if (recorded) wait_for(all_recorded, others_timeout());
 }
 
-std::chrono::milliseconds FailureWatch::State::record_patience() const {
-  return shows ? kStacksPatience : kRecordPatience;
+std::chrono::milliseconds FailureWatch::State::record_timeout() const {
+  return shows ? kStacksTimeout : kRecordTimeout;
 }
 
-std::chrono::milliseconds FailureWatch::State::others_patience() const {
-  return shows ? setup.stacks_patience : kOthersPatience;
+std::chrono::milliseconds FailureWatch::State::others_timeout() const {
+  return shows ? setup.stacks_timeout : kOthersTimeout;
 }
 
 // Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.
@@ -237,7 +237,7 @@ void FailureWatch::State::watch() {
   first = reason;
   changed.notify_all();
   start_recording(is_worth_a_look(reason));
-  wait_for(recorded, record_patience());  // As they are, not as they are once they are broken.
+  wait_for(recorded, record_timeout());  // As they are, not as they are once they are broken.
   if (over) return;
   start_breaking();
   wait_for(over, setup.patience);
@@ -257,7 +257,7 @@ void FailureWatch::State::tell(const std::string& reason) {
     }
     set(told);
     // The store ends with rank 0.
-    if (setup.rank == 0) await_count(store, kReaders, setup.world - 1, kReaderPatience);
+    if (setup.rank == 0) await_count(store, kReaders, setup.world - 1, kReaderTimeout);
   } catch (const std::exception&) {
     // The store is gone, and rank 0 with it: there is nobody to tell.
   }
@@ -273,14 +273,14 @@ std::function<void(const std::string& words)> FailureWatch::record_first() const
     state->await_word(why);
     const bool telling = run_detached([state, reason] { state->tell(reason); });
     state->start_recording(/*shows_stacks=*/true);
-    if (telling) state->wait_for(state->told, kStorePatience);
+    if (telling) state->wait_for(state->told, kStoreTimeout);
     state->await_recordings();
   };
 }
 
 // For a reason that says nothing but that another rank is gone.
 void FailureWatch::State::await_word(const std::string& reason) {
-  if (reason == kPeerLost) wait_for(first, setup.word_patience);
+  if (reason == kPeerLost) wait_for(first, setup.word_timeout);
 }
 
 Failure FailureWatch::State::fail(const Failure& own) {
@@ -293,12 +293,12 @@ Failure FailureWatch::State::fail(const Failure& own) {
   changed.notify_all();
   start_recording(is_worth_a_look(reason) || (first && is_worth_a_look(*first)));
   const bool by_other = breaking;
-  if (telling) wait_for(told, kStorePatience);  // Who sees the broken connections will look there.
-  wait_for(recorded, record_patience());
+  if (telling) wait_for(told, kStoreTimeout);  // Who sees the broken connections will look there.
+  wait_for(recorded, record_timeout());
   if (!by_other) start_breaking();
-  wait_for(broken, kBreakPatience);
+  wait_for(broken, kBreakTimeout);
   const bool was_cut = by_other && (cut || !broken);
-  if (telling && setup.rank == 0) wait_for(read, kReaderPatience);
+  if (telling && setup.rank == 0) wait_for(read, kReaderTimeout);
   if (recorded) await_recordings();
   if (!first) return own;
   const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
@@ -317,7 +317,7 @@ std::function<void(const Failure& own)> FailureWatch::fail_and_leave() const {
       sync::Lock lock(state->mutex);
       is_leaving = std::exchange(state->over, true);
     }
-    if (is_leaving) return std::this_thread::sleep_for(kLeavePatience);
+    if (is_leaving) return std::this_thread::sleep_for(kLeaveTimeout);
     state->setup.leave(state->fail(own));
   };
 }

@@ -32,10 +32,10 @@ class FailureWatch {
     std::function<void()> show_stacks;
     // So long a rank that ends waits for the looks at the others that have begun with theirs. One that stands still
     // (SIGSTOP, a machine that is gone) begins with nothing, and is not waited for beyond a second.
-    std::chrono::milliseconds stacks_patience{3'000};
+    std::chrono::milliseconds stacks_timeout{3'000};
     // So long a rank whose connection broke waits for a reason before it gives that as one: a rank that has waited too
     // long closes its connections first (Gloo), and says so a moment later. One that was killed says nothing.
-    std::chrono::milliseconds word_patience{500};
+    std::chrono::milliseconds word_timeout{500};
     // Breaks this rank's connections, and says whether there were any that it could break. Called once at most, on a
     // thread of its own that nobody waits for long: what it needs must stay until the process ends. May throw.
     std::function<bool()> break_connections;

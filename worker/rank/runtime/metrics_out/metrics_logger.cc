@@ -246,8 +246,8 @@ class Logger : public MetricsLogger {
   void no_more() override {
     if (wandb_ != nullptr) wandb_->no_more_lines();
   }
-  void end(absl::Duration patience) override {
-    if (wandb_ != nullptr) tell(wandb_->end(patience));
+  void end(absl::Duration timeout) override {
+    if (wandb_ != nullptr) tell(wandb_->end(timeout));
     wandb_.reset();
   }
 

@@ -98,7 +98,7 @@ class MetricsLogger {
   // Nothing is logged from here on: what still travels to Weights & Biases may end, while the rank does other things.
   virtual void no_more() = 0;
   // Waits for that, for so long at most.
-  virtual void end(absl::Duration patience) = 0;
+  virtual void end(absl::Duration timeout) = 0;
 
   // Outputs that could not be written since the last call.
   virtual std::vector<std::string> take_warnings() = 0;

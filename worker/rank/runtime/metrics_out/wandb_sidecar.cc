@@ -147,10 +147,10 @@ void WandbSidecar::no_more_lines() {
   (void)!::send(socket_, kFinish, sizeof kFinish - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-WandbSidecar::News WandbSidecar::end(absl::Duration patience) {
+WandbSidecar::News WandbSidecar::end(absl::Duration timeout) {
   using Clock = std::chrono::steady_clock;
   no_more_lines();
-  const auto deadline = Clock::now() + absl::ToChronoNanoseconds(patience);
+  const auto deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
   News news;
   for (reap(news); pid_ != 0 && Clock::now() < deadline; reap(news)) {
     pollfd ready{socket_, POLLIN, 0};
@@ -161,7 +161,7 @@ WandbSidecar::News WandbSidecar::end(absl::Duration patience) {
   if (pid_ == 0) return news;
   ::kill(pid_, SIGKILL);
   ::waitpid(std::exchange(pid_, 0), nullptr, 0);
-  warn(news, absl::StrCat("Weights & Biases did not have everything ", absl::FormatDuration(patience),
+  warn(news, absl::StrCat("Weights & Biases did not have everything ", absl::FormatDuration(timeout),
                           " after the end; wandb sync sends what is in ", folder_));
   return news;
 }

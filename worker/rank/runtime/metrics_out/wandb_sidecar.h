@@ -33,8 +33,8 @@ class WandbSidecar {
   News look();
 
   void no_more_lines();  // It sends what there is and ends.
-  // The same, and waits for its end; kills it after `patience`.
-  News end(absl::Duration patience);
+  // The same, and waits for its end; kills it after `timeout`.
+  News end(absl::Duration timeout);
 
  private:
   WandbSidecar(pid_t pid, int socket, std::string folder) : pid_(pid), socket_(socket), folder_(std::move(folder)) {}

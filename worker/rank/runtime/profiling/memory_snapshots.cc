@@ -11,7 +11,7 @@ MemorySnapshots::MemorySnapshots(const config::Profiling& config, Setup setup, d
     : steps_between_(config.profile_freq), setup_(std::move(setup)) {
   if (!config.enable_memory_snapshot) return;
   names_.emplace();
-  if (setup_.writes) history_ = std::make_unique<MemoryHistory>(device, kMostMemoryEvents);
+  if (setup_.writes) history_ = std::make_unique<MemoryHistory>(device, kMaxMemoryEvents);
 }
 
 void MemorySnapshots::end_step(int64_t step) {

@@ -17,7 +17,7 @@ namespace titan::runtime {
 
 // So many of the allocator's events a snapshot goes back, as torchtitan's. On the CPU they take 4 MB while they are
 // kept.
-inline constexpr size_t kMostMemoryEvents = 100'000;
+inline constexpr size_t kMaxMemoryEvents = 100'000;
 
 // Where the memory of this rank's device goes, written down after every profiling.profile_freq steps as torchtitan
 // does: FOLDER/iteration_STEP/rankR_memory_snapshot.pickle, for PyTorch's memory viewer, and when the rank runs out of

@@ -109,7 +109,7 @@ std::unique_ptr<checkpoint::Checkpointer> open_checkpoints(RankContext& context,
   // A seed checkpoint is all that its run is for.
   setup.failed_saves_allowed = config.checkpoint.create_seed_checkpoint ? 1 : config.checkpoint.max_failed_saves;
   setup.still_trying = [&context] { context.reporter->enter(Phase::kCheckpoint); };
-  setup.patience_after_stop = [&context]() -> std::optional<absl::Duration> {
+  setup.timeout_after_stop = [&context]() -> std::optional<absl::Duration> {
     const bool signalled = context.stop_signal != nullptr && context.stop_signal->load();
     if (!signalled && !context.reporter->stop_asked()) return std::nullopt;
     return time_after_stop(context.config);

@@ -78,10 +78,10 @@ bool Reporter::stop_asked() const {
   return beacon_->page().command.load(std::memory_order_relaxed) == static_cast<uint32_t>(Command::kStopAndSave);
 }
 
-void Reporter::await_look(absl::Duration patience) {
+void Reporter::await_look(absl::Duration timeout) {
   auto& page = beacon_->page();
   page.stacks_wanted.store(1, std::memory_order_release);
-  const absl::Duration deadline = clock_.monotonic() + patience;
+  const absl::Duration deadline = clock_.monotonic() + timeout;
   while (page.stacks_taken.load(std::memory_order_acquire) == 0 && clock_.monotonic() < deadline) {
     absl::SleepFor(kLookAgain);
   }

@@ -38,8 +38,8 @@ class Reporter {
   // The command that the node wrote and this rank has not acknowledged yet.
   rank_protocol::Command command() const;
   void acknowledge(rank_protocol::Command command);
-  // Wants this rank to be looked at, and returns once its shim has done so, or after `patience`. On any thread.
-  void await_look(absl::Duration patience);
+  // Wants this rank to be looked at, and returns once its shim has done so, or after `timeout`. On any thread.
+  void await_look(absl::Duration timeout);
   // The node asked this rank to stop, acknowledged or not; a stop is never taken back. On any thread.
   bool stop_asked() const;
 

@@ -377,7 +377,7 @@ void Trainer::save_if_due() {
   } else if (agreed_.stop) {
     saved = annotate(
         checkpointer_->save_before_stop(progress_.step, built_.slices, train_state(context_, built_, start_, progress_),
-                                        stop_patience()),
+                                        stop_timeout()),
         absl::StrCat("stopped on request after step ", progress_.step, ", but its checkpoint could not be saved"));
   } else {
     saved = checkpointer_->save(progress_.step, built_.slices, train_state(context_, built_, start_, progress_));
@@ -387,7 +387,7 @@ void Trainer::save_if_due() {
 
 // How much of a stop's grace is left. When the request came nobody here knows: at the earliest with the beginning of
 // the step whose reports told of it.
-absl::Duration Trainer::stop_patience() const {
+absl::Duration Trainer::stop_timeout() const {
   const absl::Duration spent = context_.clock->monotonic() - agreed_.since;
   return time_after_stop(config_) - spent;
 }
@@ -405,10 +405,10 @@ void Trainer::report_data_warnings() {
 
 // How long the end of a rank may wait until its figures are sent. It shows no progress meanwhile: what is taken for a
 // hang begins at several times the timeout.
-absl::Duration Trainer::outputs_patience(bool stopped) const {
+absl::Duration Trainer::outputs_timeout(bool stopped) const {
   constexpr absl::Duration kMost = absl::Seconds(30);
   const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));
-  return stopped ? std::clamp(stop_patience(), absl::ZeroDuration(), most) : most;
+  return stopped ? std::clamp(stop_timeout(), absl::ZeroDuration(), most) : most;
 }
 
 ExitCode Trainer::finish(bool stopped) {
@@ -417,7 +417,7 @@ ExitCode Trainer::finish(bool stopped) {
   if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
   context_.mesh->group(mesh::Axis::kWorld).barrier();  // Notices a rank that is gone.
   if (context_.store) comm::leave_together(*context_.store, context_.rank, context_.world, std::chrono::seconds(10));
-  metrics_->end(outputs_patience(stopped));
+  metrics_->end(outputs_timeout(stopped));
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
   if (context_.rank == 0) {
     log_line(stopped ? absl::StrCat("Stopped on request after step ", progress_.step) : "Training completed");

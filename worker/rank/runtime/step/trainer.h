@@ -55,8 +55,8 @@ class Trainer {
   void log_samples();
   void meet_nonfinite(const char* reason, const std::string& message) const;
   void save_if_due();
-  absl::Duration stop_patience() const;
-  absl::Duration outputs_patience(bool stopped) const;
+  absl::Duration stop_timeout() const;
+  absl::Duration outputs_timeout(bool stopped) const;
   rank_protocol::ExitCode finish(bool stopped);
 
   // A step whose figures nobody on the host has seen yet.

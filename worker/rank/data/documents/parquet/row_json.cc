@@ -8,7 +8,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int kDeepest = 32;  // Lists and structs inside of each other.
+constexpr int kMaxDepth = 32;  // Lists and structs inside of each other.
 
 template <typename Array>
 const Array& as(const arrow::Array& array) {
@@ -88,7 +88,7 @@ void append_map(const arrow::MapArray& map, int64_t i, int depth, std::string& o
 }
 
 void append_at(const arrow::Array& array, int64_t i, int depth, std::string& out) {
-  if (depth > kDeepest) throw NoJsonForm{"", "lists and structs are nested too deeply"};
+  if (depth > kMaxDepth) throw NoJsonForm{"", "lists and structs are nested too deeply"};
   if (array.IsNull(i)) {
     out += "null";
     return;
