@@ -81,7 +81,7 @@ std::vector<ConfigDifference> compare(const Model& there, const Model& here) {
   std::vector<ConfigDifference> found;
   models::ModelSpec other = there.spec;
   other.name = here.spec.name;
-  for (const models::SpecConfigDifference& one : models::differences(models::to_json(other), here.spec)) {
+  for (const models::SpecDifference& one : models::differences(models::to_json(other), here.spec)) {
     const std::string part = one.name.substr(0, one.name.find('.'));
     if (part == "rope_scaling" || part == "yarn") continue;
     if (one.name == "tied_embeddings" && other.tied_embeddings) continue;
