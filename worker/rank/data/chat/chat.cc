@@ -24,7 +24,7 @@ std::string content_of(const json& token) {
              : "";
 }
 
-// Those that there are: a template asks whether they are defined.
+// Holds only the tokens that the config defines, because templates test whether a name is defined.
 jinja::Mapping special_tokens(const json& config) {
   jinja::Mapping tokens;
   for (const char* name : kSpecialTokens) {
@@ -83,7 +83,7 @@ absl::StatusOr<jinja::Rendered> ChatTemplate::render(const data_files::Conversat
 
 namespace {
 
-// Some bytes of a text for people, from about there.
+// Up to 32 bytes of `text` from about `at`, cut between characters and escaped, for error messages.
 std::string excerpt(const std::string& text, size_t at) {
   size_t begin = std::min(at, text.size());
   while (begin > 0 && begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
@@ -92,7 +92,7 @@ std::string excerpt(const std::string& text, size_t at) {
   return absl::Utf8SafeCEscape(text.substr(begin, end - begin));
 }
 
-// How long the text up to message `messages` is, in the text of all.
+// Bytes of `text` that the first `messages` messages render to. InvalidArgument when their text does not begin `text`.
 absl::StatusOr<size_t> length_up_to(const ChatTemplate& chat, const data_files::Conversation& conversation,
                                     size_t messages, bool prompt, const std::string& text) {
   TITAN_ASSIGN_OR_RETURN(const jinja::Rendered part, chat.render(conversation, messages, prompt));
@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<TextSpan>> assistant_turns(const ChatTemplate& chat,
 
 namespace {
 
-// A question and an answer, which every template takes.
+// Every template accepts a question and an answer.
 constexpr char kProbe[] =
     R"({"messages": [{"role": "user", "content": "Question?"}, {"role": "assistant", "content": "Answer."}]})";
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Turns conversations into text by the chat template of a tokenizer's folder, and says which stretches of that text are
-// labels: what the assistant says.
+// Renders conversations as text with the chat template of a tokenizer's folder, and returns which spans of that text
+// are labels: the assistant's words.
 
 #include <cstdint>
 #include <memory>
@@ -17,23 +17,24 @@
 
 namespace titan::data {
 
-// The chat template of a tokenizer's folder: chat_template.jinja, else "chat_template" of tokenizer_config.json, which
-// is a text or a list of named ones, of which "tool_use" is taken for conversations with tools and "default" otherwise.
+// The chat template of a tokenizer's folder: chat_template.jinja, else "chat_template" of tokenizer_config.json. The
+// latter is a text or a list of named texts: "tool_use" serves conversations with tools, "default" all others.
 class ChatTemplate {
  public:
-  // Errors: NotFound without a template, InvalidArgument for one that is not supported; names file, line and column.
+  // Errors: NotFound without a template; InvalidArgument (names file, line and column) for one that is not supported.
   static absl::StatusOr<ChatTemplate> load(const std::string& tokenizer_folder);
 
-  // What it makes of the first `messages` messages. Errors: those of jinja::Template::render().
+  // Renders the first `messages` messages. Errors: those of jinja::Template::render().
   absl::StatusOr<jinja::Rendered> render(const data_files::Conversation& conversation, size_t messages,
                                          bool generation_prompt) const;
 
-  // Whether it says itself what the assistant says.
+  // Whether the template itself marks the assistant's words ({% generation %} blocks).
   bool has_generations(const data_files::Conversation& conversation) const {
     return chosen(conversation).has_generations();
   }
   const std::string& path() const { return path_; }
-  // Of the texts, and of what else of the folder they see: another sum, another text of a conversation.
+  // CRC-32C of the templates and of the special tokens that they see. It changes whenever a conversation's text can
+  // change.
   uint32_t sum() const { return sum_; }
 
  private:
@@ -48,37 +49,38 @@ class ChatTemplate {
     return conversation.has_tools() && with_tools_ ? *with_tools_ : plain_;
   }
 
-  std::string path_;  // Of the file that it is from.
+  std::string path_;  // File that holds the template.
   uint32_t sum_;
   jinja::Template plain_;
   std::optional<jinja::Template> with_tools_;
-  jinja::Mapping special_tokens_;  // As templates name them: bos_token and so on.
+  jinja::Mapping special_tokens_;  // Keyed by the names that templates use: bos_token and so on.
 };
 
 using TextSpan = std::pair<size_t, size_t>;  // Bytes [first, second).
 
-// The stretches of `text`, which the template made of all messages, that the assistant says: for each of its messages
-// what follows the prompt for it, up to where the conversation with it ends. InvalidArgument when the conversation up
-// to there is not a beginning of the text: then the template has to mark them by generation blocks.
+// The spans of `text`, the rendering of all messages, that the assistant says. For each of its messages a span starts
+// after the generation prompt and ends where the conversation up to this message ends. InvalidArgument when a partial
+// conversation does not render to a beginning of `text`: the template then has to mark the spans with {% generation %}
+// blocks.
 absl::StatusOr<std::vector<TextSpan>> assistant_turns(const ChatTemplate& chat,
                                                       const data_files::Conversation& conversation,
                                                       const std::string& text);
 
 struct ChatText {
   std::string text;
-  std::vector<TextSpan> labels;  // In order: what the loss counts.
+  std::vector<TextSpan> labels;  // The spans that count for the loss, in order.
 };
 
-// Makes texts of conversations, and says which stretches of them are labels.
+// Renders conversations and returns which spans of the text are labels.
 class Chat {
  public:
-  // With the template of a tokenizer's folder. `train_on_all`: everything is a label, not only what the assistant
-  // says. Errors: those of ChatTemplate::load(); InvalidArgument for a template that does not let the assistant's
-  // words be told apart in a conversation of a question and an answer.
+  // Uses the template of a tokenizer's folder. With `train_on_all` the whole text is a label, not only the assistant's
+  // words. Errors: those of ChatTemplate::load(); InvalidArgument when the template cannot render one question and one
+  // answer, or the assistant's words cannot be separated in it.
   static absl::StatusOr<std::shared_ptr<const Chat>> load(const std::string& tokenizer_folder, std::string messages_key,
                                                           bool train_on_all);
 
-  // Of a row. InvalidArgument: what is wrong with it, or what the template says of it.
+  // Renders one row of a dataset, a JSON object. InvalidArgument for a malformed row, or one that the template rejects.
   absl::StatusOr<ChatText> text_of(std::string_view line) const;
 
   const std::string& messages_key() const { return messages_key_; }

@@ -14,8 +14,8 @@ std::string spelled(const Tokenizer& tokenizer, const std::vector<int32_t>& toke
   return bytes;
 }
 
-// Where the beginning of the text ends in what its tokens spell: the tokenizer may change a text before it cuts it, but
-// not a part of it by what follows.
+// Byte of `whole`, the text that all tokens spell, where the first `bytes` bytes of `text` end. The tokenizer may
+// normalize the text, but a prefix must not depend on what follows: otherwise InvalidArgument.
 absl::StatusOr<size_t> end_of(Tokenizer& tokenizer, const std::string& text, size_t bytes, const std::string& whole) {
   if (bytes == text.size()) return whole.size();
   std::vector<int32_t> tokens;
@@ -27,7 +27,7 @@ absl::StatusOr<size_t> end_of(Tokenizer& tokenizer, const std::string& text, siz
                    ", where what is to be foretold begins or ends, so that nobody can say which tokens these are"));
 }
 
-// The spans in what the tokens spell.
+// The spans as byte ranges of `whole`, the text that the tokens spell.
 absl::StatusOr<std::vector<TextSpan>> spelled_spans(Tokenizer& tokenizer, const std::string& text,
                                                     const std::vector<TextSpan>& spans, const std::string& whole) {
   if (whole == text) return spans;

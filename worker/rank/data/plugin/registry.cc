@@ -32,7 +32,7 @@ Table& table() {
   return instance;
 }
 
-// Names stand in those of files.
+// Dataset names become part of file names.
 bool is_dataset_name(const std::string& name) {
   return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
@@ -51,7 +51,7 @@ absl::Status check_dataset(const std::string& path, const PluginDataset& dataset
       absl::StrCat("experimental.custom_import: ", path, ": there is a dataset \"", dataset.name, "\" already"));
 }
 
-// Of a library without datasets: none.
+// Empty for a library without datasets.
 absl::StatusOr<std::vector<PluginDataset>> read_datasets(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const plugin::PluginHeader* head,
                          plugin::open(path, plugin::kDataSymbol, {kDataPluginForm, TITAN_PLUGIN_ABI("")}));

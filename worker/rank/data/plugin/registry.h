@@ -10,18 +10,18 @@
 
 namespace titan::data {
 
-// A dataset, with the library that reads it.
+// A dataset and the library that reads it.
 struct LoadedDataset : PluginDataset {
   std::string library;
-  uint32_t sum = 0;  // CRC-32C of the library: another one may read other documents of the same files.
+  uint32_t sum = 0;  // CRC-32C of the library: another build may read other documents from the same files.
 };
 
-// Makes a library's datasets known to this process. Once is enough; again does nothing, and a library that has models
-// alone has no datasets. Errors: NotFound (no such file), InvalidArgument (not a plug-in, compiled against other
-// headers, or a dataset that says nothing), AlreadyExists (a dataset has the name of another, or of one of Titan's).
+// Registers a library's datasets in this process. Loading a library again does nothing; a library with only models has
+// no datasets. Errors: NotFound (no such file), InvalidArgument (not a plug-in, compiled against other headers, or an
+// invalid dataset), AlreadyExists (another library or Titan itself has a dataset of that name).
 absl::Status load_datasets(const std::string& path);
 
-// Loaded code belongs to the whole process, so this table does too. Null: there is none of that name.
+// The table is global because loaded code belongs to the whole process. Null: no dataset has that name.
 std::shared_ptr<const LoadedDataset> find_loaded_dataset(const std::string& name);
 std::vector<std::string> loaded_dataset_names();
 

@@ -15,7 +15,7 @@ AddedTokenMatcher::AddedTokenMatcher(const std::vector<AddedToken>& tokens) : to
       node = child->second;
       if (fresh) nodes_.emplace_back();
     }
-    if (node == 0) continue;  // Empty.
+    if (node == 0) continue;  // An empty token matches nowhere.
     nodes_[node].token = static_cast<int32_t>(i);
     starts_[static_cast<unsigned char>(tokens_[i].content[0])] = true;
   }

@@ -16,21 +16,22 @@ struct AddedToken {
   int32_t id = 0;
   std::string content;
   bool special = false;
-  bool lstrip = false;      // Takes the white space before it along.
-  bool rstrip = false;      // And after it.
-  bool normalized = false;  // Looked for in normalised text instead of the original.
+  bool lstrip = false;      // Also takes the white space before it.
+  bool rstrip = false;      // Also takes the white space after it.
+  bool normalized = false;  // Searched in the normalized text instead of the original.
 };
 
-// Finds tokens such as "<|end_of_text|>" in text: leftmost first, then longest.
+// Finds tokens such as "<|end_of_text|>" in text: the leftmost first, then the longest.
 class AddedTokenMatcher {
  public:
   explicit AddedTokenMatcher(const std::vector<AddedToken>& tokens);
 
-  // Calls `between` with each stretch of text outside tokens and `token` with each token's id, in order.
+  // Calls `between` with each stretch of text outside tokens and `token` with each token's id, in order. Stops at the
+  // first error.
   absl::Status split(std::string_view text, const std::function<absl::Status(std::string_view)>& between,
                      const std::function<void(int32_t)>& token) const;
 
-  // How long the longest token at `at` is; 0: none is there.
+  // Bytes of the longest token at `at`; 0: no token is there.
   size_t length_at(std::string_view text, size_t at) const;
 
  private:

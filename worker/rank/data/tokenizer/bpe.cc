@@ -12,14 +12,14 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kShortWord = 64;  // Symbols; a scan beats a heap below.
+constexpr size_t kShortWord = 64;  // In symbols: up to this length a scan beats a heap.
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// Where the word that begins at `begin` ends: before a mark that follows something else.
+// Where the word that begins at `begin` ends: before the first mark that follows another character.
 size_t next_word(std::string_view text, size_t begin) {
   size_t at = begin;
   while (text.substr(at, std::size(kSpaceMark) - 1) == kSpaceMark) at += std::size(kSpaceMark) - 1;
@@ -147,8 +147,8 @@ void Bpe::bytes_to_symbols(std::string_view word, std::vector<int32_t>& symbols)
   }
 }
 
-// An unknown character's token is added before that of the next known one, as in the `tokenizers` package: tokens of
-// bytes in between come first.
+// As in the `tokenizers` package, an unknown character's token is added just before that of the next known character.
+// So tokens of bytes in between come first.
 void Bpe::characters_to_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
   bool unknown = false;
   for (size_t at = 0; at < word.size();) {
@@ -192,7 +192,7 @@ bool Bpe::add_byte_tokens(std::string_view character, std::vector<int32_t>& symb
 void Bpe::merge_short(std::vector<int32_t>& symbols) const {
   size_t count = symbols.size();
   if (count < 2) return;
-  Merge next[kShortWord];  // next[i]: what symbols i and i + 1 would become.
+  Merge next[kShortWord];  // next[i]: the result of merging symbols i and i + 1.
   const auto look = [&](size_t i) {
     const Merge* merge = find_merge(symbols[i], symbols[i + 1]);
     next[i] = merge == nullptr ? Merge{kNoRank, -1} : *merge;
@@ -239,7 +239,7 @@ void Bpe::merge_long(std::vector<int32_t>& symbols) const {
     const Candidate top = queue.top();
     queue.pop();
     const int32_t next = links[top.position].next;
-    // Stale when a neighbour was merged meanwhile.
+    // The candidate is stale if a neighbor has merged since.
     if (symbols[top.position] != top.left || next < 0 || symbols[next] != top.right) continue;
     symbols[top.position] = top.token;
     symbols[next] = kGone;

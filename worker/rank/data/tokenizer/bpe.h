@@ -15,30 +15,30 @@ namespace titan::data {
 
 struct BpeOptions {
   bool characters = false;     // Starts from characters instead of bytes.
-  bool byte_fallback = false;  // Of characters: those without a token become the tokens of their bytes.
-  bool ignore_merges = false;  // A whole word that is in the vocabulary is one token, whatever the merges say.
-  bool fuse_unknown = false;   // Neighbouring unknown bytes become one unknown token.
+  bool byte_fallback = false;  // With `characters`: a character without a token becomes the tokens of its bytes.
+  bool ignore_merges = false;  // A word that is in the vocabulary is one token, whatever the merges say.
+  bool fuse_unknown = false;   // Adjacent unknown bytes or characters become one unknown token.
   int32_t unknown_id = -1;     // -1: unknown bytes are dropped, as in the `tokenizers` package.
 };
 
 struct RankedToken {
   std::string text;
   int32_t id = 0;
-  int32_t rank = 0;  // -1: nothing merges into it.
+  int32_t rank = 0;  // -1: no merge produces it.
 };
 
-// BPE over bytes or characters: joins the neighbours with the lowest merge rank, leftmost first, until none is left.
-// Keeps a cache of words, so it is not thread safe.
+// BPE over bytes or characters: merges the adjacent pair with the lowest rank, leftmost first, until no pair merges.
+// Caches words, so it is not thread safe.
 class Bpe final : public WordModel {
  public:
-  // `vocabulary`: token bytes and id. `merges` in rank order, as bytes; when a pair is repeated the last one counts.
-  // Errors: InvalidArgument for a merge whose parts or result are not in the vocabulary.
+  // `vocabulary`: token bytes and id. `merges` in rank order, as bytes; the last of repeated pairs counts. Errors:
+  // InvalidArgument for a merge whose parts or result are not in the vocabulary.
   static absl::StatusOr<Bpe> create(const std::vector<std::pair<std::string, int32_t>>& vocabulary,
                                     const std::vector<std::pair<std::string, std::string>>& merges,
                                     const BpeOptions& options);
 
-  // Of a vocabulary that needs no list of merges: any two tokens merge whose bytes are a token together, that with the
-  // lowest rank first.
+  // For a vocabulary without a list of merges: two tokens merge if their joined bytes are a token, the lowest rank
+  // first.
   static Bpe of_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& options);
 
   void encode(std::string_view word, std::vector<int32_t>& tokens) override;
@@ -69,13 +69,13 @@ class Bpe final : public WordModel {
 
   BpeOptions options_;
   std::array<int32_t, 256> byte_tokens_;
-  std::vector<int32_t> character_tokens_;  // By code point.
-  bool words_end_at_marks_ = false;        // No token holds U+2581 after another character: nothing merges across.
-  absl::flat_hash_map<std::string, int32_t> words_;  // Only with ignore_merges.
+  std::vector<int32_t> character_tokens_;  // Ids by code point; -1: none.
+  bool words_end_at_marks_ = false;        // No token holds U+2581 after another character, so no merge crosses one.
+  absl::flat_hash_map<std::string, int32_t> words_;  // Filled only with ignore_merges.
   absl::flat_hash_map<uint64_t, Merge> merges_;
   absl::flat_hash_map<std::string, Cached> cache_;
   std::vector<int32_t> cached_tokens_;
-  std::vector<int32_t> symbols_;  // Scratch.
+  std::vector<int32_t> symbols_;  // Scratch space.
 };
 
 }  // namespace titan::data

@@ -5,7 +5,7 @@
 namespace titan::data {
 namespace {
 
-// Printable Latin-1 bytes stand for themselves, the other 68 take U+0100, U+0101, … in order.
+// Printable Latin-1 bytes stand for themselves; the other 68 take U+0100, U+0101 and so on, in order.
 std::array<int16_t, 0x144> make_bytes() {
   std::array<int16_t, 0x144> bytes;
   bytes.fill(-1);

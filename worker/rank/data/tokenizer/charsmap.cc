@@ -17,7 +17,7 @@ uint32_t little_endian(std::string_view bytes, size_t at) {
   return byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24;
 }
 
-// A unit of the trie: either the byte that leads to it, and where its children are, or a value.
+// A unit of the trie holds either the byte that leads to it and the offset of its children, or a value.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label(uint32_t unit) { return unit & 0x800000FF; }
@@ -66,11 +66,11 @@ Charsmap::Match Charsmap::find(std::string_view text, bool first) const {
 
 namespace {
 
-constexpr size_t kMaxClusterLength = 5;  // Bytes of one that is replaced as a whole.
+constexpr size_t kLongestCluster = 5;  // Bytes of the longest cluster that is replaced as a whole.
 
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 
-// Between two ASCII characters a cluster ends, but within the end of a line.
+// A cluster ends between any two ASCII characters, except inside "\r\n".
 bool surely_ends(char left, char right) {
   return is_ascii(left) && is_ascii(right) && !(left == '\r' && right == '\n');
 }
@@ -81,7 +81,7 @@ CharsmapByCluster::CharsmapByCluster(Charsmap map, std::unique_ptr<SplitPattern>
     : map_(std::move(map)), clusters_(std::move(clusters)) {}
 
 absl::StatusOr<std::unique_ptr<CharsmapByCluster>> CharsmapByCluster::create(Charsmap map) {
-  // A cluster as PCRE2's Unicode has it goes on with the marks of newer versions.
+  // Extends PCRE2's clusters by the marks of newer Unicode versions.
   std::string newer;
   for (const CategoryRange& range : kNewerCharacters) {
     if (range.category[0] == 'M') absl::StrAppendFormat(&newer, "\\x{%x}-\\x{%x}", range.first, range.last);

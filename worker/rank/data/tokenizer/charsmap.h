@@ -1,6 +1,6 @@
 #pragma once
 
-// Applies SentencePiece's compiled rules of normalisation, at any place or by what a user takes for one character.
+// Applies SentencePiece's compiled normalization rules, at any position or by grapheme cluster.
 
 #include <cstdint>
 #include <memory>
@@ -13,18 +13,19 @@
 
 namespace titan::data {
 
-// SentencePiece's compiled rules of normalisation: a trie (of the library Darts-clone) from strings to what replaces
-// them. Safe to read whatever the bytes are: a damaged map replaces wrongly, never reads beyond itself.
+// SentencePiece's compiled normalization rules: a trie (library Darts-clone) from strings to their replacements. Any
+// bytes are safe: a damaged map replaces wrongly, but never reads out of bounds.
 class Charsmap {
  public:
-  // Empty bytes give a map without rules. InvalidArgument when the parts do not fit into `bytes`.
+  // Empty bytes give a map without rules. InvalidArgument when the parts do not fit into `bytes` or replacements are
+  // not UTF-8.
   static absl::StatusOr<Charsmap> parse(std::string_view bytes);
 
   struct Match {
     size_t length = 0;  // Bytes of the text that are replaced; 0: no rule.
     std::string_view replacement;
   };
-  // The rule for the longest, or the shortest, beginning of `text` that has one.
+  // The rule for the longest or shortest prefix of `text` that has one.
   Match longest(std::string_view text) const { return find(text, false); }
   Match shortest(std::string_view text) const { return find(text, true); }
   bool empty() const { return units_.empty(); }
@@ -34,12 +35,12 @@ class Charsmap {
   Match match(size_t length, uint32_t at) const;
 
   std::vector<uint32_t> units_;
-  std::string replacements_;  // Each ends with a zero byte.
+  std::string replacements_;  // Each one ends with a zero byte.
 };
 
-// A map of rules as the `tokenizers` package applies it: what a user takes for one character (a letter with its
-// accents) is replaced as a whole when it is short and begins with what has a rule, else character by character.
-// SentencePiece itself takes the longest rule at each place instead.
+// Applies the rules as the `tokenizers` package does. A short grapheme cluster (a letter with its accents) is replaced
+// as a whole if a prefix of it has a rule, other text character by character. SentencePiece itself applies the longest
+// rule at each position.
 class CharsmapByCluster {
  public:
   static absl::StatusOr<std::unique_ptr<CharsmapByCluster>> create(Charsmap map);

@@ -1,8 +1,8 @@
-"""Makes the Unicode tables that the tokenizer compiles in: make_unicode_tables.py FOLDER writes the four headers unicode_*.h there.
+"""Generates the Unicode tables that the tokenizer compiles in: make_unicode_tables.py FOLDER writes four headers unicode_*.h to FOLDER.
 
-They hold what the `tokenizers` package does, whose wheel deploy/requirements pins: its regular expressions know Unicode 16, its normal forms
-Unicode 9, its lower case Unicode 17. So no single version of Unicode's own files has their contents: the package is asked about every
-character. tests/worker/rank/data/unicode_tables_test.py asks again without the shortcuts that are taken here.
+The tables reproduce the `tokenizers` package, which deploy/requirements pins. Its regular expressions know Unicode 16, its normal forms
+Unicode 9, its lower case Unicode 17. No single version of Unicode's files has this content, so this script queries the package for every
+character. tests/worker/rank/data/unicode_tables_test.py repeats the queries without the shortcuts taken here.
 """
 
 import pathlib
@@ -11,15 +11,15 @@ import unicodedata
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-# Of Debian 12's Python and PCRE2, which what is newer is counted from.
+# Unicode version of Debian 12's Python and PCRE2; the tables add what is newer.
 BASE_VERSION = "14.0.0"
 CHARACTERS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-# Without the unassigned (Cn), and the private (Co), which stay so.
+# Excludes unassigned (Cn) and private (Co), which are not reassigned.
 CATEGORIES = ["Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
               "Sc", "Sk", "So", "Zs", "Zl", "Zp"]
-# Mn and Mc are listed for M; nothing else may have lost a character.
+# Mn and Mc are listed only for M, so a move between them is harmless. No other category may lose a character.
 MOVED = {("Mn", 0x1171E)}
-BLOCK = 1024  # Characters that the package is given at once.
+BLOCK = 1024  # Characters per call of the package.
 nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
 
 NEWER = r"""
@@ -81,7 +81,7 @@ struct MarkRange {
 
 
 def lines(items):
-    """Items side by side, as wide as the project's lines."""
+    """Joins the items into lines of up to 120 columns."""
     out, line = [], " "
     for item in items:
         if len(line) + len(item) + 1 > 120:
@@ -92,7 +92,7 @@ def lines(items):
 
 
 def header(head, **arrays):
-    """The header with the arrays: name="TYPE", rows."""
+    """Returns the header with the arrays, given as name=(type, rows)."""
     text = "#pragma once\n\n#include <cstdint>\n\n// Made by worker/rank/data/tokenizer/make_unicode_tables.py." + head
     for name, (kind, rows) in arrays.items():
         text += f"\ninline constexpr {kind} {name}[] = {{\n{lines(rows)}}};\n"
@@ -104,7 +104,7 @@ def joined(parts):
 
 
 def ranges(pairs):
-    """(key, character) in character order as [key, first, last]."""
+    """Joins (key, character) pairs, in character order, to [key, first, last]."""
     rows = []
     for key, c in pairs:
         if rows and rows[-1][0] == key and rows[-1][2] == c - 1:
@@ -115,14 +115,14 @@ def ranges(pairs):
 
 
 def unmatched(category, characters):
-    """Those of the characters that the package's regular expressions do not find in the category."""
+    """Returns the characters that the package's regular expressions do not find in the category."""
     split = pre_tokenizers.Split(Regex(f"\\p{{{category}}}+"), "removed")
     blocks = ("".join(map(chr, characters[i : i + BLOCK])) for i in range(0, len(characters), BLOCK))
     return [ord(c) for block in blocks for piece, _ in split.pre_tokenize_str(block) for c in piece]
 
 
 def added_characters():
-    """(category, character) that the package knows and Python does not."""
+    """Returns the (category, character) pairs that the package knows and Python does not."""
     known = {}
     for c in CHARACTERS:
         known.setdefault(unicodedata.category(chr(c)), []).append(c)
@@ -139,13 +139,13 @@ def newer_table(added):
 
 
 def forms(normalizer):
-    """What a normalizer makes of the characters that it changes."""
+    """Returns {character: text} for the characters that a normalizer changes."""
     made = {}
     for start in range(0, len(CHARACTERS), BLOCK):
         block = [chr(c) for c in CHARACTERS[start : start + BLOCK] if c != 0xA]
         if (text := "".join(block)) == normalizer.normalize_str(text):
             continue
-        # Line ends keep the characters apart: no normalizer touches one, and no mark joins it.
+        # Line ends separate the characters: no normalizer changes one, and no mark combines with it.
         texts = normalizer.normalize_str("\n".join(block)).split("\n")
         assert len(texts) == len(block)
         made.update((ord(c), text) for c, text in zip(block, texts) if text != c)
@@ -153,7 +153,7 @@ def forms(normalizer):
 
 
 def combining_class(c, decomposed):
-    """Unicode's, when the normalizer reorders by it; 0 for marks that it does not know yet."""
+    """Returns Unicode's class if the normalizer reorders by it; 0 for marks that it does not know yet."""
     value, mark = unicodedata.combining(chr(c)), chr(c)
     if value > 1:
         return value if nfd(mark + "\u0334") == nfd("\u0334" + mark) else 0  # U+0334 has class 1.
@@ -188,7 +188,7 @@ def case_table(lower, stripped):
 
 
 def tables(added, of):
-    """{name: text} of the headers; of(normalizer): what it makes of the characters that it changes."""
+    """Returns {name: text} of the headers. of(normalizer) returns {character: text} for the characters that it changes."""
     canonical = of(normalizers.NFD())
     return {"unicode_newer.h": newer_table(added), "unicode_nfc.h": nfc_table(canonical),
             "unicode_compatibility.h": compatibility_table(canonical, of(normalizers.NFKD())),

@@ -47,7 +47,7 @@ absl::StatusOr<Metaspace> read_metaspace(const nlohmann::json& object, const std
   } else if (!scheme.empty() && scheme != "always") {
     return bad(absl::StrCat(where, " \"Metaspace\": prepend_scheme is \"", scheme, "\", not always, first or never"));
   }
-  // Of old files, which have no scheme.
+  // Old files have this flag instead of a scheme.
   if (!flag(object, "add_prefix_space", true) && space.prepend != Metaspace::Prepend::kNever) {
     return bad(absl::StrCat(where, " \"Metaspace\": add_prefix_space is false, but prepend_scheme is not never"));
   }

@@ -13,7 +13,8 @@
 namespace titan::data {
 namespace {
 
-// Hangul syllables are computed: 19 leading consonants x 21 vowels x 28 trailing ones (the first of which is none).
+// Hangul syllables are computed: 19 leading consonants x 21 vowels x 28 trailing consonants (the first of which is
+// none).
 constexpr uint32_t kSyllables = 0xAC00, kLeading = 0x1100, kVowels = 0x1161, kTrailing = 0x11A7;
 constexpr uint32_t kLeadingCount = 19, kVowelCount = 21, kTrailingCount = 28, kSyllableCount = 19 * 21 * 28;
 
@@ -49,7 +50,7 @@ void decompose(uint32_t character, std::vector<Mark>& out) {
   }
 }
 
-// The character that the two make, or 0.
+// The character that the two compose to, or 0.
 uint32_t compose(uint32_t first, uint32_t second) {
   if (first - kLeading < kLeadingCount && second - kVowels < kVowelCount) {
     return kSyllables + ((first - kLeading) * kVowelCount + (second - kVowels)) * kTrailingCount;
@@ -66,7 +67,7 @@ uint32_t compose(uint32_t first, uint32_t second) {
   return hit ? found->character : 0;
 }
 
-// Marks between two starters, by class; equal classes keep their order.
+// Sorts the marks between two starters by class; equal classes keep their order.
 void order(std::vector<Mark>& marks) {
   for (auto begin = marks.begin(); begin != marks.end();) {
     if (begin->combining_class == 0) {
@@ -94,7 +95,7 @@ std::vector<Mark> compose_all(const std::vector<Mark>& marks) {
   size_t starter = SIZE_MAX;
   for (const Mark& mark : marks) {
     if (starter != SIZE_MAX) {
-      // Blocked when something of the same or a higher class (or a starter) stands between.
+      // A mark is blocked when a starter, or a mark of the same or a higher class, stands between.
       const bool adjacent = out.size() == starter + 1;
       const bool free =
           adjacent || (out.back().combining_class != 0 && out.back().combining_class < mark.combining_class);
@@ -127,7 +128,7 @@ std::string normalize(std::string_view text, void (*take_apart)(uint32_t, std::v
   return result;
 }
 
-// Whether all lead bytes are below `limit`.
+// Whether all bytes are below `limit`. Continuation bytes are below 0xC0.
 bool below(std::string_view text, unsigned char limit) {
   return std::all_of(text.begin(), text.end(), [=](char c) { return static_cast<unsigned char>(c) < limit; });
 }
@@ -141,7 +142,7 @@ bool is_mark(uint32_t character) {
 }  // namespace
 
 std::string to_nfc(std::string_view text) {
-  // Nothing below U+0300 changes or combines: the lead bytes of those are below 0xCC.
+  // No character below U+0300 changes or combines, and their lead bytes are below 0xCC.
   return below(text, 0xCC) ? std::string(text) : normalize(text, decompose, Form::kComposed);
 }
 std::string to_nfd(std::string_view text) {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-// What the `tokenizers` package makes of valid UTF-8, character by character of the Unicode versions that it knows.
+// Changes valid UTF-8 as the `tokenizers` package does, with the Unicode versions that it knows.
 namespace titan::data {
 
 // Unicode's four normalization forms.
@@ -14,7 +14,7 @@ std::string to_nfkd(std::string_view text);
 
 std::string to_lower_case(std::string_view text);
 
-// Without the marks that combine with other characters (accents, once the text is decomposed).
+// Removes marks that combine with other characters (accents, once the text is decomposed).
 std::string without_marks(std::string_view text);
 
 }  // namespace titan::data

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 16;  // Sequences inside each other.
+constexpr int kDeepest = 16;  // Deepest nesting of sequences.
 
 size_t longest_result(const std::string& text) { return 1000 * text.size() + 100000; }
 absl::Status too_long() { return bad("normalizer: a text becomes more than a thousand times as long"); }
@@ -70,7 +70,7 @@ absl::StatusOr<Normalizer::Step> strip(const json& step) {
   };
 }
 
-// Google's neural machine translation: control characters go, what separates words is a space.
+// Google's rules for neural machine translation: control characters are removed, separators become spaces.
 absl::StatusOr<Normalizer::Step> nmt(const json&) {
   return [](std::string& text, bool& from_start) {
     std::string out;

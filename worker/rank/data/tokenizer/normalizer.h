@@ -10,17 +10,18 @@
 
 namespace titan::data {
 
-// What a tokenizer.json's "normalizer" makes of a text before it is cut, step by step.
+// The "normalizer" of a tokenizer.json: changes a text step by step before it is split.
 class Normalizer {
  public:
-  // Changes `text`, which is not empty. `from_start` stays true while the text's first character comes from the first
-  // one of the original.
+  // Changes `text`, which is not empty. Clears `from_start` when the text's first character no longer comes from the
+  // first one of the original.
   using Step = std::function<absl::Status(std::string& text, bool& from_start)>;
 
   void add(Step step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
 
-  // InvalidArgument for a text that becomes a thousand times as long.
+  // Clears `from_start` if a step does, sets it otherwise. InvalidArgument for a text that becomes a thousand times as
+  // long.
   absl::StatusOr<std::string> apply(std::string_view text, bool* from_start = nullptr) const;
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kGpt2Pattern =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-constexpr double kUnknownPenalty = 10;  // How much less likely than the least likely token a character without one is.
+constexpr double kUnknownPenalty = 10;  // A character without a token scores this much less than the worst token.
 
 absl::StatusOr<std::vector<AddedToken>> with_normalized(const TokenizerFile& file, bool normalized) {
   std::vector<AddedToken> chosen;
@@ -40,11 +40,11 @@ bool holds(const std::vector<int32_t>& tokens, std::optional<int32_t> token) {
 struct Parts {
   std::unique_ptr<WordModel> model;
   std::vector<std::unique_ptr<SplitPattern>> splits;
-  std::unique_ptr<SplitPattern> gpt2;  // Null without ByteLevel's own split.
+  std::unique_ptr<SplitPattern> gpt2;  // Null unless ByteLevel splits by itself.
   std::vector<AddedToken> original_tokens, normalized_tokens;
 };
 
-// Added tokens are cut out of the text, the rest is normalised, cut into words, and each word given to the model.
+// Cuts added tokens out of the text, normalizes the rest, splits it into words and encodes each word with the model.
 class PipelineTokenizer final : public Tokenizer {
  public:
   PipelineTokenizer(const TokenizerFile& file, Parts parts)
@@ -63,7 +63,7 @@ class PipelineTokenizer final : public Tokenizer {
         own_prefix_(file.prefix),
         prefix_(file.prefix),
         suffix_(file.suffix) {
-    // torchtitan adds BOS and EOS unless the post-processor already puts them somewhere.
+    // torchtitan adds BOS and EOS unless the post-processor already does.
     std::vector<int32_t> around = prefix_;
     around.insert(around.end(), suffix_.begin(), suffix_.end());
     if (bos_id_ && !holds(around, bos_id_)) prefix_.insert(prefix_.begin(), *bos_id_);
@@ -132,7 +132,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return eos_id_; }
 
  private:
-  // Through the split steps from `step` on, each cutting the pieces of the one before.
+  // Applies the split steps from `step` on, each to the pieces of the previous one.
   absl::Status encode_pieces(size_t step, std::string_view text, bool at_start, std::vector<int32_t>& tokens) {
     if (step < parts_.splits.size()) {
       return parts_.splits[step]->split(text, [&](std::string_view piece) {
@@ -174,9 +174,9 @@ class PipelineTokenizer final : public Tokenizer {
   TokenDecoder decoder_;
   int64_t size_;
   std::optional<int32_t> bos_id_, eos_id_;
-  std::vector<int32_t> own_prefix_;       // The file's,
-  std::vector<int32_t> prefix_, suffix_;  // and what stands around a document of torchtitan's.
-  std::vector<std::string> spellings_;    // By id.
+  std::vector<int32_t> own_prefix_;       // Tokens that the file puts before a text.
+  std::vector<int32_t> prefix_, suffix_;  // Tokens that torchtitan puts around a document.
+  std::vector<std::string> spellings_;    // Indexed by id.
   std::vector<bool> known_;
 };
 

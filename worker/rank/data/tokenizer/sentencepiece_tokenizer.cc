@@ -71,8 +71,7 @@ using tokenizer_files::SentencePiece;
 using tokenizer_files::SentencePieceModel;
 using Type = SentencePiece::Type;
 
-constexpr float kUnknownPiecePenalty =
-    10;  // How much less likely than the least likely piece a character without one is.
+constexpr float kUnknownPiecePenalty = 10;  // A character without a piece scores this much less than the worst piece.
 
 std::vector<AddedToken> user_pieces(const SentencePieceModel& model) {
   std::vector<AddedToken> pieces;
@@ -83,7 +82,7 @@ std::vector<AddedToken> user_pieces(const SentencePieceModel& model) {
   return pieces;
 }
 
-// Pieces merge by score, the best first; equal ones are equal, and then the leftmost goes first.
+// Pieces merge by score, the highest first; among equal scores the leftmost merges first.
 absl::StatusOr<std::unique_ptr<WordModel>> make_pairs(const SentencePieceModel& model) {
   std::map<float, int32_t, std::greater<>> ranks;
   for (const SentencePiece& piece : model.pieces) ranks[piece.score] = 0;
@@ -103,7 +102,7 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_pairs(const SentencePieceModel& 
       tokens,
       {.characters = true, .byte_fallback = model.byte_fallback, .fuse_unknown = true, .unknown_id = model.unknown_id});
   for (const RankedToken& token : tokens) {
-    // SentencePiece merges also what is no piece itself.
+    // SentencePiece also merges text that is not a piece itself, which Bpe cannot.
     if (token.rank >= 0 && !pairs.knows_characters(token.text)) {
       return absl::InvalidArgumentError(
           absl::StrCat("piece \"", token.text, "\" has a character that is no piece, which is not supported"));
@@ -112,7 +111,8 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_pairs(const SentencePieceModel& 
   return std::make_unique<Bpe>(std::move(pairs));
 }
 
-// Whatever the file says: no path is better than one through the fewest and longest pieces of the user's own.
+// SentencePiece ignores the file's score of a user-defined piece: a path through the fewest and longest of them always
+// wins.
 float user_score(const SentencePiece& piece) {
   return static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
 }
@@ -150,7 +150,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   absl::Status encode(std::string_view text, std::vector<int32_t>& tokens) override {
     if (!is_utf8(text)) return absl::InvalidArgumentError("text is not UTF-8");
     const std::string normalized = normalizer_.apply(text);
-    if (model_.kind == SentencePieceModel::Kind::kUnigram) {  // The user's own pieces have a score among the others.
+    if (model_.kind == SentencePieceModel::Kind::kUnigram) {  // User-defined pieces compete by score.
       words_->encode(normalized, tokens);
       return absl::OkStatus();
     }
@@ -221,7 +221,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool is_piece(int32_t token) const { return token >= 0 && token <= max_id(); }
   static std::optional<int32_t> or_none(int32_t id) { return id < 0 ? std::nullopt : std::optional(id); }
 
-  // The characters that the bytes make; a byte of none is a replacement character.
+  // Appends the characters that the bytes form, and U+FFFD for each byte outside of a character.
   static void append_bytes(std::string& bytes, std::string& text) {
     for (size_t at = 0; at < bytes.size();) {
       size_t length = 1;

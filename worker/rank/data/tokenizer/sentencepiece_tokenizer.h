@@ -1,6 +1,6 @@
 #pragma once
 
-// Tokenises as SentencePiece's own package does, its normalisation of the text included.
+// Tokenizes as the `sentencepiece` package does, including its normalization of the text.
 
 #include <memory>
 #include <optional>
@@ -15,11 +15,11 @@
 
 namespace titan::data {
 
-// What SentencePiece makes of a text before it looks for pieces: rules at each place, the longest first, then white
-// space.
+// Normalizes text as SentencePiece does before it looks for pieces: applies the longest rule at each position, then
+// handles white space.
 class SentencePieceNormalizer {
  public:
-  // `fixed` finds the user's pieces, which stay as they are.
+  // `fixed` finds the user-defined pieces, which stay unchanged. It must outlive this object.
   SentencePieceNormalizer(const tokenizer_files::SentencePieceModel& model, Charsmap rules,
                           const AddedTokenMatcher* fixed);
 
@@ -35,12 +35,12 @@ class SentencePieceNormalizer {
 
   Charsmap rules_;
   const AddedTokenMatcher* fixed_;
-  std::string_view space_;  // What stands for one.
+  std::string_view space_;  // Replaces a space.
   bool add_dummy_prefix_, remove_extra_;
 };
 
-// The tokens of SentencePiece's own package. A document is put between <s> and </s>, as Llama 2 has it, where the model
-// has these pieces. Names of control pieces in a text are text. Errors: InvalidArgument.
+// Gives the tokens of the `sentencepiece` package. A document is put between <s> and </s>, as in Llama 2, if the model
+// has these pieces. Names of control pieces in a text are ordinary text. Errors: InvalidArgument.
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_sentencepiece_tokenizer(tokenizer_files::SentencePieceModel model);
 
 }  // namespace titan::data

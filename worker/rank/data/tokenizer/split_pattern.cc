@@ -44,7 +44,7 @@ struct SplitPattern::Compiled {
     pcre2_code_free(code);
   }
 
-  // The first match at or after `start`: the number of groups, PCRE2_ERROR_NOMATCH, or another error.
+  // Finds the first match at or after `start`: returns the number of groups, PCRE2_ERROR_NOMATCH, or another error.
   int find(std::string_view text, size_t start) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     if (jit) {
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<SplitPattern>> SplitPattern::compile(const std::s
   PCRE2_SIZE offset = 0;
   auto compiled = std::make_unique<Compiled>();
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
-  pcre2_set_newline(context, PCRE2_NEWLINE_LF);  // What '.' leaves out.
+  pcre2_set_newline(context, PCRE2_NEWLINE_LF);  // '.' does not match a line feed.
   compiled->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                  PCRE2_UTF | PCRE2_UCP, &code, &offset, context);
   pcre2_compile_context_free(context);
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<SplitPattern>> SplitPattern::compile(const std::s
   compiled->jit = pcre2_jit_compile(compiled->code, PCRE2_JIT_COMPLETE) == 0;
   compiled->match = pcre2_match_data_create_from_pattern(compiled->code, nullptr);
   compiled->context = pcre2_match_context_create(nullptr);
-  pcre2_set_match_limit(compiled->context, UINT32_MAX);  // A run of a million spaces is slow, not wrong.
+  pcre2_set_match_limit(compiled->context, UINT32_MAX);  // A run of a million spaces is slow, not an error.
   compiled->stack = pcre2_jit_stack_create(kJitStackStart, kJitStackLimit, nullptr);
   pcre2_jit_stack_assign(compiled->context, nullptr, compiled->stack);
   return std::unique_ptr<SplitPattern>(new SplitPattern(options, std::move(compiled)));

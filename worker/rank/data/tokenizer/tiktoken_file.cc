@@ -44,7 +44,7 @@ using Names = std::map<int32_t, std::string>;
 
 std::string reserved(int number) { return absl::StrCat("<|reserved_special_token_", number, "|>"); }
 
-// Llama 3's 256 behind the ranks.
+// Llama 3's 256 special tokens follow the ranks.
 Names llama3_tokens(int32_t first) {
   std::vector<std::string> names = {"<|begin_of_text|>", "<|end_of_text|>"};
   for (int i = 0; i < 4; ++i) names.push_back(reserved(i));
@@ -84,7 +84,8 @@ absl::Status rename(const json& config, Names& tokens) {
   return absl::OkStatus();
 }
 
-// The token that the configuration names, or `otherwise`.
+// The token that `config` names, else the one called `otherwise`, else none. InvalidArgument if the named one does not
+// exist.
 absl::StatusOr<std::optional<int32_t>> named_token(const json& config, const char* key, const std::string& otherwise,
                                                    const Names& tokens) {
   const json* named = member(config, key);

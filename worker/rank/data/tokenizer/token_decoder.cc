@@ -19,7 +19,7 @@ using nlohmann::json;
 using DecoderStep = TokenDecoder::Step;
 using Tokens = std::vector<std::string>;
 
-constexpr int kMaxDecoderDepth = 16;  // Sequences inside each other.
+constexpr int kDeepestDecoder = 16;  // Deepest nesting of sequences.
 constexpr char kReplacement[] = "\uFFFD";
 
 absl::StatusOr<DecoderStep> decode_replace(const json& step) {
@@ -35,7 +35,7 @@ absl::StatusOr<DecoderStep> decode_replace(const json& step) {
   };
 }
 
-// Tokens of bytes become the characters that they make, or as many replacement characters as there are bytes.
+// Replaces each run of byte tokens by the characters that it forms, or by one U+FFFD per byte if it is not UTF-8.
 absl::StatusOr<DecoderStep> decode_bytes(const json&) {
   return [](Tokens& tokens) {
     Tokens out;
@@ -65,7 +65,7 @@ absl::StatusOr<DecoderStep> decode_fuse(const json&) {
   return [](Tokens& tokens) { tokens = {absl::StrJoin(tokens, "")}; };
 }
 
-// Up to `start` and `stop` times the character, at the two ends of each token.
+// Removes the character up to `start` and `stop` times at the two ends of each token.
 absl::StatusOr<DecoderStep> decode_strip(const json& step) {
   const auto times = [&](const char* key) {
     const json* value = member(step, key);
@@ -87,7 +87,7 @@ absl::StatusOr<DecoderStep> decode_strip(const json& step) {
   };
 }
 
-// The mark of the first token was put there by whoever cut the text, if it does that.
+// Drops the first token's mark, which the pre-tokenizer adds unless it never prepends one.
 absl::StatusOr<DecoderStep> decode_metaspace(const json& step) {
   TITAN_ASSIGN_OR_RETURN(const Metaspace space, read_metaspace(step, "decoder"));
   return [space](Tokens& tokens) {

@@ -9,7 +9,7 @@
 
 namespace titan::data {
 
-// What a tokenizer.json's "decoder" makes of tokens: their text.
+// The "decoder" of a tokenizer.json: turns tokens into text.
 class TokenDecoder {
  public:
   using Step = std::function<void(std::vector<std::string>& tokens)>;
@@ -23,7 +23,7 @@ class TokenDecoder {
   std::string between_;
 };
 
-// `decoder` may be null: tokens are then words. Errors: InvalidArgument, names what is not reproduced exactly.
+// If `decoder` is null, tokens are joined with spaces. Errors: InvalidArgument, names what is not reproduced exactly.
 absl::StatusOr<TokenDecoder> read_decoder(const nlohmann::json* decoder);
 
 }  // namespace titan::data

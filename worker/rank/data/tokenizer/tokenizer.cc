@@ -36,7 +36,7 @@ Loaded load_sentencepiece(const Found& found) {
   return named(found.path, make_sentencepiece_tokenizer(*std::move(model)));
 }
 
-// A tokenizer.model is Llama 3's unless its folder says otherwise; other files are called after their encoding.
+// A tokenizer.model is Llama 3's unless its folder says otherwise; *.tiktoken files are named after their encoding.
 Loaded load_tiktoken(const std::string& folder, const Found& found) {
   TITAN_ASSIGN_OR_RETURN(const nlohmann::json config, tokenizer_files::read_tokenizer_config(folder));
   const std::filesystem::path path = found.path;

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Added tokens, whose ids have to fit to the model's.
+// Reads the parts of a tokenizer.json, and checks that the ids of added tokens agree with the model's.
 class FileReader {
  public:
   absl::Status model(const json& root) { return read_model(root, file_, ids_); }
@@ -35,7 +35,7 @@ class FileReader {
     return absl::OkStatus();
   }
 
-  // BOS and EOS, and special tokens that only the config knows (they get the next free ids, as in torchtitan).
+  // Reads BOS and EOS, and special tokens that only the config knows (they get the next free ids, as in torchtitan).
   absl::Status config(const json& config) {
     for (const char* key :
          {"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token"}) {
@@ -57,7 +57,7 @@ class FileReader {
     return absl::OkStatus();
   }
 
-  // The tokens that the post-processor puts around a text.
+  // Checks that the post-processor's tokens exist.
   absl::Status check_template() const {
     for (const std::vector<int32_t>* side : {&file_.prefix, &file_.suffix}) {
       for (const int32_t id : *side) {
@@ -132,14 +132,14 @@ absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, con
   FileReader reader;
   try {
     TokenizerFile& file = reader.file();
-    // What words are made of decides how the vocabulary is spelled.
+    // The pipeline comes first, because it decides how the vocabulary is spelled.
     TITAN_RETURN_IF_ERROR(annotate(read_pipeline(root, file), path));
     TITAN_RETURN_IF_ERROR(annotate(reader.model(root), path));
     TITAN_RETURN_IF_ERROR(annotate(reader.added_tokens(root), path));
     TITAN_ASSIGN_OR_RETURN(const json config, tokenizer_files::read_tokenizer_config(folder));
     TITAN_RETURN_IF_ERROR(annotate(reader.config(config), absl::StrCat(folder, "/tokenizer_config.json")));
     TITAN_RETURN_IF_ERROR(annotate(reader.check_template(), path));
-  } catch (const json::exception& error) {  // A value of another type than the format's.
+  } catch (const json::exception& error) {  // A value has a type that the format does not allow.
     return bad(absl::StrCat(path, ": ", error.what()));
   }
   return reader.take();
@@ -199,7 +199,7 @@ class ModelReader {
   }
 
  private:
-  // ["the", -3.5], whose place is its number.
+  // Reads ["the", -3.5]; the entry's index is the token's id.
   absl::Status scored_token(const json& entry, size_t id) {
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number() ||
         !std::isfinite(entry[1].get<double>())) {
@@ -223,7 +223,7 @@ class ModelReader {
         return bad(absl::StrCat("model.vocab: \"", token, "\" and \"", other->second, "\" share id ", number));
       }
       ids_.by_token[token] = number;
-      // A token outside the byte alphabet (an added token, listed twice) can only be met as an added token.
+      // A token outside the byte alphabet (an added token, listed twice) can only occur as an added token.
       if (std::optional<std::string> bytes = plain(token)) file_.vocabulary.emplace_back(std::move(*bytes), number);
     }
     return absl::OkStatus();
@@ -258,7 +258,7 @@ class ModelReader {
     return absl::OkStatus();
   }
 
-  // What the file's spelling stands for.
+  // The text that the file's spelling stands for.
   std::optional<std::string> plain(const std::string& spelling) const {
     return file_.byte_level ? from_byte_alphabet(spelling) : spelling;
   }
@@ -275,7 +275,7 @@ absl::Status read_model(const json& root, TokenizerFile& file, TokenIds& ids) {
   const std::string type = text_of(*model, "type");
   ModelReader reader(file, ids);
   if (type == "Unigram") return reader.unigram(*model);
-  // Files of old versions leave the type out.
+  // Old files have no type.
   if (type.empty() || type == "BPE") return reader.byte_pairs(*model);
   return bad(absl::StrCat("model.type is \"", type, "\"; only \"BPE\" and \"Unigram\" are supported"));
 }

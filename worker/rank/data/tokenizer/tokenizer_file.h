@@ -25,15 +25,16 @@ struct SplitStep {
   SplitPattern::Options options;
 };
 
-// What a tokenizer's files say, checked: only what is reproduced exactly is accepted, so that nothing that changes
+// Checked content of a tokenizer's files. Only what Titan reproduces exactly is accepted, so that nothing that changes
 // tokens is overlooked.
 struct TokenizerFile {
   enum class Model { kBytePairs, kUnigram };
   Model model = Model::kBytePairs;
-  std::vector<std::pair<std::string, int32_t>> vocabulary;  // Text and id; bytes, not their alphabet, with byte_level.
-  std::vector<double> scores;                               // Of the vocabulary's entries, for kUnigram.
-  std::vector<std::pair<std::string, std::string>> merges;  // Bytes.
-  bool merges_by_rank = false;                              // Ids are ranks, and there are no merges (tiktoken).
+  std::vector<std::pair<std::string, int32_t>> vocabulary;  // Text and id. With byte_level: bytes, not GPT-2's
+                                                            // alphabet.
+  std::vector<double> scores;                               // Scores of the vocabulary's entries, only for kUnigram.
+  std::vector<std::pair<std::string, std::string>> merges;  // As bytes.
+  bool merges_by_rank = false;                              // Ids are ranks, and there is no list of merges (tiktoken).
   bool byte_fallback = false;
   bool ignore_merges = false;
   bool fuse_unknown = false;
@@ -42,28 +43,28 @@ struct TokenizerFile {
   Normalizer normalizer;
   std::vector<SplitStep> splits;
   bool byte_level = false;             // Words are bytes; otherwise characters.
-  bool add_prefix_space = false;       // Of byte_level: each piece starts with a space.
-  bool gpt2_split = false;             // Of byte_level: pieces are cut once more by GPT-2's pattern.
-  std::optional<Metaspace> metaspace;  // Of characters.
-  TokenDecoder decoder;                // Of characters; bytes are what they are.
+  bool add_prefix_space = false;       // With byte_level: each piece starts with a space.
+  bool gpt2_split = false;             // With byte_level: GPT-2's pattern splits the pieces once more.
+  std::optional<Metaspace> metaspace;  // Only without byte_level.
+  TokenDecoder decoder;                // Only without byte_level: bytes need no decoder.
 
   std::vector<AddedToken> added_tokens;
-  std::vector<int32_t> prefix, suffix;  // The post-processor's tokens around a text.
+  std::vector<int32_t> prefix, suffix;  // Tokens that the post-processor puts around a text.
   std::optional<int32_t> bos_id, eos_id;
-  int64_t size = 0;  // Entries, added tokens included.
+  int64_t size = 0;  // Number of tokens, added ones included.
 };
 
-// The ids of vocabulary and added tokens, as the file spells the tokens.
+// Ids of the vocabulary and the added tokens, keyed as the file spells the tokens.
 struct TokenIds {
   absl::flat_hash_map<std::string, int32_t> by_token;
   absl::flat_hash_map<int32_t, std::string> by_id;
 };
 
-// Reads folder/tokenizer.json, whose text is `json`, and, when there, folder/tokenizer_config.json.
-// Errors: InvalidArgument, names the file, the key and what it holds.
+// Reads folder/tokenizer.json, with the content `json`, and folder/tokenizer_config.json if it exists. Errors:
+// InvalidArgument, names the file, the key and its value.
 absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& json);
 
-// Reads "model" of a tokenizer.json, whose pipeline `file` holds already. Errors: InvalidArgument, names the key.
+// Reads "model" of a tokenizer.json, after read_pipeline() has filled `file`. Errors: InvalidArgument, names the key.
 absl::Status read_model(const nlohmann::json& root, TokenizerFile& file, TokenIds& ids);
 
 }  // namespace titan::data

@@ -53,7 +53,7 @@ class PipelineReader {
     }
     if (type == "Metaspace") {
       TITAN_ASSIGN_OR_RETURN(file_.metaspace, read_metaspace(pre, "pre_tokenizer"));
-      // Where a piece begins in the text is not known once it was normalised and cut.
+      // After normalization and a split, it is unknown where in the text a piece begins.
       if (file_.metaspace->prepend != Metaspace::Prepend::kFirst || file_.splits.empty() || file_.normalizer.empty()) {
         return absl::OkStatus();
       }
@@ -73,7 +73,7 @@ class PipelineReader {
     }
     if (type == "Split") return split(pre);
     if (type == "Digits") {
-      // Rust's numeric characters: N of Unicode 17. Kept together unless asked for one by one.
+      // Rust's numeric characters: N of Unicode 17. A run stays together unless individual_digits is set.
       const std::string numeric = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
       file_.splits.push_back({flag(pre, "individual_digits") ? numeric : numeric + "+", {}});
       return absl::OkStatus();
@@ -109,7 +109,7 @@ class PipelineReader {
 
   absl::Status one_post_processor(const json& post) {
     const std::string type = text_of(post, "type");
-    if (type == "ByteLevel") return absl::OkStatus();  // Offsets only.
+    if (type == "ByteLevel") return absl::OkStatus();  // Changes only offsets, which Titan does not use.
     if (type == "Sequence") {
       const json* parts = member(post, "processors");
       if (parts == nullptr || !parts->is_array()) return bad("post_processor: a \"Sequence\" without \"processors\"");
@@ -146,7 +146,7 @@ class PipelineReader {
       }
     }
     if (sequences != 1) return bad("post_processor: the template has to hold the text ($A) exactly once");
-    // A later processor of a sequence wraps what the earlier ones made.
+    // A later processor of a sequence wraps the result of the earlier ones.
     file_.prefix.insert(file_.prefix.begin(), prefix.begin(), prefix.end());
     file_.suffix.insert(file_.suffix.end(), suffix.begin(), suffix.end());
     return absl::OkStatus();

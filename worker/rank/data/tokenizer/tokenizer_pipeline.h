@@ -6,8 +6,8 @@
 
 namespace titan::data {
 
-// Reads "normalizer", "pre_tokenizer", "post_processor" and, of characters, "decoder" of a tokenizer.json into `file`.
-// Errors: InvalidArgument for what is not reproduced exactly, by name.
+// Reads "normalizer", "pre_tokenizer", "post_processor" and, unless words are bytes, "decoder" of a tokenizer.json into
+// `file`. Errors: InvalidArgument, names what is not reproduced exactly.
 absl::Status read_pipeline(const nlohmann::json& root, TokenizerFile& file);
 
 }  // namespace titan::data

@@ -9,7 +9,7 @@
 #include "worker/rank/data/tokenizer/unicode_newer.h"
 
 // Oniguruma (Ruby syntax) and PCRE2 agree on groups, alternation, quantifiers, look-around and case folding. They
-// differ in what \s, \d and \p{..} hold and in a few escapes, which are rewritten here or refused.
+// differ in what \s, \d and \p{..} match and in a few escapes, which are translated or refused here.
 namespace titan::data {
 namespace {
 
@@ -20,7 +20,7 @@ constexpr const char* kNotSpace =
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}!-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
 
-// Categories whose newer characters are all in the table. Mn and Mc are not: one character moved between them.
+// Categories that the table completes. Mn and Mc are missing, because one character moved between them.
 constexpr const char* kCategories[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N",  "Nd", "Nl", "No", "P", "Pc",
                                        "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z", "Zs"};
 
@@ -109,7 +109,7 @@ class Translator {
       case 't':
       case 'f':
       case 'v':
-        break;  // Oniguruma's \v is the vertical tab, PCRE2's any vertical space.
+        break;  // Oniguruma's \v is the vertical tab; PCRE2's is any vertical space.
       default:
         if (absl::ascii_isalnum(static_cast<unsigned char>(c)))
           return refuse(absl::StrCat("the escape \\", std::string(1, c)));
@@ -134,7 +134,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // \x{1F600} means the same in both; \x41 as well, but nobody writes it.
+  // \x{1F600} means the same in both. So does \x41, but patterns do not use it.
   absl::Status code_point() {
     const size_t close = pattern_.find('}', at_);
     if (pattern_.compare(at_ + 2, 1, "{") != 0 || close == std::string::npos) return refuse("\\x without braces");
@@ -142,7 +142,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // \p{L}, \P{L}, \p{^L}, \pL is Oniguruma's error.
+  // Accepts \p{L}, \P{L} and \p{^L}; Oniguruma itself rejects \pL.
   absl::Status property(bool negated) {
     const size_t close = pattern_.find('}', at_);
     if (pattern_.compare(at_ + 2, 1, "{") != 0 || close == std::string::npos) return refuse("\\p without braces");

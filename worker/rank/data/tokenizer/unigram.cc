@@ -62,7 +62,7 @@ void DoubleArray::place_children(const std::vector<unsigned char>& bytes, int32_
       break;
     }
   }
-  // Where nearly all is taken nobody looks again, so that long vocabularies stay quick to place.
+  // Later searches skip a region that is nearly full, so that long vocabularies are placed quickly.
   if (taken * 20 >= looked_at * 19) first_free_ = std::max(first_free_, at);
   const size_t base = at - bytes[0];
   nodes_[node].base = static_cast<int32_t>(base);
@@ -90,8 +90,8 @@ std::vector<std::pair<std::string, int32_t>> by_place(const std::vector<UnigramP
   return keys;
 }
 
-// Beyond it SentencePiece counts from the start of the next piece on, so that a float still tells scores apart.
-constexpr float kMaxSum = 100000;
+// Above this magnitude SentencePiece restarts the sums at the next piece, so that a float still separates scores.
+constexpr float kLargestSum = 100000;
 
 template <typename Ending>
 void count_anew(std::vector<Ending>& endings, size_t begin, size_t reached) {
@@ -129,8 +129,8 @@ void Unigram::encode(std::string_view word, std::vector<int32_t>& tokens) {
   cache_.emplace(key, std::vector<int32_t>(tokens.begin() + static_cast<ptrdiff_t>(before), tokens.end()));
 }
 
-// Viterbi: endings[i] is the best way to reach byte i. Sums are kept and compared as `Sum`; of equal ones the first
-// stays. All of it as the two packages do, since paths of equal probability are told apart by what rounding leaves.
+// Viterbi: endings[i] is the best way to reach byte i. Sums are kept and compared as `Sum`; the first of equal ones
+// stays. This matches both packages exactly, since rounding decides between paths of equal probability.
 template <typename Sum>
 void Unigram::find_best_path(std::string_view text, std::vector<Ending<Sum>>& endings) {
   endings.assign(text.size() + 1, {});
@@ -181,7 +181,7 @@ void Unigram::emit(std::string_view text, std::vector<int32_t>& tokens) const {
 }
 
 void Unigram::emit_unknown(std::string_view text, std::vector<int32_t>& tokens) const {
-  // The unknown token's own name is a piece of a tokenizer.json.
+  // In a tokenizer.json the name of the unknown token is itself a piece.
   if (const int32_t place = trie_.find(text); place != DoubleArray::kNone) return tokens.push_back(scores_[place].id);
   const auto token = [&](char byte) { return options_.byte_tokens[static_cast<unsigned char>(byte)]; };
   if (!std::all_of(text.begin(), text.end(), [&](char byte) { return token(byte) >= 0; })) {

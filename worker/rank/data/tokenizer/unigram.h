@@ -1,6 +1,6 @@
 #pragma once
 
-// Cuts words into the pieces with the largest sum of scores, which a double-array trie finds.
+// Cuts words into the pieces with the largest sum of scores. A double-array trie finds the pieces.
 
 #include <array>
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace titan::data {
 
-// A trie of byte strings in three arrays: the child of node n by byte b lies at base[n] + b and names n as its parent.
+// A trie of byte strings: the child of node n by byte b is at base[n] + b, and its parent is n.
 class DoubleArray {
  public:
-  // Keys may come in any order; of equal ones the last counts. Values are at least 0.
+  // Keys may come in any order; the last of equal keys counts. Values are at least 0.
   explicit DoubleArray(std::vector<std::pair<std::string, int32_t>> keys);
 
   static constexpr int32_t kRoot = 0, kNone = -1;
@@ -41,24 +41,24 @@ class DoubleArray {
   bool fits(const std::vector<unsigned char>& bytes, size_t base);
 
   std::vector<Node> nodes_;
-  size_t first_free_ = 1;  // No place before it is worth a look.
+  size_t first_free_ = 1;  // A search for free nodes starts here.
 };
 
 struct UnigramPiece {
   std::string text;
   int32_t id = 0;
-  double score = 0;  // The logarithm of its probability.
+  double score = 0;  // Log probability.
 };
 
 struct UnigramOptions {
   int32_t unknown_id = 0;
-  double unknown_score = 0;              // Of a character without a piece.
-  std::array<int32_t, 256> byte_tokens;  // What stands for unknown text, byte by byte; -1: that byte has none.
-  bool single_precision = false;         // Sums scores in float and remembers no words, as SentencePiece does.
+  double unknown_score = 0;              // Score of a character without a piece.
+  std::array<int32_t, 256> byte_tokens;  // Token ids of the bytes of unknown text; -1: none.
+  bool single_precision = false;         // Sums scores in float and caches no words, as SentencePiece does.
 };
 
-// The segmentation with the largest sum of scores. Neighbouring unknown characters are one unknown token, or bytes.
-// Keeps a cache of words, so it is not thread safe.
+// Finds the segmentation with the largest sum of scores. Adjacent unknown characters become one unknown token, or
+// tokens of bytes. Caches words, so it is not thread safe.
 class Unigram final : public WordModel {
  public:
   Unigram(const std::vector<UnigramPiece>& pieces, const UnigramOptions& options);
@@ -69,7 +69,7 @@ class Unigram final : public WordModel {
   template <typename Sum>
   struct Ending {
     Sum score = 0;
-    int32_t begin = -1, piece = 0;  // Of the last piece of the best path to here.
+    int32_t begin = -1, piece = 0;  // Begin and id of the last piece on the best path to here.
   };
   struct Part {
     uint32_t begin, end;
@@ -87,11 +87,11 @@ class Unigram final : public WordModel {
     int32_t id;
     double score;
   };
-  std::vector<Score> scores_;  // By the trie's values.
+  std::vector<Score> scores_;  // Indexed by the trie's values.
   absl::flat_hash_map<std::string, std::vector<int32_t>> cache_;
-  std::vector<Ending<float>> single_;  // Scratch.
+  std::vector<Ending<float>> single_;  // Scratch space.
   std::vector<Ending<double>> double_;
-  std::vector<Part> parts_;  // From the last to the first.
+  std::vector<Part> parts_;  // From the last part to the first.
 };
 
 }  // namespace titan::data

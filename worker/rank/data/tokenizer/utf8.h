@@ -10,7 +10,7 @@ namespace titan::data {
 
 struct Decoded {
   uint32_t code_point;
-  uint32_t length;  // Bytes.
+  uint32_t length;  // In bytes.
 };
 
 // The character at `at` of valid UTF-8.
@@ -23,15 +23,15 @@ inline Decoded decode_utf8(std::string_view text, size_t at) {
   return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
 
-// A byte that begins no character.
+// Whether the byte does not begin a character.
 inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 using text::is_utf8;
 
-// Unicode's White_Space.
+// Whether the character has Unicode's property White_Space.
 bool is_white_space(uint32_t code_point);
 
-// Where the white space that ends at `end` begins, and where that which begins at `at` ends, in valid UTF-8.
+// Where the white space that ends at `end` begins, and where the white space that begins at `at` ends, in valid UTF-8.
 size_t white_space_begin(std::string_view text, size_t end);
 size_t white_space_end(std::string_view text, size_t at);
 

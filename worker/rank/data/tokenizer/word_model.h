@@ -7,7 +7,7 @@
 
 namespace titan::data {
 
-// What makes tokens of a word, which is a piece that the pre-tokenizer cut.
+// Turns a word, which is a piece from the pre-tokenizer, into tokens.
 class WordModel {
  public:
   virtual ~WordModel() = default;
@@ -16,8 +16,8 @@ class WordModel {
   virtual void encode(std::string_view word, std::vector<int32_t>& tokens) = 0;
 };
 
-// What a model remembers of the words that it has met.
-inline constexpr size_t kCachedWord = 48;          // Bytes of the longest word worth remembering.
-inline constexpr size_t kCacheEntries = 1u << 17;  // Then the cache starts again.
+// Limits of a model's cache of words.
+inline constexpr size_t kCachedWord = 48;          // Bytes of the longest word that is cached.
+inline constexpr size_t kCacheEntries = 1u << 17;  // The cache is cleared when it is full.
 
 }  // namespace titan::data
