@@ -22,12 +22,12 @@ constexpr std::chrono::milliseconds kPause(2);
 
 static_assert(offsetof(BlockCount, bad_lines) + sizeof(int32_t) == BlockCount::kBytes);
 
-// Of the counts and of the place where they lie: nothing written is a wrong sum, too.
+// Includes the place of the record, so that an empty record has a wrong checksum, too.
 uint32_t sum_of(const char* record, size_t bytes, int64_t block) {
   return storage::crc32c(&block, sizeof block, storage::crc32c(record, bytes));
 }
 
-// Opened each time: a network file system shows what others wrote to who opens.
+// Opens the file each time, because a network file system shows other hosts' writes only to a new open().
 host::Descriptor open_anew(const std::string& path, int flags) {
   return host::Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666));
 }
@@ -87,9 +87,9 @@ template <typename Count>
 absl::Status SharedCounts<Count>::load(int64_t window) {
   if (windows_.size() >= kKeptWindows) windows_.clear();
   TITAN_RETURN_IF_ERROR(count_own(window));
-  TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So that nobody waits there.
-  const auto timeout = absl::ToChronoMilliseconds(timeout_);
-  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : timeout);
+  TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So no rank waits for this block in the next window.
+  const auto patience = absl::ToChronoMilliseconds(patience_);
+  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : patience);
   size_t before = static_cast<size_t>(ranks_) + 1;
   while (true) {
     const Missing missing = find_missing(window);
@@ -104,7 +104,7 @@ absl::Status SharedCounts<Count>::load(int64_t window) {
       continue;
     }
     alone_ = missing.of_others_known == 0;
-    // From this rank's place on, so that several who are tired of waiting take different ones.
+    // Start at this rank's place, so that several ranks that stop waiting count different blocks.
     const auto mine = std::lower_bound(missing.blocks.begin(), missing.blocks.end(), window * ranks_ + rank_);
     TITAN_RETURN_IF_ERROR(count(mine == missing.blocks.end() ? missing.blocks.front() : *mine));
   }
@@ -126,7 +126,7 @@ absl::Status SharedCounts<Count>::count(int64_t block) {
   return absl::OkStatus();
 }
 
-// Keeps the window when nothing of it is missing.
+// The missing counts of a window. Keeps the window if there are none.
 template <typename Count>
 typename SharedCounts<Count>::Missing SharedCounts<Count>::find_missing(int64_t window) {
   Missing missing;

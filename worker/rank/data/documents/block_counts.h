@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts how many tokens and documents each block of a dataset has, keeps the counts in a file, and shares the counting
-// among the ranks.
+// Counts the tokens and documents of each block of a dataset, keeps the counts in a file, and shares the counting among
+// the ranks.
 
 #include <array>
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace titan::data {
 
-// What a stretch of a file's documents comes to.
+// The totals of one block of a dataset.
 struct BlockCount {
   int64_t tokens = 0;
-  int32_t documents = 0, lines = 0, bad_lines = 0;  // Malformed lines are documents, too.
+  int32_t documents = 0, lines = 0, bad_lines = 0;  // Malformed lines count as documents, too.
 
-  static constexpr size_t kBytes = 20;  // Of it are kept.
+  static constexpr size_t kBytes = 20;  // Bytes that the file keeps.
   bool operator==(const BlockCount&) const = default;
 };
 
-// The tokens of some documents that follow each other in a pass.
+// The numbers of tokens of some consecutive documents of a pass.
 struct DocumentLengths {
   static constexpr int64_t kDocuments = 64;
   static constexpr int32_t kMalformed = -1;
@@ -35,37 +35,39 @@ struct DocumentLengths {
   bool operator==(const DocumentLengths&) const = default;
 };
 
-// The counts of all blocks of a dataset, in a file that all ranks write and read: each block's at a place of its own,
-// with a checksum. What is missing, damaged or another block's reads as missing; whoever counts a block writes the
-// same. A file that cannot be written only costs the counting. Instantiated for BlockCount and DocumentLengths.
+// The counts of all blocks of a dataset, in a file that all ranks read and write. Each block has its own place, with a
+// checksum: a record that is missing, damaged or from another block reads as missing. All ranks write the same count of
+// a block. If the file cannot be written, blocks are only counted again. Instantiated for BlockCount and
+// DocumentLengths.
 template <typename Count>
 class CountsFile {
  public:
   static constexpr int64_t kRecordBytes = Count::kBytes + sizeof(uint32_t);
   explicit CountsFile(std::string path) : path_(std::move(path)) {}
 
-  // Those of [begin, end), as the file has them now.
+  // The counts of blocks [begin, end) that the file has now.
   std::vector<std::optional<Count>> read(int64_t begin, int64_t end) const;
+  // Writes a block's count. A failure is ignored.
   void write(int64_t block, const Count& count) const;
 
  private:
   const std::string path_;
 };
 
-// The counts of blocks, which ranks share the work of: of each `ranks` blocks in a row (a window) a rank counts its
-// own, and one of the next window, and finds the others' in the file. What does not come within `timeout` is counted
-// here, so that no rank waits for one that is gone, or writes to a file of its own.
+// Shares the counting of blocks among ranks. Each `ranks` consecutive blocks are a window. A rank counts its block of a
+// window and of the next one, and finds the other counts in the file. If they do not come within `patience`, it counts
+// those blocks itself: no rank waits for one that has died or writes to another file.
 template <typename Count>
 class SharedCounts {
  public:
   using Counting = std::function<absl::StatusOr<Count>(int64_t block)>;
   SharedCounts(CountsFile<Count> file, int64_t blocks, int rank, int ranks, Counting counting, absl::Duration timeout);
 
-  // Waits. Errors: those of counting.
+  // Blocks until the count is known. Errors: those of counting.
   absl::StatusOr<Count> get(int64_t block);
 
-  int64_t counted() const { return counted_; }      // By this rank, whosever they were.
-  int64_t looked_up() const { return looked_up_; }  // Records that were read of the file.
+  int64_t counted() const { return counted_; }      // Blocks that this rank counted, other ranks' included.
+  int64_t looked_up() const { return looked_up_; }  // Records read from the file.
 
  private:
   struct Missing {
@@ -81,10 +83,10 @@ class SharedCounts {
   const int64_t blocks_;
   const int rank_, ranks_;
   const Counting counting_;
-  const absl::Duration timeout_;
-  std::map<int64_t, std::vector<Count>> windows_;  // Those of late.
-  std::map<int64_t, Count> own_;                   // Counted here, of windows to come.
-  bool alone_ = false;                             // Nobody else writes to the file.
+  const absl::Duration patience_;
+  std::map<int64_t, std::vector<Count>> windows_;  // The most recent windows.
+  std::map<int64_t, Count> own_;                   // Counted here, for windows to come.
+  bool alone_ = false;                             // No other rank writes to the file.
   int64_t counted_ = 0, looked_up_ = 0;
 };
 

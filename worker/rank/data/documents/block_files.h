@@ -1,6 +1,6 @@
 #pragma once
 
-// BlockFiles cuts the files of a kind into blocks, so that a reader can begin at any of them.
+// BlockFiles divides files of one kind into blocks, so that a reader can begin at any of them.
 
 #include <cstdint>
 #include <memory>
@@ -12,49 +12,49 @@
 
 namespace titan::data {
 
-// How many parts of `part` each make up `size`, the last of which may be smaller.
+// Number of parts of `part` in `size`; the last may be smaller.
 constexpr int64_t parts_of(int64_t size, int64_t part) { return size / part + (size % part > 0 ? 1 : 0); }
 
-// What a block holds, not tokenised.
+// The content of a block, not tokenized.
 struct BlockTexts {
   struct Document {
-    int64_t at, line;  // Where it starts; the line of the block.
+    int64_t at, line;  // Where it starts, and its line within the block.
     DocumentText text;
   };
   std::vector<Document> documents;
-  std::vector<int64_t> begins;  // All places of the block where a reader may begin: those of lines, or of rows.
+  std::vector<int64_t> begins;  // All places of the block where a reader may begin: starts of lines or rows.
 };
 
-// The blocks of files: a document belongs to the block in which it starts, and which blocks there are follows from the
-// files' sizes or footers alone. A place of a file is one number here, `at`: bytes of text, rows of Parquet.
+// The blocks of files. A document belongs to the block in which it starts, and the blocks follow from the files' sizes
+// or footers alone. `at` is a place in a file as one number: a byte of text, a row of Parquet.
 class BlockFiles {
  public:
-  // What a block has.
+  // Size of a block.
   struct Sizes {
-    int64_t text_bytes = 32 * 1024;        // Of a file of text;
-    int64_t compressed_bytes = 12 * 1024;  // of a compressed one, English comes to as much text;
-    int64_t rows = 16;                     // and of Parquet.
+    int64_t text_bytes = 32 * 1024;        // In a file of text.
+    int64_t compressed_bytes = 12 * 1024;  // In a compressed file; English has as much text.
+    int64_t rows = 16;                     // In a Parquet file.
   };
   virtual ~BlockFiles() = default;
 
   virtual int64_t blocks(int64_t file) const = 0;
 
-  // Errors: what the disk says, or InvalidArgument for damaged data.
+  // Errors: those of the disk, or InvalidArgument for damaged data.
   virtual absl::StatusOr<BlockTexts> read(int64_t file, int64_t block) = 0;
-  // The first place from the block's beginning on where a reader may begin, with the lines between.
+  // The first place at or after the block's beginning where a reader may begin; its line counts the lines passed over.
   virtual absl::StatusOr<data_files::FilePlace> next_begin(int64_t file, int64_t block) = 0;
 
-  // A place as cursors have it. Errors: InvalidArgument for one that the file has not.
+  // Converts a place of a cursor. Errors: InvalidArgument if the file does not have that place.
   virtual absl::StatusOr<int64_t> at(int64_t file, const data_files::FilePlace& place) const = 0;
   virtual data_files::FilePlace place(int64_t file, int64_t at, int64_t line) const = 0;
-  // The block in which a place lies; the number of all for the end of the file. Errors: those of read(), and
-  // InvalidArgument for a place behind the end.
+  // The block that holds a place; blocks() for the end of the file. Errors: those of read(); InvalidArgument for a
+  // place after the end.
   virtual absl::StatusOr<int64_t> block_of(int64_t file, int64_t at) = 0;
-  // Of a document, for people, as DocumentFile::name() has it.
+  // Names a document for people, like DocumentFile::name().
   virtual std::string name(int64_t file, int64_t at, int64_t line) const = 0;
 
-  // Errors: NotFound and what else the disk says; Unimplemented for remote files that are not compressed, or of which
-  // the sizes are not known.
+  // Remote files have to be compressed. Errors: NotFound and other errors of the disk; Unimplemented for remote files
+  // with unknown sizes.
   static absl::StatusOr<std::unique_ptr<BlockFiles>> of_lines(const std::vector<std::string>& files,
                                                               const FileKind& kind, const Sizes& sizes);
   static absl::StatusOr<std::unique_ptr<BlockFiles>> of_rows(const std::vector<std::string>& files,

@@ -14,9 +14,9 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kTextStreams = 3;  // Where a rank counts, where its rows are, and where the batch ends.
+constexpr size_t kTextStreams = 3;  // For the place where a rank counts, where its rows are, and where the batch ends.
 constexpr size_t kOutput = 64 * 1024;
-constexpr int64_t kParts = 4;  // zstd gives 128 KiB of text at once.
+constexpr int64_t kParts = 4;  // zstd outputs 128 KiB of text at a time.
 
 constexpr char kTooDense[] = "titan/too_dense";
 
@@ -27,7 +27,7 @@ absl::Status too_dense(const std::string& path, int64_t bytes, int64_t at, int64
   return status;
 }
 
-// How the piece behind that one begins.
+// How the piece after `piece` begins.
 CompressedText::Piece behind(const CompressedText::Piece& piece) {
   const std::string_view text = piece.text;
   const size_t last_end = text.rfind('\n');
@@ -43,7 +43,7 @@ CompressedText::Piece behind(const CompressedText::Piece& piece) {
     return next;
   }
   const size_t line = last_end == 0 ? std::string_view::npos : text.rfind('\n', last_end - 1);
-  const bool whole = line != std::string_view::npos;  // That line begins in this piece, behind another one.
+  const bool whole = line != std::string_view::npos;  // The line begins in this piece, after another one.
   next.words = (!whole && piece.in_line && piece.words) || !data_files::blank(text.substr(whole ? line + 1 : 0));
   return next;
 }
@@ -66,7 +66,7 @@ absl::StatusOr<const CompressedText::Piece*> CompressedText::piece(int64_t numbe
   TITAN_ASSIGN_OR_RETURN(Stream * stream, stream_at(number));
   while (stream->next <= number) {
     const absl::Status read = read_on(*stream);
-    if (!read.ok()) streams_.pop_back();  // It is this one, and nothing follows there.
+    if (!read.ok()) streams_.pop_back();  // The failed stream is the last one, and it has no further pieces.
     TITAN_RETURN_IF_ERROR(read);
   }
   return &stream->pieces[static_cast<size_t>(number - stream->first())];
@@ -85,7 +85,7 @@ absl::StatusOr<int64_t> CompressedText::piece_of(int64_t offset) {
   return offset == end ? absl::StatusOr<int64_t>(pieces_) : data_files::no_line_at(path_, offset);
 }
 
-// The stream that has the least to decompress until that piece; it becomes the last.
+// The stream that has the least to decompress before that piece. Moves it to the back.
 absl::StatusOr<CompressedText::Stream*> CompressedText::stream_at(int64_t number) {
   auto best = streams_.end();
   for (auto stream = streams_.begin(); stream != streams_.end(); ++stream) {
@@ -110,7 +110,7 @@ const CompressedText::State* CompressedText::state_before(int64_t number) const 
   return behind_it == states_.begin() ? nullptr : &*(behind_it - 1);
 }
 
-// A stream as near before the piece as can be.
+// A new stream that starts as close before the piece as possible.
 absl::StatusOr<CompressedText::Stream> CompressedText::enter(int64_t number) const {
   Stream stream;
   if (const State* state = state_before(number); state != nullptr) {
@@ -143,7 +143,7 @@ absl::Status CompressedText::read_on(Stream& stream) {
   return absl::OkStatus();
 }
 
-// The next four pieces.
+// Decompresses the next four pieces.
 absl::StatusOr<std::string> CompressedText::decompress(Stream& stream) {
   const int64_t at = stream.next * options_.piece_bytes;
   std::string input(static_cast<size_t>(std::min(options_.piece_bytes * kParts, file_->size() - at)), '\0');

@@ -15,7 +15,7 @@ namespace titan::data {
 namespace {
 
 constexpr int64_t kChunk = DocumentLengths::kDocuments;
-constexpr size_t kKeptDocuments = 8;  // Rows may begin and end inside of one.
+constexpr size_t kKeptDocuments = 8;  // Rows may begin and end inside a document.
 
 class CountedDocuments final : public TokenisedDocuments {
  public:
@@ -57,7 +57,7 @@ class CountedDocuments final : public TokenisedDocuments {
     }
   }
 
-  // By whole records of the counts, but for those with malformed documents, which are told of one by one.
+  // Skips whole records of the counts, except those with malformed documents, which next() reports one by one.
   absl::StatusOr<int64_t> pass_over(int64_t most_tokens) override {
     int64_t passed = 0;
     while (number_ % kChunk == 0 && number_ + kChunk <= documents_) {
@@ -130,7 +130,7 @@ class CountedDocuments final : public TokenisedDocuments {
     return lengths;
   }
 
-  // It must be what was counted.
+  // The document's tokens. InvalidArgument if their number differs from the count.
   absl::StatusOr<const std::vector<int32_t>*> tokens_of(const TokenDocument& document) {
     const int64_t pass = document.start.pass, number = document.first;
     const auto there = std::find_if(kept_.begin(), kept_.end(),
@@ -151,12 +151,12 @@ class CountedDocuments final : public TokenisedDocuments {
 
   const std::unique_ptr<DocumentFinder> counted_, read_;
   const CountedDocumentsOptions sharing_;
-  const int64_t documents_, chunks_;  // Of a pass.
+  const int64_t documents_, chunks_;  // In a pass.
   SharedCounts<DocumentLengths> lengths_;
-  int64_t number_ = 0;  // Of the next document in the pass, which is at here_.
+  int64_t number_ = 0;  // Number of the next document in the pass, which is at here_.
   StreamPosition here_;
-  bool read_before_ = false;  // Not the first pass.
-  std::deque<Kept> kept_;     // Those that were read last.
+  bool read_before_ = false;  // False in the first pass.
+  std::deque<Kept> kept_;     // The documents read last.
 };
 
 }  // namespace

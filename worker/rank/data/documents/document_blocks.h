@@ -13,7 +13,7 @@
 
 namespace titan::data {
 
-// The blocks of all files of a dataset, numbered in their order, and tokenised one at a time.
+// The blocks of all files of a dataset, numbered in order and tokenized one at a time.
 class DocumentBlocks {
  public:
   struct Options {
@@ -21,43 +21,43 @@ class DocumentBlocks {
     FileKind kind;
     BlockFiles::Sizes sizes = {};
   };
-  // Errors: NotFound and what else the disk says, and those of Parquet.
+  // Errors: NotFound and other errors of the disk, and those of Parquet.
   static absl::StatusOr<DocumentBlocks> open(const Options& options);
 
   int64_t count() const { return first_block_.back(); }
   int64_t file_of(int64_t block) const;
   bool begins_file(int64_t block) const { return first_block_[file_of(block)] == block; }
-  int64_t first_block(int64_t file) const { return first_block_[file]; }  // Of the file behind the last: count().
-  // With that place of the file; the next file's first for its end. Errors: those of BlockFiles.
+  int64_t first_block(int64_t file) const { return first_block_[file]; }  // count() for the file after the last.
+  // The block that holds a place of a file; for the file's end the next file's first. Errors: those of BlockFiles.
   absl::StatusOr<int64_t> block_of(int64_t file, const data_files::FilePlace& place) const;
   const std::vector<std::string>& files() const { return options_.files; }
   const FileKind& kind() const { return options_.kind; }
   const BlockFiles& places() const { return *places_; }
 
-  // A block, tokenised.
+  // A tokenized block.
   struct Block {
     struct Document {
-      int64_t begin;       // Its first token in `tokens`.
-      int64_t at, line;    // Where it starts; the line of the block.
-      int64_t bad_before;  // Malformed documents of the block before it.
+      int64_t begin;       // Index of its first token in `tokens`.
+      int64_t at, line;    // Where it starts, and its line within the block.
+      int64_t bad_before;  // Malformed documents before it in the block.
     };
     struct Bad {
       int64_t at, line;
       std::string problem;
     };
     std::vector<int32_t> tokens;
-    std::vector<Document> documents;  // Malformed ones and those without tokens, too.
-    std::vector<int64_t> begins;      // As BlockTexts has them.
+    std::vector<Document> documents;  // Includes malformed ones and those without tokens.
+    std::vector<int64_t> begins;      // See BlockTexts.
     std::vector<Bad> bad;
     BlockCount count;
   };
-  // Errors: InvalidArgument for what the tokenizer does not take, and those of the files.
+  // Errors: InvalidArgument for text that the tokenizer rejects, and those of the files.
   absl::StatusOr<Block> read(int64_t block, Tokenizer& tokenizer);
-  // Of a block without tokens: from where on a reader goes on, with lines counted from the block's first on.
+  // Where a reader resumes after a block without tokens. Lines count from the first line of the block.
   absl::StatusOr<data_files::FilePlace> begin_of(int64_t block, const Block& read);
 
-  // What counts depend on, for the name of their file: other data or another tokenizer has another.
-  absl::StatusOr<std::string> fingerprint(const data_files::TokenizerFingerprint& tokenizer) const;
+  // Identifies what the counts depend on, for the name of their file: it differs for other data or another tokenizer.
+  absl::StatusOr<std::string> fingerprint(const data_files::TokenizerMark& tokenizer) const;
 
  private:
   DocumentBlocks(Options options, std::unique_ptr<BlockFiles> places);
@@ -65,7 +65,7 @@ class DocumentBlocks {
 
   Options options_;
   std::unique_ptr<BlockFiles> places_;
-  std::vector<int64_t> first_block_ = {0};  // Of each file, and the number of all.
+  std::vector<int64_t> first_block_ = {0};  // First block of each file, then the number of all blocks.
 };
 
 }  // namespace titan::data

@@ -11,7 +11,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kReadAhead = 16 * 1024;  // Of a document that is read alone.
+constexpr int64_t kReadAhead = 16 * 1024;  // Bytes, for a document that is read alone.
 
 absl::Status no_document(const std::string& file, const data_files::FilePlace& place) {
   return absl::DataLossError(absl::StrCat(file, ": has no document at ", place.offset, ", ", place.line,
@@ -60,15 +60,15 @@ class PlaceFinder final : public DocumentFinder {
   ShuffledShare share_;
 };
 
-// Rows of a row group that are shuffled among each other.
+// Rows of a row group that are shuffled with each other.
 struct Block {
   int64_t file = 0, group = 0, row = 0, rows = 0;
 };
 
-// All blocks, less what is not of the share.
+// All blocks of the share.
 std::vector<Block> blocks_of_share(const std::vector<std::vector<int64_t>>& row_groups, const ShuffledShare& share) {
   std::vector<Block> blocks;
-  int64_t before = 0;  // Documents.
+  int64_t before = 0;  // Documents before the row group.
   const int64_t block_rows = share.in_order ? kOrderedBlockRows : kBlockRows;
   const int64_t end = share.documents < 0 ? INT64_MAX : share.first + share.documents;
   for (size_t file = 0; file < row_groups.size(); ++file) {
@@ -115,7 +115,7 @@ class BlockFinder final : public DocumentFinder {
   }
 
  private:
-  // The number of each block's first document in a pass.
+  // Computes the number of each block's first document in the pass.
   void order_blocks(int64_t pass) {
     pass_ = pass;
     firsts_.clear();
@@ -125,7 +125,7 @@ class BlockFinder final : public DocumentFinder {
       documents += blocks_[block_at(static_cast<int64_t>(i))].rows;
     }
   }
-  // Of this pass: which block in its order a document is in, and which of all that is.
+  // In this pass: the place of the block that holds a document, and the block at a place.
   int64_t place_of(int64_t number) const {
     return std::upper_bound(firsts_.begin(), firsts_.end(), number) - firsts_.begin() - 1;
   }
@@ -160,13 +160,13 @@ class BlockFinder final : public DocumentFinder {
   const ShuffledShare share_;
   int64_t documents_ = 0;
   int64_t pass_ = -1, loaded_ = -1;
-  std::vector<int64_t> firsts_;  // Of this pass, in its order.
-  std::vector<Found> texts_;     // Of the loaded block.
+  std::vector<int64_t> firsts_;  // In this pass, in its order.
+  std::vector<Found> texts_;     // The documents of the loaded block.
 };
 
 }  // namespace
 
-// In order: behind the document before, not behind its own one, and where the file has a place.
+// In order, a valid position is after the previous document's start, not after its own, and a place of the file.
 absl::Status DocumentFinder::check(const DocumentPosition& saved) {
   if (saved.document > documents()) {
     return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is document ", saved.document,

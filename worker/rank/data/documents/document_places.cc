@@ -25,12 +25,13 @@ struct Place {
 };
 static_assert(sizeof(Place) == 16);
 
-// The file: places, the number of each file's first document and of all, a CRC-32C a block of what is before, this.
+// The file holds the places, the number of each file's first document and of all, a CRC-32C per block of these, this
+// footer.
 struct Footer {
   std::array<char, 8> magic = {'T', 'I', 'T', 'A', 'N', 'P', 'L', 'C'};
   int64_t files = 0, documents = 0;
   uint32_t version = 1;
-  uint32_t sum = 0;  // CRC-32C of all before it.
+  uint32_t sum = 0;  // CRC-32C of the fields before it.
 };
 static_assert(sizeof(Footer) == 32);
 
@@ -44,7 +45,7 @@ absl::Status damaged(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, ": damaged (checksum or size); remove it, it is made again"));
 }
 
-// Appends bytes and remembers the sum of each block.
+// Appends bytes and collects the CRC-32C of each block.
 class BlockWriter {
  public:
   explicit BlockWriter(std::unique_ptr<storage::WritableFile> file) : file_(std::move(file)) {}
@@ -99,7 +100,7 @@ absl::Status write_places(const std::vector<std::string>& files, const FileKind&
   return writer.finish({.files = static_cast<int64_t>(files.size()), .documents = firsts.back()});
 }
 
-// Under another name first: whoever finds it under its own finds all of it.
+// Writes to a temporary name first, so that the final name always holds a complete table.
 absl::Status make_places(const std::vector<std::string>& files, const FileKind& kind, const std::string& path) {
   storage::Files& disk = storage::posix_files();
   const std::string temporary = absl::StrCat(path, ".new-", ::getpid());
@@ -145,8 +146,9 @@ absl::StatusOr<DocumentPlaces> DocumentPlaces::get(const std::vector<std::string
   const auto count = static_cast<int64_t>(files.size());
   if (disk.exists(path)) return open(path, count);
   TITAN_RETURN_IF_ERROR(disk.make_folders(folder));
-  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(path + ".lock", storage::LockMode::kExclusive, kMaxMaking));
-  if (!disk.exists(path)) TITAN_RETURN_IF_ERROR(make_places(files, kind, path));  // Else another made it meanwhile.
+  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(path + ".lock", storage::LockMode::kExclusive, kLongestMaking));
+  // Another process may have made it meanwhile.
+  if (!disk.exists(path)) TITAN_RETURN_IF_ERROR(make_places(files, kind, path));
   return open(path, count);
 }
 

@@ -11,26 +11,26 @@
 
 namespace titan::data {
 
-// Where each document of files starts, on disk: any one is found in a read. DocumentIndex is the small one beside it,
-// for readers that go on from there.
+// A table on disk of where each document of files starts: one read finds any document. DocumentIndex is the smaller
+// table, for readers that read on from a nearby place.
 class DocumentPlaces {
  public:
-  // From `folder`, where the file lies under a name that depends on the files' names, sizes and times of change; else
-  // it is made, by reading everything, by one process at a time. Errors: those of the files, and of the folder.
+  // Takes the table from `folder`, where its name depends on the files' names, sizes and times of change. If it is
+  // missing, one process at a time makes it by reading everything. Errors: those of the files and of the folder.
   static absl::StatusOr<DocumentPlaces> get(const std::vector<std::string>& files, const FileKind& kind,
                                             const std::string& folder);
-  // The file itself, of so many files. Errors: DataLoss for anything but what get() made.
+  // Opens a table that was made for so many files. Errors: DataLoss for anything that get() did not make.
   static absl::StatusOr<DocumentPlaces> open(const std::string& path, int64_t files);
 
-  int64_t documents() const { return firsts_.back(); }  // Malformed ones included.
-  // Errors: DataLoss, names the file of places.
+  int64_t documents() const { return firsts_.back(); }  // Includes malformed ones.
+  // Errors: DataLoss, names the table's file.
   absl::StatusOr<DocumentPosition> place(int64_t document);
 
  private:
   DocumentPlaces(std::vector<int64_t> firsts, CheckedFile places)
       : firsts_(std::move(firsts)), places_(std::move(places)) {}
 
-  std::vector<int64_t> firsts_;  // The number of each file's first document, and of all.
+  std::vector<int64_t> firsts_;  // Number of each file's first document, then of all documents.
   CheckedFile places_;
 };
 

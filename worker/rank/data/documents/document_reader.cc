@@ -41,7 +41,7 @@ absl::Status DocumentReader::refuse(const std::string& why) {
 
 std::vector<std::string> DocumentReader::take_warnings() { return std::exchange(warnings_, {}); }
 
-// Moves over the next document; false after the last file.
+// Moves to the next document; false after the last file.
 absl::StatusOr<bool> DocumentReader::next_document() {
   while (position_.file < static_cast<int64_t>(options_.files.size())) {
     if (open_ == nullptr) {

@@ -1,4 +1,4 @@
-// Blocks of text: about as many bytes each, of JSON lines or of paragraphs; where a file is a document, all of it.
+// Blocks of text with about as many bytes each: JSON lines or paragraphs. A file that is one document is one block.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kOpenTexts = 8;  // Small ones: many ranks' rows lie in several.
+constexpr size_t kOpenTexts = 8;  // They are small, and the rows of many ranks lie in several of them.
 
 class LineBlocks : public BlockFiles {
  public:
@@ -43,7 +43,7 @@ class LineBlocks : public BlockFiles {
   absl::StatusOr<TextBlocks*> open(int64_t file) {
     const auto there = std::find_if(open_.begin(), open_.end(), [&](const Open& one) { return one.file == file; });
     if (there != open_.end()) {
-      std::rotate(there, there + 1, open_.end());  // The last is the newest.
+      std::rotate(there, there + 1, open_.end());  // The last is the most recently used.
       return open_.back().text.get();
     }
     const std::string& path = files_[file];
@@ -111,8 +111,8 @@ class ParagraphBlocks final : public LineBlocks {
     TITAN_ASSIGN_OR_RETURN(TextBlocks * text, open(file));
     TITAN_ASSIGN_OR_RETURN(std::optional<TextBlocks::Lines> lines, text->lines(block));
     if (!lines.has_value()) return texts;
-    bool before = lines->goes_on;             // In a paragraph of a block before,
-    std::optional<BlockTexts::Document> own;  // or in one of this block.
+    bool before = lines->goes_on;             // Inside a paragraph of an earlier block.
+    std::optional<BlockTexts::Document> own;  // The open paragraph of this block.
     std::string_view line;
     while (lines->reader.place().offset < lines->end || own.has_value()) {
       const data_files::FilePlace place = lines->reader.place();
@@ -166,7 +166,7 @@ class WholeFiles final : public LineBlocks {
     return texts;
   }
   absl::StatusOr<data_files::FilePlace> next_begin(int64_t, int64_t) override { return data_files::FilePlace{}; }
-  // Behind the document it must still be as long.
+  // For a place after the document, the file must still have that size.
   absl::StatusOr<int64_t> block_of(int64_t file, int64_t at) override {
     if (at == 0) return 0;
     TITAN_RETURN_IF_ERROR(DocumentFile::open(files_[file], kind_, {at, 1}).status());

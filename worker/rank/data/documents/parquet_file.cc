@@ -1,4 +1,4 @@
-// Parquet: a row is a document, its text in one column (common/io/data_files/parquet_library.h).
+// Parquet: a row is a document, with its text in one column (common/io/data_files/parquet_library.h).
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,7 +41,7 @@ class ParquetFile final : public DocumentRowsFile {
         return absl::InvalidArgumentError(
             absl::StrCat(name_of(place()), ": damaged (", text_.text, "); fetch the file again"));
     }
-    // The first row of a group is said to be there, not behind the last of the group before.
+    // The first row of a group gets its own place, not the one after the last row of the previous group.
     start_ = {column_->group(), column_->row() - 1};
     return true;
   }

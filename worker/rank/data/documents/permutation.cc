@@ -33,7 +33,7 @@ uint64_t Permutation::permute(uint64_t value) const {
   return left << half_bits_ | right;
 }
 
-// The domain is less than four times `count_`, so that a walk takes four steps on average at most.
+// The domain is less than four times `count_`, so a walk takes at most four steps on average.
 int64_t Permutation::operator()(int64_t index) const {
   auto value = static_cast<uint64_t>(index);
   do {

@@ -1,5 +1,5 @@
-// Files that a library's dataset reads. Nothing of the library is believed: not that it throws nothing, nor that its
-// places are places.
+// Files that a plug-in's dataset reads. Nothing that the library returns is trusted: calls may throw, and places are
+// checked.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -22,14 +22,14 @@ struct Where {
   data_files::FilePlace place;
 };
 
-// `dataset "NAME" of LIBRARY: FILE at (12, 3): WHY`.
+// Reads `dataset "NAME" of LIBRARY: FILE at (12, 3): WHY`.
 absl::Status wrong(const Where& where, const std::string& why) {
   const LoadedDataset& dataset = *where.kind.plugin;
   return absl::InvalidArgumentError(absl::StrCat("dataset \"", dataset.name, "\" of ", dataset.library, ": ",
                                                  where.path, " at ", words(where.place), ": ", why));
 }
 
-// What a call of the library gives, or threw.
+// The result of a call into the library. Turns exceptions into errors, and adds the file and the place to errors.
 template <typename Result, typename Call>
 absl::StatusOr<Result> guarded(const Where& where, const char* what, Call&& call) {
   try {
@@ -43,7 +43,7 @@ absl::StatusOr<Result> guarded(const Where& where, const char* what, Call&& call
   }
 }
 
-// Tokens that the tokenizer has, those that are no labels marked; or what is wrong with them.
+// Checks the tokens and marks those that are not labels; or returns a problem.
 DocumentText marked(PluginDocument document, int32_t max_token_id) {
   std::vector<int32_t>& tokens = document.tokens;
   if (!document.labels.empty() && document.labels.size() != tokens.size()) {
@@ -64,7 +64,7 @@ class PluginFile final : public DocumentFile {
              const data_files::FilePlace& place)
       : path_(std::move(path)), kind_(kind), reader_(std::move(reader)), start_(place), place_(place) {}
 
-  // Where the library says that it is.
+  // The place that the library reports.
   absl::StatusOr<data_files::FilePlace> told() const {
     return guarded<data_files::FilePlace>({kind_, path_, place_}, "place()", [&] { return reader_->place(); });
   }
@@ -119,7 +119,7 @@ struct Seen {
   DocumentText text;
 };
 
-// The next document; nothing behind the last.
+// The next document; nothing after the last.
 absl::StatusOr<std::optional<Seen>> see(DocumentFile& file) {
   TITAN_ASSIGN_OR_RETURN(const bool found, file.next());
   if (!found) return std::nullopt;

@@ -1,4 +1,4 @@
-// Blocks of Parquet: some rows each, whatever the row groups are.
+// Blocks of Parquet: a few rows each, independent of the row groups.
 #include <algorithm>
 #include <utility>
 
@@ -9,11 +9,11 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kOpenFiles = 3;  // Where a rank counts, where its rows are, and one more.
+constexpr size_t kOpenFiles = 3;  // For the place where a rank counts, where its rows are, and one more.
 
 class RowBlocks final : public BlockFiles {
  public:
-  // `firsts`: of each file the number of the first row of each row group, and of all rows.
+  // `firsts`: for each file the number of the first row of each row group, then of all rows.
   RowBlocks(std::vector<std::string> files, FileKind kind, std::vector<std::vector<int64_t>> firsts, int64_t block_rows)
       : files_(std::move(files)), kind_(std::move(kind)), firsts_(std::move(firsts)), block_rows_(block_rows) {}
 
@@ -68,8 +68,8 @@ class RowBlocks final : public BlockFiles {
     std::unique_ptr<DocumentRowsFile> rows;
   };
 
-  // A file at a row: of those that are open the one that has the least to skip, for rows are found by decoding all
-  // before them in their group.
+  // A file at a row. Takes the open file that has the least to skip, because rows are found by decoding all rows before
+  // them in their group.
   absl::StatusOr<DocumentRowsFile*> open_at(int64_t file, int64_t row) {
     const data_files::FilePlace wanted = place(file, row, 0);
     const auto skipped = [&](const Open& open) {
@@ -87,7 +87,7 @@ class RowBlocks final : public BlockFiles {
       TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentRowsFile> rows, open_parquet(files_[file], kind_, {}));
       best = open_.insert(open_.end(), {file, std::move(rows)});
     }
-    std::rotate(best, best + 1, open_.end());  // The last is the newest.
+    std::rotate(best, best + 1, open_.end());  // The last is the most recently used.
     TITAN_RETURN_IF_ERROR(open_.back().rows->seek(wanted));
     return open_.back().rows.get();
   }

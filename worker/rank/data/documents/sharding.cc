@@ -87,8 +87,9 @@ absl::StatusOr<DocumentIndex> DocumentIndex::get(const std::vector<std::string>&
   };
   if (absl::StatusOr<DocumentIndex> there = kept(); there.ok()) return there;
   (void)disk.make_folders(folder);
-  const auto lock = disk.lock(path + ".lock", storage::LockMode::kExclusive, kMaxWaiting);
-  if (absl::StatusOr<DocumentIndex> there = kept(); there.ok()) return there;  // Another made it meanwhile.
+  const auto lock = disk.lock(path + ".lock", storage::LockMode::kExclusive, kMostWaiting);
+  // Another process may have made it meanwhile.
+  if (absl::StatusOr<DocumentIndex> there = kept(); there.ok()) return there;
   TITAN_ASSIGN_OR_RETURN(DocumentIndex index, make(files, kind));
   (void)storage::atomic_write(disk, path, index.to_text());
   return index;

@@ -21,7 +21,7 @@ constexpr size_t kChunk = 16 * 1024;
 
 absl::StatusOr<int64_t> line_start(const std::string& path, int64_t offset, int64_t end) {
   if (offset == 0) return 0;
-  // The byte before a line's start ends the line before.
+  // The byte before a line's start ends the previous line.
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data_files::ByteSource> source,
                          data_files::ByteSource::open(path, offset - 1));
   std::vector<char> buffer(kChunk);
@@ -35,10 +35,10 @@ absl::StatusOr<int64_t> line_start(const std::string& path, int64_t offset, int6
   return end;
 }
 
-// Backwards, to the first byte that tells.
+// Reads backwards to the first byte that decides.
 absl::StatusOr<bool> line_before_is_blank(const std::string& path, int64_t line) {
   std::vector<char> buffer(kChunk);
-  for (int64_t end = line - 1; end > 0;) {  // Without the end of that line.
+  for (int64_t end = line - 1; end > 0;) {  // Leaves out the line's own end.
     const int64_t begin = std::max<int64_t>(0, end - static_cast<int64_t>(kChunk));
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data_files::ByteSource> source,
                            data_files::ByteSource::open(path, begin));
@@ -77,7 +77,7 @@ class RemoteBytes final : public storage::ReadableFile {
     std::unique_ptr<data_files::ByteSource> bytes;
   };
 
-  // The last stream is the one there.
+  // Makes the stream at `offset` the last one; opens it if needed.
   absl::Status go_to(int64_t offset) {
     const auto there =
         std::find_if(streams_.begin(), streams_.end(), [&](const Stream& stream) { return stream.at == offset; });
@@ -158,7 +158,7 @@ class PlainBlocks final : public TextBlocks {
   const bool paragraphs_;
 };
 
-// The text from a byte of a piece on.
+// The text from byte `at` of a piece on.
 class PiecesFrom final : public data_files::ByteSource {
  public:
   PiecesFrom(CompressedText* text, int64_t piece, int64_t at) : text_(text), piece_(piece), at_(at) {}
@@ -195,15 +195,15 @@ class CompressedBlocks final : public TextBlocks {
     if (found.has_value()) return *std::move(found);
     const int64_t last = text_->pieces() - 1;
     TITAN_ASSIGN_OR_RETURN(const CompressedText::Piece* piece, text_->piece(last));
-    return lines_at(last, *piece, piece->text.size(), true);  // The last line has no end.
+    return lines_at(last, *piece, piece->text.size(), true);  // The last line is not terminated.
   }
 
   absl::StatusOr<int64_t> block_of(int64_t offset) override { return text_->piece_of(offset); }
 
  private:
-  // The first line that starts at the beginning of one of these pieces or behind a line's end in them.
+  // The first line that starts at the beginning of piece `from`, or after a line's end in pieces [from, to).
   absl::StatusOr<std::optional<Lines>> first_line(int64_t from, int64_t to) {
-    bool words = false;  // Before, in the line that goes on.
+    bool words = false;  // The unfinished line so far is not blank.
     for (int64_t number = from; number < to; ++number) {
       TITAN_ASSIGN_OR_RETURN(const CompressedText::Piece* piece, text_->piece(number));
       if (number == from && !piece->in_line) return lines_at(number, *piece, 0, piece->words);

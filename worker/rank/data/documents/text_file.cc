@@ -63,7 +63,7 @@ DocumentText checked(std::string text) {
   return {std::move(text), ""};
 }
 
-// Plain text of which each run of lines that are not blank is a document.
+// Plain text in which each run of lines that are not blank is a document.
 class Paragraphs final : public DocumentFile {
  public:
   explicit Paragraphs(data_files::LineReader lines) : lines_(std::move(lines)) {}
@@ -110,13 +110,13 @@ absl::StatusOr<std::string> read_whole(const std::string& path, data_files::Remo
   }
 }
 
-// Plain text that is one document, with its blank lines.
+// Plain text that is one document, blank lines included.
 class WholeFile final : public DocumentFile {
  public:
   WholeFile(std::string path, std::shared_ptr<data_files::RemoteFiles> remote, bool read)
       : path_(std::move(path)), remote_(std::move(remote)), read_(read) {}
 
-  // Behind the document, where a position may lie. The file must still be as long.
+  // Checks a position after the document: the file must still have that size.
   absl::Status expect(int64_t size) {
     TITAN_ASSIGN_OR_RETURN(const std::string text, read_whole(path_, remote_.get()));
     size_ = static_cast<int64_t>(text.size());
@@ -148,7 +148,7 @@ class WholeFile final : public DocumentFile {
 
 }  // namespace
 
-// Without the end of the last line.
+// Drops the end of the last line.
 DocumentText paragraph_text(std::string lines) {
   if (!lines.empty() && lines.back() == '\n') lines.pop_back();
   if (!lines.empty() && lines.back() == '\r') lines.pop_back();

@@ -66,7 +66,7 @@ class OrderedDocuments final : public TokenisedDocuments {
   DocumentReader reader_;
 };
 
-// Text in another order each pass.
+// Text in a different order each pass.
 class ShuffledDocuments final : public TokenisedDocuments {
  public:
   ShuffledDocuments(std::unique_ptr<DocumentFinder> finder, const FileKind& kind, int64_t max_bad_lines,
@@ -125,9 +125,9 @@ class ShuffledDocuments final : public TokenisedDocuments {
   const std::unique_ptr<DocumentFinder> finder_;
   const FileKind kind_;
   const int64_t max_bad_lines_;
-  int64_t number_ = 0;  // Of the next document in the pass.
+  int64_t number_ = 0;  // Number of the next document in the pass.
   int64_t bad_lines_ = 0;
-  bool read_before_ = false;  // Not the first pass.
+  bool read_before_ = false;  // False in the first pass.
 };
 
 }  // namespace
@@ -184,7 +184,7 @@ class SetDocuments final : public TokenDocuments {
                                                    max_token_id_, ": the data was made with another tokenizer"));
   }
 
-  // With the next document's first token as its offset; without where it cannot be read, which next() says.
+  // `offset` is the next document's first token, or 0 if that cannot be read, which next() then reports.
   StreamPosition position() const override {
     StreamPosition position{.document = {.document = number_}, .pass = pass_, .arrangement = options_.arrangement};
     if (number_ == documents_) return position;
@@ -198,7 +198,7 @@ class SetDocuments final : public TokenDocuments {
     pass_ = position.pass;
     next_.reset();
     pass_tokens_ = 0;
-    warned_ = number_ > 0;  // Of a pass that began before nothing is known.
+    warned_ = number_ > 0;  // The totals of a pass that began before the seek are unknown.
     warnings_.clear();
     if (number_ < documents_) return check_begin(position.document.offset);
     if (number_ == documents_) return absl::OkStatus();
@@ -243,12 +243,12 @@ class SetDocuments final : public TokenDocuments {
     return absl::OkStatus();
   }
 
-  mutable TokenSet set_;  // Opens what it is asked for.
+  mutable TokenSet set_;  // Opens shards on demand.
   mutable std::optional<TokenSet::Extent> next_;
   const int32_t max_token_id_;
   TokenDocumentsOptions options_;
   int64_t documents_ = 0;
-  int64_t number_ = 0;  // Of the next document in the pass.
+  int64_t number_ = 0;  // Number of the next document in the pass.
   int64_t pass_ = 0, pass_tokens_ = 0;
   bool warned_ = false;
   std::vector<std::string> warnings_;

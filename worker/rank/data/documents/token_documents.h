@@ -1,7 +1,6 @@
 #pragma once
 
-// Gives documents as tokens, one after the other: text that is tokenised in order or shuffled, and documents of a token
-// set.
+// Gives documents as tokens, one after the other: text, tokenized in order or shuffled, and documents of a token set.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,30 +22,31 @@
 
 namespace titan::data {
 
-// A document of which the length is known and the tokens may be still to be read.
+// A document of known length. Its tokens may not have been read yet.
 struct TokenDocument {
   StreamPosition start;
   int64_t tokens = 0;        // At least 1.
-  int64_t first = 0;         // Its first token in a token set,
-  std::vector<int32_t> ids;  // or all of them.
+  int64_t first = 0;         // Its first token in a token set, or its number in the pass where tokens are read later.
+  std::vector<int32_t> ids;  // All tokens, if they are read already.
 };
 
-// Documents as tokens, one after the other, in passes when they loop.
+// Documents as tokens, one after the other. If they loop, passes follow each other.
 class TokenDocuments {
  public:
   virtual ~TokenDocuments() = default;
 
-  // The next document; nothing at the end of what does not loop. Errors: as RowSource::next() has them.
+  // The next document; nothing at the end if they do not loop. Errors: those of RowSource::next().
   virtual absl::StatusOr<std::optional<TokenDocument>> next() = 0;
+  // Writes tokens [begin, begin + count) of the document to `out`.
   virtual absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) = 0;
 
-  // Passes over documents that follow and have no more than so many tokens together; those that they had. Few at most
-  // where each is looked up by itself; at the end of what does not loop none.
+  // Skips next documents that have at most `most_tokens` tokens together; returns their tokens. May skip few or none,
+  // and skips none at the end if they do not loop.
   virtual absl::StatusOr<int64_t> pass_over(int64_t most_tokens) {
     (void)most_tokens;
     return int64_t{0};
   }
-  // Whether pass_over() does anything.
+  // Whether pass_over() ever skips.
   virtual bool passes_over() const { return false; }
 
   // Where the next document starts.
@@ -55,33 +55,33 @@ class TokenDocuments {
   virtual std::vector<std::string> take_warnings() = 0;
 };
 
-// What all kinds of token documents have in common.
+// Options of all kinds of token documents.
 struct TokenDocumentsOptions {
-  Arrangement arrangement;  // `of` is found out.
+  Arrangement arrangement;  // `of` is computed.
   bool loop = true;
-  int64_t row_tokens = 0;             // For the warning of few rows.
-  int64_t first = 0, documents = -1;  // Of a token set only these; -1: all from `first` on.
+  int64_t row_tokens = 0;             // For the warning about few rows.
+  int64_t first = 0, documents = -1;  // Only these documents of a token set; documents = -1: all from `first` on.
 };
 
 // Text in the order of its files.
 std::unique_ptr<TokenDocuments> documents_in_order(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options);
 
-// Shuffled text. `max_bad_lines` malformed documents a pass are left out.
+// Shuffled text. Skips up to `max_bad_lines` malformed documents per pass.
 std::unique_ptr<TokenDocuments> shuffled_documents(std::unique_ptr<DocumentFinder> finder, const FileKind& kind,
                                                    int64_t max_bad_lines, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options);
 
-// Of a token set, in its order or shuffled. Tokens above `max_token_id` are errors.
+// Documents of a token set, in order or shuffled. Tokens above `max_token_id` are errors.
 std::unique_ptr<TokenDocuments> documents_of_set(TokenSet set, int32_t max_token_id,
                                                  const TokenDocumentsOptions& options);
 
-// Appends the tokens of a document that a file gave; those that are no labels are marked (label_tokens.h). None of one
-// that has a problem, and it has one behind this when nobody can say which of its tokens are labels. InvalidArgument
-// for a text that the tokenizer does not take.
+// Appends the tokens of a document from a file; tokens that are not labels are marked (label_tokens.h). Appends nothing
+// if the document has a problem, and sets a problem if its labels cannot be matched with tokens. InvalidArgument for
+// text that the tokenizer rejects.
 absl::Status encode_document_text(Tokenizer& tokenizer, DocumentText& document, std::vector<int32_t>& tokens);
 
-// What kinds of text have in common: the tokens of documents that were tokenised, and what a pass of them came to.
+// Base of the kinds of text: holds the tokens of tokenized documents, and the totals of a pass.
 class TokenisedDocuments : public TokenDocuments {
  public:
   TokenisedDocuments(std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
@@ -94,7 +94,7 @@ class TokenisedDocuments : public TokenDocuments {
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
 
  protected:
-  // Nothing for a text without tokens, or with a problem.
+  // No value for a text without tokens or with a problem.
   absl::StatusOr<std::optional<TokenDocument>> tokenised(DocumentText& text, const StreamPosition& start) {
     TokenDocument document{.start = start};
     TITAN_RETURN_IF_ERROR(encode_document_text(*tokenizer_, text, document.ids));
@@ -133,7 +133,7 @@ class TokenisedDocuments : public TokenDocuments {
   TokenDocumentsOptions options_;
   int64_t pass_ = 0;
   bool had_tokens_ = false, warned_ = false;
-  int64_t pass_tokens_ = 0;  // -1: the pass began before a seek.
+  int64_t pass_tokens_ = 0;  // -1: unknown, because the pass began before a seek.
   std::vector<std::string> warnings_;
 };
 

@@ -11,8 +11,8 @@
 
 namespace titan::data {
 
-// A stretch of a file that is read at any place and never believed: blocks of `block` bytes have CRC-32Cs, one after
-// the other at `sums_at` of the file `sums` (no sums: the stretch has none, and is read as it is).
+// A stretch of a file that is read at any place and verified on each read. Each block of `block` bytes has a CRC-32C,
+// stored one after the other at `sums_at` of the file `sums`. Without `sums` nothing is verified.
 class CheckedFile {
  public:
   struct Stretch {
@@ -23,7 +23,7 @@ class CheckedFile {
   CheckedFile(std::string path, std::shared_ptr<storage::ReadableFile> file,
               std::shared_ptr<storage::ReadableFile> sums, const Stretch& stretch);
 
-  // Fills `out` from byte `offset` of the stretch. Errors: DataLoss, naming the file and the byte.
+  // Fills `out` from byte `offset` of the stretch. Errors: those of the disk; DataLoss, names the file and the byte.
   absl::Status read(int64_t offset, int64_t bytes, char* out);
 
   int64_t size() const { return stretch_.size; }
@@ -34,11 +34,11 @@ class CheckedFile {
   const std::string path_;
   const std::shared_ptr<storage::ReadableFile> file_, sums_;
   const Stretch stretch_;
-  std::vector<char> buffer_;  // The block that was read last: rows follow each other.
+  std::vector<char> buffer_;  // The block read last, because rows follow each other.
   int64_t loaded_ = -1;
 };
 
-// Blocks of `block` bytes in `size`.
+// Number of blocks of `block` bytes in `size`.
 constexpr int64_t blocks_of(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
 }  // namespace titan::data

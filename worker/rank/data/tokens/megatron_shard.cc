@@ -1,4 +1,4 @@
-// The tokens of Megatron-LM's indexed data set (common/io/data_files/megatron_index.h).
+// Reads the tokens of Megatron-LM's indexed dataset (common/io/data_files/megatron_index.h).
 #include <cstring>
 #include <utility>
 #include <vector>

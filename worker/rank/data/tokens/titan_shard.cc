@@ -55,7 +55,7 @@ absl::Status ShardWriter::add_document(const std::vector<int32_t>& tokens) {
   return buffer_.size() >= kFlushBytes ? flush(/*all=*/false) : absl::OkStatus();
 }
 
-// Whole blocks, and at the end what is left.
+// Writes whole blocks; with `all` the rest, too.
 absl::Status ShardWriter::flush(bool all) {
   const size_t bytes = all ? buffer_.size() : buffer_.size() / kTokenBlock * kTokenBlock;
   for (size_t at = 0; at < bytes; at += kTokenBlock) {
@@ -93,7 +93,7 @@ absl::Status unfit(const std::string& path, absl::string_view why) {
   return absl::DataLossError(absl::StrCat(path, ": ", why, "; make the index again with titan-data tokenize"));
 }
 
-// A shard of Titan's token index, read.
+// Reads a shard of Titan's token index.
 class TitanShard final : public TokenShard {
  public:
   TitanShard(std::string path, const ShardHeader& header, CheckedFile tokens, CheckedFile offsets)

@@ -1,10 +1,12 @@
 #pragma once
 
-// The files of a shard of Titan's token index (docs/howto/tokenize-data.md), and ShardWriter, which writes them;
-// open_titan_shard() in token_set.h reads them. NAME.tokens has the tokens, little-endian, and nothing else; in version
-// 2 those that are not labels are written as their complements, negative numbers (label_tokens.h). NAME.index has the
-// header, the documents' first tokens (8 bytes each, followed by the number of all tokens), then a CRC-32C for each
-// block of NAME.tokens and one for each block of those numbers.
+// The files of a shard of Titan's token index (docs/howto/tokenize-data.md), and ShardWriter, which writes them.
+// open_titan_shard() in token_set.h reads them.
+//
+// NAME.tokens has only the tokens, little-endian. In version 2, tokens that are not labels are stored as their
+// complements, negative numbers (label_tokens.h). NAME.index has the header, the documents' first tokens (8 bytes each,
+// followed by the number of all tokens), a CRC-32C for each block of NAME.tokens, and one for each block of those
+// numbers.
 
 #include <array>
 #include <bit>
@@ -24,12 +26,12 @@ static_assert(std::endian::native == std::endian::little);
 
 struct ShardHeader {
   std::array<char, 8> magic = {'T', 'I', 'T', 'A', 'N', 'T', 'O', 'K'};
-  uint32_t version = 1;  // 2: which tokens are labels is marked; `width` is 4 then.
+  uint32_t version = 1;  // 2: tokens mark which of them are labels, and `width` is 4.
   uint32_t width = 2;    // Bytes of a token: 2 or 4.
   int64_t tokens = 0;
   int64_t documents = 0;
   uint32_t reserved = 0;
-  uint32_t sum = 0;  // CRC-32C of all before it.
+  uint32_t sum = 0;  // CRC-32C of the fields before it.
 };
 static_assert(sizeof(ShardHeader) == 40);
 
@@ -39,7 +41,7 @@ inline bool is_marked(const ShardHeader& header) { return header.version == 2; }
 
 uint32_t header_sum(const ShardHeader& header);
 
-// Where in NAME.index things are.
+// Offsets and sizes in bytes. Checksums are in NAME.index.
 struct ShardLayout {
   explicit ShardLayout(const ShardHeader& header)
       : token_bytes(header.tokens * header.width),
@@ -52,19 +54,19 @@ struct ShardLayout {
 
 inline constexpr const char *kTokensEnding = ".tokens", *kIndexEnding = ".index";
 
-// Writes a shard: NAME.tokens as documents come, NAME.index at the end. What a killed writer left is replaced.
+// Writes a shard: NAME.tokens as documents come, NAME.index at the end. Replaces what a killed writer left.
 class ShardWriter {
  public:
-  // `name` is the path without an ending. Tokens have `width` bytes; `marked`: 4, and they say which are labels.
+  // `name` is the path without suffix. Tokens have `width` bytes; with `marked` they have 4 and mark which are labels.
   static absl::StatusOr<ShardWriter> create(storage::Files& files, const std::string& name, uint32_t width,
                                             bool marked = false);
 
   absl::Status add_document(const std::vector<int32_t>& tokens);
 
-  // Writes the index; both files are durable then.
+  // Writes the index. Both files are durable afterwards.
   struct Written {
     int64_t tokens = 0, documents = 0;
-    uint32_t index_sum = 0;  // CRC-32C of NAME.index, which holds those of NAME.tokens.
+    uint32_t index_sum = 0;  // CRC-32C of NAME.index, which holds the checksums of NAME.tokens.
   };
   absl::StatusOr<Written> finish();
 

@@ -33,7 +33,7 @@ absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std
 
 namespace {
 
-constexpr size_t kMaxOpen = 64;  // Shards, of two files each: shuffled documents come from all of them.
+constexpr size_t kMostOpen = 64;  // In shards, of two files each. Shuffled documents come from all shards.
 
 }  // namespace
 
@@ -100,7 +100,7 @@ absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
   return open_.back().second.get();
 }
 
-// The shard of a token, or the first of those without tokens before it.
+// The last shard that begins at or before the token. Empty shards before it begin there too, but hold no token.
 int64_t TokenSet::shard_of(int64_t token) const {
   const auto behind = std::upper_bound(parts_.begin(), parts_.end(), token,
                                        [](int64_t value, const Part& part) { return value < part.tokens_before; });

@@ -1,6 +1,6 @@
 #pragma once
 
-// Joins the token shards of a dataset into one row of tokens, and says which tokenizer they are of.
+// Joins the token shards of a dataset into one sequence of tokens, and reports which tokenizer made them.
 
 #include <cstdint>
 #include <memory>
@@ -17,68 +17,67 @@
 
 namespace titan::data {
 
-// The documents of one file as tokens, one after the other; at any place in O(1). Not thread-safe.
+// The documents of one file as a sequence of tokens, with O(1) access to any place. Not thread safe.
 class TokenShard {
  public:
   virtual ~TokenShard() = default;
 
   virtual int64_t tokens() const = 0;
   virtual int64_t documents() const = 0;
-  virtual bool marked() const { return false; }  // Whether tokens that are no labels are read as label_tokens.h says.
+  virtual bool marked() const { return false; }  // Whether tokens that are not labels are marked (label_tokens.h).
 
-  // The number of the first token of a document; of document documents(): tokens(). Errors: DataLoss, names the file.
+  // Index of a document's first token; tokens() for document documents(). Errors: DataLoss, names the file.
   virtual absl::StatusOr<int64_t> document_begin(int64_t document) = 0;
   virtual absl::Status read(int64_t begin, int64_t count, int32_t* out) = 0;
-  // Reads everything and checks whatever can be checked.
+  // Reads everything and checks all that can be checked.
   virtual absl::Status verify() = 0;
 };
 
-// The document in which a token is: the last that begins there or before.
+// The document that holds a token: the last one that begins at or before it.
 absl::StatusOr<int64_t> document_of(TokenShard& shard, int64_t token);
 
-// `path` is shard-00000.tokens, with shard-00000.index beside it.
+// `path` is shard-00000.tokens; shard-00000.index is next to it.
 absl::StatusOr<std::unique_ptr<TokenShard>> open_titan_shard(const std::string& path);
-// `path` is Megatron-LM's .idx, with the .bin beside it.
+// `path` is Megatron-LM's .idx; the .bin is next to it.
 absl::StatusOr<std::unique_ptr<TokenShard>> open_megatron_shard(const std::string& path);
 
-// The mark of a loaded tokenizer and the folder that it came from.
-absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std::string& folder,
-                                                                       const Tokenizer& tokenizer);
+// Identifies a tokenizer that was loaded from `folder`.
+absl::StatusOr<data_files::TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer);
 
-// All shards of a dataset as one row of tokens. Of them a few are open at a time. Not thread-safe.
+// All shards of a dataset as one sequence of tokens. Keeps a few of them open. Not thread safe.
 class TokenSet {
  public:
-  // `files` as find_dataset_files gives them. Errors: NotFound, DataLoss; names the file.
+  // `files` come from find_dataset_files(). Errors: NotFound, DataLoss; names the file.
   static absl::StatusOr<TokenSet> open(data_files::Format format, const std::vector<std::string>& files);
 
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return documents_; }
-  bool marked() const { return marked_; }  // Whether some shards say which tokens are labels, as label_tokens.h has it.
+  bool marked() const { return marked_; }  // Whether some shards mark which tokens are labels (label_tokens.h).
   std::vector<std::string> paths() const;
-  // Of each token index; Megatron-LM's files do not say.
+  // One for each token index; Megatron-LM's files do not name their tokenizer.
   struct Marked {
     std::string manifest;
-    data_files::TokenizerFingerprint tokenizer;
-    std::optional<bool> train_on_all;  // As TokenManifest has it.
+    data_files::TokenizerMark tokenizer;
+    std::optional<bool> train_on_all;  // See TokenManifest.
   };
   const std::vector<Marked>& marks() const { return marks_; }
 
   absl::Status read(int64_t begin, int64_t count, int32_t* out);
 
-  // A document: its shard, its number there, and the number of its first token there.
+  // A document: its shard, and its number and first token within the shard.
   struct Place {
     int64_t shard = 0, document = 0, begin = 0;
   };
-  // The document of a token, and the first token of a document (of document documents(): tokens()).
+  // The document that holds a token, and the first token of a document (tokens() for document documents()).
   absl::StatusOr<Place> find(int64_t token);
   absl::StatusOr<int64_t> document_begin(int64_t document);
-  // The tokens of a document.
+  // First token and length of a document.
   struct Extent {
     int64_t begin = 0, tokens = 0;
   };
   absl::StatusOr<Extent> extent(int64_t document);
 
-  // The numbers, in the whole, of a shard's first token and document. `shard` may be the number of shards.
+  // Tokens and documents of all shards before `shard`, which may be the number of shards.
   int64_t tokens_before(int64_t shard) const { return shard < shards() ? parts_[shard].tokens_before : tokens_; }
   int64_t documents_before(int64_t shard) const {
     return shard < shards() ? parts_[shard].documents_before : documents_;
@@ -104,7 +103,8 @@ class TokenSet {
   std::vector<Marked> marks_;
   int64_t tokens_ = 0, documents_ = 0;
   bool marked_ = false;
-  std::vector<std::pair<int64_t, std::unique_ptr<TokenShard>>> open_;  // By number; the last is the newest.
+  std::vector<std::pair<int64_t, std::unique_ptr<TokenShard>>> open_;  // By shard number; the last is the most recently
+                                                                       // used.
 };
 
 }  // namespace titan::data

@@ -57,13 +57,13 @@ absl::StatusOr<hub::StreamOptions> hub_options() {
 
 namespace {
 
-constexpr int kAttempts = 4;  // For the list: a wrong address is told within seconds.
-constexpr absl::Duration kMaxWaiting = absl::Minutes(10);
+constexpr int kAttempts = 4;  // For the listing: a wrong address is reported within seconds.
+constexpr absl::Duration kMostWaiting = absl::Minutes(10);
 
 struct Listing {
   std::string commit;
   std::vector<std::string> names;
-  std::vector<int64_t> sizes;  // Of each, or nothing at all.
+  std::vector<int64_t> sizes;  // One per name, or none at all.
 };
 
 bool is_in(const std::string& place, const std::string& name) {
@@ -102,7 +102,7 @@ std::string text_of(const nlohmann::json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Nothing for what is no record of this path.
+// No value if the text is not a record of this path.
 std::optional<Listing> from_text(const std::string& path, const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || text_of(json, "path") != path) return std::nullopt;
@@ -134,8 +134,10 @@ absl::StatusOr<Listing> recorded(const hub::StreamOptions& options, const hub::D
   };
   if (std::optional<Listing> found = there()) return *std::move(found);
   TITAN_RETURN_IF_ERROR(disk.make_folders(folder));
-  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(file + ".lock", storage::LockMode::kExclusive, kMaxWaiting));
-  if (std::optional<Listing> found = there()) return *std::move(found);  // Another asked meanwhile.
+  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(file + ".lock", storage::LockMode::kExclusive, kMostWaiting));
+  if (std::optional<Listing> found = there())
+    return *std::move(found);  // Another process may have listed them
+                               // meanwhile.
   TITAN_ASSIGN_OR_RETURN(Listing listing, ask(options, path));
   TITAN_RETURN_IF_ERROR(storage::atomic_write(disk, file, to_text(text, listing)));
   return listing;

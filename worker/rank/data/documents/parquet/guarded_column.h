@@ -9,7 +9,7 @@
 
 namespace titan::data {
 
-// What readers of a file's rows share. Arrow throws, and nothing may leave titan-parquet.so that way.
+// Common base of the readers of rows. Arrow throws, and no exception may leave titan-parquet.so.
 class GuardedColumn : public data_files::ParquetColumn {
  public:
   Read next(std::string& text) final {
@@ -47,13 +47,14 @@ class GuardedColumn : public data_files::ParquetColumn {
  protected:
   virtual int64_t groups() const = 0;
   virtual int64_t rows(int64_t group) const = 0;
-  virtual Read read(std::string& text) = 0;            // As next(), which this may throw out of.
-  virtual void go_to(int64_t group, int64_t row) = 0;  // Before group_ and row_ become these, which are there.
+  virtual Read read(std::string& text) = 0;            // Like next(), but may throw.
+  virtual void go_to(int64_t group, int64_t row) = 0;  // Called before group_ and row_ are set to this row, which
+                                                       // exists.
 
-  int64_t group_ = 0, row_ = 0;  // Of the next row.
+  int64_t group_ = 0, row_ = 0;  // Place of the next row.
 };
 
-// Opens a column; null with a sentence in `problem`.
+// Opens a column; null with a message in `problem` on failure.
 template <typename Column, typename... Arguments>
 data_files::ParquetColumn* open_guarded(std::string& problem, const Arguments&... arguments) {
   try {

@@ -1,4 +1,5 @@
-// titan-parquet.so: Arrow's reader of Parquet files behind parquet_column.h, so that no program needs Arrow to start.
+// titan-parquet.so implements parquet_column.h with Arrow's reader of Parquet files, so that no program needs Arrow to
+// start.
 #include <parquet/column_reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
@@ -19,7 +20,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kBatch = 64;  // Rows decoded together.
+constexpr int64_t kBatch = 64;  // Rows decoded at once.
 
 void refuse(const std::string& why) { throw parquet::ParquetException(why); }
 
@@ -28,7 +29,7 @@ class Column final : public GuardedColumn {
   Column(const std::string& path, const std::string& name) {
     parquet::ReaderProperties properties;
     properties.set_page_checksum_verification(true);
-    properties.enable_buffered_stream();  // A part of a row group is read alone.
+    properties.enable_buffered_stream();  // Reads only the needed part of a row group.
     file_ = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
     find(name);
     check_counts();
@@ -52,7 +53,7 @@ class Column final : public GuardedColumn {
     whole_ = column.max_definition_level();
   }
 
-  // Every count that the file states, against the others: rows would be lost in silence otherwise.
+  // Compares all counts that the file states: otherwise rows could be lost silently.
   void check_counts() {
     const parquet::FileMetaData& metadata = *file_->metadata();
     int64_t sum = 0;
@@ -113,7 +114,7 @@ class Column final : public GuardedColumn {
     row_ = row;
   }
 
-  // To a row of this group that follows. Pages that end before it are passed over as they are: most are compressed.
+  // Moves to a later row of this group. Pages that end before it are skipped undecoded: most are compressed.
   void move_to(int64_t row) {
     const int64_t decoded = std::min(row - row_, levels_ - level_), behind = row_ + levels_ - level_;
     value_ += std::count(definitions_.begin() + level_, definitions_.begin() + level_ + decoded, whole_);
@@ -143,13 +144,13 @@ class Column final : public GuardedColumn {
 
   std::unique_ptr<parquet::ParquetFileReader> file_;
   int column_ = -1;
-  int whole_ = 0;  // Definition level of a value that is there.
+  int whole_ = 0;  // Definition level of a value that is not null.
   std::shared_ptr<parquet::ByteArrayReader> reader_;
   std::array<int16_t, kBatch> definitions_{};
   std::array<parquet::ByteArray, kBatch> values_{};
   int64_t levels_ = 0, level_ = 0, value_ = 0;
-  int64_t page_begin_ = 0, page_end_ = 0;  // Rows of the group, of the page that was looked at last;
-  int64_t wanted_ = 0;                     // pages that end at this row or before are passed over.
+  int64_t page_begin_ = 0, page_end_ = 0;  // Rows, within the group, of the last page looked at.
+  int64_t wanted_ = 0;                     // Pages that end at or before this row are skipped.
 };
 
 }  // namespace

@@ -8,14 +8,14 @@
 namespace titan::data {
 namespace {
 
-constexpr int kMaxDepth = 32;  // Lists and structs inside of each other.
+constexpr int kDeepest = 32;  // Nesting of lists and structs.
 
 template <typename Array>
 const Array& as(const arrow::Array& array) {
   return static_cast<const Array&>(array);
 }
 
-// As pandas has it, which writes a number that is missing as NaN.
+// Follows pandas, which writes a missing number as NaN.
 void append_number(double number, std::string& out) {
   if (std::isnan(number)) {
     out += "null";

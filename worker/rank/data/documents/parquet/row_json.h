@@ -10,17 +10,18 @@ class Array;
 
 namespace titan::data {
 
-// What a row has and JSON has no form for, thrown by append_value().
+// A value that JSON cannot express; append_value() throws it.
 struct NoJsonForm {
-  std::string field;  // Below the value that was asked for: "messages.created".
+  std::string field;  // Path below the requested value: "messages.created".
   std::string why;
 };
 
+// Appends `text` as a JSON string, in quotes and escaped.
 void append_quoted(std::string_view text, std::string& out);
 
-// Appends value `i` as JSON: lists, structs, maps of texts, texts (bytes are taken for UTF-8), numbers and flags; what
-// is encoded by a dictionary as its value; dates, times and decimals as texts, as Arrow writes them; NaN as null.
-// Throws NoJsonForm for infinities, other types and lists and structs that are more than 32 deep.
+// Appends value `i` as JSON: lists, structs, maps with keys that are texts, texts (bytes are taken as UTF-8), numbers
+// and booleans; values encoded by a dictionary; dates, times and decimals as texts in Arrow's format; NaN as null.
+// Throws NoJsonForm for infinities, other types, and lists and structs nested more than 32 deep.
 void append_value(const arrow::Array& array, int64_t i, std::string& out);
 
 }  // namespace titan::data

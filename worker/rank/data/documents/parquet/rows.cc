@@ -1,4 +1,4 @@
-// Whole rows of a Parquet file as JSON: what datasets of conversations are, lists of structs.
+// Whole rows of a Parquet file as JSON, for datasets of conversations, which are lists of structs.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
@@ -17,7 +17,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kRowBatch = 64;  // Rows decoded together.
+constexpr int64_t kRowBatch = 64;  // Rows decoded at once.
 
 [[noreturn]] void refuse_rows(const std::string& why) { throw parquet::ParquetException(why); }
 
@@ -40,7 +40,7 @@ class Rows final : public GuardedColumn {
   }
 
  private:
-  // Those of the wanted columns that there are, with every leaf of theirs.
+  // Selects the requested columns that exist, with all their leaves.
   void choose(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns) {
     bool first = false;
     std::string found;
@@ -71,7 +71,7 @@ class Rows final : public GuardedColumn {
     return write(row, text);
   }
 
-  // A row of batch_.
+  // Writes a row of batch_.
   Read write(int64_t row, std::string& text) const {
     text = "{";
     for (int column = 0; column < batch_->num_columns(); ++column) {
@@ -89,7 +89,7 @@ class Rows final : public GuardedColumn {
     return Read::kText;
   }
 
-  // Up to the row that is next: rows before it are decoded, too.
+  // Starts a group at the next row. Rows before it are decoded, too.
   void start_group() {
     PARQUET_ASSIGN_OR_THROW(batches_, reader_->GetRecordBatchReader({static_cast<int>(group_)}, leaves_));
     fill();
@@ -110,10 +110,10 @@ class Rows final : public GuardedColumn {
 
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<int> leaves_;
-  std::vector<int64_t> rows_;  // Of each row group.
+  std::vector<int64_t> rows_;  // Rows of each row group.
   std::shared_ptr<arrow::RecordBatchReader> batches_;
   std::shared_ptr<arrow::RecordBatch> batch_;
-  int64_t at_ = 0;  // Of the next row in batch_.
+  int64_t at_ = 0;  // Index of the next row in batch_.
 };
 
 }  // namespace
