@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kIgnoreIndex = -100;
 
-// Of a row that is cut from one stream of texts beside rows of pieces.
+// Numbers the documents of a row that is cut from one stream of texts, when other rows have pieces.
 void number(absl::Span<const int32_t> tokens, std::optional<int32_t> document_end, int64_t* documents) {
   int64_t document = 0;
   for (const int32_t token : tokens) {
@@ -21,7 +21,7 @@ void number(absl::Span<const int32_t> tokens, std::optional<int32_t> document_en
   }
 }
 
-// Of a row of pieces: no piece foretells the next one, and padding foretells nothing.
+// Numbers the pieces of a row. No piece's last token predicts the next piece, and padding has no labels.
 void separate(absl::Span<const int64_t> ends, int64_t seq_len, int64_t* labels, int64_t* documents) {
   int64_t begin = 0, document = 0;
   for (const int64_t end : ends) {

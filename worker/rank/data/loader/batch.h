@@ -19,32 +19,32 @@ namespace titan::data {
 struct Batch {
   at::Tensor tokens;  // int64 [batch, seq_len]
   at::Tensor labels;  // int64 [batch, seq_len]; -100: ignored by the loss
-  // The document of each token, counted in each row, int64 [batch, seq_len]; not defined where a token that ends
-  // documents tells it. Padding is a document a token.
+  // Index of each token's document within its row, int64 [batch, seq_len]. Each padding token is a document by itself.
+  // Undefined if a token marks the end of documents.
   at::Tensor documents;
 };
 
-// One microbatch with the place behind it, or why there is none.
+// One microbatch and the place after it, or an error.
 struct MadeBatch {
   absl::Status status;
   Batch batch;
   MixCursor after;
   std::vector<std::string> warnings;
-  double padding = 0;  // The share of padding in the rows that this batch is dealt from.
+  double padding = 0;  // Share of padding in the rows of all ranks that this batch is dealt from.
 };
 
-// Deals rows of a stream: of every `rows` consecutive ones, `batch` from `first` on are this rank's.
+// Deals rows of a stream: of every `rows` consecutive rows, this rank gets `batch`, starting at the `first`.
 class BatchMaker {
  public:
   struct Options {
     int64_t rows = 1, first = 0, batch = 1;
     int64_t seq_len = 0;
-    bool pieces = false;  // Some rows are made of pieces: labels end with them, and the batch says whose each token is.
-    std::optional<int32_t> document_end;  // The token that ends a document of rows without pieces.
+    bool pieces = false;                  // Some rows have pieces: labels end with them, and Batch::documents is set.
+    std::optional<int32_t> document_end;  // The token that ends a document in rows without pieces.
   };
   BatchMaker(MixedRows stream, const Options& options) : stream_(std::move(stream)), options_(options) {}
 
-  // OutOfRange when the stream is at its end. Rows behind its end have no labels.
+  // OutOfRange at the end of the stream. In a last, partial batch the missing rows have no labels.
   MadeBatch make();
 
   const MixedRows& stream() const { return stream_; }

@@ -25,7 +25,7 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
   absl::StatusOr<hub::DatasetPath> parsed = hub::parse_dataset_path(dataset_path);
   if (!parsed.ok()) return annotate(parsed.status(), dataset_path);
   hub::DatasetPath path = *std::move(parsed);
-  if (path.place.empty() && path.repo.name() == "c4") path.place = "en";  // As of a mirror on disk.
+  if (path.place.empty() && path.repo.name() == "c4") path.place = "en";  // The same as for a mirror on disk.
   absl::StatusOr<hub::StreamOptions> options = hub_options();
   if (!options.ok()) return annotate(options.status(), dataset_path);
   data_files::ListedFiles listed{.chosen = names_files(path.place)};
@@ -42,8 +42,8 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
                                                " --dataset --include GLOB, and set dataset_path to their folder"));
 }
 
-// What a library's dataset reads: the library says what its files are. A format set here is for other sources; one for
-// this dataset is refused with the configuration (common/plan/config/data_sources.cc).
+// Files of a library's dataset; the library defines their format. A format set here is for other sources; one for this
+// dataset is refused with the configuration (common/plan/config/data_sources.cc).
 absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDataset> loaded, const std::string& path,
                                                  const config::DataLoader& settings) {
   const std::string who = absl::StrCat("dataset \"", loaded->name, "\" of ", loaded->library);

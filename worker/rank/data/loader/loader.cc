@@ -31,7 +31,7 @@ RowsWanted rows_wanted(const LoaderOptions& options) {
           .counts_folder = options.counts_folder};
 }
 
-// Else a loader that is left might wait for a hub.
+// Otherwise the destructor of a loader might wait for a hub.
 void stop_hubs(const LoaderOptions& options) {
   if (options.kind.remote != nullptr) options.kind.remote->stop();
   for (const SourceWanted& source : options.sources) {
@@ -150,7 +150,7 @@ class PrefetchingLoader final : public Loader {
     return maker_.make();
   }
 
-  // The next item from the thread, which starts with the first call; from the maker itself without one.
+  // The next item: from the thread, which the first call starts, or with prefetch 0 from the maker.
   MadeBatch take() {
     if (options_.prefetch <= 0) {
       if (failed_.ok()) {
@@ -163,7 +163,7 @@ class PrefetchingLoader final : public Loader {
     sync::Lock lock(mutex_);
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     changed_.wait(mutex_, [this]() TITAN_REQUIRES(mutex_) { return !ready_.empty(); });
-    if (!ready_.front().status.ok()) {  // Stays for the calls after this one.
+    if (!ready_.front().status.ok()) {  // The error stays for later calls.
       MadeBatch last = ready_.front();
       ready_.front().warnings.clear();
       return last;
@@ -174,7 +174,7 @@ class PrefetchingLoader final : public Loader {
     return item;
   }
 
-  // The thread: keeps `prefetch` items ready until it is stopped or has met the end or an error.
+  // The thread's function: keeps `prefetch` items ready until it is stopped or meets the end or an error.
   void run() {
     bool more = true;
     while (more) {
@@ -209,12 +209,12 @@ class PrefetchingLoader final : public Loader {
   const LoaderOptions options_;
   const int32_t max_token_id_;
   const std::optional<int32_t> end_of_document_;
-  BatchMaker maker_;    // The thread's while it runs, but for its names and files.
-  MixCursor returned_;  // Behind the last batch that next() gave.
+  BatchMaker maker_;    // Owned by the thread while it runs, except for names and files.
+  MixCursor returned_;  // After the last batch that next() returned.
   std::vector<std::string> warnings_;
-  double padding_ = 0;  // Of the batches since it was asked for, so many.
+  double padding_ = 0;  // Sum over the `batches_` batches since the last take_padding().
   int64_t batches_ = 0;
-  absl::Status failed_;  // Without a thread.
+  absl::Status failed_;  // Used without a thread.
 
   sync::Mutex mutex_;
   sync::Condition changed_;

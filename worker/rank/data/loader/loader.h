@@ -19,69 +19,73 @@ enum class Order { kGlobal, kPerRank };
 struct LoaderOptions {
   std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
   FileKind kind;
-  std::vector<SourceWanted> sources;  // Instead of these two: several datasets in one stream; order kGlobal alone.
-  std::vector<WeightsFrom> weights;   // Of the sources.
+  std::vector<SourceWanted> sources;  // Replaces `files` and `kind`: several datasets in one stream; only with order
+                                      // kGlobal.
+  std::vector<WeightsFrom> weights;   // Weights of the sources.
   std::string tokenizer_folder;       // Holds tokenizer.json (and tokenizer_config.json).
   int64_t batch = 1;                  // Rows of one microbatch on this data-parallel rank.
   int64_t seq_len = 2048;
   Order order = Order::kGlobal;
   int dp_rank = 0;
   int dp_size = 1;
-  bool loop = true;             // Training never ends; validation may.
+  bool loop = true;             // Starts again at the end. Training always does.
   int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
   Shuffle shuffle = Shuffle::kNone;
   int64_t shuffle_seed = 0;
   int64_t packing_window = 0;                     // RowsWanted::packing_window.
   std::string counts_folder;                      // RowsWanted::counts_folder.
   int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
-  std::shared_ptr<trace::Spans> spans = nullptr;  // Shows the making of each microbatch in traces; null: not.
+  std::shared_ptr<trace::Spans> spans = nullptr;  // Records the making of each microbatch in traces; null: does not.
 };
 
-// What one of several sources has given to the batches of all ranks.
+// Totals of one of several sources, over the batches of all ranks.
 struct SourceProgress {
   std::string name;
   int64_t rows = 0;
   int64_t passes = 0;  // Times that its documents were read to the end.
 };
 
-// Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row
-// m * batch * dp_size + r of one stream, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch), so that the
-// global batch depends only on batch * dp_size. kPerRank: torchtitan's contiguous document chunk and own token buffer
-// (of compressed files, which it streams, every dp_size-th file, or every dp_size-th document when the files cannot be
-// dealt evenly).
+// Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row m *
+// batch * dp_size + r of one stream, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch). So the global
+// batch depends only on batch * dp_size.
+//
+// Order kPerRank: torchtitan's contiguous share of documents and token buffer per rank. Compressed files are streamed:
+// every dp_size-th file, or every dp_size-th document if the files do not divide evenly.
 class Loader {
  public:
   virtual ~Loader() = default;
 
-  // The next microbatch. OutOfRange at the end when not looping; InvalidArgument (names file and line) past
+  // The next microbatch. OutOfRange at the end if not looping; InvalidArgument (names file and line) beyond
   // max_bad_lines.
   virtual absl::StatusOr<Batch> next() = 0;
 
-  // Cursor after the last batch that next() returned (not what was prefetched). Order kGlobal: the same on every rank
-  // and valid for any dp_size; kPerRank: this rank's own.
+  // Cursor after the last batch that next() returned, regardless of prefetching. Order kGlobal: the same on every rank,
+  // and valid for any dp_size; kPerRank: only for this rank.
   virtual nlohmann::json state() const = 0;
-  // Of state(), or torchtitan's of one stream: {"sample_idx", "tokens_left"}, documents read in this pass and how many
-  // of their tokens are in no row yet. Order kPerRank: of this rank; kGlobal: of the one stream.
+  // Accepts the result of state(), or torchtitan's state of one stream: {"sample_idx", "tokens_left"}, the documents
+  // read in this pass and how many of their tokens are in no row yet. Order kPerRank: this rank's; kGlobal: the one
+  // stream's.
   virtual absl::Status restore(const nlohmann::json& state) = 0;
 
-  // Before anything was read or restored: the stream's first row has this number, where weights change by numbers.
+  // Sets the number of the stream's first row, for weights that change by row. Call it before anything is read or
+  // restored.
   virtual absl::Status begin_at(int64_t row) = 0;
 
-  // Of LoaderOptions::sources, up to the last batch that next() returned; empty without them.
+  // Totals of LoaderOptions::sources up to the last batch that next() returned; empty without sources.
   virtual std::vector<SourceProgress> progress() const = 0;
 
-  // The share of padding in the batches since the last call; nothing when rows are not packed. Order kGlobal: in those
+  // Share of padding in the batches since the last call; no value if rows are not packed. Order kGlobal: in the batches
   // of all ranks.
   virtual std::optional<double> take_padding() = 0;
 
-  // What was met since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset that
-  // is so small that it is repeated without end. Order kGlobal: the same on every rank.
+  // Warnings since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset so small
+  // that it repeats endlessly. Order kGlobal: the same on every rank.
   virtual std::vector<std::string> take_warnings() = 0;
 
-  // The largest token that can appear: has to be below the model's vocabulary size.
+  // The largest token that can appear. It has to be below the model's vocabulary size.
   virtual int32_t max_token_id() const = 0;
 
-  // The token that ends each document, where the tokenizer defines one.
+  // The token that ends each document, if the tokenizer defines one.
   virtual std::optional<int32_t> end_of_document() const = 0;
 };
 

@@ -50,7 +50,7 @@ absl::StatusOr<int64_t> CountedRows::skip(int64_t rows) {
   return rows;
 }
 
-// How many of `tokens` follow: fewer only at the end of a stream that does not loop.
+// How many of the next `tokens` tokens exist: fewer only at the end of a stream that does not loop.
 absl::StatusOr<int64_t> CountedRows::ahead(int64_t tokens) {
   if (options_.loop) return tokens;
   int64_t there = -head_.token;
@@ -62,7 +62,7 @@ absl::StatusOr<int64_t> CountedRows::ahead(int64_t tokens) {
   return std::min(there, tokens);
 }
 
-// What lies behind the last row is read no more, and told of all the same.
+// Reports malformed lines after the last row, which is not read any more.
 absl::Status CountedRows::note_end() {
   if (noted_end_) return absl::OkStatus();
   for (Head head = head_; head.block < blocks_.count();) {
@@ -85,7 +85,7 @@ absl::Status CountedRows::advance(int64_t tokens) {
   return absl::OkStatus();
 }
 
-// To the start of the next block, or behind the last.
+// Moves to the start of the next block, or after the last.
 absl::Status CountedRows::leave_block(Head& head, const BlockCount& count) {
   if (count.bad_lines > 0) TITAN_RETURN_IF_ERROR(note_bad_lines(head, count));
   ++head.block;
@@ -124,7 +124,7 @@ absl::Status CountedRows::note_bad_lines(const Head& head, const BlockCount& cou
   return absl::OkStatus();
 }
 
-// A block of which the counts are known: it must be what was counted.
+// A block that was counted. InvalidArgument if it differs from its count.
 absl::StatusOr<const DocumentBlocks::Block*> CountedRows::block(int64_t number) {
   TITAN_ASSIGN_OR_RETURN(const BlockCount count, counts_.get(number));
   TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(number));
@@ -138,7 +138,7 @@ absl::StatusOr<const DocumentBlocks::Block*> CountedRows::read_block(int64_t num
   const auto there =
       std::find_if(cache_.begin(), cache_.end(), [&](const auto& entry) { return entry.first == number; });
   if (there != cache_.end()) {
-    std::rotate(there, there + 1, cache_.end());  // The last is the newest.
+    std::rotate(there, there + 1, cache_.end());  // The last is the most recently used.
     return &cache_.back().second;
   }
   TITAN_ASSIGN_OR_RETURN(DocumentBlocks::Block read, blocks_.read(number, *tokenizer_));
@@ -154,7 +154,7 @@ absl::StatusOr<StreamPosition> CountedRows::position() {
   if (head_.block == blocks_.count()) return position;
   TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(head_.block));
   position.document.file = blocks_.file_of(head_.block);
-  if (head_.token == read->count.tokens) {  // A block without tokens.
+  if (head_.token == read->count.tokens) {  // The block has no tokens.
     TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace begin, blocks_.begin_of(head_.block, *read));
     set_place(position, begin);
     return position;
@@ -171,7 +171,7 @@ absl::StatusOr<StreamPosition> CountedRows::position() {
 }
 
 void CountedRows::set_place(StreamPosition& position, const data_files::FilePlace& place) const {
-  const bool lines = blocks_.kind().format != data_files::Format::kParquet;  // Its rows are counted by group.
+  const bool lines = blocks_.kind().format != data_files::Format::kParquet;  // Rows of Parquet are counted by group.
   position.document.offset = place.offset;
   position.document.line = place.line + (lines ? head_.lines : 0);
 }

@@ -12,9 +12,9 @@
 
 namespace titan::data {
 
-// RowStream's rows and positions for one of many ranks: what others train on is not tokenised, only counted, and that
-// by all ranks together. A row is found from the counts of blocks, and of text only the blocks are tokenised in which
-// rows of this rank lie, or positions.
+// RowStream's rows and positions, for one of many ranks. Documents that others train on are not tokenized, only
+// counted, and all ranks share the counting. The counts of blocks find a row, and only blocks that hold this rank's
+// rows or positions are tokenized.
 class CountedRows final : public RowSource {
  public:
   struct Options {
@@ -23,12 +23,12 @@ class CountedRows final : public RowSource {
     int64_t max_bad_lines = 100;
     int rank = 0, ranks = 1;
     std::string counts_file;
-    absl::Duration timeout = absl::Seconds(1);  // With ranks whose counts do not come.
+    absl::Duration patience = absl::Seconds(1);  // Time to wait for other ranks' counts.
   };
   CountedRows(DocumentBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options);
 
-  // Errors: those of DocumentBlocks; InvalidArgument past max_bad_lines, when a whole pass gives no token, and when a
-  // block is not what was counted (the dataset has changed).
+  // Errors: those of DocumentBlocks; InvalidArgument beyond max_bad_lines, when a whole pass has no token, and when a
+  // block differs from its count (the dataset has changed).
   absl::StatusOr<const int32_t*> next() override;
   absl::StatusOr<int64_t> skip(int64_t rows) override;
   absl::StatusOr<StreamPosition> position() override;
@@ -36,16 +36,16 @@ class CountedRows final : public RowSource {
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
 
   int64_t blocks_counted() const { return counts_.counted(); }
-  int64_t blocks_read() const { return blocks_read_; }  // And tokenised.
+  int64_t blocks_read() const { return blocks_read_; }  // Blocks that were tokenized.
   int64_t counts_looked_up() const { return counts_.looked_up(); }
 
  private:
-  // A place in the stream: tokens into a block, and what the pass had before that block.
+  // A place in the stream: tokens into a block, and the totals of the pass before that block.
   struct Head {
     int64_t block = 0, token = 0;
-    int64_t documents = 0, lines = 0, bad_lines = 0;  // Lines: of the file.
+    int64_t documents = 0, lines = 0, bad_lines = 0;  // Lines of the file.
     int64_t pass = 0;
-    int64_t pass_tokens = 0;  // Of the pass before the block; -1: it began before a seek.
+    int64_t pass_tokens = 0;  // Tokens of the pass before the block; -1: unknown, because the pass began before a seek.
   };
   absl::Status advance(int64_t tokens);
   absl::Status leave_block(Head& head, const BlockCount& count);
@@ -63,12 +63,12 @@ class CountedRows final : public RowSource {
   const Options options_;
   SharedCounts<BlockCount> counts_;
   Head head_;
-  bool read_before_ = false;  // Not the first pass.
+  bool read_before_ = false;  // False in the first pass.
   bool warned_ = false;
-  bool noted_end_ = false;  // Of a stream that does not loop.
+  bool noted_end_ = false;  // Only for a stream that does not loop.
   int64_t blocks_read_ = 0;
   std::vector<int32_t> row_;
-  std::vector<std::pair<int64_t, DocumentBlocks::Block>> cache_;  // Blocks that were read last.
+  std::vector<std::pair<int64_t, DocumentBlocks::Block>> cache_;  // The blocks read last.
   std::vector<std::string> warnings_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace titan::data {
 
-// Documents for one more row; false when there are none.
+// Gets the documents of one more row; false if there are none.
 absl::StatusOr<bool> DocumentRows::fetch() {
   while (tokens_ < static_cast<int64_t>(row_.size())) {
     TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
@@ -18,7 +18,7 @@ absl::StatusOr<bool> DocumentRows::fetch() {
   return true;
 }
 
-// Over a row, which is read when there is a place for it.
+// Moves past a row; writes its tokens to `out` unless that is null.
 absl::StatusOr<bool> DocumentRows::advance(int32_t* out) {
   TITAN_ASSIGN_OR_RETURN(const bool there, fetch());
   if (!there) return false;
@@ -46,7 +46,7 @@ absl::StatusOr<const int32_t*> DocumentRows::next() {
   return there ? row_.data() : nullptr;
 }
 
-// Over tokens of documents of which many are passed over together.
+// Skips tokens, many documents at once where possible.
 absl::Status DocumentRows::pass_over(int64_t tokens) {
   while (tokens > 0) {
     if (ahead_.empty()) {
@@ -54,7 +54,7 @@ absl::Status DocumentRows::pass_over(int64_t tokens) {
       tokens -= passed;
       if (tokens == 0) break;
       TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
-      if (!document.has_value()) break;  // Not of documents that loop.
+      if (!document.has_value()) break;  // Cannot happen if documents loop.
       tokens_ += document->tokens;
       ahead_.push_back(*std::move(document));
     }

@@ -8,12 +8,11 @@
 
 namespace titan::data {
 
-// Rows cut from documents one after the other, whatever their order: of documents that others' rows have only the
-// lengths are needed.
+// Rows cut from consecutive documents in any order. Of documents in other ranks' rows only the lengths are needed.
 class DocumentRows final : public RowSource {
  public:
-  // `pieces`: a row says where its documents end, which of conversations no token tells: none of them foretells the
-  // next.
+  // `pieces`: a row states where its documents end, which no token marks in conversations. A document's last token then
+  // does not predict the next document.
   DocumentRows(std::unique_ptr<TokenDocuments> documents, int64_t row_tokens, bool pieces)
       : documents_(std::move(documents)), row_(static_cast<size_t>(row_tokens)), pieces_(pieces) {}
 
@@ -33,10 +32,10 @@ class DocumentRows final : public RowSource {
   std::unique_ptr<TokenDocuments> documents_;
   std::vector<int32_t> row_;
   const bool pieces_;
-  std::vector<int64_t> ends_;        // Of the documents in row_.
-  std::deque<TokenDocument> ahead_;  // From the one on in which the next row starts,
-  int64_t token_ = 0;                // at this token;
-  int64_t tokens_ = 0;               // so many from there on.
+  std::vector<int64_t> ends_;        // Ends of the documents in row_.
+  std::deque<TokenDocument> ahead_;  // From the one in which the next row starts.
+  int64_t token_ = 0;                // The next row's first token in ahead_.front().
+  int64_t tokens_ = 0;               // Tokens in ahead_ from there.
 };
 
 }  // namespace titan::data

@@ -10,7 +10,7 @@
 namespace titan::data {
 namespace {
 
-using Wide = __int128;  // Rows times weights.
+using Wide = __int128;  // For products of rows and weights.
 
 }  // namespace
 
@@ -21,8 +21,8 @@ SourceMix::SourceMix(std::vector<WeightsFrom> schedule) : schedule_(std::move(sc
   place_.ended.resize(sources);
 }
 
-// When the weights differ from those by which the newest rows were dealt, the shares are counted from zero: no source
-// has to make up for rows that its earlier weight did not promise.
+// When the weights differ from those of the newest rows, shares are counted from zero: no source has to catch up on
+// rows that its earlier weight did not promise.
 void SourceMix::settle_weights() {
   const auto behind = std::upper_bound(schedule_.begin() + 1, schedule_.end(), place_.row,
                                        [](int64_t row, const WeightsFrom& weights) { return row < weights.row; });
@@ -91,7 +91,7 @@ absl::StatusOr<const int32_t*> MixedRows::next() {
 }
 
 absl::StatusOr<int64_t> MixedRows::skip(int64_t rows) {
-  if (sources_.size() == 1 && sources_[0].name.empty()) {  // What a source knows to skip at once.
+  if (sources_.size() == 1 && sources_[0].name.empty()) {  // A single source can skip many rows at once.
     TITAN_ASSIGN_OR_RETURN(const int64_t skipped, sources_[0].rows->skip(rows));
     count(0, skipped);
     return skipped;
@@ -152,7 +152,7 @@ absl::Status MixedRows::seek(const MixCursor& cursor) {
   }
   cursor_ = cursor;
   mix_.seek(cursor.mix);
-  // A source may begin again that has ended before it was told to.
+  // A source that ended before it was set to repeat may start again.
   for (size_t i = 0; i < sources_.size(); ++i) moved_[i] = true;
   return absl::OkStatus();
 }

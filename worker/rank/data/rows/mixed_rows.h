@@ -15,39 +15,40 @@
 
 namespace titan::data {
 
-// The sources' weights from a row of the stream on, as whole numbers.
+// Integer weights of the sources from a row of the stream on.
 struct WeightsFrom {
   int64_t row = 0;
   std::vector<int64_t> weights;
 };
 
-// Which source each row of a stream comes from. Of n rows dealt by the same weights every source has given its share of
-// n, rounded up or down: a row is a unit of time on one processor, and the sources are tasks that get their share of it
-// at every moment (Baruah et al., "Proportionate progress", 1996; on one processor it is enough that of the tasks whose
-// next unit has begun the one whose unit ends first goes on). Whole numbers alone, so that all ranks deal alike.
+// Decides which source each row of a stream comes from. After n rows dealt by the same weights, every source has given
+// its share of n, rounded up or down. A row is a unit of time on one processor, and sources are tasks that get their
+// share of it at every moment (Baruah et al., "Proportionate progress", 1996). On one processor it suffices to choose,
+// among tasks whose next unit has begun, the one whose unit ends first. Uses only integers, so that all ranks deal
+// alike.
 class SourceMix {
  public:
   struct Place {
-    int64_t row = 0;               // Rows that were dealt.
-    std::vector<int64_t> weights;  // By which the newest were, 0 of a source that has ended;
-    std::vector<int64_t> dealt;    // and how many by these weights, of each source.
+    int64_t row = 0;               // Rows dealt so far.
+    std::vector<int64_t> weights;  // Weights of the newest rows; 0 for a source that has ended.
+    std::vector<int64_t> dealt;    // Rows of each source dealt by these weights.
     std::vector<bool> ended;
 
     bool operator==(const Place&) const = default;
   };
 
-  // `schedule` in the order of its rows, the first of row 0, with as many weights each.
+  // `schedule` is in the order of its rows, starts at row 0, and has a weight per source in each entry.
   explicit SourceMix(std::vector<WeightsFrom> schedule);
 
-  // The source of the next row; nothing: all that have a weight have ended.
+  // The source of the next row; nothing if all sources with a weight have ended.
   std::optional<size_t> source();
-  // That row was taken from there.
+  // Records that the row was taken from `source`.
   void deal(size_t source);
-  // There is none: the others take its share over.
+  // Records that `source` has no more rows: the others take over its share.
   void end(size_t source) { place_.ended[source] = true; }
 
   const Place& place() const { return place_; }
-  // Resumes at a place with as many sources; the weights by which it was reached may have been others.
+  // Resumes at a place with the same number of sources. Its weights may differ from the schedule's.
   void seek(Place place) { place_ = std::move(place); }
 
  private:
@@ -61,7 +62,7 @@ class SourceMix {
 // A place in a stream of several sources.
 struct MixCursor {
   std::vector<StreamPosition> sources;
-  std::vector<int64_t> rows;  // That each has given.
+  std::vector<int64_t> rows;  // Rows that each source has given.
   SourceMix::Place mix;
 };
 
@@ -70,24 +71,24 @@ struct MixSource {
   std::string name;
   bool repeat = true;
   std::unique_ptr<RowSource> rows;
-  std::vector<std::string> files;  // That its positions number.
+  std::vector<std::string> files;  // Files that its positions number.
 };
 
 // Rows of one source, or of several by their weights. A source that does not repeat gives its whole rows once; then the
-// others take its share over, and the stream ends with the last source that has a weight.
+// others take over its share. The stream ends with the last source that has a weight.
 class MixedRows {
  public:
   static absl::StatusOr<MixedRows> open(std::vector<MixSource> sources, std::vector<WeightsFrom> schedule);
 
-  // As RowSource has them; errors name the source.
+  // These work like RowSource's; errors name the source.
   absl::StatusOr<const int32_t*> next();
   absl::Span<const int64_t> piece_ends() const { return sources_[newest_].rows->piece_ends(); }
-  bool has_pieces() const;  // Of some source.
+  bool has_pieces() const;  // Whether any source's rows have pieces.
   absl::StatusOr<int64_t> skip(int64_t rows);
   int64_t padding() const;
   std::vector<std::string> take_warnings();
 
-  // Where the next row starts, and where the first did.
+  // Positions of the next row and of the first.
   absl::StatusOr<const MixCursor*> cursor();
   const MixCursor& start() const { return start_; }
   absl::Status seek(const MixCursor& cursor);
@@ -102,8 +103,8 @@ class MixedRows {
 
   std::vector<MixSource> sources_;
   SourceMix mix_;
-  size_t newest_ = 0;        // The source of the row that next() gave.
-  std::vector<bool> moved_;  // Sources whose positions in cursor_ are old.
+  size_t newest_ = 0;        // The source of the row that next() returned last.
+  std::vector<bool> moved_;  // Sources with outdated positions in cursor_.
   MixCursor cursor_, start_;
 };
 

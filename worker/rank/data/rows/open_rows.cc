@@ -25,11 +25,11 @@
 namespace titan::data {
 namespace {
 
-// From so many ranks on, counting together is less work than reading everything.
+// From this many ranks on, shared counting is less work than reading everything.
 constexpr int kManyRanks = 4;
 
-// Documents that are shuffled or packed are read one by one, which compressed files do not allow; of remote files the
-// compressed ones are read as a stream. What a library reads is its own affair.
+// Shuffled or packed documents are read one by one, which compressed files do not allow; compressed remote files are
+// read as streams. A plug-in's dataset decides itself how it reads.
 bool allows_blocks(const RowsWanted& wanted, const std::string& file) {
   if (wanted.kind.plugin != nullptr) return true;
   const bool in_order = wanted.shuffle == Shuffle::kNone && wanted.packing_window == 0;
@@ -44,10 +44,10 @@ bool can_be_counted(const RowsWanted& wanted) {
                      [&](const std::string& file) { return allows_blocks(wanted, file); });
 }
 
-// From so many ranks on, reading everything may be slower than training, and decompressing everything.
+// From this many ranks on, reading or decompressing everything may be slower than training.
 constexpr int kTooManyToRead = 64, kTooManyToDecompress = 1024;
 
-// What is said of text that every one of many ranks has to read, or to decompress, whole; nothing of other text.
+// Warns about text that each of many ranks has to read or decompress as a whole; empty for other text.
 std::string reads_everything_warning(const RowsWanted& wanted) {
   const bool counted = can_be_counted(wanted);
   if (wanted.per_rank || wanted.dp_size < (counted ? kTooManyToDecompress : kTooManyToRead)) return "";
@@ -106,7 +106,7 @@ absl::StatusOr<OpenedRows> streamed_rows(const RowsWanted& wanted, std::shared_p
       std::move(share.files)};
 }
 
-// Where compressed text is too dense for blocks of it to be held, it is read as a stream.
+// Compressed text whose blocks are too dense to be held in memory is read as a stream.
 absl::StatusOr<OpenedRows> rows_counted_together(const RowsWanted& wanted,
                                                  const std::shared_ptr<Tokenizer>& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, counted_rows(wanted, tokenizer));
@@ -124,7 +124,7 @@ TokenDocumentsOptions documents_wanted(const RowsWanted& wanted) {
           .row_tokens = wanted.row_tokens};
 }
 
-// The rank's own documents of so many.
+// Sets `options` to the rank's share of `documents`.
 absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocumentsOptions& options) {
   if (!wanted.per_rank) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const DocumentShare share, contiguous_share(documents, wanted.dp_rank, wanted.dp_size));
@@ -133,7 +133,7 @@ absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocume
   return absl::OkStatus();
 }
 
-// `pieces`: the documents end where no token says it, so that rows have to.
+// `pieces`: documents end without a token that marks it, so that rows have to.
 std::unique_ptr<RowSource> rows_of_documents(const RowsWanted& wanted, std::unique_ptr<TokenDocuments> documents,
                                              bool pieces, std::optional<int32_t> end_of_document) {
   if (wanted.packing_window == 0) {
@@ -151,7 +151,7 @@ absl::Status cannot_shuffle(const std::string& what, const RowsWanted& wanted, c
 
 constexpr char kTokenise[] = "; make a token index of them with titan-data tokenize, or leave shuffle out";
 
-// Why documents of these files cannot be read in any order, or nothing.
+// InvalidArgument, with the reason, if documents of these files cannot be read in any order.
 absl::Status check_addressable(const RowsWanted& wanted) {
   if (wanted.shuffle == Shuffle::kRows) {
     return cannot_shuffle(
@@ -180,7 +180,7 @@ absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_places(const RowsWante
   return find_by_places(wanted.files, wanted.kind, std::move(places), share_for_finder(wanted, share));
 }
 
-// Makes finders of the same documents, as many as are asked for; a Parquet file's footer is read once for all of them.
+// Makes any number of finders of the same documents. A Parquet file's footer is read once for all of them.
 using NewFinder = std::function<absl::StatusOr<std::unique_ptr<DocumentFinder>>()>;
 
 absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
@@ -198,7 +198,7 @@ absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
   };
 }
 
-// What the lengths of documents depend on.
+// The file of documents' lengths; its name contains what they depend on.
 absl::StatusOr<std::string> lengths_file(const RowsWanted& wanted, const Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
                          tokenizer_fingerprint(wanted.tokenizer_folder, tokenizer));
@@ -247,8 +247,8 @@ absl::StatusOr<OpenedRows> arranged_text(const RowsWanted& wanted, std::shared_p
   return OpenedRows{rows_of_documents(wanted, std::move(documents), has_pieces(wanted.kind), end), std::move(files)};
 }
 
-// With what is to be known of the tokenizer where documents are read: what a library's tokens may be; where they are
-// conversations, what makes texts of them.
+// Adds what reading documents needs from the tokenizer: the largest token that a plug-in may return and, for
+// conversations, the chat template.
 absl::StatusOr<RowsWanted> with_tokenizer(RowsWanted wanted, const Tokenizer& tokenizer) {
   wanted.kind.max_token_id = tokenizer.max_id();
   if (wanted.kind.messages_key.empty()) return wanted;
@@ -275,7 +275,7 @@ absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_pt
   return streamed_rows(wanted, std::move(tokenizer));
 }
 
-// Tokens of another tokenizer train a model that nobody can use.
+// Tokens of another tokenizer would train a useless model.
 absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, const Tokenizer& tokenizer) {
   if (set.marks().empty()) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark, tokenizer_fingerprint(folder, tokenizer));
@@ -288,7 +288,7 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
   return absl::OkStatus();
 }
 
-// Which tokens are labels an index says; it cannot be asked for otherwise.
+// An index fixes which tokens are labels; the job cannot choose otherwise.
 absl::Status check_labels(const TokenSet& set, bool train_on_all) {
   for (const TokenSet::Marked& marked : set.marks()) {
     if (marked.train_on_all.value_or(train_on_all) == train_on_all) continue;
@@ -312,7 +312,7 @@ absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted,
         "packing = "
         "\"concatenate\"");
   }
-  const bool marked = set.marked();  // Of conversations: rows say where they end, as where their text is read.
+  const bool marked = set.marked();  // With conversations, rows state where they end, as rows of text do.
   if (marked && wanted.shuffle == Shuffle::kRows) {
     return cannot_shuffle(wanted.files[0], wanted,
                           "would cut conversations off from where they end: set shuffle = \"documents\"");
@@ -351,7 +351,8 @@ absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, const std::shared_
   const bool tokens = data_files::holds_tokens(wanted.kind.format);
   TITAN_ASSIGN_OR_RETURN(OpenedRows opened,
                          tokens ? rows_of_tokens(wanted, *tokenizer) : rows_of_text(wanted, tokenizer));
-  const bool tells = !wanted.per_rank || wanted.dp_rank == 0;  // In order per_rank every rank's warnings are shown.
+  const bool tells = !wanted.per_rank || wanted.dp_rank == 0;  // In order per_rank, the warnings of every rank are
+                                                               // shown.
   for (std::string warning : {tokens ? "" : reads_everything_warning(wanted), tells ? wanted.kind.warning : ""}) {
     if (!warning.empty()) opened.rows = warned_rows(std::move(opened.rows), std::move(warning));
   }

@@ -31,7 +31,7 @@ std::vector<std::vector<Piece>> best_fit(const std::vector<int64_t>& lengths, in
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& one, const Piece& other) { return one.tokens > other.tokens; });
   std::vector<std::vector<Piece>> rows;
-  std::set<std::pair<int64_t, size_t>> room;  // Tokens that a row has room for, and the row.
+  std::set<std::pair<int64_t, size_t>> room;  // Free tokens of a row, and the row.
   for (const Piece& piece : pieces) {
     const auto found = room.lower_bound({piece.tokens, 0});
     int64_t left = row_tokens;
@@ -66,13 +66,13 @@ absl::Status PackedRows::fill_window() {
   return absl::OkStatus();
 }
 
-// Whether there is a next row; the next window is read with the first one that is asked for.
+// Whether there is a next row. Reads the next window only when its first row is requested.
 absl::StatusOr<bool> PackedRows::settle_window() {
   const int64_t pass = documents_->position().pass;
   while (given_ == rows_.size()) {
     TITAN_RETURN_IF_ERROR(fill_window());
     if (window_.empty()) return false;
-    if (rows_.empty() && documents_->position().pass >= pass + 2) {  // All of a pass was seen.
+    if (rows_.empty() && documents_->position().pass >= pass + 2) {  // A whole pass was seen.
       return absl::InvalidArgumentError(
           "every document of the dataset has a single token: there is nothing to foretell");
     }

@@ -10,28 +10,29 @@
 
 namespace titan::data {
 
-// Some tokens of a document of a window.
+// Some tokens of a document in a window.
 struct Piece {
-  int64_t document = 0;  // Of the window.
+  int64_t document = 0;  // Index in the window.
   int64_t begin = 0, tokens = 0;
 
   bool operator==(const Piece&) const = default;
 };
 
-// Documents of these lengths in rows of `row_tokens`, none of them cut that fits a row. A longer one becomes whole rows
-// and a rest; each piece begins with the last token of the one before, so that every token but a document's first is a
-// label once. A document of one token has no label and is left out. Pieces are placed from the longest on, each in the
-// row that it fills best (best fit decreasing); rows, and the pieces of each, are then in the order of the documents.
+// Packs documents of these lengths into rows of `row_tokens`, and cuts none that fits a row. A longer one becomes whole
+// rows and a rest; each piece begins with the last token of the previous one, so that every token but a document's
+// first is a label exactly once. A document of one token has no label and is left out. Pieces are placed from the
+// longest on, each in the row that it fills best (best fit decreasing). The result is in the order of the documents,
+// within rows and across rows.
 std::vector<std::vector<Piece>> best_fit(const std::vector<int64_t>& lengths, int64_t row_tokens);
 
-// Rows of whole documents, by best fit among those of a window. What no document fills is padding. A position is where
-// the window begins and how many of its rows are behind: going on packs the window again.
+// Rows of whole documents, by best fit among those of a window; the rest of a row is padding. A position is the start
+// of the window and the number of its rows already given: resuming packs the window again.
 class PackedRows final : public RowSource {
  public:
   struct Options {
     int64_t row_tokens = 0;
-    int64_t window = 1024;  // Documents.
-    int32_t padding = 0;    // The token that stands where none is.
+    int64_t window = 1024;  // Documents per window.
+    int32_t padding = 0;    // The padding token.
   };
   PackedRows(std::unique_ptr<TokenDocuments> documents, const Options& options)
       : documents_(std::move(documents)), options_(options), row_(static_cast<size_t>(options.row_tokens)) {}
@@ -53,10 +54,10 @@ class PackedRows final : public RowSource {
 
   std::unique_ptr<TokenDocuments> documents_;
   const Options options_;
-  StreamPosition start_;  // Of the window.
+  StreamPosition start_;  // Start of the window.
   std::vector<TokenDocument> window_;
-  std::vector<std::vector<Piece>> rows_;  // Of the window,
-  size_t given_ = 0;                      // so many of which are behind.
+  std::vector<std::vector<Piece>> rows_;  // Rows of the window.
+  size_t given_ = 0;                      // Number of them already given.
   std::vector<int32_t> row_;
   std::vector<int64_t> ends_;
   int64_t padded_ = 0;

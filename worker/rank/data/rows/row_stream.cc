@@ -13,7 +13,7 @@ RowStream::RowStream(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer
     : reader_(std::move(reader)), tokenizer_(std::move(tokenizer)), row_tokens_(row_tokens), loop_(loop) {}
 
 absl::StatusOr<const int32_t*> RowStream::next() {
-  // Whole rows are dropped from the front together, so that the copying stays small beside the tokenising.
+  // Drops many rows from the front at once, so that copying stays cheap compared with tokenizing.
   if (head_ - first_ > 64 * row_tokens_ || head_ - first_ == static_cast<int64_t>(tokens_.size())) {
     tokens_.erase(tokens_.begin(), tokens_.begin() + (head_ - first_));
     first_ = head_;
@@ -116,7 +116,7 @@ absl::StatusOr<int64_t> RowStream::count_tokens(const StreamPosition& position) 
 
 absl::Status RowStream::seek_behind(int64_t documents, int64_t tokens_left) {
   TITAN_RETURN_IF_ERROR(seek({}));
-  // Where documents start: of the newest ones, which have at least a token each.
+  // Starts of the newest documents. Each has at least one token, so tokens_left + 1 starts suffice.
   std::deque<StreamPosition> starts;
   for (int64_t i = 0; i < documents; ++i) {
     const int64_t bad_lines = reader_.bad_lines();

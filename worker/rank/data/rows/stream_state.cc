@@ -10,7 +10,7 @@
 namespace titan::data {
 namespace {
 
-// One list for both directions.
+// Writing and reading share this list.
 template <typename Position, typename Visitor>
 void visit_numbers(Position& position, Visitor&& visit) {
   visit("file", position.document.file);
@@ -22,7 +22,7 @@ void visit_numbers(Position& position, Visitor&& visit) {
   visit("bad_lines", position.bad_lines);
 }
 
-// Of positions whose order is not that of the files, or whose rows are packed.
+// Only for positions in shuffled or packed data.
 template <typename Position, typename Visitor>
 void visit_arrangement(Position& position, Visitor&& visit) {
   visit("shuffle_seed", position.arrangement.seed);
@@ -32,7 +32,7 @@ void visit_arrangement(Position& position, Visitor&& visit) {
   visit("window_row", position.row);
 }
 
-// The first error of numbers that a visitor reads.
+// Reads numbers and keeps the first error.
 class NumberReader {
  public:
   explicit NumberReader(const nlohmann::json& json) : json_(json) {}
@@ -63,14 +63,15 @@ absl::Status read_arrangement(const nlohmann::json& json, StreamPosition& positi
   return absl::OkStatus();
 }
 
-// Of a file that a hub keeps; "" of any other.
+// Commit of a file on a hub; "" for any other.
 std::string commit(const StreamPosition& position, const std::vector<std::string>& files) {
   if (position.document.file >= static_cast<int64_t>(files.size())) return "";
   return hub::commit_of(files[position.document.file]);
 }
 
 absl::Status check_commit(const std::string& saved, const std::string& now) {
-  if (saved.empty() || now.empty() || saved == now) return absl::OkStatus();  // A copy on disk has the same files.
+  // A copy on disk has no commit but the same files.
+  if (saved.empty() || now.empty() || saved == now) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "dataloader state: saved with commit ", saved, " of the dataset, the job reads commit ", now, ": put @", saved,
       " behind its name in dataset_path (hf://datasets/ORG/NAME@COMMIT/PLACE), or exclude dataloader "
@@ -136,7 +137,7 @@ std::string described(const Arrangement& arrangement) {
   return text;
 }
 
-// A number of an order says nothing in another.
+// A position in one order means nothing in another.
 absl::Status check_arrangement(const Arrangement& saved, const Arrangement& now) {
   if (saved == now) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("dataloader state: saved ", described(saved), ", the job reads ",
@@ -171,7 +172,7 @@ absl::StatusOr<MixCursor> of_named(const json& state, const MixedRows& rows) {
     const absl::Status taken = take_source(*one, source, i, cursor);
     if (!taken.ok()) return annotate(taken, absl::StrCat("source \"", source.name, "\""));
   }
-  // When the sources are others, their shares are counted from zero.
+  // When the sources have changed, shares are counted from zero.
   if (found < rows.sources().size() || found < saved.size()) cursor.mix.weights.assign(rows.sources().size(), -1);
   return cursor;
 }

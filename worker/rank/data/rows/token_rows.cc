@@ -32,7 +32,7 @@ absl::StatusOr<const int32_t*> TokenRows::next() {
     const int64_t part = std::min(options_.row_tokens - filled, end_ - at);
     TITAN_RETURN_IF_ERROR(set_.read(at, part, row_.data() + filled));
     filled += part;
-    at = begin_;  // Behind the end.
+    at = begin_;  // Continue at the beginning after the end.
   }
   TITAN_RETURN_IF_ERROR(check_ids());
   advance(options_.row_tokens);
@@ -49,7 +49,7 @@ absl::StatusOr<int64_t> TokenRows::skip(int64_t rows) {
   return rows;
 }
 
-// A pass begins with its first token, not with the last of the one before: as for a reader of text.
+// A pass begins with its first token, not with the last of the previous pass, as for a reader of text.
 void TokenRows::advance(int64_t tokens) {
   head_ += tokens;
   if (head_ <= end_) return;
@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<ShuffledRows>> ShuffledRows::open(TokenSet set, c
   return rows;
 }
 
-// Whether there is a next row; the next pass begins with the first one that is asked for.
+// Whether there is a next row. The next pass begins only when its first row is requested.
 absl::StatusOr<bool> ShuffledRows::settle_pass() {
   if (number_ < rows_) return true;
   if (!options_.loop) return false;

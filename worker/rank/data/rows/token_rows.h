@@ -1,6 +1,6 @@
 #pragma once
 
-// Cuts rows from documents that are tokens already, in the order of the token set or shuffled.
+// Cuts rows from documents that are already tokens, in the order of the token set or shuffled.
 
 #include <memory>
 #include <string>
@@ -11,20 +11,20 @@
 
 namespace titan::data {
 
-// The rows of documents that are tokens already: the same rows and positions that RowStream makes of their text, each
-// found and read alone. A position's offset is the document's first token in its shard, its line the document's number
-// there.
+// Rows of documents that are already tokens: the same rows and positions that RowStream makes from their text, but each
+// is found and read alone. A position's offset is the document's first token in its shard, its line the document's
+// number there.
 class TokenRows final : public RowSource {
  public:
   struct Options {
     int64_t row_tokens = 0;
     bool loop = true;
-    int32_t max_token_id = 0;           // A larger one is an error: the tokenizer is another.
+    int32_t max_token_id = 0;           // A larger one is an error: the data has another tokenizer.
     int64_t first = 0, documents = -1;  // Only these documents; -1: all from `first` on.
   };
   static absl::StatusOr<std::unique_ptr<TokenRows>> open(TokenSet set, const Options& options);
 
-  // Errors: DataLoss (names the file and the place); InvalidArgument for a token that the tokenizer does not know.
+  // Errors: DataLoss (names the file and the place); InvalidArgument for a token that the tokenizer does not have.
   absl::StatusOr<const int32_t*> next() override;
   absl::StatusOr<int64_t> skip(int64_t rows) override;
   absl::StatusOr<StreamPosition> position() override;
@@ -38,16 +38,16 @@ class TokenRows final : public RowSource {
 
   TokenSet set_;
   Options options_;
-  int64_t begin_ = 0, end_ = 0;  // The tokens of a pass,
-  int64_t head_ = 0;             // the next row's first one; end_ until the next pass begins.
+  int64_t begin_ = 0, end_ = 0;  // First token of a pass, and the one after its last.
+  int64_t head_ = 0;             // First token of the next row; end_ until the next pass begins.
   int64_t pass_ = 0;
   bool warned_ = false;
   std::vector<int32_t> row_;
   std::vector<std::string> warnings_;
 };
 
-// The whole rows of documents that are tokens, each once a pass, in another order in each pass. A position is the
-// number of a row in the pass; what is behind the last whole row is left out.
+// The whole rows of documents that are already tokens: each once per pass, in a different order in each pass. A
+// position is a row's number in the pass. Tokens after the last whole row are left out.
 class ShuffledRows final : public RowSource {
  public:
   struct Options {
@@ -55,7 +55,7 @@ class ShuffledRows final : public RowSource {
     int64_t seed = 0;
     bool loop = true;
     int32_t max_token_id = 0;
-    int64_t first = 0, documents = -1;  // As TokenRows has them.
+    int64_t first = 0, documents = -1;  // See TokenRows.
   };
   static absl::StatusOr<std::unique_ptr<ShuffledRows>> open(TokenSet set, const Options& options);
 
@@ -71,8 +71,8 @@ class ShuffledRows final : public RowSource {
 
   TokenSet set_;
   Options options_;
-  int64_t begin_ = 0, rows_ = 0;   // The first row's first token, and the rows of a pass.
-  int64_t number_ = 0, pass_ = 0;  // Of the next row.
+  int64_t begin_ = 0, rows_ = 0;   // First token of the first row, and the number of rows in a pass.
+  int64_t number_ = 0, pass_ = 0;  // Number and pass of the next row.
   std::vector<int32_t> row_;
   std::vector<std::string> warnings_;
 };

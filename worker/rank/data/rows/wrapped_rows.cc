@@ -42,7 +42,7 @@ std::unique_ptr<RowSource> warned_rows(std::unique_ptr<RowSource> rows, std::str
 
 namespace {
 
-// The other source is put where a position was last known, at most a batch ago in a job, and reads on from there.
+// The other source seeks to the last known position, in a job at most a batch ago, and skips the rows read since.
 class FallbackRows final : public RowSource {
  public:
   FallbackRows(std::unique_ptr<RowSource> counted, OpenRowSource everything)
@@ -78,7 +78,7 @@ class FallbackRows final : public RowSource {
   }
 
  private:
-  // The answer of rows_, of the other source where the first has none.
+  // The answer of rows_, or of the other source if the first is too dense.
   template <typename Question>
   auto ask(const Question& question) -> decltype(question()) {
     auto answer = question();
@@ -92,7 +92,7 @@ class FallbackRows final : public RowSource {
     behind_ = 0;
   }
 
-  // Those of rows that are read again are not told again.
+  // Drops warnings that repeat while rows are read again.
   void keep_warnings() {
     for (std::string& warning : rows_->take_warnings()) {
       if (reading_again_ && std::find(told_.begin(), told_.end(), warning) != told_.end()) continue;
@@ -117,9 +117,9 @@ class FallbackRows final : public RowSource {
   }
 
   std::unique_ptr<RowSource> rows_;
-  OpenRowSource everything_;  // Null once it is rows_.
+  OpenRowSource everything_;  // Null once it has replaced rows_.
   StreamPosition known_;
-  int64_t behind_ = 0;  // Rows since then.
+  int64_t behind_ = 0;  // Rows since known_.
   bool reading_again_ = false;
   std::vector<std::string> told_, warnings_;
 };

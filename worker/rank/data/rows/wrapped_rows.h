@@ -1,7 +1,6 @@
 #pragma once
 
-// Wraps row sources: one gives a warning before its rows, one falls back on reading everything where text is too dense
-// to be counted.
+// Wraps row sources: one adds a warning, one falls back to reading everything where text is too dense to be counted.
 
 #include <functional>
 #include <memory>
@@ -12,13 +11,13 @@
 
 namespace titan::data {
 
-// The same rows, with something to tell of them before all else, once.
+// The same rows, with an additional warning once, before all others.
 std::unique_ptr<RowSource> warned_rows(std::unique_ptr<RowSource> rows, std::string warning);
 
 using OpenRowSource = std::function<absl::StatusOr<std::unique_ptr<RowSource>>()>;
 
-// Rows of text that is counted, until is_too_dense() is said of it; from there on those of `everything`, which is
-// opened then and has the same rows and positions. A warning says so, with what is too dense.
+// Rows of counted text, until an error is_too_dense(). From then on reads `everything`, which is opened then and has
+// the same rows and positions. A warning reports this, with the text that is too dense.
 std::unique_ptr<RowSource> fallback_rows(std::unique_ptr<RowSource> counted, OpenRowSource everything);
 
 }  // namespace titan::data
