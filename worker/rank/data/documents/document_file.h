@@ -83,7 +83,7 @@ const std::string* first_compressed(const std::vector<std::string>& files, const
 // library's checksum.
 std::string kept_name(const FileKind& kind);
 
-// What a document of the kind is called, "line", and what it must be, "lines have to be JSON objects ...".
+// The word for a document of the kind, "line", and the rule for it, "lines have to be JSON objects ...".
 std::string document_word(const FileKind& kind);
 std::string document_rule(const FileKind& kind);
 

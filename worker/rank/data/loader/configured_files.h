@@ -10,7 +10,7 @@
 
 namespace titan::data {
 
-// What a job trains or validates on, by its keys: the files in the dataset's order, and how they are read.
+// The data that a job trains or validates on, by its keys: the files in the dataset's order, and how they are read.
 struct ConfiguredFiles {
   std::vector<std::string> files;
   FileKind kind;

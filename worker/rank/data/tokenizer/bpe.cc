@@ -147,8 +147,8 @@ void Bpe::bytes_to_symbols(std::string_view word, std::vector<int32_t>& symbols)
   }
 }
 
-// As in the `tokenizers` package, an unknown character's token is added just before that of the next known character.
-// So tokens of bytes in between come first.
+// Adds an unknown character's token just before that of the next known character, as the `tokenizers` package does. So
+// tokens of bytes in between come first.
 void Bpe::characters_to_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
   bool unknown = false;
   for (size_t at = 0; at < word.size();) {

@@ -33,7 +33,7 @@ struct TokenizerFile {
   std::vector<std::pair<std::string, int32_t>> vocabulary;  // Text and id. With byte_level: bytes, not GPT-2's
                                                             // alphabet.
   std::vector<double> scores;                               // Scores of the vocabulary's entries, only for kUnigram.
-  std::vector<std::pair<std::string, std::string>> merges;  // As bytes.
+  std::vector<std::pair<std::string, std::string>> merges;  // Pairs of byte strings.
   bool merges_by_rank = false;                              // Ids are ranks, and there is no list of merges (tiktoken).
   bool byte_fallback = false;
   bool ignore_merges = false;
