@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::create(Setup setup) 
   TITAN_RETURN_IF_ERROR(check_setup(setup));
   try {
     return std::unique_ptr<Checkpointer>(new Checkpointer(std::make_unique<Impl>(std::move(setup))));
-  } catch (const std::exception& error) {  // Of the pulse's own connection.
+  } catch (const std::exception& error) {  // Thrown by the pulse's connection.
     const std::string what = error.what();
     return absl::UnavailableError(absl::StrCat("the job's store: ", what.substr(0, what.find('\n'))));
   }
@@ -117,7 +117,7 @@ namespace {
 
 using models::ModelSpec;
 
-// Of the candidates that inspect() would take, this is what the manifest says; none: the next candidate's turn.
+// The manifest's numbers, if inspect() would take the candidate. No value: try the next candidate.
 std::optional<ModelSpec> of_step(storage::Files& files, const Setup& setup, const Candidate& candidate,
                                  const ModelSpec& spec, std::string& taken) {
   const auto reader = StepReader::open(files, candidate.path);

@@ -6,30 +6,31 @@
 
 namespace titan::checkpoint {
 
-// Copies of a device's tensors to host memory that the device makes by itself, beside its other work: no call but
-// wait() blocks. One set of copies at a time: follow(), copy() for each tensor, mark(); then hold_back() on the thread
-// that trains and wait() on the one that writes. LibTorch's errors are thrown.
+// Copies a device's tensors to host memory, asynchronously to the device's other work: no call but wait() blocks.
+// Tensors have any shape `[...]`. Make one set of copies at a time: follow(), copy() for each tensor, mark(); then
+// hold_back() on the training thread and wait() on the writing thread. Throws LibTorch's exceptions.
 class CopyStream {
  public:
   virtual ~CopyStream() = default;
 
-  virtual bool takes(const at::Tensor& tensor) const = 0;  // Whether it lies where these copies come from.
-  // Host memory that the device can write to by itself.
+  virtual bool takes(const at::Tensor& tensor) const = 0;  // Whether `tensor [...]` is on the device of these copies.
+  // Returns host memory `[sizes...]` that the device can write to directly.
   virtual at::Tensor make_buffer(at::IntArrayRef sizes, at::ScalarType type) = 0;
 
-  // The copies that come now see all that this thread has given the device.
+  // The next copies see all work that this thread has queued on the device.
   virtual void follow() = 0;
+  // Copies `from [...]` to `to`, a buffer of the same shape.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
-  // The set of copies is complete.
+  // Ends the set of copies.
   virtual void mark() = 0;
-  // What this thread gives the device from now on begins when the set has ended: the device waits, not the thread.
+  // Work that this thread queues from now on starts when the set has ended: the device waits, not the thread.
   virtual void hold_back() = 0;
 
-  // Returns when the set has ended. On any thread. Throws when it failed.
+  // Returns when the set has ended. Callable on any thread. Throws if the set failed.
   virtual void wait() = 0;
 };
 
-// On a stream of LibTorch's pool of the device, which is none that training uses.
+// Uses a stream of LibTorch's pool for the device, which training does not use.
 std::unique_ptr<CopyStream> make_copy_stream(at::Device device);
 
 }  // namespace titan::checkpoint

@@ -11,7 +11,7 @@
 namespace titan::checkpoint {
 namespace {
 
-// The failure of the lowest number so far.
+// The failure with the lowest number so far.
 class Failure {
  public:
   void note(size_t number, absl::Status status, std::exception_ptr thrown) {

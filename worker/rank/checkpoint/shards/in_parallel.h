@@ -7,8 +7,8 @@
 
 namespace titan::checkpoint {
 
-// work(0) to work(count - 1), begun in this order on `threads` threads at most, the caller's among them. After one that
-// failed nothing more is begun; of several errors the one of the lowest number is returned, or thrown as it was thrown.
+// Runs work(0) to work(count - 1), started in this order on at most `threads` threads, the caller's included. Starts
+// nothing more after a failure. Of several failures the one with the lowest number is returned, or rethrown.
 absl::Status in_parallel(size_t count, int threads, absl::FunctionRef<absl::Status(size_t)> work);
 
 }  // namespace titan::checkpoint

@@ -12,11 +12,11 @@ namespace {
 
 using nlohmann::json;
 
-// {"crc32c":"01234567",  -- the checksum covers everything after these 21 bytes.
+// The text begins with {"crc32c":"01234567", and the checksum covers everything after these 21 bytes.
 constexpr std::string_view kPrefix = "{\"crc32c\":\"";
 constexpr size_t kBody = kPrefix.size() + 8 + 2;
 
-// A tensor of the first version, with its pieces.
+// A tensor of version 1, with its pieces.
 json listed_to_json(const TensorRecord& tensor) {
   json pieces = json::array();
   for (const Piece& piece : tensor.pieces) {
@@ -78,7 +78,7 @@ absl::Status parse_tensors(const json& body, Manifest& manifest) {
   return absl::OkStatus();
 }
 
-// One entry a line, so that people and diff can read it.
+// Writes one entry per line, for people and for diff.
 template <typename List, typename ToJson>
 void append_lines(const char* name, const List& list, ToJson&& entry, std::string& text) {
   absl::StrAppend(&text, ",\"", name, "\":[");
@@ -167,7 +167,7 @@ std::string to_text(const Manifest& manifest) {
                                  {"config", manifest.config},
                                  {"train_state", manifest.train_state},
                                  {"per_rank", manifest.per_rank}};
-  // The opening brace stands before the checksum.
+  // The opening brace comes before the checksum.
   std::string text = body.dump().substr(1);
   text.pop_back();
   append_lines(

@@ -1,8 +1,8 @@
 #pragma once
 
-// manifest.json: the one file that makes a step folder a checkpoint. It names every shard with the checksum of the
-// index at its end, and says in a few rows which of them holds which piece of which tensor. A shard's index has the
-// checksums of its data, so that a reader opens the shards that it needs and verifies exactly what it reads.
+// manifest.json is the one file that makes a step folder a checkpoint. It names every shard with the checksum of the
+// index at its end, and states in a few rows which shard holds which piece of which tensor. A shard's index has the
+// checksums of its data, so a reader opens only the shards that it needs and verifies exactly what it reads.
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,8 @@
 
 namespace titan::checkpoint {
 
-// 1: each tensor lists its pieces with their places and checksums, and shards have no index. Read, no longer written.
+// In version 1, each tensor lists its pieces with their places and checksums, and shards have no index. Version 1 is
+// read, but no longer written.
 inline constexpr int kManifestVersion = 2;
 inline constexpr char kManifestName[] = "manifest.json";
 
@@ -28,28 +29,29 @@ struct Manifest {
   std::string job_uid;
   int world = 1;
   int64_t load_step =
-      -1;  // The writer's checkpoint.load_step: its later attempts go on from here, not from there again.
-  std::string titan_version;  // Of the writer; empty: older than this member.
-  nlohmann::json model;       // models::to_json of what the step holds; null: written before steps said so.
-  nlohmann::json config;      // The writer's resolved configuration; null likewise.
+      -1;  // The writer's checkpoint.load_step: its later attempts resume from here instead of loading that step again.
+  std::string titan_version;  // The writer's version; empty: older than this field.
+  nlohmann::json model;       // models::to_json of the saved model; null: older than this field.
+  nlohmann::json config;      // The writer's resolved configuration; null: older than this field.
   nlohmann::json train_state = nlohmann::json::object();
   std::vector<nlohmann::json> per_rank;
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;  // Sorted by key.
-  std::vector<PlacementRow> rows;     // Of the tensors' and files' numbers here; empty in the first version.
+  std::vector<PlacementRow> rows;     // Refer to tensors and files by their indices here; empty in version 1.
 
   const TensorRecord* find(const std::string& key) const;
-  // Of each tensor, in their order.
+  // Number of pieces of each tensor, in the order of `tensors`.
   std::vector<int64_t> piece_counts() const;
 };
 
-// Everything a reader relies on: pieces inside their files, as many checksums as chunks, exact cover.
+// Checks all that a reader relies on: pieces lie inside their files, every chunk has a checksum, and pieces cover each
+// tensor exactly once. Errors: DataLoss.
 absl::Status check(const Manifest& manifest);
 
-// The file's text: JSON whose first member is a CRC32C of every byte that follows it.
+// The file's text: JSON with a CRC-32C of all bytes that follow it as the first member.
 std::string to_text(const Manifest& manifest);
 
-// Errors: DataLoss saying what is wrong (no path: the caller knows it).
+// Errors: DataLoss, says what is wrong (without a path, which the caller knows).
 absl::StatusOr<Manifest> manifest_from_text(std::string_view text);
 
 }  // namespace titan::checkpoint

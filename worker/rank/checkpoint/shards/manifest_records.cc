@@ -83,7 +83,7 @@ absl::StatusOr<TensorRecord> tensor_from_json(const json& from) {
 }
 
 absl::Status check_shape(const TensorRecord& tensor) {
-  // Before anything is counted: beyond 64 bits the elements of a huge shape are as many as those of a small one.
+  // Checked before elements are counted: beyond 64 bits, a huge shape can have the count of a small one.
   const bool countable =
       std::all_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t size) { return size < int64_t{1} << 60; });
   if (countable && TensorEntry{.dtype = tensor.dtype, .shape = tensor.shape}.bytes() >= 0) return absl::OkStatus();
@@ -108,7 +108,7 @@ Box box_at(const Point& place, const std::vector<int64_t>& shape) { return {{pla
 
 std::vector<Bounds> anywhere(const PlacementRow& row) { return std::vector<Bounds>(row.shape.size() + 1); }
 
-// The row's numbers of tensors, of one shape in which its pieces lie.
+// Checks a row. `ids` are its tensors, which must have one shape that contains the row's pieces.
 absl::Status check_row(const PlacementRow& row, const std::vector<TensorRecord>& tensors, size_t files,
                        std::vector<Point>& ids) {
   for (const Progression& one : row.tensors) {
@@ -154,7 +154,7 @@ absl::Status check_placement(const std::vector<PlacementRow>& rows, const std::v
     TITAN_RETURN_IF_ERROR(check_row(rows[row], tensors, files, ids));
     for (const Point& id : ids) rows_of[static_cast<size_t>(id[0])].push_back(row);
   }
-  // Tensors of the same rows are cut alike: one of them stands for all.
+  // Tensors in the same rows are cut alike, so checking one of them suffices.
   std::map<std::vector<size_t>, size_t> alike;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!alike.emplace(rows_of[i], i).second && !rows_of[i].empty()) continue;

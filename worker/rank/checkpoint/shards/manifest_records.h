@@ -1,7 +1,7 @@
 #pragma once
 
-// A manifest's records of files and tensors, and its rows of places, which say in which file each piece of a tensor
-// lies and are few however many ranks wrote. Placement finds pieces in them.
+// A manifest's records of files and tensors, and its placement rows, which state in which file each piece of a tensor
+// lies. The rows are few, however many ranks wrote. Placement finds pieces in them.
 
 #include <c10/core/ScalarType.h>
 
@@ -18,9 +18,9 @@
 
 namespace titan::checkpoint {
 
-inline constexpr int64_t kChunkBytes = 1 << 20;
+inline constexpr int64_t kChunkBytes = 1 << 20;  // Bytes per checksum.
 
-// Checksums travel as 8 hex digits each.
+// Checksums are written as 8 hex digits each. Errors: DataLoss.
 std::string hex(const std::vector<uint32_t>& values);
 absl::StatusOr<std::vector<uint32_t>> unhex(const std::string& text);
 absl::StatusOr<uint32_t> unhex_one(const std::string& text);
@@ -28,58 +28,59 @@ absl::StatusOr<uint32_t> unhex_one(const std::string& text);
 struct FileRecord {
   std::string name;
   int64_t bytes = 0;
-  int64_t index_bytes = 0;  // At the file's end: a ShardIndex. 0 in steps of the first version.
+  int64_t index_bytes = 0;  // Bytes of the ShardIndex at the file's end; 0 in version 1.
   uint32_t index_crc = 0;
-  int64_t header_bytes = 0;  // Safetensors length and header: the first version's, its pieces' checksums are below.
+  int64_t header_bytes = 0;  // Bytes of the safetensors length and header; only in version 1.
   uint32_t header_crc = 0;
 
   bool indexed() const { return index_bytes > 0; }
 };
 nlohmann::json to_json(const FileRecord& file);
-// Throws what nlohmann::json throws.
+// Throws nlohmann::json's exceptions. Errors: DataLoss for values that make no sense.
 absl::StatusOr<FileRecord> file_from_json(const nlohmann::json& from);
 
 struct Piece {
   int file = 0;       // Index into Manifest::files.
   int64_t begin = 0;  // First byte in the file.
   Box box;
-  std::vector<uint32_t> chunk_crcs;  // Of each kChunkBytes of the piece; the last may be shorter.
+  std::vector<uint32_t> chunk_crcs;  // One for each kChunkBytes of the piece; the last may be shorter.
 };
 
 struct TensorRecord {
   std::string key;
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<int64_t> shape;
-  std::vector<Piece> pieces;  // The first version's: cover the tensor exactly once.
+  std::vector<Piece> pieces;  // Cover the tensor exactly once; only in version 1.
 };
-// Without pieces.
+// Leaves out the pieces.
 nlohmann::json to_json(const TensorRecord& tensor);
-absl::StatusOr<TensorRecord> tensor_from_json(const nlohmann::json& from);  // Throws likewise.
+absl::StatusOr<TensorRecord> tensor_from_json(const nlohmann::json& from);  // Throws nlohmann::json's exceptions.
 
-// A shape that is none, or has more bytes than can be counted: DataLoss.
+// Errors: DataLoss for a shape with a negative size, or with more bytes than can be counted.
 absl::Status check_shape(const TensorRecord& tensor);
 
-// Each of the tensors, which are of one shape, has a piece of `shape` at each of the places.
+// Each of `tensors`, which have one shape, has a piece of `shape` at each of `places`.
 struct PlacementRow {
-  std::vector<Progression> tensors;  // Of numbers of tensors.
-  std::vector<int64_t> shape;        // Of each piece.
-  std::vector<Progression> places;   // Of (number of the file, offset of the piece in each dim).
+  std::vector<Progression> tensors;  // Indices of tensors.
+  std::vector<int64_t> shape;        // Shape of each piece.
+  std::vector<Progression> places;   // (index of the file, offset of the piece in each dim).
 };
 // [tensors, shape, places]
 nlohmann::json to_json(const PlacementRow& row);
-PlacementRow row_from_json(const nlohmann::json& from);  // Throws what nlohmann::json throws; unchecked.
+PlacementRow row_from_json(const nlohmann::json& from);  // Throws nlohmann::json's exceptions; the values are
+                                                         // unchecked.
 
-// Whether all numbers are such of these tensors and files, and every tensor is covered exactly once. Errors: DataLoss
-// naming the tensor.
+// Checks that all numbers refer to these tensors and files, and that every tensor is covered exactly once. Errors:
+// DataLoss, names the tensor.
 absl::Status check_placement(const std::vector<PlacementRow>& rows, const std::vector<TensorRecord>& tensors,
                              size_t files);
 
-// Finds pieces in rows that have been checked, and must outlive it.
+// Finds pieces in rows that have been checked. The rows must outlive it.
 class Placement {
  public:
   Placement(const std::vector<PlacementRow>& rows, size_t tensors);
 
-  // The pieces of a tensor that share an element with `window`.
+  // Visits the pieces of a tensor that share an element with `window`.
   void for_each_piece(size_t tensor, const Box& window,
                       absl::FunctionRef<void(int64_t file, const Box& piece)> visit) const;
   void for_each_piece_in(int64_t file, absl::FunctionRef<void(size_t tensor, const Box& piece)> visit) const;
@@ -87,8 +88,8 @@ class Placement {
 
  private:
   const std::vector<PlacementRow>& rows_;
-  std::vector<std::vector<Point>> tensors_of_;  // By row.
-  std::vector<std::vector<size_t>> rows_of_;    // By tensor.
+  std::vector<std::vector<Point>> tensors_of_;  // Indexed by row.
+  std::vector<std::vector<size_t>> rows_of_;    // Indexed by tensor.
 };
 
 }  // namespace titan::checkpoint

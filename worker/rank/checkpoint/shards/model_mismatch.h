@@ -1,13 +1,13 @@
 #pragma once
 
-// By what a failure is known in which weights are another model's: it is told to the user, and not tried again.
+// Marks failures in which the weights belong to another model: they are reported to the user, and not retried.
 
 namespace titan::checkpoint {
 
-// Stands in the message of a status that says so; the code is FailedPrecondition.
+// Part of the message of such a status; its code is FailedPrecondition.
 inline constexpr char kModelMismatch[] = "MODEL_MISMATCH: ";
 
-// In what every reader of weights says of tensors that are missing, too many or of another shape.
+// Part of every reader's message about tensors that are missing, superfluous or of another shape.
 inline constexpr char kDoesNotFit[] = " does not fit this model";
 
 }  // namespace titan::checkpoint

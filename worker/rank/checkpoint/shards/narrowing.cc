@@ -36,7 +36,7 @@ at::Tensor Narrowing::cast(const at::Tensor& value, at::ScalarType type) {
   at::Tensor narrow = value.to(type);
   type_ = type;
   if (!at::isFloatingType(value.scalar_type()) || value.numel() == 0) return narrow;
-  // The largest magnitude tells of both, NaN included, and takes one pass.
+  // The largest magnitude reveals both kinds of bad values, NaN included, in one pass.
   if (std::isfinite(narrow.abs().max().item<double>())) return narrow;
   const at::Tensor finite = at::isfinite(value);
   const at::Tensor lost = finite.logical_and(at::isfinite(narrow).logical_not_());

@@ -1,6 +1,6 @@
 #pragma once
 
-// Casting tensors for an export, and what the narrower type cannot hold.
+// Casts tensors for an export, and reports the values that the narrower type cannot hold.
 
 #include <ATen/ATen.h>
 
@@ -12,14 +12,14 @@
 
 namespace titan::checkpoint {
 
-// The type that an export to `wanted` under our own names gives the tensor `key` ("model.<FQN>"). Integers keep theirs,
-// and so do the biases that balance experts: their last bits decide which experts are chosen.
+// The type that an export to `wanted` under Titan's own names gives the tensor `key` ("model.<FQN>"). Integers keep
+// their type. So do the biases that balance experts, because their last bits decide which experts are chosen.
 at::ScalarType narrowed_type(const std::string& key, at::ScalarType own, at::ScalarType wanted);
 
-// What is wrong with the numbers of one tensor, which may come in pieces.
+// Counts the bad values of one tensor, which may be cast in pieces.
 class Narrowing {
  public:
-  // `value` in `type`, and counted.
+  // Returns `value [...]`, of any shape, as `type`, and counts its bad values.
   at::Tensor cast(const at::Tensor& value, at::ScalarType type);
 
   bool overflows() const { return overflowing_ > 0; }
@@ -31,22 +31,22 @@ class Narrowing {
 
  private:
   at::ScalarType type_ = at::kFloat;
-  int64_t nonfinite_ = 0;    // Before the cast.
+  int64_t nonfinite_ = 0;    // NaN or infinite before the cast.
   int64_t overflowing_ = 0;  // Finite before it, infinite after.
-  double largest_ = 0;       // Magnitude of the latter.
+  double largest_ = 0;       // Largest magnitude of the overflowing values.
 };
 
 enum class Overflow {
-  kRefuse,       // An error: the tensor's numbers would be infinite.
-  kWarn,         // They are.
-  kKeepFloat32,  // The tensor stays in float32, with a warning: what was trained is not lost.
+  kRefuse,       // Return an error: some values would be infinite.
+  kWarn,         // Warn, and write infinities.
+  kKeepFloat32,  // Warn, and keep the tensor in float32, so that no trained value is lost.
 };
 
-// `value` in `type`, as far as `overflow` allows; appends to `warnings` what is wrong with it. Errors: OutOfRange
-// names the tensor, the count and the largest number.
+// Casts `value [...]`, of any shape, to `type`, as far as `overflow` allows, and appends a description of its bad
+// values to `warnings`. Errors: OutOfRange, names the tensor, the count and the largest value.
 absl::Status narrow(const std::string& key, at::ScalarType type, Overflow overflow, at::Tensor& value,
                     std::vector<std::string>& warnings);
-// The same for a tensor that was cast in pieces, which cannot stay as it was: kKeepFloat32 warns.
+// The same for a tensor that was cast in pieces and can no longer stay as it was: kKeepFloat32 only warns.
 absl::Status judge(const std::string& key, const Narrowing& narrowing, Overflow overflow,
                    std::vector<std::string>& warnings);
 

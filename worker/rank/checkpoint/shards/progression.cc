@@ -16,7 +16,7 @@ Point difference(const Point& to, const Point& from) {
   return delta;
 }
 
-// Between the first components of the first and the last point.
+// Distance between the first components of the first and the last point.
 int64_t span(const Progression& one) {
   int64_t span = 0;
   for (const Progression::Step& step : one.steps) span += (step.count - 1) * step.delta[0];
@@ -27,7 +27,7 @@ bool follows(const Progression& next, const Progression& last, const Progression
   return next.steps == first.steps && difference(next.base, last.base) == delta;
 }
 
-// Neighbours at equal distances become one, with a step more. Whether there were such.
+// Joins neighbors at equal distances into one progression with one more step. Returns whether there were any.
 bool fold_once(std::vector<Progression>& list) {
   std::vector<Progression> folded;
   for (size_t i = 0; i < list.size();) {
@@ -47,10 +47,9 @@ bool fold_once(std::vector<Progression>& list) {
   return fewer;
 }
 
-using Wide = __int128;  // Of sums of a few numbers.
+using Wide = __int128;  // For sums of a few numbers.
 
-// Narrows [first, last] to the i with within.first <= from + i * delta + [inner_min, inner_max] <= within.last, for
-// some of the inner part.
+// Narrows [first, last] to the i for which from + i * delta + [inner_min, inner_max] meets [within.first, within.last].
 void narrow(Wide from, Wide delta, Wide inner_min, Wide inner_max, const Bounds& within, int64_t& first,
             int64_t& last) {
   const Wide low = within.first - from - inner_max, high = within.last - from - inner_min;
@@ -104,7 +103,7 @@ class Walk {
   const Progression& of_;
   const std::vector<Bounds>& within_;
   absl::FunctionRef<void(const Point&)> visit_;
-  std::vector<Point> least_, most_;  // What the first k steps may add to a point.
+  std::vector<Point> least_, most_;  // Least and most that the first k steps can add to a point.
 };
 
 }  // namespace
@@ -117,7 +116,7 @@ int64_t Progression::points() const {
 
 std::vector<Progression> fold(std::vector<Point> points) {
   std::sort(points.begin(), points.end());
-  // Those that share their first component with others go to lists of their own, the k-th of each to the k-th.
+  // Points with the same first component go to separate lists: the k-th of each to the k-th list.
   std::vector<std::vector<Progression>> lists;
   size_t k = 0;
   for (size_t i = 0; i < points.size(); ++i) {

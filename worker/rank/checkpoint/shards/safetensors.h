@@ -1,6 +1,6 @@
 #pragma once
 
-// The safetensors format: 8 bytes of header length (little endian), a JSON header, then the tensors' bytes without
+// The safetensors format: 8 bytes of header length (little-endian), a JSON header, then the tensors' bytes without
 // gaps.
 
 #include <c10/core/ScalarType.h>
@@ -24,12 +24,12 @@ struct TensorEntry {
   std::string key;
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<int64_t> shape;
-  int64_t begin = 0;  // From the start of the file. layout() fills it in.
-  int64_t bytes() const;
+  int64_t begin = 0;      // From the start of the file. layout() sets it.
+  int64_t bytes() const;  // -1 if the shape has a negative size or too many bytes.
 };
 
-// Places the entries one after the other, larger element sizes first so that each stands aligned, and returns the
-// header (with its length in front, padded so that data starts at a multiple of 64) and the size of the whole file.
+// Places the entries one after the other, larger element sizes first so that each is aligned. Returns the header (with
+// its length in front, padded so that data starts at a multiple of 64) and the size of the whole file.
 struct Layout {
   std::string header;
   int64_t file_bytes = 0;
@@ -37,7 +37,8 @@ struct Layout {
 absl::StatusOr<Layout> layout(std::vector<TensorEntry>& entries,
                               const std::map<std::string, std::string>& metadata = {});
 
-// What a file holds. Errors: DataLoss, naming the file and what is wrong with it; every entry lies inside the file.
+// Reads the tensors of a file, by key. Every entry lies inside the file. Errors: DataLoss, names the file and what is
+// wrong.
 absl::StatusOr<std::map<std::string, TensorEntry>> read_header(storage::ReadableFile& file, const std::string& path);
 
 }  // namespace titan::checkpoint

@@ -17,7 +17,7 @@ std::string_view bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// A file's data as it is written, with a checksum of each chunk.
+// Writes a file's data, and computes a checksum of each chunk.
 class Data {
  public:
   Data(storage::WritableFile& file, const std::atomic<bool>* stop) : file_(file), stop_(stop) {}
@@ -43,7 +43,7 @@ class Data {
   storage::WritableFile& file_;
   const std::atomic<bool>* stop_;
   std::vector<uint32_t> crcs_;
-  int64_t room_ = 0;  // In the last chunk.
+  int64_t room_ = 0;  // Bytes left in the last chunk.
 };
 
 PieceRecord piece_of(const Staged& part) {
@@ -54,7 +54,7 @@ PieceRecord piece_of(const Staged& part) {
           {part.offset, kept ? part.form->shape : part.data.sizes().vec()}};
 }
 
-// A rank may hold several pieces of one tensor; the format wants distinct keys, the manifest knows the offsets.
+// A rank may hold several pieces of one tensor. The format needs distinct keys; the manifest knows the offsets.
 std::vector<TensorEntry> entries_of(const std::vector<PieceRecord>& pieces) {
   std::vector<TensorEntry> entries;
   std::map<std::string, int> seen;
@@ -75,7 +75,7 @@ absl::Status append_all(Data& data, const std::vector<const Staged*>& parts) {
   return absl::OkStatus();
 }
 
-// Header and data, which `fill` appends: durable when it returns. What failed is removed.
+// Writes the header and the data that `fill` appends. The file is durable on return; a failed one is removed.
 absl::Status write_new(storage::Files& files, const std::string& folder, const std::string& name, int64_t bytes,
                        absl::FunctionRef<absl::Status(storage::WritableFile&)> fill) {
   const std::string path = storage::join_path(folder, name);
@@ -86,12 +86,12 @@ absl::Status write_new(storage::Files& files, const std::string& folder, const s
   if (status.ok()) status = files.sync_folder(folder);
   if (status.ok()) return status;
   file.reset();
-  if (absl::IsAlreadyExists(status)) return status;  // What is there is another's.
-  files.remove(path).IgnoreError();  // Gives the space back; what cannot be removed is cleaned up as a leftover.
+  if (absl::IsAlreadyExists(status)) return status;  // The file belongs to another writer.
+  files.remove(path).IgnoreError();  // Frees the space. If this fails, the file is cleaned up later as a leftover.
   return status;
 }
 
-// As they lie in the file.
+// The parts in the order in which they lie in the file.
 std::vector<const Staged*> ordered(const std::vector<Staged>& parts, std::vector<PieceRecord>& pieces) {
   std::vector<std::pair<PieceRecord, const Staged*>> all;
   for (const Staged& part : parts) all.emplace_back(piece_of(part), &part);

@@ -1,6 +1,6 @@
 #pragma once
 
-// One rank's part of a step on disk. How it is read: step_reader.h.
+// Writes one rank's part of a step to disk. step_reader.h reads it.
 
 #include <ATen/ATen.h>
 
@@ -17,32 +17,31 @@
 
 namespace titan::checkpoint {
 
-// A piece of state that will not change any more: a copy in host memory, or the live CPU tensor while training stands
+// A piece of state that does not change any more: a copy in host memory, or the live CPU tensor while training stands
 // still.
 struct Staged {
   std::string key;
   std::vector<int64_t> shape;
   std::vector<int64_t> offset;
-  at::Tensor data;  // CPU, contiguous.
-  std::shared_ptr<const Form> form =
-      nullptr;  // Of `data`: its numbers are written, which are made one tensor at a time.
+  at::Tensor data;                             // On the CPU, contiguous: the piece, or its encoding by `form`.
+  std::shared_ptr<const Form> form = nullptr;  // Encoding of `data`. Decoded numbers are written, one tensor at a time.
 };
 
 struct ShardName {
   int attempt = 1;
   int rank = 0;
-  std::string salt = {};  // Makes a name that never was, where deleting and making one cannot be kept apart.
+  std::string salt = {};  // Makes the name unique where a late deletion could otherwise hit a new file.
 };
 // "a3-00012.safetensors", "a3-00012-SALT.safetensors"; copy > 0: "a3-00012.2.safetensors"
 std::string shard_name(const ShardName& name, int copy = 0);
 
-// Writes and fsyncs the new safetensors file {folder}/{name} with all of `parts`, which are whole tensors.
-// AlreadyExists when the name is taken; on any other error the file is removed again. Cancelled once `stop` is set.
+// Writes and fsyncs the new safetensors file {folder}/{name} with all of `parts`, which are whole tensors. Errors:
+// AlreadyExists if the name is taken; Cancelled once `stop` is set. Any error but AlreadyExists removes the file again.
 absl::Status write_tensors(storage::Files& files, const std::string& folder, const std::string& name,
                            const std::vector<Staged>& parts, const std::atomic<bool>* stop = nullptr);
 
-// The same with pieces of tensors and an index at the end, under this rank's shard name; no file when there are no
-// parts. A name that is taken (a leftover, or another job's) is never touched: the next copy number is used.
+// The same for pieces of tensors, with an index at the end, under this rank's shard name. Without parts it writes no
+// file. A file of that name (a leftover, or another job's) is never touched: the next copy number is used.
 absl::StatusOr<WrittenShard> write_shard(storage::Files& files, const std::string& folder, const ShardName& name,
                                          const std::vector<Staged>& parts, const std::atomic<bool>* stop = nullptr);
 

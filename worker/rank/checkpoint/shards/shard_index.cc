@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::string_view kMagic = "TITANIDX";
 constexpr uint32_t kVersion = 1;
-constexpr size_t kFixed = 8 + 4 + 4 + 8 + 8 + 4;  // Before the chunks' checksums.
+constexpr size_t kFixed = 8 + 4 + 4 + 8 + 8 + 4;  // Bytes before the chunks' checksums.
 
 template <typename Number>
-void put(std::string& to, Number number) {  // Little-endian, as everything in a safetensors file.
+void put(std::string& to, Number number) {  // Little-endian, like everything in a safetensors file.
   to.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
@@ -46,7 +46,8 @@ std::string to_bytes(const ShardIndex& index) {
   return bytes;
 }
 
-// Not one over all bytes: those end with their own checksum, and all such texts of a length have the same.
+// Returns the stored checksum. A checksum over bytes that end with their own checksum is the same for all texts of one
+// length.
 uint32_t checksum_in(std::string_view index_bytes) { return get<uint32_t>(index_bytes, index_bytes.size() - 4); }
 
 absl::StatusOr<ShardIndex> index_from_bytes(std::string_view bytes) {

@@ -14,10 +14,10 @@
 namespace titan::checkpoint {
 namespace {
 
-constexpr size_t kOpenFiles = 256;  // A process may have a thousand or so, and a step more shards than that.
+constexpr size_t kOpenFiles = 256;  // A process may open about a thousand files, and a step may have more shards.
 
 constexpr int64_t kTaskBytes = int64_t{32}
-                               << 20;  // Of one thread at a time: neighbours may read the chunk between them twice.
+                               << 20;  // For one thread at a time. Neighbors may both read the chunk between them.
 
 int64_t item_size(const TensorRecord& tensor) { return static_cast<int64_t>(c10::elementSize(tensor.dtype)); }
 
@@ -26,7 +26,7 @@ int64_t item_size(const TensorRecord& tensor) { return static_cast<int64_t>(c10:
 absl::StatusOr<std::unique_ptr<StepReader>> StepReader::open(storage::Files& files, const std::string& folder) {
   std::unique_ptr<StepReader> reader(new StepReader(files, folder));
   const std::string path = storage::join_path(folder, kManifestName);
-  // A purge holds it exclusively for the moment of its rename.
+  // A purge holds the lock exclusively while it renames.
   auto lock = files.try_lock(path, storage::LockMode::kShared);
   for (int i = 0; i < 200 && absl::IsUnavailable(lock.status()); ++i) {
     absl::SleepFor(absl::Milliseconds(10));
@@ -57,7 +57,7 @@ absl::StatusOr<std::shared_ptr<storage::ReadableFile>> StepReader::open_file(int
     return absl::DataLossError(absl::StrCat(path_of(number), ": ", file->size(), " bytes, the manifest says ", bytes));
   }
   std::lock_guard lock(open_mutex_);
-  if (open_.size() == kOpenFiles) open_.clear();  // Whoever reads one keeps it.
+  if (open_.size() == kOpenFiles) open_.clear();  // Readers keep their own reference.
   return open_.emplace(number, std::move(file)).first->second;
 }
 
@@ -101,7 +101,7 @@ absl::StatusOr<StepReader::Shard> StepReader::open_shard(int64_t number) {
   return shard;
 }
 
-// Where they begin follows from their order and sizes.
+// Computes where the pieces begin, from their order and sizes.
 absl::Status StepReader::place_pieces(int64_t number, Shard& shard) const {
   std::vector<std::pair<PieceRecord, size_t>> all;
   placement_->for_each_piece_in(number, [&](size_t tensor, const Box& box) {
@@ -125,7 +125,7 @@ absl::Status StepReader::place_pieces(int64_t number, Shard& shard) const {
 
 int64_t StepReader::begin_of(int64_t file, const Shard& shard, size_t tensor, const Box& piece) const {
   auto at = std::lower_bound(shard.begins.begin(), shard.begins.end(), std::pair(tensor, int64_t{0}));
-  if (at + 1 != shard.begins.end() && (at + 1)->first == tensor) {  // Several: they lie in the order of their offsets.
+  if (at + 1 != shard.begins.end() && (at + 1)->first == tensor) {  // Several pieces lie in the order of their offsets.
     placement_->for_each_piece_in(file, [&](size_t other, const Box& box) {
       if (other == tensor && box.offset < piece.offset) ++at;
     });
@@ -147,7 +147,7 @@ void StepReader::find_sources(const Wanted& wanted, std::map<int64_t, std::vecto
   });
 }
 
-// Those that no thread uses at the moment.
+// The buffers that no thread uses at the moment.
 class StepReader::Buffers {
  public:
   explicit Buffers(bool pinned) : pinned_(pinned) {}
@@ -165,7 +165,7 @@ class StepReader::Buffers {
   }
 
  private:
-  const bool pinned_;  // From where a GPU copies at the speed of its bus.
+  const bool pinned_;  // From pinned memory a GPU copies at the full speed of its bus.
   const at::TensorOptions bytes_ = at::kByte;
   std::mutex mutex_;
   std::vector<Loaded> idle_;
@@ -180,7 +180,7 @@ absl::Status StepReader::read(const std::vector<Wanted>& wanted) {
   }
   Buffers buffers(pinned);
   for (auto at = by_file.begin(); at != by_file.end();) {
-    std::vector<std::pair<int64_t, std::vector<Source>*>> group;  // All of them stay open.
+    std::vector<std::pair<int64_t, std::vector<Source>*>> group;  // All files of a group stay open.
     for (; at != by_file.end() && group.size() < kOpenFiles / 2; ++at) group.emplace_back(at->first, &at->second);
     TITAN_RETURN_IF_ERROR(
         in_parallel(group.size(), kReaders, [&](size_t i) { return place_sources(group[i].first, *group[i].second); }));
@@ -252,7 +252,7 @@ absl::Status StepReader::fill(int64_t file, const Unit& unit, Loaded& loaded) {
   return absl::OkStatus();
 }
 
-// To `target`, which holds `box`; nowhere when it is null.
+// Copies to `target`, which holds `box`; if it is null, only verifies.
 absl::Status StepReader::copy(int64_t file, const Unit& unit, const Box& box, char* target, Loaded& loaded) {
   const Source& source = *unit.source;
   const int64_t item = item_size(*source.tensor);
@@ -262,7 +262,7 @@ absl::Status StepReader::copy(int64_t file, const Unit& unit, const Box& box, ch
     while (from_byte < end) {
       const int64_t chunk = from_byte - (from_byte - source.chunks.begin) % kChunkBytes;
       const int64_t bytes = std::min(end, chunk + source.chunks.size_at(chunk)) - from_byte;
-      if (target != nullptr && bytes == source.chunks.size_at(chunk)) {  // Whole: no need for a buffer.
+      if (target != nullptr && bytes == source.chunks.size_at(chunk)) {  // A whole chunk needs no buffer.
         TITAN_RETURN_IF_ERROR(read_chunk(file, source.chunks, chunk, source.tensor->key, target + to_byte));
       } else {
         TITAN_RETURN_IF_ERROR(load(file, source.chunks, chunk, source.tensor->key, loaded));
@@ -298,7 +298,7 @@ absl::Status StepReader::read_chunk(int64_t file, const Chunks& chunks, int64_t 
                                           " (bytes ", at, " to ", at + size, ")"));
 }
 
-// For messages.
+// Names a tensor for messages.
 std::string StepReader::first_piece_at(int64_t file, const Shard& shard, int64_t at) const {
   int64_t best = -1;
   size_t tensor = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A step as whoever reads it sees it: any box of any tensor, from as many shards as it takes, with every byte verified.
-// Several threads read, each straight to where its bytes belong, or through a small buffer of its own.
+// Reads a step: any box of any tensor, from as many shards as needed, with every byte verified. Several threads read,
+// each directly to the destination or through a small buffer.
 
 #include <ATen/ATen.h>
 
@@ -22,20 +22,20 @@
 
 namespace titan::checkpoint {
 
-// A box of a tensor that is to be read.
+// A box of a tensor to read.
 struct Wanted {
-  const TensorRecord* tensor = nullptr;  // The manifest's.
+  const TensorRecord* tensor = nullptr;  // A record of the manifest.
   Box box;
-  // Of the box's shape. What is on another device, of another type than the record or not contiguous is filled in parts
-  // of kPartBytes. Null: the bytes are verified alone.
+  // `[box.shape...]`. A tensor that is on another device, of another type than the record or not contiguous is filled
+  // in parts of kPartBytes. Null: the bytes are only verified.
   const at::Tensor* out = nullptr;
 };
 
 inline constexpr int kReaders = 4;                       // Threads of one read() or verify().
-inline constexpr int64_t kPartBytes = int64_t{8} << 20;  // What is copied at once, and through a buffer where needed.
-inline constexpr int64_t kReadMemory = kReaders * (kChunkBytes + kPartBytes);  // The most that they take for buffers.
+inline constexpr int64_t kPartBytes = int64_t{8} << 20;  // Bytes copied at once, and through a buffer where needed.
+inline constexpr int64_t kReadMemory = kReaders * (kChunkBytes + kPartBytes);  // Upper bound of the buffers, in bytes.
 
-// An open step. Holds a shared lock on the manifest, so that nobody purges the step meanwhile. Thread-safe.
+// An open step. Holds a shared lock on the manifest, so that the step is not purged meanwhile. Thread safe.
 class StepReader {
  public:
   // Errors: NotFound without a manifest, DataLoss for a damaged one.
@@ -45,25 +45,26 @@ class StepReader {
   uint32_t manifest_crc() const { return manifest_crc_; }
   const std::string& folder() const { return folder_; }
 
-  // Fills all `out`, shard by shard, so that what lies together is read once. Opens those shards alone that hold a part
-  // of it, verifying size, header and index of each and every chunk that it touches. Errors: DataLoss naming file and
-  // chunk; NotFound naming the file. After an error `out` is filled in parts, of which some may be damaged.
+  // Fills all `out`, shard by shard, so that bytes that lie together are read once. Opens only the shards that hold a
+  // part, and verifies size, header and index of each, and every chunk that it touches. Errors: DataLoss, names file
+  // and chunk; NotFound, names the file. After an error `out` may be filled in part, and partly damaged.
   absl::Status read(const std::vector<Wanted>& wanted);
+  // The same for one tensor; `out` is `[box.shape...]`.
   absl::Status read(const TensorRecord& tensor, const Box& box, at::Tensor& out) {
     return read({{&tensor, box, &out}});
   }
 
-  // Reads and verifies everything; all problems found, not only the first. `progress` hears now and then, on any
-  // thread but on one at a time, how many of all bytes were read.
+  // Reads and verifies everything. Returns all problems found, not only the first. Calls `progress` now and then with
+  // the bytes read so far and in all, on any thread but on one at a time.
   std::vector<absl::Status> verify(const std::function<void(int64_t done, int64_t all)>& progress = nullptr);
 
  private:
-  // What is known of a shard once its header and index were verified.
+  // Known about a shard once its header and index are verified.
   struct Shard {
     ShardIndex index;
-    std::vector<std::pair<size_t, int64_t>> begins;  // (number of the tensor, first byte) of its pieces, ascending.
+    std::vector<std::pair<size_t, int64_t>> begins;  // (index of the tensor, first byte) of its pieces, ascending.
   };
-  // Bytes of a file whose checksums are known, a chunk after the other.
+  // Bytes of a file with known checksums, one chunk after the other.
   struct Chunks {
     int64_t begin = 0;
     int64_t bytes = 0;
@@ -71,7 +72,7 @@ class StepReader {
 
     int64_t size_at(int64_t at) const { return std::min(kChunkBytes, begin + bytes - at); }
   };
-  // A piece, and who wants a part of it.
+  // A piece, and the request that needs a part of it.
   struct Source {
     const TensorRecord* tensor = nullptr;
     Box piece;
@@ -79,22 +80,22 @@ class StepReader {
     Chunks chunks;
     const Wanted* wanted = nullptr;
   };
-  // Of a source, what is copied at once.
+  // The part of a source that is copied at once.
   struct Unit {
     const Source* source = nullptr;
     Box part;
     int64_t begin = 0;  // First byte in the file.
   };
-  // Neighbours in a file, for one thread.
+  // Neighboring units of a file, for one thread.
   struct Task {
     int64_t file = 0;
     std::vector<Unit> units;
   };
-  // One thread's memory.
+  // One thread's buffers.
   struct Loaded {
     const std::vector<uint32_t>* of = nullptr;
     int64_t begin = -1;
-    at::Tensor chunk, part;  // Undefined until needed.
+    at::Tensor chunk, part;  // `[kChunkBytes]` and `[kPartBytes]`, uint8. Undefined until needed.
   };
   class Buffers;
   // Chunks of a file from `begin` to `end`, to be verified.
@@ -122,7 +123,7 @@ class StepReader {
   absl::Status load(int64_t file, const Chunks& chunks, int64_t at, const std::string& what, Loaded& loaded);
   absl::Status read_chunk(int64_t file, const Chunks& chunks, int64_t at, const std::string& what, char* out);
   std::string first_piece_at(int64_t file, const Shard& shard, int64_t at) const;
-  // Of what could be opened; why the rest could not, by file.
+  // The stretches of all files that could be opened. `unusable` has a status per file: why it could not.
   std::vector<Stretch> stretches(std::vector<absl::Status>& unusable);
 
   storage::Files& files_;
@@ -131,7 +132,7 @@ class StepReader {
   std::unique_ptr<Placement> placement_;
   uint32_t manifest_crc_ = 0;
   std::unique_ptr<storage::FileLock> lock_;
-  std::mutex shards_mutex_, open_mutex_;                            // Never held while something is read.
+  std::mutex shards_mutex_, open_mutex_;                            // Not held while reading.
   std::map<int64_t, Shard> shards_;                                 // Guarded by shards_mutex_.
   std::map<int64_t, std::shared_ptr<storage::ReadableFile>> open_;  // Guarded by open_mutex_.
 };

@@ -10,7 +10,7 @@
 namespace titan::checkpoint {
 namespace {
 
-// Elements from one index of dim `d` to the next, for a row-major box.
+// Distance in elements between neighboring indices of each dim, for a row-major box.
 std::vector<int64_t> strides(const std::vector<int64_t>& shape) {
   std::vector<int64_t> result(shape.size(), 1);
   for (size_t d = shape.size(); d-- > 1;) result[d - 1] = result[d] * shape[d];
@@ -141,7 +141,8 @@ absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Bo
       return absl::DataLossError(
           absl::StrCat("piece ", text(box), " lies outside of shape [", absl::StrJoin(shape, ","), "]"));
     }
-    covered += std::min(box.elements(), INT64_MAX - covered);  // Copies of a huge piece add up to more than there is.
+    covered += std::min(box.elements(), INT64_MAX - covered);  // Saturates, because copies of a huge piece may add up
+                                                               // to more than 64 bits.
   }
   // Pieces sorted along a dim can only overlap within a window, which is narrow along the dim that is cut most.
   std::vector<const Box*> sorted;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Computes with boxes, the rectangular parts of tensors: their intersections, runs and cuts. Knows no
-// LibTorch, as the readers that are fuzzed do not.
+// Computes with boxes, the rectangular parts of tensors: intersections, runs and cuts. Uses no LibTorch, so that fuzzed
+// readers can use it.
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace titan::checkpoint {
 
-// A rectangular part of a tensor: rows [offset, offset + shape) in every dim. A scalar has no dims and one element.
+// A rectangular part of a tensor: indices [offset, offset + shape) in every dim. A scalar has no dims and one element.
 struct Box {
   std::vector<int64_t> offset;
   std::vector<int64_t> shape;
@@ -26,23 +26,24 @@ Box whole(const std::vector<int64_t>& shape);
 // "[2, 3]", for messages.
 std::string shape_text(const std::vector<int64_t>& shape);
 
-// Nothing when they share no element.
+// No value if they share no element.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
-// The elements of `part` (inside both boxes) as runs that are contiguous in `from` and in `to`, both stored row-major:
-// visit(element in from, element in to, count), ascending in `from`. Stops at the first error.
+// Visits the elements of `part` (inside both boxes) as runs that are contiguous in `from` and in `to`, both stored
+// row-major: visit(element in from, element in to, count), ascending in `from`. Stops at the first error.
 absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
                           absl::FunctionRef<absl::Status(int64_t, int64_t, int64_t)> visit);
 
-// `part` in boxes of `most` elements or fewer (of one at least), each a run of it, in their order.
+// Cuts `part` into boxes of at most `most` elements (at least one), each a contiguous run of it, in order.
 std::vector<Box> cut(const Box& part, int64_t most);
-// Likewise along dim `dim` alone: of one index at least.
+// The same along dim `dim` only; a box has at least one index of it.
 std::vector<Box> cut_along(const Box& part, size_t dim, int64_t most);
 
-// The number of the first element of `part` in the box around it, which is stored row-major.
+// Index of the first element of `part` in the surrounding box `in`, which is stored row-major.
 int64_t first_element(const Box& part, const Box& in);
 
-// Whether the boxes cover a tensor of `shape` exactly once. The message says what is missing or doubled.
+// Checks that the boxes cover a tensor of `shape` exactly once. Errors: DataLoss, says what is missing or covered
+// twice.
 absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Box>& boxes);
 
 }  // namespace titan::checkpoint

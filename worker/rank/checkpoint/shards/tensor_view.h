@@ -1,6 +1,6 @@
 #pragma once
 
-// Views of tensors by boxes (tensor_box.h), for what has LibTorch.
+// Views of tensors by boxes (tensor_box.h), for code with LibTorch.
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,8 @@
 
 namespace titan::checkpoint {
 
-// The box `part` of a tensor, as a view of `held`, which is its box `of`: `part` lies inside.
+// The box `part` of a tensor, as a view `[part.shape...]` of `held [of.shape...]`, which is the box `of`. `part` lies
+// inside `of`.
 inline at::Tensor part_of(at::Tensor held, const Box& of, const Box& part) {
   for (size_t d = 0; d < part.shape.size(); ++d)
     held = held.narrow(static_cast<int64_t>(d), part.offset[d] - of.offset[d], part.shape[d]);

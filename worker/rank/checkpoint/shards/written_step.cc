@@ -15,10 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-// Rows as they are joined: by their tensors and the shape of their pieces.
+// Joins rows that have the same tensors and the same shape of pieces.
 class RowSet {
  public:
-  // `files`: how many come before those of the row.
+  // `files`: number of files before those of the row.
   void add(std::vector<Progression> tensors, const PlacementRow& row, int64_t files) {
     std::vector<Point>& places = places_[{std::move(tensors), row.shape}];
     for (Point& place : unfold(row.places)) {
@@ -40,14 +40,14 @@ absl::Status disagreement(const std::string& key) {
   return absl::InternalError(absl::StrCat("ranks disagree about the type or shape of ", key));
 }
 
-// FNV-1a. With a CRC beside it two tables of one job do not meet by chance.
+// FNV-1a. Together with a CRC, it distinguishes the tables of one job.
 uint64_t hash_of(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
 
-// All tables' tensors by key.
+// The tensors of all tables, by key.
 absl::StatusOr<std::map<std::string, TensorRecord>> unite(const WrittenStep& report,
                                                           const std::map<std::string, TensorTable>& tables) {
   std::map<std::string, TensorRecord> all;
@@ -64,7 +64,7 @@ absl::StatusOr<std::map<std::string, TensorRecord>> unite(const WrittenStep& rep
   return all;
 }
 
-// Rows of a table, numbered as `number` has its tensors.
+// Adds the rows of a table, with its tensors renumbered by `number`.
 absl::Status renumber(const std::vector<PlacementRow>& rows, const TensorTable& table,
                       const std::map<std::string, int64_t>& number, RowSet& into) {
   for (const PlacementRow& row : rows) {
@@ -158,7 +158,7 @@ absl::StatusOr<WrittenStep> report_of(const WrittenShard& shard, json per_rank, 
     number[key] = static_cast<int64_t>(table.size());
     table.push_back({.key = key, .dtype = piece->dtype, .shape = piece->shape});
   }
-  // Tensors that are cut alike stand in one row: of one shape, with the same piece here.
+  // Tensors that are cut alike share a row: they have one shape, and the same piece here.
   std::map<std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>>, std::vector<Point>> alike;
   for (const PieceRecord& piece : shard.pieces) {
     alike[{piece.shape, piece.box.shape, piece.box.offset}].push_back({number.at(piece.key)});

@@ -1,6 +1,6 @@
 #pragma once
 
-// What ranks wrote, as it travels to rank 0: joined on the way, so that it stays short.
+// Describes what ranks wrote, as it travels to rank 0. Reports are joined on the way, so that they stay short.
 
 #include <cstdint>
 #include <map>
@@ -23,33 +23,33 @@ struct WrittenShard {
 };
 
 // Types and shapes of the tensors that a rank writes, sorted by key. Ranks that write pieces of the same tensors have
-// the same table, which is long: it travels once, and in reports stands its name, which is made from what is in it.
+// the same table. It is long, so it travels once, and reports only name it, by a hash of its content.
 using TensorTable = std::vector<TensorRecord>;
 std::string table_text(const TensorTable& table);
 std::string table_name(const std::string& text);
 absl::StatusOr<TensorTable> table_from_text(const std::string& text);
 
-// Of one rank, or of several with neighbouring numbers.
+// What one rank wrote, or several ranks with consecutive numbers.
 struct WrittenStep {
-  std::vector<FileRecord> files;                          // In rank order, of those that wrote.
-  std::map<std::string, std::vector<PlacementRow>> rows;  // By the table in which their tensors are numbered.
+  std::vector<FileRecord> files;                          // Of the ranks that wrote, in rank order.
+  std::map<std::string, std::vector<PlacementRow>> rows;  // Keyed by the name of the table that numbers their tensors.
   std::vector<nlohmann::json> per_rank;
 };
 nlohmann::json to_json(const WrittenStep& report);
 // Errors: Internal.
 absl::StatusOr<WrittenStep> report_from_json(const nlohmann::json& from);
 
-// Errors: Internal when the rank says two things of one tensor.
+// Errors: Internal if the rank contradicts itself about a tensor.
 absl::StatusOr<WrittenStep> report_of(const WrittenShard& shard, nlohmann::json per_rank, TensorTable& table);
 
-// Of neighbouring ranks, in their order.
+// Joins reports of consecutive ranks, in order.
 WrittenStep join(std::vector<WrittenStep> reports);
 
-// Puts what all ranks wrote into `manifest`. `tables`: those that the report names. Errors: Internal when the ranks
-// disagree about a tensor or leave a part of it out, naming it.
+// Puts what all ranks wrote into `manifest`. `tables` has the tables that the report names. Errors: Internal, names the
+// tensor, if ranks disagree about it or leave out a part of it.
 absl::Status complete(WrittenStep report, const std::map<std::string, TensorTable>& tables, Manifest& manifest);
 
-// The same for shards that one process wrote, in their order.
+// The same for shards that one process wrote, in order.
 absl::Status complete(const std::vector<WrittenShard>& shards, Manifest& manifest);
 
 }  // namespace titan::checkpoint

@@ -20,14 +20,14 @@
 namespace titan::checkpoint {
 namespace {
 
-constexpr char kSteps[] = "steps";  // Under which the fence in the folder remembers them.
+constexpr char kSteps[] = "steps";  // The folder's fence remembers full steps under this name.
 
 absl::Status nothing() { return absl::OkStatus(); }
 
 std::string name_of(const s3::Object& object) { return object.key.substr(object.key.rfind('/') + 1); }
 
-// What last_save_in_hf writes under names that never return: "model-SALT-00001-of-00003.safetensors". Files of a hub
-// have no salt.
+// Whether last_save_in_hf wrote the file, under a name that is never reused: "model-SALT-00001-of-00003.safetensors".
+// Files of a hub have no salt.
 bool is_export(const std::string& name) {
   return absl::StartsWith(name, "model-") && absl::EndsWith(name, ".safetensors") &&
          std::count(name.begin(), name.end(), '-') > 3;
@@ -44,8 +44,9 @@ absl::StatusOr<Manifest> read_manifest(storage::Files& files, const std::string&
 ObjectSteps::~ObjectSteps() {
   wait();
   if (objects_ == nullptr) return;
-  client_->disable_retries();
-  objects_->release().IgnoreError();  // Then the next job waits for the silence.
+  client_->hurry();
+  objects_->release().IgnoreError();  // If this fails, the next job waits until the fence has been silent for long
+                                      // enough.
 }
 
 std::string ObjectSteps::key_of(int64_t step, const std::string& name) const {
@@ -102,12 +103,12 @@ absl::Status ObjectSteps::publish(const Manifest& manifest, const std::string& t
                                  .remembered = manifest.full ? kSteps : "",
                                  .step = manifest.step},
                                 discard));
-  // The dump folder's fence remembers it as well, for the case that all of the bucket is lost.
+  // The dump folder's fence remembers the step, too, in case the whole bucket is lost.
   if (manifest.full) fence_.publish_step(job_uid_, attempt_, folder, manifest.step, nothing).IgnoreError();
   return absl::OkStatus();
 }
 
-// The shards beside a manifest that it does not name.
+// The shards next to a manifest that it does not name.
 absl::StatusOr<std::vector<std::string>> ObjectSteps::unnamed(const Manifest& manifest,
                                                               const std::vector<s3::Object>& objects) {
   std::set<std::string> named;
@@ -121,10 +122,10 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::unnamed(const Manifest& ma
 
 absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, const std::vector<s3::Object>& objects,
                                                                 absl::Time now, std::vector<std::string>& unknown) {
-  std::set<std::string> writers;  // "a3-00012" of each shard.
+  std::set<std::string> writers;  // "a3-00012" for each shard.
   size_t shards = 0;
   bool live = false, of_others = false, retired = false, stranger = false;
-  std::vector<std::string> doomed, exports, beside;  // `beside`: what goes in any case.
+  std::vector<std::string> doomed, exports, beside;  // `beside` is deleted in any case.
   for (const s3::Object& object : objects) {
     const std::string name = name_of(object);
     const bool staged = absl::StrContains(object.key, absl::StrCat("/", kExportPrefix));
@@ -137,7 +138,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
       retired |= gone;
     }
     of_others |= name == kDcpMetadataName;
-    // Its name returns: deleted late it could be the one of the next export.
+    // This name is reused: a late deletion could hit the next export's file.
     if (name == "config.json") continue;
     const bool ours = is_shard(name) || is_export(name);
     if (gone ? now - object.modified > s3::kTombstoneLifetime : ours) doomed.push_back(object.key);
@@ -149,21 +150,21 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
     return some;
   };
   if (of_others) return beside;
-  // Without a mark of an export or of a step of ours, what no attempt writes is somebody else's, and so is all beside
-  // it.
+  // Without traces of an export or a step of ours, files that no attempt writes belong to somebody else, and so does
+  // everything next to them.
   if (!live && !retired && exports.empty() && stranger) {
     unknown.push_back(step_path(folder_, step));
     return beside;
   }
   if (!live) return with(std::move(beside), doomed);
   beside = with(std::move(beside), exports);
-  // Manifests of large jobs take long to read and a start should not: only a folder that looks odd is looked into.
+  // Manifests of large jobs take long to read, and a start should not. So only a folder that looks odd is examined.
   const bool odd = shards > writers.size() || std::any_of(writers.begin(), writers.end(), [&](const std::string& one) {
                      return one.substr(0, one.find('-')) != writers.begin()->substr(0, writers.begin()->find('-'));
                    });
   if (!odd) return beside;
   const absl::StatusOr<Manifest> manifest = read_manifest(files_, folder_, step);
-  if (!manifest.ok()) return beside;  // Nothing is deleted on a damaged manifest's word.
+  if (!manifest.ok()) return beside;  // A damaged manifest is no reason to delete anything.
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> shards_of_nobody, unnamed(*manifest, objects));
   return with(std::move(beside), shards_of_nobody);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The folder of all steps in an object store.
+// Manages the folder of all steps in an object store.
 
 #include <functional>
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace titan::checkpoint {
 
-// A manifest comes and goes by its fence (common/io/s3/object_fence.h). Other objects are deleted only when they were
-// listed before the fence was seen to be this attempt's: their names are never used again, so that what is deleted
-// late, by an attempt that was paused, is what nobody needs.
+// A manifest is published and retired through its fence (common/io/s3/object_fence.h). Other objects are deleted only
+// if they were listed before the fence was seen to belong to this attempt. Their names are never reused, so a late
+// deletion, by an attempt that was paused, hits only objects that nobody needs.
 class ObjectSteps : public Janitor {
  public:
-  // `dump`: the dump folder, of which the id tells this training from another one that has the same name.
+  // `dump`: the dump folder. Its id distinguishes this training from another with the same name.
   ObjectSteps(storage::Files& files, const std::string& folder, const storage::Fence& fence, std::string dump,
               const std::string& job_uid, int attempt, std::function<void(const std::string&)> say)
       : Janitor(files, folder, fence, job_uid, attempt), dump_(std::move(dump)), say_(std::move(say)) {}
-  ~ObjectSteps() override;  // Gives the folder back.
+  ~ObjectSteps() override;  // Releases the folder.
 
   absl::StatusOr<Remembered> take() override;
   absl::Status publish(const Manifest& manifest, const std::string& text, const std::string& folder,
@@ -30,7 +30,7 @@ class ObjectSteps : public Janitor {
                               bool& discard) override;
   absl::StatusOr<std::vector<std::string>> clean_leftovers() override;
   absl::Status clean_step(const Manifest& manifest) override;
-  absl::Status remove_if_empty(int64_t) override { return absl::OkStatus(); }  // What is empty is not there.
+  absl::Status remove_if_empty(int64_t) override { return absl::OkStatus(); }  // A store has no empty folders.
   absl::Status purge(int keep_latest_k) override;
 
  private:
@@ -43,9 +43,9 @@ class ObjectSteps : public Janitor {
 
   const std::string dump_;
   const std::function<void(const std::string&)> say_;
-  std::string key_;  // Of the folder.
+  std::string key_;  // Key of the folder.
   std::shared_ptr<s3::Client> client_;
-  std::unique_ptr<s3::ObjectFence> objects_;  // Once it is taken.
+  std::unique_ptr<s3::ObjectFence> objects_;  // Set once the fence is taken.
 };
 
 }  // namespace titan::checkpoint

@@ -29,7 +29,7 @@ void Pulse::beat(const std::string& key, absl::Duration every) {
     try {
       store_->add(key, 1);
     } catch (const std::exception&) {
-      return;  // The store is gone, and with it everybody who listened.
+      return;  // The store is gone, and so is everyone who listened.
     }
     sync::Lock lock(mutex_);
     if (!stop_) stopping_.wait_for(mutex_, absl::ToChronoNanoseconds(every));
@@ -40,7 +40,7 @@ void Pulse::beat(const std::string& key, absl::Duration every) {
 std::vector<PulseWatch::Lost> PulseWatch::lost(const std::vector<int>& ranks) {
   std::vector<Lost> silent;
   for (const int rank : ranks) {
-    const int64_t beats = store_.add(pulse_key(rank), 0);  // Unlike get() it waits for nothing.
+    const int64_t beats = store_.add(pulse_key(rank), 0);  // Unlike get(), it never waits.
     const absl::Duration now = system_clock().monotonic();
     const auto [heard, first] = heard_.try_emplace(rank, Heard{beats, now});
     if (first || beats != heard->second.beats) {

@@ -11,11 +11,11 @@
 
 namespace titan::checkpoint {
 
-// Says through the job's store, again and again, that this rank's process lives, on a thread and a connection of its
-// own: a rank that writes for minutes is no dead one. Ends silently with the store.
+// Shows through the job's store that this rank's process is alive, on a separate thread and connection: a rank that
+// writes for minutes is not dead. Ends silently with the store.
 class Pulse {
  public:
-  // Throws what the store throws when there is no second connection to it.
+  // Throws the store's exception if there is no second connection to it.
   Pulse(c10d::Store& store, int rank, absl::Duration every);
   ~Pulse();
   Pulse(const Pulse&) = delete;
@@ -31,8 +31,8 @@ class Pulse {
   std::thread thread_;
 };
 
-// Listens to the pulses of ranks while somebody waits for them. `silence` is what a rank that was heard may keep;
-// `start` one that never was: it may still be building its model.
+// Watches the pulses of ranks while a caller waits for them. `silence` is the limit for a rank that was heard, `start`
+// for one that never was: it may still be building its model.
 class PulseWatch {
  public:
   PulseWatch(c10d::Store& store, absl::Duration silence, absl::Duration start)
@@ -40,9 +40,9 @@ class PulseWatch {
 
   struct Lost {
     int rank = 0;
-    absl::Duration silence;  // So far; never from before this watch.
+    absl::Duration silence;  // So far, counted from the start of this watch.
   };
-  // Those of `ranks` that have been silent for longer than they may. Throws what the store throws.
+  // The ranks of `ranks` that have been silent beyond their limit. Throws the store's exceptions.
   std::vector<Lost> lost(const std::vector<int>& ranks);
 
  private:

@@ -41,7 +41,7 @@ Branch branch_of(int rank, int world, int fan_out) {
 
 int height(const Branch& branch, int fan_out) {
   const std::vector<Branch> below = branches(branch, fan_out);
-  return below.empty() ? 0 : 1 + height(below.front(), fan_out);  // The first is of the largest.
+  return below.empty() ? 0 : 1 + height(below.front(), fan_out);  // The first branch is one of the largest.
 }
 
 nlohmann::json to_json(const absl::Status& status) {
@@ -68,15 +68,15 @@ absl::Status store_failed(const char* store, const std::exception& error) {
   return absl::UnavailableError(absl::StrCat(store, " failed: ", what.substr(0, what.find('\n'))));
 }
 
-// The first letter of what a rank says for its branch: that all reported, or why there is no report.
+// First letter of a rank's words for its branch: all reported, or an error.
 constexpr char kReport = 'r', kFailure = 'f';
 
 std::string report_key(const std::string& topic, int rank) {
   return absl::StrCat("checkpoint/", topic, "/rank-", rank);
 }
 
-// The store's own errors are exceptions: a closed connection, mostly because rank 0 is gone, or (between threads) the
-// failure of another rank.
+// Turns the store's exceptions into a status. A connection closes mostly because rank 0 is gone, or (between threads)
+// because another rank failed.
 template <typename Call>
 absl::Status ask_store(Call&& call) {
   try {
@@ -92,7 +92,7 @@ absl::Status ask_store(Call&& call) {
 }  // namespace
 
 absl::Status Exchange::rest(absl::Duration duration) const {
-  constexpr absl::Duration kSlice = absl::Milliseconds(20);  // A stop is to be seen.
+  constexpr absl::Duration kSlice = absl::Milliseconds(20);  // Short, to notice a stop.
   for (; duration > absl::ZeroDuration(); duration -= kSlice) {
     if (stop_->load()) return absl::CancelledError("stopped while waiting for other ranks");
     absl::SleepFor(std::min(duration, kSlice));
@@ -123,12 +123,12 @@ absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::st
   return absl::UnavailableError(absl::StrCat(absl::StrJoin(names, ", "), ", and a checkpoint needs its part"));
 }
 
-// Not the store's own wait: one that ends without the key writes two lines into the log.
+// Avoids the store's own wait, which writes two log lines if it ends without the key.
 absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels) {
   const absl::Duration began = system_clock().monotonic();
-  // Who waits for ranks that wait for others hears of those that are late from them.
-  const absl::Duration timeout = timeout_.timeout + levels * std::min(timeout_.timeout / 10, absl::Seconds(30));
-  const absl::Duration look_every = timeout_.silence / 10;
+  // Waits longer than the ranks below, so that these report which ranks are late.
+  const absl::Duration timeout = patience_.timeout + levels * std::min(patience_.timeout / 10, absl::Seconds(30));
+  const absl::Duration look_every = patience_.silence / 10;
   absl::Duration next_look = began + look_every;
   PulseWatch watch(*store_, timeout_.silence, timeout_.start);
   while (true) {
@@ -168,7 +168,7 @@ absl::StatusOr<std::string> Exchange::collect(const std::string& topic, const st
   TITAN_RETURN_IF_ERROR(ask_store([&] {
     for (const std::string& key : keys) {
       std::string words = store_->get_to_str(key);
-      store_->deleteKey(key);  // Nobody else reads it, and a long job makes many.
+      store_->deleteKey(key);  // No other rank reads it, and a long job makes many.
       const bool whole = words[0] == kReport;
       words.erase(0, 1);
       if (!whole && failed.ok()) failed = status_from_json(nlohmann::json::parse(words, nullptr, false));
@@ -190,7 +190,9 @@ absl::StatusOr<std::string> Exchange::gather(const std::string& topic, const std
   }
   if (!joined.ok()) return joined;
   TITAN_RETURN_IF_ERROR(ask_store([&] {
-    for (const std::string& key : spoken_) store_->deleteKey(key);  // All ranks are past it: they reported since.
+    for (const std::string& key : spoken_)
+      store_->deleteKey(key);  // All ranks have read them, because they have
+                               // reported since.
   }));
   spoken_.clear();
   return joined;
@@ -246,7 +248,7 @@ absl::StatusOr<WrittenStep> report_in(const std::string& words) {
   return report_from_json(from.value("report", json()));
 }
 
-// Words of neighbouring ranks as one.
+// Joins the words of consecutive ranks.
 std::string join_words(const std::vector<std::string>& words) {
   std::vector<WrittenStep> reports;
   for (const std::string& one : words) {
@@ -259,7 +261,7 @@ std::string join_words(const std::vector<std::string>& words) {
 
 }  // namespace
 
-// The list of its tensors goes its own way.
+// This rank's report. The table of its tensors is shared separately.
 absl::StatusOr<WrittenStep> ShardReports::report_here(const absl::StatusOr<WrittenShard>& shard, json per_rank,
                                                       absl::Status& shared) {
   if (!shard.ok()) return not_a_lost_rank(shard.status());

@@ -1,7 +1,7 @@
 #pragma once
 
-// The ranks' reports reach rank 0, and its verdicts come back, through the job's key-value store (Exchange). Reports
-// are joined on the way in a tree of ranks (Branch), so that no rank reads more than a few however many there are.
+// Carries the ranks' reports to rank 0, and its verdicts back, through the job's key-value store (Exchange). A tree of
+// ranks (Branch) joins reports on the way, so that no rank reads more than a few, however many ranks there are.
 
 #include <atomic>
 #include <map>
@@ -21,37 +21,37 @@
 
 namespace titan::checkpoint {
 
-inline constexpr int kFanOut = 32;  // Of the tree.
+inline constexpr int kFanOut = 32;  // Children of a rank in the tree.
 
-// Ranks [begin, end), of which the first speaks for all.
+// Ranks [begin, end). The first one reports for all.
 struct Branch {
   int begin = 0;
   int end = 1;
   bool operator==(const Branch&) const = default;
 };
 
-// The branches of neighbouring ranks that follow the first one, `fan_out` at most and about equally large.
+// The branches of consecutive ranks after the first rank: at most `fan_out`, about equally large.
 std::vector<Branch> branches(const Branch& of, int fan_out);
 
-// The branch for which `rank` speaks, in a tree with rank 0 at its root.
+// The branch for which `rank` reports, in a tree with rank 0 at its root.
 Branch branch_of(int rank, int world, int fan_out);
 
-// How many reports follow each other on the longest way to the branch's first rank.
+// Number of reports on the longest path to the branch's first rank.
 int height(const Branch& branch, int fan_out);
 
-// A status as it travels between ranks, in each rank's report and in rank 0's verdict on all of them. The code
-// survives, so that "fenced" and "disk full" mean the same on every rank.
+// A status as it travels between ranks, in a rank's report and in rank 0's verdict on all. The code survives, so that
+// "fenced" and "disk full" mean the same on every rank.
 nlohmann::json to_json(const absl::Status& status);
 absl::Status status_from_json(const nlohmann::json& from);
 
-// The codes of Exchange: there is nobody left to agree with.
+// Whether Exchange lost a rank: agreement is no longer possible.
 bool lost_a_rank(const absl::Status& status);
 
-// A file's own "unavailable" must not read as a lost rank.
+// Changes the code of a local error that would read as a lost rank, such as a file's "unavailable".
 absl::Status not_a_lost_rank(const absl::Status& status);
 
-// LibTorch throws (out of memory, a tensor that does not fit a view); a rank that fails must still report, or all
-// others wait.
+// Turns LibTorch's exceptions (out of memory, a tensor that does not fit a view) into a status. A rank that fails must
+// still report, or all others wait.
 template <typename Call>
 auto caught(Call&& call) -> decltype(call()) {
   try {
@@ -64,14 +64,14 @@ auto caught(Call&& call) -> decltype(call()) {
   }
 }
 
-// Reports to rank 0 and verdicts from it, through the job's key-value store and never through a training group, so that
-// it works on a background thread while training goes on. Polls, so that no call blocks other users of the store: for
-// all keys in one call, and less often the longer it takes.
+// Carries reports to rank 0 and verdicts from it through the job's key-value store, never through a training group, so
+// that it works on a background thread during training. It polls, so that no call blocks other users of the store: all
+// keys in one call, and less often the longer it takes.
 class Exchange {
  public:
-  // A rank whose pulse stops for `silence`, or does not begin within `start`, is gone; one that lives has `timeout` for
-  // its word.
-  struct Timeout {
+  // A rank is lost if its pulse stops for `silence`, or does not begin within `start`. A live rank has `timeout` to
+  // report.
+  struct Patience {
     absl::Duration timeout = absl::Minutes(30);
     absl::Duration silence = absl::Seconds(15);
     absl::Duration start = absl::Minutes(5);
@@ -82,32 +82,32 @@ class Exchange {
       : store_(std::move(store)), rank_(rank), world_(world), timeout_(patience), stop_(stop), fan_out_(fan_out) {}
 
   bool leader() const { return rank_ == 0; }
-  // An error as all ranks hear it: with this rank's name.
+  // Adds this rank's name to an error, for other ranks.
   absl::Status named(const absl::Status& status) const;
 
-  // Joins reports of neighbouring ranks, in their order, which may be joined reports themselves.
+  // Joins reports of consecutive ranks, in order. They may be joined reports themselves.
   using Join = absl::FunctionRef<std::string(const std::vector<std::string>& reports)>;
 
-  // Every rank calls it. Rank 0 gets all reports as one, the others nothing: they hear of errors by what it says next.
-  // Errors: Unavailable when the store is gone, or naming the ranks whose processes died; DeadlineExceeded naming the
-  // ranks that did not report; Cancelled once stopped.
+  // Collective. Rank 0 gets all reports as one, the others an empty text: they learn of errors from rank 0's next
+  // broadcast. Errors: Unavailable if the store is gone, or names the ranks with dead processes; DeadlineExceeded,
+  // names the ranks that did not report; Cancelled once stopped.
   absl::StatusOr<std::string> gather(const std::string& topic, const std::string& report, Join join);
 
-  // Something that many ranks have alike: the first of them puts it into the store, where it stays. Before a report
-  // that names it.
+  // Shares a text that many ranks have: the first of them puts it into the store, where it stays. Call it before a
+  // report that names it.
   absl::Status share(const std::string& name, const std::string& text);
-  // Rank 0, of what a report named.
+  // Rank 0: returns the text that a report named.
   absl::StatusOr<std::string> shared(const std::string& name);
 
-  // Rank 0 says, the others listen; everybody gets the words.
+  // Rank 0 sends, the others receive. All return the words.
   absl::StatusOr<std::string> broadcast(const std::string& topic, const std::string& words);
 
  private:
-  // Until each of `ranks` has set its key. `levels`: of reports that may be late one after the other.
+  // Waits until each of `ranks` has set its key. `levels`: reports on the path that may each be late.
   absl::Status await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels);
-  // Cancelled once stopped.
+  // Sleeps. Cancelled once stopped.
   absl::Status rest(absl::Duration duration) const;
-  // Ok while all of those that have not set their key yet show a pulse.
+  // OK while all ranks that have not set their key yet show a pulse.
   absl::Status check_pulses(PulseWatch& watch, const std::vector<std::string>& keys, const std::vector<int>& ranks);
   // The joined report of this rank's branch.
   absl::StatusOr<std::string> collect(const std::string& topic, const std::string& report, Join join);
@@ -118,20 +118,20 @@ class Exchange {
   Timeout timeout_;
   const std::atomic<bool>* stop_;
   int fan_out_;
-  std::set<std::string> given_;      // By share().
-  std::vector<std::string> spoken_;  // Rank 0's broadcasts since the last gather.
+  std::set<std::string> given_;      // Names passed to share().
+  std::vector<std::string> spoken_;  // Keys of rank 0's broadcasts since the last gather.
 };
 
-// Brings the ranks' reports about their shards to rank 0.
+// Carries the ranks' reports about their shards to rank 0.
 class ShardReports {
  public:
   explicit ShardReports(Exchange& exchange) : exchange_(exchange) {}
 
-  // Collective: this rank's word about the shard that it wrote, or why it could not. Rank 0 gets all of them in one.
+  // Collective: reports the shard that this rank wrote, or its error. Rank 0 gets all reports as one.
   absl::StatusOr<std::string> gather(const std::string& topic, const absl::StatusOr<WrittenShard>& shard,
                                      nlohmann::json per_rank);
 
-  // Rank 0: puts what they say into the manifest; the first error among them.
+  // Rank 0: puts the reports into the manifest, or returns the first error among them.
   absl::Status complete(const std::string& words, Manifest& manifest);
 
  private:
@@ -139,7 +139,7 @@ class ShardReports {
                                           absl::Status& shared);
 
   Exchange& exchange_;
-  std::map<std::string, TensorTable> tables_;  // Rank 0's, of all reports so far.
+  std::map<std::string, TensorTable> tables_;  // Rank 0: the tables of all reports so far.
 };
 
 }  // namespace titan::checkpoint

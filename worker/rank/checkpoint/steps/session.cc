@@ -62,7 +62,7 @@ ShardName Session::shard_name() const {
   return name;
 }
 
-// Where checkpoint.load_step names the start, what was committed before says nothing.
+// If checkpoint.load_step names the start, earlier commits do not matter.
 absl::Status Session::take_folder() {
   TITAN_ASSIGN_OR_RETURN(const Remembered last, janitor.take());
   if (last.step < 0 || setup.config.load_step >= 0) return absl::OkStatus();

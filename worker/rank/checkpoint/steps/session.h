@@ -1,6 +1,6 @@
 #pragma once
 
-// What saving and loading share: the job's setup, its folder and fence, and the way to the other ranks.
+// The state that saving and loading share: the job's setup, its folder and fence, and the exchange with other ranks.
 
 #include <atomic>
 #include <memory>
@@ -17,27 +17,27 @@ namespace titan::checkpoint {
 
 class Session {
  public:
-  // Throws what the pulse's own connection to the store throws.
+  // Throws the store's exception if the pulse gets no connection to it.
   explicit Session(Setup setup);
 
   bool leader() const { return setup.rank == 0; }
   void emit(const char* kind, nlohmann::json members) const {
     if (setup.events) setup.events(kind, std::move(members));
   }
-  // What the calling thread does from here to the end of the block, for traces. `name`: a literal.
-  trace::ThreadSpanScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
-  // A name for one exchange, the same on every rank because all of them make the same calls.
+  // Records the calling thread's work in traces, from here to the end of the block. `name`: a literal.
+  trace::WorkScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
+  // Names one exchange. The name is the same on every rank, because all ranks make the same calls.
   std::string next_topic(const char* what);
-  // What every manifest of this job says about where it comes from.
+  // A manifest with the members that state where it comes from.
   Manifest manifest(int64_t step, Kind kind) const;
-  // Rank 0's status becomes everybody's.
+  // Makes rank 0's status the status of every rank.
   absl::Status conclude(const std::string& topic, const absl::Status& leaders);
-  // Does nothing for a while, or until `enough`. Cancelled once stopped.
+  // Sleeps for `duration`, or until `enough`. Cancelled once stopped.
   absl::Status rest(absl::Duration duration, const std::function<bool()>& enough) const;
 
-  Setup setup;  // committed_step grows as rank 0 learns more.
+  Setup setup;  // committed_step grows as rank 0 learns of newer steps.
   storage::Files& files;
-  const std::string folder;  // Of all steps.
+  const std::string folder;  // Folder of all steps.
   const storage::Fence fence;
   std::atomic<bool> stop{false};  // Ends every wait for another rank.
   Exchange exchange;
@@ -47,11 +47,11 @@ class Session {
   const std::unique_ptr<Janitor> kept_by_;
 
  public:
-  Janitor& janitor;  // Rank 0 only; on the thread that saves.
+  Janitor& janitor;  // Used by rank 0 only, on the thread that saves.
 
-  // Of a new shard of this rank.
+  // Names a new shard of this rank.
   ShardName shard_name() const;
-  // Rank 0, before it reads or writes anything of the folder.
+  // Rank 0 calls it before it reads or writes anything in the folder.
   absl::Status take_folder();
 
  private:

@@ -29,87 +29,87 @@ enum class Kind {
   kModel,  // Model only: an export or a seed, never a resume point.
 };
 
-// What the trainer keeps besides tensors. `shared` is the same on every rank: {"step", "ntokens_seen", "lr_scheduler",
-// "dataloader", ...}. `per_rank` is this rank's own (a per_rank data cursor); null when there is none.
+// The trainer's state besides tensors. `shared` is the same on every rank: {"step", "ntokens_seen", "lr_scheduler",
+// "dataloader", ...}. `per_rank` belongs to this rank (a per_rank data cursor); null if there is none.
 struct TrainState {
   nlohmann::json shared = nlohmann::json::object();
   nlohmann::json per_rank = nullptr;
 };
 
 enum class Source {
-  kCheckpoint,  // A full step of this job's own folder.
+  kCheckpoint,  // A full step of this job's folder.
   kInitial,     // Seed checkpoint, initial_load_path or Hugging Face weights.
-  kFresh,       // Nothing to load: the weights the caller drew are kept.
+  kFresh,       // Nothing to load: the caller's initial weights stay.
 };
 const char* name(Source source);  // "checkpoint", "initial", "fresh": the `source` of the loaded event.
 
 struct LoadResult {
   Source source = Source::kFresh;
-  int64_t step = 0;           // Finished steps; 0 unless the optimizer and train state came along.
+  int64_t step = 0;           // Finished steps; 0 unless the optimizer and train state were loaded.
   std::string path;           // Folder that was read; empty when fresh.
-  bool model_only = true;     // No optimizer and no train state came along.
-  bool model_loaded = false;  // Slices "model.*" were filled; if not, the caller draws the weights.
-  // How far a step moved the loaded weights' balance biases (MoeSpec::load_balance_coeff); 0 too where the weights have
-  // no such biases. None: a fresh start, a model without experts, or a folder that does not say.
+  bool model_only = true;     // The optimizer and train state were not loaded.
+  bool model_loaded = false;  // Slices "model.*" were filled; if not, the caller initializes the weights.
+  // How far a step moved the balance biases of the loaded weights (MoeSpec::load_balance_coeff); also 0 if the weights
+  // have no such biases. No value: a fresh start, a model without experts, or a folder that does not state it.
   std::optional<double> load_balance_coeff;
-  // The saved TrainState::shared, without what exclude_from_loading names ("lr_scheduler", "dataloader"; "train_state"
-  // is the rest); an empty object when model_only.
+  // The saved TrainState::shared without the members that exclude_from_loading names ("lr_scheduler", "dataloader";
+  // "train_state" is the rest). An empty object if model_only.
   nlohmann::json train_state = nlohmann::json::object();
   std::vector<nlohmann::json>
-      per_rank;  // Of all ranks that saved, in rank order; compare its size with the world size.
+      per_rank;  // One per rank that saved, in rank order. Compare their number with the world size.
 };
 
-// True for the status of a load that found nothing where something was committed.
+// Whether a load failed because it found no full step although one had been committed.
 bool are_gone(const absl::Status& status);
 
-// Events: (kind, members) as rank_protocol/launch.h lists them: checkpoint_rejected, checkpoint_staged,
+// Receives (kind, members), as rank_protocol/launch.h lists them: checkpoint_rejected, checkpoint_staged,
 // checkpoint_committed, checkpoint_failed {step, reason}, warning. Called on the training thread and on the writer
-// thread: must be thread-safe.
+// thread: must be thread safe.
 using EventSink = std::function<void(const char* kind, nlohmann::json members)>;
 
 struct Setup {
   std::string dump_folder;
   config::Checkpoint config;
-  // model.hf_assets_path: where initial_load_in_hf looks when initial_load_path is not set, and the tokenizer whose
-  // ids exports name.
+  // model.hf_assets_path: the source of initial_load_in_hf if initial_load_path is not set, and of the tokenizer ids in
+  // exports.
   std::string hf_assets_path;
   int rank = 0;
   int world = 1;
-  std::optional<models::ModelSpec> model;  // What the slices belong to; none: steps do not say it and none is checked.
-  nlohmann::json job_config;               // Resolved, for the manifest.
+  std::optional<models::ModelSpec> model;  // Model of the slices; no value: steps do not state it and it is not
+                                           // checked.
+  nlohmann::json job_config;               // Resolved configuration, for the manifest.
   std::string job_uid;
   int attempt = 1;  // The fence of the dump folder must name (job_uid, attempt): rank 0 raises it before construction.
-  // Rank 0: the newest full step that is known to have been committed in this folder, -1 when none is. Then a load that
-  // finds no full step is an error (are_gone()) and nothing is begun anew, but for another job's steps: where they were
-  // deleted, so that the folder is empty, it is a fresh start with a warning.
+  // Rank 0: the newest full step known to be committed in this folder, or -1. If there is one, a load that finds no
+  // full step is an error (are_gone()) instead of a fresh start. Exception: if it was another job's and the folder is
+  // empty, because its steps were deleted, it is a fresh start with a warning.
   int64_t committed_step = -1;
   bool committed_by_another_job = false;
   c10::intrusive_ptr<c10d::Store> store;  // May be null when world is 1. Keys used: "checkpoint/...".
   EventSink events;                       // May be empty.
   const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.
   storage::Files* files = nullptr;        // Null: posix_files(). Not owned.
-  std::shared_ptr<trace::Spans> spans;    // Shows what the writer's thread does in traces; null: not.
+  std::shared_ptr<trace::Spans> spans;    // Records the writer thread's work in traces; null: does not.
   CopyStream* copies = nullptr;           // Null: a stream of the slices' device. Not owned.
-  // Consecutive failed saves after which save() and wait() return the error; 0: every error is an event and training
-  // goes on (fenced and last saves always return it).
+  // Consecutive failed saves after which save() and wait() return the error. 0: every error is only an event and
+  // training continues (fenced and last saves always return it).
   int64_t failed_saves_allowed = 0;
-  // Before the first new try of a save whose failure would end the attempt; it doubles up to a minute.
+  // Pause before the first retry of a save that must succeed for the attempt to continue. It doubles up to a minute.
   absl::Duration retry_pause = absl::Seconds(1);
-  std::function<void()> still_trying;  // A sign of life of whoever waits before a new try; may be empty.
-  // Once somebody asked this rank to stop: how long a save may be tried again from then on. On any thread; may be
-  // empty.
-  std::function<std::optional<absl::Duration>()> timeout_after_stop;
+  std::function<void()> still_trying;  // Called as a sign of life during retries; may be empty.
+  // How long a save may still be retried once a stop was requested. Called on any thread; may be empty.
+  std::function<std::optional<absl::Duration>()> patience_after_stop;
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
-  absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse: the rank's process is gone.
-  absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had one.
-  int fan_out = 32;  // How many ranks' reports one rank joins (rank_reports.h); another number for tests.
+  absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse for this long, a rank's process is gone.
+  absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had a pulse.
+  int fan_out = 32;  // Number of ranks whose reports one rank joins (rank_reports.h); tests set another.
 };
 
-// What a load is about. A job that trains adapters on a model that stays as it is loads the two apart.
+// The part of the state to load. A job that trains adapters on a frozen model loads the two separately.
 enum class Part {
   kAll,
-  kResumed,  // From full steps of this job's own folder alone; none there: fresh.
-  kInitial,  // Of a model that is not saved: from where a job begins, whatever the folder holds since.
+  kResumed,  // Only from full steps of this job's folder; fresh if there are none.
+  kInitial,  // A frozen model that is not saved: loaded from where the job began, whatever the folder holds now.
 };
 
 }  // namespace titan::checkpoint

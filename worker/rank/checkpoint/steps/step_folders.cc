@@ -19,7 +19,7 @@ constexpr char kStepPrefix[] = "step-";
 
 bool is_number(std::string_view text) { return !text.empty() && text.find_first_not_of("0123456789") == text.npos; }
 
-// What storage::atomic_write() names a file until it is whole: "NAME.PID.COUNT.tmp".
+// Whether storage::atomic_write() named an unfinished file so: "NAME.PID.COUNT.tmp".
 bool is_temporary(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '.');
   const size_t size = parts.size();
@@ -28,7 +28,7 @@ bool is_temporary(const std::string& name) {
 
 bool is_of_an_attempt(const std::string& name) { return is_shard(name) || is_temporary(name); }
 
-// What cannot be looked at in a store is an error, and not a step that is not there.
+// A step in a store that cannot be examined is an error, not a missing step.
 absl::Status look_into(storage::Files& files, StepFolder& step) {
   if (!s3::is_location(step.path)) {
     step.has_manifest = files.exists(storage::join_path(step.path, kManifestName));
@@ -48,7 +48,7 @@ absl::Status look_into(storage::Files& files, StepFolder& step) {
 
 }  // namespace
 
-// N of "step-N", or -1. Only the spelling that step_path() writes counts: not "step-007".
+// Accepts only the spelling that step_path() writes: not "step-007".
 int64_t step_of(const std::string& name) {
   int64_t step = -1;
   if (!absl::StartsWith(name, kStepPrefix) || !absl::SimpleAtoi(name.substr(sizeof kStepPrefix - 1), &step)) return -1;
@@ -91,7 +91,7 @@ absl::Status Janitor::retire(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     std::string target = storage::join_path(folder_, name);
     if (!absl::StartsWith(name, kPurgedPrefix)) {
-      // The attempt in the name keeps two attempts' purges of one step apart; a taken name is an older crash's rest.
+      // The attempt in the name separates two attempts' purges of one step. A taken name is left from an earlier crash.
       target = storage::join_path(folder_, absl::StrCat(kPurgedPrefix, "a", attempt_, "-", name));
       if (files_.exists(target)) {
         if (status = files_.remove_folder(target); !status.ok()) break;
@@ -131,17 +131,17 @@ absl::Status Janitor::publish(const Manifest& manifest, const std::string& text,
 
 absl::Status Janitor::publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
                                      bool& discard) {
-  discard = false;  // What was placed stands where the next try puts it, too.
+  discard = false;  // The next try puts the same files in the same place.
   return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
     TITAN_RETURN_IF_ERROR(place());
     return storage::atomic_write(files_, storage::join_path(step_path(folder_, step), kHfIndexName), index);
   });
 }
 
-// Removes what an attempt left beside the manifest when it died while saving this step again. Call under the fence.
+// Removes what an attempt left next to the manifest when it died while saving this step again. Call under the fence.
 absl::Status Janitor::sweep(const StepFolder& step) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(step.path));
-  // Manifests of large jobs take long to read and a start should not: only a folder that looks odd is looked into.
+  // Manifests of large jobs take long to read, and a start should not. So only a folder that looks odd is examined.
   std::set<std::string> attempts;
   bool odd = false;
   for (const std::string& entry : entries) {
@@ -151,7 +151,7 @@ absl::Status Janitor::sweep(const StepFolder& step) {
   if (!odd && attempts.size() <= 1) return absl::OkStatus();
   const auto text = storage::read_file(files_, storage::join_path(step.path, kManifestName));
   const auto manifest = text.ok() ? manifest_from_text(*text) : text.status();
-  if (!manifest.ok()) return absl::OkStatus();  // Nothing is deleted on a damaged manifest's word.
+  if (!manifest.ok()) return absl::OkStatus();  // A damaged manifest is no reason to delete anything.
   std::set<std::string> named;
   for (const FileRecord& file : manifest->files) named.insert(file.name);
   for (const std::string& entry : entries) {
@@ -229,7 +229,7 @@ absl::StatusOr<std::vector<int64_t>> Janitor::doomed_steps(int keep_latest_k) {
   std::vector<StoredStep> steps;
   for (const StepFolder& folder : folders) {
     const auto trust = trust_.find(folder.step);
-    // Of the folders without a manifest only an export of this attempt is known to be the job's.
+    // Without a manifest, only an export of this attempt is known to be the job's.
     if (!folder.has_manifest && trust == trust_.end()) continue;
     steps.push_back({folder.step, is_full(folder), trust == trust_.end() ? StoredStep::kFound : trust->second});
   }
@@ -241,8 +241,8 @@ void Janitor::forget(int64_t step) {
   trust_.erase(step);
 }
 
-// Where somebody keeps other files beside a step, the step alone is deleted, its manifest first; false where there are
-// none. Call under the fence.
+// If other files lie next to a step, deletes only the step, its manifest first; false if there are none. Call under the
+// fence.
 absl::StatusOr<bool> Janitor::remove_from_shared(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
   if (std::binary_search(entries.begin(), entries.end(), kHfIndexName)) return false;
@@ -260,11 +260,11 @@ absl::Status Janitor::purge(int keep_latest_k) {
   if (doomed.empty()) return absl::OkStatus();
   return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
     std::vector<std::string> names;
-    std::vector<std::unique_ptr<storage::FileLock>> locks;  // Until the rename is done.
+    std::vector<std::unique_ptr<storage::FileLock>> locks;  // Held until the rename is done.
     for (const int64_t step : doomed) {
       const std::string manifest = storage::join_path(step_path(folder_, step), kManifestName);
       auto lock = files_.try_lock(manifest, storage::LockMode::kExclusive);
-      if (absl::IsUnavailable(lock.status())) continue;  // Being read; the next purge sees it again.
+      if (absl::IsUnavailable(lock.status())) continue;  // It is being read; the next purge tries again.
       if (lock.ok()) locks.push_back(*std::move(lock));
       TITAN_ASSIGN_OR_RETURN(const bool shared, remove_from_shared(step_path(folder_, step)));
       if (!shared) names.push_back(absl::StrCat(kStepPrefix, step));
